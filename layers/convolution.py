@@ -17,6 +17,7 @@ from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.threads import get_num_threads
 
+from .conv import depthwise
 from .conv.convolution_blocks import BLOCK_BYTES
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
 from .conv.coordinates import Map, windowed
@@ -50,6 +51,7 @@ class Convolution(Layer):
     param_block = ("convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
+    _depthwise_loops = depthwise.LOOPS
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.convolution_param
@@ -68,6 +70,8 @@ class Convolution(Layer):
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
+        if depthwise.possible(self._weight_shape(), self.group):
+            self.loops = self._depthwise_loops
         self._factors = KeptFactors() if self.phase == TEST else None  # in TRAIN the weights change with every step
         winograd = self.dtype == np.float32 and self.window.kernel == (3, 3) and self.window.stride == (1, 1)
         self.loops = (scale_shift_relu, *(WINOGRAD if winograd else ())), (backward, *(WINOGRAD if winograd else ()))

@@ -13,6 +13,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
 
+from .conv import depthwise
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient
 from .conv.coordinates import Map, spread
 from .conv.epilogue import Epilogue
@@ -28,6 +29,7 @@ class Deconvolution(Convolution):
     """
 
     type = "Deconvolution"
+    _depthwise_loops = depthwise.TURNED_LOOPS
 
     def coordinates(self) -> Map | None:
         return spread(self.axis, self.window.stride, self.window.extent, self.window.pad)

@@ -66,3 +66,8 @@ class Scratch:
             held = self._held[name] = None  # free the old memory before allocating more
             held = self._held[name] = np.empty(size, kind)
         return held[:size].reshape(shape)
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it holds."""
+        return sum(held.nbytes for held in self._held.values() if held is not None)

@@ -8,10 +8,13 @@ further.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
+
+from numpy.typing import DTypeLike
 
 from minicaffe.blocks import Scratch
 from minicaffe.threads import get_num_threads, parts, run
@@ -30,7 +33,12 @@ MOST_DIRECT = 4096
 JOINED, JOINED_BYTES = 128, 128 << 10
 """Windows of an image, or bytes of its columns, below which several images make a block."""
 
+MOST_KEPT = 4 * BLOCK_BYTES
+"""Bytes of temporary arrays that a thread keeps for the next depthwise convolution."""
+
 WHOLE = slice(None)
+
+_kept = threading.local()
 
 
 @dataclass(frozen=True)
@@ -129,13 +137,24 @@ def _more(count: int, most: int, times: int) -> int:
 
 
 def run_tasks(
-    tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], scratch: Callable[[], Scratch]
+    tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], dtype: DTypeLike, keep: bool
 ) -> None:
-    """work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch."""
+    """work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch; keep: from call to call."""
 
     def some(part: slice) -> None:
-        held = scratch()
+        held = _kept_scratch(dtype) if keep else Scratch(dtype)
         for task in tasks[part]:
             work(task, held)
+        if keep and held.bytes > MOST_KEPT:
+            _kept.scratch = None
 
     run(partial(some, part) for part in parts(len(tasks), each=2))
+
+
+def _kept_scratch(dtype: DTypeLike) -> Scratch:
+    """This thread's Scratch. New memory of some MB would be given back to the system after each call, and then cost a page
+    fault a page: up to four times a depthwise convolution's time."""
+    scratch: Scratch | None = getattr(_kept, "scratch", None)
+    if scratch is None or scratch.dtype != dtype:
+        scratch = _kept.scratch = Scratch(dtype)
+    return scratch

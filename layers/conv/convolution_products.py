@@ -1,4 +1,4 @@
-"""A convolution's three products, each by the algorithm that suits it: the direct way, or Winograd's.
+"""A convolution's three products, each by the algorithm that suits it: columns, Winograd's, or a compiled loop.
 
 MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it wherever it can compute at all, whatever the
 time; auto, or nothing, leaves the choice to `suits`.
@@ -6,6 +6,7 @@ time; auto, or nothing, leaves the choice to `suits`.
 
 from __future__ import annotations
 
+import math
 import os
 
 import numpy as np
@@ -14,7 +15,7 @@ from minicaffe.blob import Array
 from minicaffe.errors import Error
 
 from . import convolve as direct
-from . import winograd, winograd_weights
+from . import depthwise, winograd, winograd_weights
 from .epilogue import NOTHING, Epilogue
 from .window import Window
 from .winograd_blocks import Tiling
@@ -44,7 +45,9 @@ def convolve(
 
     kept: keeps Winograd's factors of the weights until the next call; None computes them anew each time.
     """
-    if suits(x, weight, window, group, y, kept is not None):
+    if depthwise.suits(x, weight, window, group, y):
+        depthwise.convolve(x, weight, window, y, epilogue)
+    elif suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
         winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
     else:
@@ -53,7 +56,9 @@ def convolve(
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
     """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx."""
-    if suits(dy, weight, window, group, dx, kept=False):
+    if depthwise.suits(dx, weight, window, group, dy):
+        depthwise.data_gradient(dy, weight, window, dx)
+    elif suits(dy, weight, window, group, dx, kept=False):
         # a stride of 1 makes the gradient a convolution too
         winograd.convolve(dy, winograd.turned(weight, group), winograd.turned_window(window), group, dx)
     else:
@@ -62,6 +67,9 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
+    if depthwise.suits(x, dweight, window, group, dy) and math.prod(dy.shape[2:]) >= depthwise.LEAST_WINDOWS:
+        depthwise.add_weight_gradient(x, dy, window, dweight)
+        return
     # Winograd declines where the sums are not finite
     if suits(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(x, dy, window, group, dweight):
         return

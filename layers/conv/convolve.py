@@ -16,15 +16,22 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.threads import get_num_threads, run
 
 from .columns import Columns
-from .convolution_blocks import Block, Work, run_tasks
+from .convolution_blocks import MOST_DIRECT, Block, Work, run_tasks
 from .epilogue import NOTHING, Epilogue
 from .window import Window
+
+MOST_ALONE = 16 << 20
+"""Multiplications of a product that one thread computes as soon as a second one would have begun."""
 
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
     """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
+    if group == len(x) == 1 and window.pointwise and y.flags.c_contiguous and _is_one_task(weight.shape[1] * y.size, y):
+        run([partial(_one_product, x, weight, y, epilogue)])
+        return
     matrix, xs, ys = _matrix(weight, group), _grouped(x, group), _grouped(y, group)
     filters = matrix.shape[1]
 
@@ -40,7 +47,7 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
             columns.put(product, out)
 
     blocks = _work(y, matrix, window, lanes=filters).forward() if y.size else []
-    run_tasks([[block] for block in blocks], work, partial(Scratch, y.dtype))
+    run_tasks([[block] for block in blocks], work, y.dtype, keep=_depthwise(matrix))
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
@@ -62,7 +69,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             columns.add_back(_multiply(factor, columns.beside(part), product), to)
 
     tasks = _work(dy, matrix, window, lanes=channels).over_images() if dy.size else []
-    run_tasks(tasks, work, partial(Scratch, dx.dtype))
+    run_tasks(tasks, work, dx.dtype, keep=_depthwise(matrix))
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
@@ -83,11 +90,30 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
         if total is not None:
             sums[id(task)] = total  # added up below in the tasks' order: rounding does not depend on the threads
 
-    run_tasks(tasks, work, partial(Scratch, dweight.dtype))
+    run_tasks(tasks, work, dweight.dtype, keep=_depthwise(matrix))
     for task in tasks:
         if task:
             to = matrix[task[0].groups, :, task[0].lane]
             to += sums[id(task)].reshape(to.shape)
+
+
+def _depthwise(matrix: Array) -> bool:
+    """Whether a group of weights (group, M / group, C / group, taps) sees one channel: copying takes most of the time."""
+    groups, channels = int(matrix.shape[0]), int(matrix.shape[2])
+    return groups > 1 and channels == 1
+
+
+def _is_one_task(multiplications: int, y: Array) -> bool:
+    """Whether one product on one thread makes y (1, M, *map) soonest."""
+    few = get_num_threads() == 1 or multiplications <= MOST_ALONE
+    return few and math.prod(y.shape[2:]) <= MOST_DIRECT
+
+
+def _one_product(x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
+    """convolve of one image by windows of one pixel, without blocks: on small maps these would take as long as the product."""
+    product = y.reshape(y.shape[1], -1)
+    np.matmul(weight.reshape(len(weight), -1), x.reshape(x.shape[1], -1), out=product)
+    epilogue(product[None])
 
 
 def _work(y: Array, matrix: Array, window: Window, lanes: int) -> Work:

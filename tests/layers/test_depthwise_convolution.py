@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+from minicaffe import get_num_threads, loops, set_num_threads
+from minicaffe.blob import Array
 from minicaffe.errors import LayerError
+from minicaffe.layers.conv import convolution_blocks, depthwise
+from minicaffe.layers.conv import convolve as direct
+from minicaffe.layers.conv.convolution_products import add_weight_gradient, convolve, data_gradient
+from minicaffe.layers.conv.epilogue import Epilogue
+from minicaffe.layers.conv.window import Window
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -84,3 +93,135 @@ def test_errors() -> None:
         LayerCase(text("num_output: 3 kernel_size: 2 group: 2"), x)
     with pytest.raises(LayerError, match=r"num_output \(4\) must be divisible by group \(3\)"):
         LayerCase(text("num_output: 4 kernel_size: 2"), x)
+
+
+CASES = {
+    "3x3": (Window((3, 3), (1, 1), (1, 1), (1, 1)), (2, 5, 13, 17), 1),
+    "stride 2, odd": (Window((3, 3), (2, 2), (1, 1), (1, 1)), (1, 5, 15, 9), 2),
+    "strips": (Window((3, 3), (2, 2), (0, 1), (1, 1)), (1, 3, 131, 77), 1),
+    "unequal axes": (Window((3, 5), (2, 3), (1, 0), (2, 1)), (2, 3, 25, 49), 3),
+    "stride above kernel": (Window((1, 2), (3, 4), (0, 0), (1, 1)), (1, 4, 70, 101), 1),
+    "kernel 1, stride 2": (Window((1, 1), (2, 2), (0, 0), (1, 1)), (1, 4, 50, 60), 1),
+    "pad above map": (Window((3, 3), (1, 1), (25, 4), (1, 1)), (1, 2, 3, 3), 4),
+    "holes wider than the map": (Window((3, 3), (1, 2), (40, 40), (40, 40)), (1, 2, 5, 30), 1),
+}
+
+
+def sums_by_definition(x: Array, weight: Array, window: Window) -> tuple[Array, Array]:
+    """y (N, M, *windows) in float64, and what each tap sees, (taps, N, C, *windows)."""
+    output = window.output(x.shape[2:])
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((p, p) for p in window.pad)])
+    seen = []
+    for a, b in np.ndindex(*window.kernel):
+        top, left = a * window.dilation[0], b * window.dilation[1]
+        rows, columns = (
+            slice(at, at + (n - 1) * s + 1, s) for at, n, s in zip((top, left), output, window.stride, strict=True)
+        )
+        seen.append(padded[:, :, rows, columns])
+    taps = weight.reshape(len(weight), -1).astype(np.float64)
+    each = len(weight) // x.shape[1]
+    return sum(taps[:, k, None, None] * np.repeat(view, each, axis=1) for k, view in enumerate(seen)), np.array(seen)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", CASES)
+def test_three_products_both_ways(loops_way: str, name: str, dtype: type) -> None:
+    window, shape, each = CASES[name]
+    channels = shape[1]
+    x, weight = normal(*shape).astype(dtype), normal(channels * each, 1, *window.kernel).astype(dtype)
+    want, seen = sums_by_definition(x, weight, window)
+    scale, shift = normal(channels * each).astype(dtype), normal(channels * each).astype(dtype) + 1
+    y = np.full(want.shape, np.nan, dtype)
+    assert depthwise.suits(x, weight, window, channels, y) == (loops_way == "numba")
+    close = {"rtol": 2e-5, "atol": 2e-5} if dtype == np.float32 else {"rtol": 1e-11, "atol": 1e-12}
+
+    convolve(x, weight, window, channels, y, Epilogue(scale, shift, 0.25))
+    want = want * scale[:, None, None] + shift[:, None, None]
+    np.testing.assert_allclose(y, np.where(want < 0, want / 4, want), **close)
+
+    dy = normal(*y.shape).astype(dtype)
+    dx = np.full_like(x, np.nan)
+    data_gradient(dy, weight, window, channels, dx)
+    dweight = np.ones_like(weight)
+    add_weight_gradient(x, dy, window, channels, dweight)
+    by_tap = (np.repeat(seen, each, axis=2) * dy).sum((1, 3, 4))
+    np.testing.assert_allclose(dweight.reshape(len(weight), -1).T - 1, by_tap, rtol=close["rtol"], atol=60 * close["atol"])
+    # the transpose: <dy, convolved x> = <dx, x>
+    plain = np.empty_like(y)
+    convolve(x, weight, window, channels, plain)
+    transposed = np.sum(dx.astype(np.float64) * x, axis=(0, 2, 3))
+    direct = np.sum(dy.astype(np.float64) * plain, axis=(0, 2, 3)).reshape(channels, each).sum(1)
+    np.testing.assert_allclose(transposed, direct, rtol=1e-4, atol=60 * close["atol"])
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = get_num_threads()
+    yield
+    set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+def test_results_do_not_depend_on_the_number_of_threads(loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depthwise, "TASK", 1)  # so that all threads have something to do
+    window = Window((3, 3), (2, 1), (1, 1), (1, 1))
+    x, weight = normal(2, 37, 41, 43).astype(np.float32), normal(37, 1, 3, 3).astype(np.float32)
+    dy = normal(2, 37, 21, 43).astype(np.float32)
+    found = []
+    for count in (1, 2, 3, 8):
+        set_num_threads(count)
+        y, dx, dweight = np.empty_like(dy), np.empty_like(x), np.zeros_like(weight)
+        convolve(x, weight, window, 37, y, Epilogue(shift=weight[:, 0, 0, 0], negative_slope=0.0))
+        data_gradient(dy, weight, window, 37, dx)
+        add_weight_gradient(x, dy, window, 37, dweight)
+        found.append((y, dx, dweight))
+    for others in found[1:]:
+        for first, other in zip(found[0], others, strict=True):
+            assert first.tobytes() == other.tobytes()
+
+
+def test_what_is_not_finite_stays_in_its_windows(loops_way: str) -> None:
+    """The rows are computed as one run, whose gaps mix their ends; ReLU makes 0 of -inf, and keeps NaN."""
+    window = Window((1, 3), (1, 1), (0, 1), (1, 1))
+    x = np.ones((1, 2, 30, 30), np.float32)
+    x[0, 0, 3, 29], x[0, 0, 5, 10] = -np.inf, np.nan
+    weight, y = np.ones((2, 1, 1, 3), np.float32), np.empty_like(x)
+    convolve(x, weight, window, 2, y, Epilogue(negative_slope=0.0))
+    want = np.full((30, 30), 3.0)
+    want[:, [0, 29]] = 2
+    want[3, 28:], want[5, 9:12] = 0, np.nan
+    np.testing.assert_array_equal(y[0, 0], want)
+    assert np.isfinite(y[0, 1]).all()
+
+
+def test_only_what_was_compiled_ahead_runs() -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with loops.using("numba"):
+        for kind in ("DepthwiseConvolution", "Deconvolution"):
+            fields = "num_output: 2 kernel_size: 3 stride: 2 pad: 1 group: 2"
+            case = LayerCase(text(fields, kind), normal(1, 2, 60, 62), dtype=np.float32)
+            ahead = [one for pass_loops in case.layer.loops for one in pass_loops]
+            assert len(ahead) == 3
+            for one in ahead:
+                one.compile(np.float32)
+            compiled = [list(one.dispatcher().signatures) for one in ahead]
+            case.forward()
+            case.backward(normal(*case.top[0].shape))
+            assert [list(one.dispatcher().signatures) for one in ahead] == compiled
+    assert not LayerCase(text("num_output: 4 kernel_size: 3", "Convolution"), normal(1, 2, 6, 6)).layer.loops[0]
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_thread_keeps_its_temporary_arrays_unless_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_num_threads(1)
+    window, x = Window((5, 5), (2, 2), (2, 2), (1, 1)), normal(1, 3, 19, 21)
+    weight, y = normal(3, 1, 5, 5), np.empty((1, 3, 10, 11))
+    direct.convolve(x, weight, window, 3, y)
+    kept = convolution_blocks._kept.scratch
+    memory = kept("columns", 1).__array_interface__["data"]
+    direct.convolve(x, weight, window, 3, y)
+    assert convolution_blocks._kept.scratch is kept
+    assert kept("columns", 1).__array_interface__["data"] == memory and 0 < kept.bytes < 1 << 20
+    monkeypatch.setattr(convolution_blocks, "MOST_KEPT", kept.bytes - 1)
+    direct.convolve(x, weight, window, 3, y)
+    assert convolution_blocks._kept.scratch is None

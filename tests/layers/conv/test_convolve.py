@@ -127,3 +127,16 @@ def test_memory_is_bounded_whatever_the_batch(group: int, threads: int, monkeypa
         assert tracemalloc.get_traced_memory()[1] < threads * 4 * block
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("most", [0, 1 << 60])
+def test_one_image_by_windows_of_one_pixel(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without blocks."""
+    monkeypatch.setattr("minicaffe.layers.conv.convolve.MOST_ALONE", most)
+    draw = np.random.default_rng(0)
+    x, weight, shift = draw.normal(size=(1, 5, 4, 3)), draw.normal(size=(7, 5, 1, 1)), draw.normal(size=7)
+    pixel = Window((1, 1), (1, 1), (0, 0), (1, 1))
+    want = np.maximum(np.einsum("mc,nchw->nmhw", weight[:, :, 0, 0], x) + shift[:, None, None], 0)
+    y = np.empty((1, 7, 4, 3))
+    convolve(x, weight, pixel, 1, y, Epilogue(shift=shift, negative_slope=0.0))
+    np.testing.assert_allclose(y, want, atol=1e-12)
