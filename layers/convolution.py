@@ -70,11 +70,12 @@ class Convolution(Layer):
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
-        if depthwise.possible(self._weight_shape(), self.group):
-            self.loops = self._depthwise_loops
         self._factors = KeptFactors() if self.phase == TEST else None  # in TRAIN the weights change with every step
         winograd = self.dtype == np.float32 and self.window.kernel == (3, 3) and self.window.stride == (1, 1)
-        self.loops = (scale_shift_relu, *(WINOGRAD if winograd else ())), (backward, *(WINOGRAD if winograd else ()))
+        transforms = WINOGRAD if winograd else ()
+        self.loops = (scale_shift_relu, *transforms), (backward, *transforms)
+        if depthwise.possible(self._weight_shape(), self.group):
+            self.loops = self._depthwise_loops
 
     def coordinates(self) -> Map | None:
         return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)

@@ -27,6 +27,16 @@ LEAST, LEAST_SHARED = 512, 128
 """Least columns of a product: with fewer, BLAS packs the weights for little work. LEAST_SHARED: where rows are cut only to
 occupy all threads."""
 
+LEAST_PRODUCT = 1 << 20
+"""Least multiplications of a part of a product that is cut for the threads. OpenBLAS rounds products below a million otherwise
+than larger ones: results would depend on the number of threads. It needs 20 us for so many, about what a task costs."""
+
+SUMS = 8
+"""Tasks that share a weight gradient's channels, each with a sum of its own, whatever the number of threads."""
+
+FEWEST_CHANNELS = 8
+"""Channels for each task that has them to itself."""
+
 MOST_DIRECT = 4096
 """Columns of a product on the data itself: what comes after it finds them in cache."""
 
@@ -60,7 +70,8 @@ def cut(length: int, count: int) -> list[slice]:
 @dataclass(frozen=True)
 class Work:
     """What is to be cut: images, rows of windows in each, windows in a row, groups, filters or channels of a group that can
-    be taken apart, bytes of a group's column and of its products (0 where no columns are made)."""
+    be taken apart, bytes of a group's column and of its products (0 where no columns are made), multiplications of a group's
+    window."""
 
     images: int
     rows: int
@@ -68,6 +79,7 @@ class Work:
     groups: int
     lanes: int
     column_bytes: int
+    multiplications: int
 
     def sizes(self) -> tuple[int, int, int]:
         """How many parts images, rows and groups are cut into, for the sake of cache and memory."""
@@ -93,9 +105,10 @@ class Work:
             if self.groups > 1:
                 groups = _more(groups, self.groups, images * rows)
             elif self.rows * self.row >= threads * LEAST_SHARED:
-                rows = _more(rows, self.rows, images)
+                most = self._windows(images, 1) * self.multiplications // LEAST_PRODUCT
+                rows = max(rows, min(_more(rows, self.rows, images), most))
             elif images * rows < threads:  # the last resort: each part of the filters makes the same columns
-                lanes = threads
+                lanes = self._lanes(threads, images, rows)
         cuts = cut(self.images, images), cut(self.groups, groups), cut(self.rows, rows), cut(self.lanes, lanes)
         return [Block(i, r, g, lane) for i, g, r, lane in product(*cuts)]
 
@@ -107,7 +120,7 @@ class Work:
             if self.groups > 1:
                 groups = _more(groups, self.groups, images)
             else:
-                lanes = _more(1, self.lanes, images)
+                lanes = self._lanes(_more(1, self.lanes, images), images, rows)
         cuts = cut(self.images, images), cut(self.groups, groups), cut(self.lanes, lanes)
         # neighbouring rows of windows add to the same pixels: one task, in order
         return [[Block(i, r, g, lane) for r in cut(self.rows, rows)] for i, g, lane in product(*cuts)]
@@ -116,17 +129,28 @@ class Work:
         """Tasks of blocks, each of which has groups and channels to itself, and all their images and rows in order; where a
         group has few channels, tasks that share them and have images and rows to themselves."""
         images, rows, groups = self.sizes()
+        if self.groups == 1 and self.lanes < 2 * FEWEST_CHANNELS:
+            shared = [
+                Block(i, r, slice(0, 1), slice(0, self.lanes))
+                for i, r in product(cut(self.images, images), cut(self.rows, rows))
+            ]
+            return [shared[part] for part in cut(len(shared), SUMS)]  # the caller adds the sums up
         lanes = 1
         if self.groups > 1:
             groups = _more(groups, self.groups, 1)
-        elif self.lanes >= 8 * get_num_threads():  # at least 8 channels for each thread
-            lanes = get_num_threads()
-        inner = [Block(i, r, WHOLE, WHOLE) for i, r in product(cut(self.images, images), cut(self.rows, rows))]
-        if lanes == groups == 1:  # each task sums its own images and rows; the caller adds the sums up
-            inner = [Block(b.images, b.rows, slice(0, self.groups), slice(0, self.lanes)) for b in inner]
-            return [inner[part] for part in parts(len(inner))]
+        else:
+            lanes = self._lanes(min(get_num_threads(), self.lanes // FEWEST_CHANNELS), images, rows)
+        inner = list(product(cut(self.images, images), cut(self.rows, rows)))
         cuts = cut(self.groups, groups), cut(self.lanes, lanes)
-        return [[Block(b.images, b.rows, g, lane) for b in inner] for g, lane in product(*cuts)]
+        return [[Block(i, r, g, lane) for i, r in inner] for g, lane in product(*cuts)]
+
+    def _lanes(self, wanted: int, images: int, rows: int) -> int:
+        """Into how many parts the filters or channels of products of so many parts of images and rows are cut, at most."""
+        return max(1, min(wanted, self._windows(images, rows) * self.multiplications // LEAST_PRODUCT))
+
+    def _windows(self, images: int, rows: int) -> int:
+        """The fewest windows of a product of so many parts of images and rows."""
+        return max(1, self.images // images) * max(1, self.rows // rows) * self.row
 
 
 def _more(count: int, most: int, times: int) -> int:

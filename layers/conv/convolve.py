@@ -119,7 +119,7 @@ def _one_product(x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
 def _work(y: Array, matrix: Array, window: Window, lanes: int) -> Work:
     group, filters, channels, taps = matrix.shape
     column_bytes = 0 if window.pointwise else (channels * taps + filters) * matrix.itemsize
-    return Work(len(y), y.shape[2], math.prod(y.shape[3:]), group, lanes, column_bytes)
+    return Work(len(y), y.shape[2], math.prod(y.shape[3:]), group, lanes, column_bytes, channels * taps * filters)
 
 
 def _columns(block: Block, y: Array, window: Window, filters: int, scratch: Scratch) -> Columns:

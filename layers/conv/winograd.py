@@ -18,6 +18,7 @@ from minicaffe import loops, threads
 from minicaffe.blob import Array
 
 from . import winograd_loops
+from .convolution_blocks import LEAST_PRODUCT
 from .convolve import convolve as convolve_directly
 from .epilogue import NOTHING, Epilogue
 from .window import Window
@@ -65,7 +66,8 @@ def convolve(
             tiling.write(block, out, to)
         free.append(scratch)
 
-    blocks = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group))
+    least = -(-LEAST_PRODUCT * group * group // (x.shape[1] * y.shape[1]))
+    blocks = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group), least)
     threads.run(partial(work, block, g) for block in blocks for g in range(group))
 
 

@@ -55,19 +55,24 @@ class Tiling:
         (height, width), (down, across) = self.size, self.dilation
         return -(-height // (TILE * down)), -(-width // (STEP * across))
 
-    def blocks(self, tiles: int) -> Iterator[Block]:
-        """Blocks of about `tiles` tiles or fewer, about equally many for each thread."""
+    def blocks(self, tiles: int, least: int = 1, workers: int | None = None) -> Iterator[Block]:
+        """Blocks of about `tiles` tiles or fewer, about equally many for each of the workers (the threads), but of at least
+        `least` tiles: BLAS rounds small products otherwise than large ones."""
         rows, groups = self.tiles
-        workers = threads.get_num_threads()
-        tiles = min(tiles, -(-self.planes * rows * groups * TOGETHER // workers))  # no more than an even part for each thread
+        workers = workers or threads.get_num_threads()
+        count = self.planes * rows * groups * TOGETHER
+        tiles = min(tiles, max(-(-count // workers), least))  # no more than an even part for each worker
         group_parts = -(-groups // MOST_GROUPS)
         row_parts = min(rows, -(-rows * groups * TOGETHER // tiles // group_parts))
         plane_parts = self.planes
         if row_parts == group_parts == 1:  # small planes: several to a block
-            plane_parts = min(self.planes, -(-self.planes * rows * groups * TOGETHER // tiles))
-        elif plane_parts * row_parts * group_parts < 4 * workers:  # few blocks: all threads should get equally many
-            while row_parts < rows and plane_parts * row_parts * group_parts % workers:
-                row_parts += 1
+            plane_parts = min(self.planes, -(-count // tiles))
+        elif plane_parts * row_parts * group_parts < 4 * workers:  # few blocks: all workers should get equally many
+            more = row_parts
+            while more < rows and plane_parts * more * group_parts % workers:
+                more += 1
+            if count >= plane_parts * more * group_parts * least:
+                row_parts = more
         parts = (_parts(self.planes, plane_parts), _parts(rows, row_parts), _parts(groups, group_parts))
         return (Block(*block) for block in product(*parts))
 

@@ -26,6 +26,8 @@ from .winograd_matrices import ACROSS, AT, BACK, BT, TOGETHER
 from .winograd_tiles import Scratch, taken, to_tiles
 
 A: Array = np.ascontiguousarray(AT.T)
+WORKERS = 8
+"""The threads that the tiles are cut for."""
 MOST_BYTES = 48 << 20
 """About how many bytes of tiles are made at a time, of x and dy together."""
 
@@ -50,7 +52,9 @@ def _sums(x: Array, dy: Array, window: Window) -> Array:
     tiling = Tiling(len(x), dy.shape[2:], window.pad, window.dilation)
     sums = np.zeros((6, 6, c, m), np.float32)
     # a tile has 36 float32 numbers, 144 bytes, for each channel and filter
-    for blocks in _batches(list(tiling.blocks(tiles_at_once(max(c, m)))), MOST_BYTES // (144 * (c + m))):
+    # always cut for as many threads: the order of the sums must not depend on their number
+    blocks_of_all = list(tiling.blocks(tiles_at_once(max(c, m)), workers=WORKERS))
+    for blocks in _batches(blocks_of_all, MOST_BYTES // (144 * (c + m))):
         # where each block's tiles lie among the batch's
         ends = list(accumulate((_tiles(block) for block in blocks), initial=0))
         of_x, of_dy = np.empty((6, ends[-1], 6, c), np.float32), np.empty((6, ends[-1], 6, m), np.float32)
