@@ -168,7 +168,7 @@ class Blob:
 
     def __init__(self, shape: Iterable[int] = (), dtype: DTypeLike = np.float32) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self._shape: tuple[int, ...] = ()
+        self._shape: tuple[int, ...] = (0,)
         self._count = 0
         self._pinned = False
         self.data_memory = SyncedMemory(0, self.dtype)
@@ -187,8 +187,10 @@ class Blob:
 
     def reshape(self, *dims: int | Iterable[int]) -> None:
         """Change the shape (ints, or one sequence of them); the memory is kept when the new count fits in it."""
-        shape = checked_shape(dims)
-        self._shape, self._count = shape, math.prod(shape)
+        given = dims[0] if len(dims) == 1 else dims
+        if not (isinstance(given, tuple) and given == self._shape):  # as it mostly is in a forward: nothing is to be checked
+            self._shape = checked_shape(dims)
+            self._count = math.prod(self._shape)
         # As in Caffe, growing drops the contents, and blobs that shared the old memory keep it.
         if self._count > self.data_memory.size:
             self.data_memory = SyncedMemory(self._count, self.dtype, self._pinned)

@@ -260,8 +260,12 @@ class Layer:
         self.reshape_pass(bottom, top)
         if reshaped:
             reshaped()
-        self._put_loss_weights(top)  # a new shape may mean new memory, without them
+        weighs = any(self.loss_weights)
+        if weighs:
+            self._put_loss_weights(top)  # a new shape may mean new memory, without them
         self.guard(lambda: self.forward(bottom, top))
+        if not weighs:
+            return 0.0
         return sum(
             weight * float(blob.read_data().sum(dtype=np.float64))
             for weight, blob in zip(self.loss_weights, top, strict=True)

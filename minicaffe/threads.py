@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
@@ -94,9 +94,11 @@ def run(tasks: Iterable[Task]) -> None:
     todo = list(tasks)
     helpers = min(get_num_threads(), len(todo)) - 1  # the caller is one of the threads
     if helpers < 1 or getattr(_here, "working", False):
-        with nullcontext() if getattr(_here, "short", False) else short_buffers():
-            for task in todo:
-                task()
+        if getattr(_here, "short", False):  # in a net: to enter short_buffers again would cost more than a small layer
+            _run_here(todo)
+        else:
+            with short_buffers():
+                _run_here(todo)
         return
     queue = iter(todo)  # taken one by one, so that a slow task does not hold up those behind it
     lock = threading.Lock()
@@ -149,6 +151,11 @@ def run(tasks: Iterable[Task]) -> None:
         for error in errors_of_helpers:
             if error is not None:
                 raise error
+
+
+def _run_here(tasks: Iterable[Task]) -> None:
+    for task in tasks:
+        task()
 
 
 def _taken_back(tickets: list[None]) -> int:

@@ -16,7 +16,7 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 import minicaffe
-from minicaffe import TEST, TRAIN, Layer, Net, get_num_threads, register, set_num_threads
+from minicaffe import TEST, TRAIN, Layer, Net, get_num_threads, loops, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
@@ -231,6 +231,14 @@ def measured(layer: Layer, bottom: list[Blob], top: list[Blob]) -> tuple[int, in
     return after - before, tracemalloc.get_traced_memory()[1] - after
 
 
+def assert_as_told(working: int, told: int) -> None:
+    """What layers tell is for NumPy's way; compiled loops may take less."""
+    if loops.compiled():
+        assert working <= 1.15 * told + BLOCKS
+    else:
+        assert working == pytest.approx(told, rel=0.15, abs=BLOCKS)
+
+
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("phase", [TEST, TRAIN])
 @pytest.mark.parametrize(("text", "arrays"), CASES, ids=[f"{text} {arrays[0].shape}" for text, arrays in CASES])
@@ -246,7 +254,7 @@ def test_bytes_kept_and_worked_in(text: str, arrays: list[Array], phase: Phase, 
     finally:
         tracemalloc.stop()
     assert kept == pytest.approx(layer.kept_bytes(bottom, top), abs=MIB)
-    assert working == pytest.approx(layer.working_bytes(bottom, top), rel=0.15, abs=BLOCKS)
+    assert_as_told(working, layer.working_bytes(bottom, top))
 
 
 @pytest.mark.parametrize(("text", "arrays"), REGIONS, ids=[f"{text} {arrays[0].shape}" for text, arrays in REGIONS])
@@ -264,7 +272,7 @@ def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Arr
         backward = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    assert max(forward, backward) == pytest.approx(layer.working_bytes(bottom, top, [True, False]), rel=0.15, abs=BLOCKS)
+    assert_as_told(max(forward, backward), layer.working_bytes(bottom, top, [True, False]))
 
 
 # Nowhere else.
