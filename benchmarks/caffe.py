@@ -29,6 +29,7 @@ from benchmarks._timing import interleaved
 from benchmarks.nets import SIZE
 from benchmarks.train import random_solver
 from minicaffe import TEST, Net
+from minicaffe.formats.values import is_repeated
 from minicaffe.proto import caffe_pb2
 
 HERE = Path(__file__).with_name("_caffe")
@@ -171,7 +172,7 @@ def without_forks(layer: caffe_pb2.LayerParameter, net: Net) -> None:
 def in_python(layer: caffe_pb2.LayerParameter) -> None:
     """The layer as one of _caffe/caffe_layers.py."""
     sizes = getattr(layer, BLOCKS[layer.type])
-    fields = [field for field in sizes.DESCRIPTOR.fields if not field.is_repeated]
+    fields = [field for field in sizes.DESCRIPTOR.fields if not is_repeated(field)]
     values: dict[str, Any] = {field.name: getattr(sizes, field.name) for field in fields}
     if layer.type == "SmoothL1LossOHEM":
         values = {"divisor": sizes.pre_fixed_normalizer}

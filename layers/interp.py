@@ -34,13 +34,13 @@ def interpolate(x: Array, rows: Axis, columns: Axis, y: Array, lines: Array) -> 
     (places, shares), (from_columns, column_shares) = rows, columns
     left, right, of_left, of_right = from_columns[0], from_columns[-1], column_shares[0], column_shares[-1]
     width, last = y.shape[2], y.shape[1] - 1
-    held = np.empty(2, np.int64)
+    held, start = np.empty(2, np.int64), np.int64(left[0])
     for m in range(len(x)):
         held[:] = -1
         for i in range(y.shape[1]):
             first, second, out = np.int64(places[0, i]), np.int64(places[-1, i]), y[m, i]
             of_first, of_second = shares[0, i], shares[-1, i]
-            once = held[first % 2] != first and second < places[0, min(i + 1, last)]
+            once = held[first % 2] != first and second < np.int64(places[0, min(i + 1, last)])
             if once and len(places) == len(from_columns) == 2:
                 upper, lower = x[m, first], x[m, second]
                 for j in range(width):
@@ -52,7 +52,7 @@ def interpolate(x: Array, rows: Axis, columns: Axis, y: Array, lines: Array) -> 
                 r = np.int64(places[k, i])
                 row, line = x[m, r], lines[r % 2]
                 if len(from_columns) == 1:
-                    line[:] = row[left[0] : left[0] + width]
+                    line[:] = row[start : start + width]
                 elif held[r % 2] != r:
                     for j in range(width):
                         line[j] = row[left[j]] * of_left[j] + row[right[j]] * of_right[j]
@@ -89,7 +89,7 @@ def interpolate_backward(dy: Array, rows: Axis, columns: Axis, dx: Array, lines:
                     line[:] = 0
                 held[r % 2] = r
             if i < height:
-                above, below, given = lines[places[0, i] % 2], lines[places[-1, i] % 2], dy[m, i]
+                above, below, given = lines[np.int64(places[0, i]) % 2], lines[np.int64(places[-1, i]) % 2], dy[m, i]
                 of_above, of_below = shares[0, i], shares[-1, i]
                 if len(places) == 1:
                     for j in range(len(given)):
