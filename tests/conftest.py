@@ -23,7 +23,9 @@ import minicaffe
 from minicaffe import loops
 from minicaffe.errors import DeviceError
 
-settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile(
+    "no deadline", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 settings.load_profile("no deadline")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts with "&"

@@ -33,10 +33,10 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_round() -> None:
     counts: Counter[str] = Counter()
-    assert not "".join(run(seed, counts) for seed in range(60))
-    assert counts["nets"] >= 55
-    assert counts["gradients"] >= 300
-    assert counts["layers beside float64"] >= 1000
+    assert not "".join(run(seed, counts) for seed in range(40))
+    assert counts["nets"] >= 36
+    assert counts["gradients"] >= 200
+    assert counts["layers beside float64"] >= 650
     assert sum(number for name, number in counts.items() if name.startswith("left out")) < 20
 
 
@@ -81,8 +81,8 @@ def test_a_gradient_that_is_wrong_by_a_thousandth_is_found(monkeypatch: pytest.M
             blob.diff[...] *= 1.001
 
     monkeypatch.setattr(CATALOGUE["InnerProduct"], "backward_cpu", wrong)
-    found = [run(seed, Counter()) for seed in range(40) if "InnerProduct" in random_net(seed).kinds]
-    assert any("gradient of innerproduct" in words for words in found)
+    found = (run(seed, Counter()) for seed in range(40) if "InnerProduct" in random_net(seed).kinds)
+    assert any("gradient of innerproduct" in words for words in found)  # as many as it takes
 
 
 def test_what_is_wrong_in_float32_alone_is_found_with_the_smallest_net(monkeypatch: pytest.MonkeyPatch) -> None:
