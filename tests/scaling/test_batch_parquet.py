@@ -100,6 +100,13 @@ def test_a_page_and_its_dictionary_count_together(tmp_path: Path) -> None:
     assert [len(picture.data) for picture in find_rows(str(path), "/").pictures()] == [MB] * 3  # type: ignore[arg-type]
 
 
+def test_a_stopped_run_imports_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = find_rows(str(write(tmp_path / "t.parquet", [b"a", b"b"])), "/").pictures()
+    assert next(pictures).data == b"a"
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    pictures.close()  # type: ignore[attr-defined]  # as the garbage collector does, at any time
+
+
 def test_a_footer_out_of_proportion(tmp_path: Path) -> None:
     pq.write_table(pa.table({"bytes": [b"a"], **{f"column{i}": [1] for i in range(300)}}), tmp_path / "t.parquet")
     limits.bytes = MB

@@ -57,6 +57,7 @@ class Rows:
     def pictures(self) -> Iterator[Picture]:
         """The images in order; the rows of a row group after damage have the error."""
         row, end = self.first, self.first + self.count
+        broken = pyarrow_errors(Error)  # now: when a run is stopped, the names that follow "except" are still evaluated
         try:
             with _opened(self.file, self.base) as table:
                 for group in _groups(table.groups, row, end):
@@ -65,11 +66,11 @@ class Rows:
                         for data, path in _read(table, group):
                             yield self._picture(row, data, path, only_paths=table.columns[0] is None)
                             row += 1
-                    except pyarrow_errors(Error) as error:
+                    except broken as error:
                         # the next row group has pages of its own, and may be sound
                         yield from self._lost(row, group.end, error)
                     row = group.end
-        except pyarrow_errors(Error) as error:
+        except broken as error:
             yield from self._lost(row, end, error)
             return
         yield from self._lost(row, end, DataError("the table has fewer rows than when the run began"))
