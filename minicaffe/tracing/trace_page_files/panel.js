@@ -126,7 +126,7 @@ function blobCard(blob, role, what = "channel") {
     ),
     notFinite(blob),
     el("div", {class: "row numbers"}, statistics(blob), blob.histogram ? histogramView(blob.histogram) : null),
-    blob.tiles ? tilesView(blob.tiles, what) : null,
+    blob.tiles ? cellsView(blob, role, what) : null,
     blob.values ? valuesView(blob) : null,
   );
 }
