@@ -20,6 +20,10 @@ from .trace_shots import Shot, Statistics, Tiles
 
 FORMAT = 1
 
+NET = "name", "file", "phase", "dtype", "weights", "device", "gradient", "options"
+LAYER = "name", "type", "place", "fork", "bottoms", "tops", "in_place", "param", "covered"
+"""What the JSON has of a Trace and of LayerFacts unchanged."""
+
 
 class Arrays:
     """Arrays, one after the other."""
@@ -49,7 +53,7 @@ def document(trace: Trace) -> tuple[Json, bytes]:
     return {
         "format": FORMAT,
         "minicaffe": __version__,
-        "net": {key: getattr(trace, key) for key in ("name", "file", "phase", "dtype", "weights", "device", "gradient", "options")},
+        "net": {key: getattr(trace, key) for key in NET},
         "notes": trace.notes,
         "error": vars(trace.error) if trace.error else None,
         "layers": [_layer(layer, arrays) for layer in trace.layers],
@@ -62,7 +66,7 @@ def document(trace: Trace) -> tuple[Json, bytes]:
 
 def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
     return {
-        **{key: getattr(layer, key) for key in ("name", "type", "place", "fork", "bottoms", "tops", "in_place", "param", "covered")},
+        **{key: getattr(layer, key) for key in LAYER},
         "split": layer.is_split,
         "phase_bytes": layer.top_bytes,
         "params": [_param(param, arrays) for param in layer.params],

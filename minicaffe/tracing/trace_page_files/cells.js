@@ -41,7 +41,8 @@ function cellsView(blob, role, what) {
       const field = writer === undefined ? null : receptiveField(writer, blob.name, place.rows, place.columns);
       text.append(el("br"), field ? `receptive field: ${fieldText(field)}` : "it depends on no pixel");
       photo.show(field);
-      Object.assign(box.dataset, {cell: `${at.map},${at.y},${at.x}`, field: field ? [...field.rows, ...field.columns].join(",") : ""});
+      const ends = field ? [...field.rows, ...field.columns] : [];
+      Object.assign(box.dataset, {cell: `${at.map},${at.y},${at.x}`, field: ends.join(",")});
     }
     if (chosen === at) text.append(...explainIt(layer, blob, role, at.map, place));
   };
