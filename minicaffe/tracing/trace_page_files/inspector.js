@@ -37,6 +37,7 @@ function inspector(root, layer, arrays, backward) {
     legend(roi, backward),
     text,
     explainedView(roi),
+    backward ? "" : poolsView(roi, arrays, () => state),
   );
   listen(views, roi, arrays, state, set, backward);
   if (trace.image) photoCanvas().then((canvas) => views.image.paint(canvas, 0, 0, trace.image.width, trace.image.height));

@@ -59,11 +59,16 @@ const roiUnder = (view, arrays, event, current) =>
     current,
   );
 
+/** Width and height of the image on the page, or of the map in the net's input. */
+function inputSize(roi, arrays) {
+  const [, height, width] = arrays.map.shape;
+  return trace.image ? [trace.image.width, trace.image.height] : [width / roi.spatial_scale, height / roi.spatial_scale];
+}
+
 /** All rois on the image, all but one faintly. */
 function drawRois(view, roi, arrays, chosen) {
   const count = arrays.rois.shape[0];
-  const [, height, width] = arrays.map.shape;
-  const size = trace.image ? [trace.image.width, trace.image.height] : [width / roi.spatial_scale, height / roi.spatial_scale];
+  const size = inputSize(roi, arrays);
   view.look(0, 0, ...size);
   const faint = clamp(12 / count, 0.08, 0.5); // 300 rois must not hide the image
   const corners = (r) => [...row(arrays.rois, r)].slice(1).map((v) => v / imageScale());
