@@ -100,7 +100,8 @@ function markCell(mark, canvas, tiles, {y, x}) {
 /** The rows and columns of the blob that a pixel of a tile stands for. */
 function blockOf(tiles, {y, x}, shape) {
   const [height, width] = shape.slice(-2);
-  const run = (p, size) => Array.from({length: Math.min(tiles.shrunk, size - p * tiles.shrunk)}, (_, i) => p * tiles.shrunk + i);
+  const {shrunk} = tiles;
+  const run = (p, size) => Array.from({length: Math.min(shrunk, size - p * shrunk)}, (_, i) => p * shrunk + i);
   return {rows: run(y, height), columns: run(x, width)};
 }
 
@@ -156,7 +157,8 @@ function explainIt(i, blob, role, channel, {rows, columns}) {
   const {net} = trace;
   const quoted = (text) => (/^[\w./:=,+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
   const at = [0, channel, rows[rows.length >> 1], columns[columns.length >> 1]].join(",");
-  const parts = ["minicaffe explain", quoted(net.file), quoted(layer.name), ...net.weights.map(quoted), net.options, "--at", at];
-  if (top) parts.push("--top", top);
-  return [el("br"), "its arithmetic: ", el("code", {class: "command", tabindex: 0}, parts.filter((part) => part !== "").join(" "))];
+  const files = [net.file, layer.name, ...net.weights].map(quoted);
+  const parts = ["minicaffe explain", ...files, net.options, "--at", at, top ? `--top ${top}` : ""];
+  const command = parts.filter(Boolean).join(" ");
+  return [el("br"), "its arithmetic: ", el("code", {class: "command", tabindex: 0}, command)];
 }

@@ -63,7 +63,7 @@ const AXIS_PLANS = {
   },
 };
 
-/** roiArrays of one roi [x1, y1, x2, y2] (float32) on a map. roi: {kind, spatial_scale, pooled, item} and the kind's settings. */
+/** roiArrays of one roi [x1, y1, x2, y2] (float32) on a map. roi: {kind, spatial_scale, pooled, item}, the kind's settings. */
 function plannedArrays(roi, corners, map) {
   const [, height, width] = map.shape;
   const [x1, y1, x2, y2] = corners;

@@ -61,7 +61,7 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
   const [height, width] = roi.pooled;
   const maps = roi.group
     ? "This map is made for position-sensitive pools: the others take one of its channels, as if it were any map."
-    : `This map has no score maps: the position-sensitive pools take its ${stored} channels in turn, for ${group} × ${group} bins.`;
+    : `This is no score map: the position-sensitive pools take its ${stored} channels in turn, for ${group} × ${group} bins.`;
   return [
     el("p", {class: "quiet"}, `Each pool cuts the roi into ${height} × ${width} bins, on the map above. ${maps}`),
     el("div", {class: "pool-head"}, photo.figure, fields.element),

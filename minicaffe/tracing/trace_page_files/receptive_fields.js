@@ -15,7 +15,7 @@ function placesRead([stride = 1, divisor = 1, first = 0, last = 0, step = 1, mod
 
 const allOf = (length) => new Set(Array(length).keys());
 
-/** The cells {rows, columns, statistics} of a bottom of this shape that cells of a top read. A blob without maps stands for one. */
+/** The cells {rows, columns, statistics} of a bottom of this shape that cells of a top read. A blob without maps: one cell. */
 function bottomCells(reads, cells, shape, name) {
   const [height, width] = shape?.length === 4 ? shape.slice(2) : [1, 1];
   if (!cells.rows.size || !cells.columns.size) return {rows: new Set(), columns: new Set(), statistics: new Set()};
@@ -55,5 +55,6 @@ function receptiveField(i, blob, rows, columns) {
 function fieldText({blob, rows: [top, bottom], columns: [left, right], statistics}) {
   const more = statistics.length > 1 ? ` and ${statistics.length - 1} more layers` : "";
   const all = statistics.length ? `; all, through the statistics of ${statistics[0]}${more}` : "";
-  return `rows ${top} to ${bottom}, columns ${left} to ${right} of ${blob}: ${bottom - top + 1} × ${right - left + 1} pixels${all}`;
+  const size = `${bottom - top + 1} × ${right - left + 1} pixels`;
+  return `rows ${top} to ${bottom}, columns ${left} to ${right} of ${blob}: ${size}${all}`;
 }

@@ -75,6 +75,7 @@ function drawRois(view, roi, arrays, chosen) {
   const others = Array.from({length: count}, (_, r) =>
     r === chosen ? null : box(...corners(r), {class: "other", "stroke-opacity": faint, "data-roi": r}),
   );
-  const own = chosen === null ? [] : [{class: "halo"}, {class: "chosen", "data-roi": chosen}].map((a) => box(...corners(chosen), a));
+  const drawn = [{class: "halo"}, {class: "chosen", "data-roi": chosen}];
+  const own = chosen === null ? [] : drawn.map((attributes) => box(...corners(chosen), attributes));
   view.draw(trace.image ? null : box(0, 0, ...size, {class: "area"}), others, own);
 }
