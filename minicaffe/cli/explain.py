@@ -9,6 +9,7 @@ import click
 from minicaffe.errors import Error
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.explanations.text import ROWS
+from minicaffe.tracing.receptive_fields import receptive_field
 
 from .common import warn
 from .groups import DeviceOptions, InputOptions, NetOptions, weights_option
@@ -93,3 +94,7 @@ def command(options: Options) -> None:
         prefix="--",
     )
     echo(found.text(options.rows))
+    of_rois = net.layers[net.index_of(options.layer)].is_roi_layer  # what it reads is where the roi lies
+    if options.at and len(found.at) == 4 and not (options.backward or options.weight or of_rois):
+        for name, field in receptive_field(net, found.blob, *found.at[2:], layer=options.layer).items():
+            echo(f"receptive field in {name}: {field}")

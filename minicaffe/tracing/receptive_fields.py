@@ -137,11 +137,12 @@ class Field:
         return f"{text}; all, through the statistics of {self.statistics[0]}{more}" if self.statistics else text
 
 
-def receptive_field(net: Net, blob: str, row: int, column: int) -> dict[str, Field]:
+def receptive_field(net: Net, blob: str, row: int, column: int, layer: str | None = None) -> dict[str, Field]:
     """The field of a cell of a blob (N, C, H, W), in each of the net's input blobs of 4 axes that it depends on.
 
-    Of an in-place blob as the last layer leaves it. The whole input where a layer between mixes all places, as an
-    InnerProduct does; no entry where the cell depends on none (a deconvolution's bias, between the windows).
+    Of a blob that layers change in place: as `layer` leaves it, the last one by default. The whole input where a layer between
+    mixes all places, as an InnerProduct does; no entry where the cell depends on none (a deconvolution's bias, between the
+    windows).
     Raises Error for a blob that the net does not have or that has other than 4 axes, and for a cell outside it.
     """
     if blob not in net.blobs:
@@ -151,7 +152,8 @@ def receptive_field(net: Net, blob: str, row: int, column: int) -> dict[str, Fie
         raise Error(f"blob {blob} has shape {shape}: a receptive field is of a cell of maps, with 4 axes (N, C, H, W)")
     if not (0 <= row < shape[2] and 0 <= column < shape[3]):
         raise Error(f"cell ({row}, {column}) is outside the {shape[2]} x {shape[3]} maps of blob {blob}")
-    found = cells_read(net.nodes, blob, Cells({row}, {column}))
+    nodes = net.nodes if layer is None else net.nodes[: net.index_of(layer) + 1]
+    found = cells_read(nodes, blob, Cells({row}, {column}))
     return {name: cells.field() for name, cells in found.items() if cells.rows and cells.columns}
 
 

@@ -160,6 +160,12 @@ def test_by_hand() -> None:
     assert receptive_field(net, "data", 3, 5) == {"data": Field(range(3, 4), range(5, 6))}
 
 
+def test_between_layers_in_place() -> None:
+    net = net_of(layer("MVN", "norm", "data").replace("top: 'norm'", "top: 'data'"))
+    assert receptive_field(net, "data", 3, 5, layer="data")["data"].statistics == ()
+    assert receptive_field(net, "data", 3, 5)["data"].statistics == ("norm",)
+
+
 @pytest.mark.parametrize(
     ("phase", "layers"),
     [

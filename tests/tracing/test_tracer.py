@@ -538,7 +538,8 @@ def test_values_in_the_document_are_the_nets() -> None:
     np.testing.assert_array_equal(read(step["blobs"][0]["values"], raw), net.blobs["ip"].data)
     assert step["blobs"][0]["shape"] == step["shapes"][0] == [2, 5]
     assert data["net"] | {"file": ""} == {
-        "name": "chain", "file": "", "phase": "TRAIN", "dtype": "float32", "weights": [], "device": "cpu", "gradient": "",
+        "name": "chain", "file": "", "phase": "TRAIN", "dtype": "float32", "weights": [], "device": "cpu",
+        "gradient": "", "options": "",
     }  # fmt: skip
 
 
@@ -565,3 +566,21 @@ def test_float64_nets_too() -> None:
     with Tracer(net) as tracer:
         net.forward_backward()
     assert document(tracer.trace)[0]["net"]["dtype"] == "float64"
+
+
+def test_the_document_has_what_each_top_reads() -> None:
+    """Numbers as of Reads, without the last ones that are the defaults; and which layers explain covers."""
+    text = """layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 9 dim: 9 } } }
+    layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+      convolution_param { num_output: 1 kernel_size: 3 stride: 2 pad_h: 1 pad_w: 0 } }
+    layer { name: "norm" type: "MVN" bottom: "conv" top: "norm" }
+    layer { name: "sum" type: "InnerProduct" bottom: "norm" top: "sum" inner_product_param { num_output: 2 } }"""
+    with Tracer(Net(parse_net(text), TEST)) as tracer:
+        assert tracer.net
+        tracer.net.forward()
+    layers = {layer["name"]: layer for layer in document(tracer.trace)[0]["layers"]}
+    assert layers["data"]["reads"] == [[]]
+    assert layers["conv"]["reads"] == [[{"rows": [2, 1, -1, 1], "columns": [2, 1, 0, 2], "statistics": False}]]
+    assert layers["norm"]["reads"] == [[{"rows": [], "columns": [], "statistics": True}]]
+    assert layers["sum"]["reads"] == [[None]]
+    assert [layers[name]["covered"] for name in ("data", "conv", "sum")] == [False, True, True]

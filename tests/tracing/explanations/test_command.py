@@ -59,6 +59,7 @@ def test_a_gradient_with_inputs(net: Path, tmp_path: Path) -> None:
 def test_rows(net: Path) -> None:
     short, long = (run(net, "conv", "--at", "0,0,1,1", "--rows", n).stdout for n in (3, 8))
     assert "5 smaller terms not shown, together" in short and "not shown" not in long
+    assert long.splitlines()[-1].startswith("receptive field in map: rows ")
 
 
 @pytest.mark.parametrize(
