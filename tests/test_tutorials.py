@@ -100,6 +100,7 @@ def test_in_jupyter(path):
 
 
 @each_notebook
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_solutions(path, monkeypatch):
     """With the solutions in the exercises' places every check prints numbers, and none fails."""
     matplotlib = pytest.importorskip("matplotlib", reason=needs_extra)
