@@ -102,17 +102,24 @@ def test_in_jupyter(path):
 @each_notebook
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_solutions(path, monkeypatch):
-    """With the solutions in the exercises' places every check prints numbers, and none fails."""
+    """With the solutions in the exercises' places every check prints numbers and none fails; with wrong ones each does."""
     matplotlib = pytest.importorskip("matplotlib", reason=needs_extra)
     matplotlib.use("agg")
     monkeypatch.chdir(FOLDER)
     cells = read(path)
-    answers = iter(solutions(cells))
+    answers, answer, wrong = iter(solutions(cells)), "", ""
     namespace = {"__name__": "__main__"}
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(next(answers) if "exercise" in tags(cell) else source(cell), namespace)
+        if "exercise" in tags(cell):
+            answer, wrong = next(answers), source(cell).replace("return None", "return 12345").replace("= None", "= print")
+            continue
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            if "check" in tags(cell):
+                with pytest.raises((AssertionError, AttributeError, TypeError, ValueError)):
+                    exec(f"{wrong}\n{source(cell)}", dict(namespace))
+                out.truncate(0)
+                exec(answer, namespace)
+            exec(source(cell), namespace)
         if "check" in tags(cell):
             assert "None" in printed(cell)
             assert "None" not in out.getvalue()
