@@ -85,6 +85,7 @@ __all__ = [
     "net_spec",
     "params",
     "pycaffe",
+    "receptive_field",
     "register",
     "set_device",
     "set_mode_cpu",
@@ -127,6 +128,7 @@ if TYPE_CHECKING:
     from .pycaffe.net_spec import NetSpec, params, to_proto
     from .tracing import draw, summary
     from .tracing.explanations import explain
+    from .tracing.receptive_fields import receptive_field
     from .tracing.tracer import Tracer
     from .training.finite import check_finite
 
@@ -137,6 +139,7 @@ _HOMES = {
     "compare": "porting.comparison",
     "check_finite": "training.finite",
     "explain": "tracing.explanations",
+    "receptive_field": "tracing.receptive_fields",
     **dict.fromkeys(("NetSpec", "params", "to_proto"), "pycaffe.net_spec"),
     **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),
     "export_onnx": "porting.onnx",

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import join
 
+import click
 import numpy as np
+from click.core import ParameterSource
 from numpy.typing import NDArray
 
 from minicaffe.data.images import load_image
@@ -23,6 +26,7 @@ from minicaffe.tracing.trace_picture import found_detections
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
 from .common import check_apart, check_target, warn
+from .explain import command as explain
 from .groups import DeviceOptions, InputOptions, NetOptions, backward_option, classes_option, image_inputs, weights_option
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
@@ -84,6 +88,7 @@ def command(options: Options) -> None:
     check_apart("--out", out, "--npz", options.npz)
     names = read_names(options.classes) if options.classes else None
     tracer = Tracer(path=out, backward=options.goes_back, classes=names, tile_bytes=TILE_BYTES if out else 0)
+    tracer.options = _explain_options()
     with _reported(tracer), TraceTable(tracer) if options.text else progress(tracer), tracer:
         net = _run(tracer, options, weights)
     if out:
@@ -114,6 +119,26 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str]) -> Net:
             tracer.gradient = seed.words
             net.backward_from_to(seed.layer, 0)
     return net
+
+
+def _explain_options() -> str:
+    """The options given that choose the net and its inputs, as explain takes them too."""
+    context, parts = click.get_current_context(), []
+    shared = {p.name for p in explain.params if isinstance(p, click.Option)} - {"backward", "more_weights"}
+    for given in context.command.params:
+        name = str(given.name)
+        if name in shared and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            value = context.params[name]
+            for each in value if given.multiple else [value]:
+                parts += [given.opts[0], *([] if each is True else [_written(each)])]
+    return join(parts)
+
+
+def _written(value: object) -> str:
+    """An option's value as on the command line: BLOB=FILE, or numbers with commas."""
+    if isinstance(value, tuple):
+        return ("=" if isinstance(value[0], str) else ",").join(map(_written, value))
+    return str(value)
 
 
 @contextmanager

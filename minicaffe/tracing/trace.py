@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .receptive_fields import Both
 from .trace_roi import RoiShot
 from .trace_shots import Shot
 
@@ -49,7 +50,8 @@ class ParamShot:
 @dataclass(frozen=True)
 class LayerFacts:
     """A layer. place: of its block in the prototxt; fork: whose it is, where forks have several of its type; top_bytes: the
-    memory of tops that share none with a bottom."""
+    memory of tops that share none with a bottom; reads: for each top and each bottom, as of receptive_fields.reads_of;
+    covered: whether explain covers its forward."""
 
     name: str
     type: str
@@ -63,6 +65,8 @@ class LayerFacts:
     top_bytes: int
     params: list[ParamShot]
     roi: RoiShot | None
+    reads: list[list[Both | None]]
+    covered: bool
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,8 @@ class Picture:
 @dataclass
 class Trace:
     """One run: the layers and the steps in order. gradient: what the gradients are of, or "". detections: as of
-    detect.to_json, in pixels of the image; None if the net is not a detector or no image was given."""
+    detect.to_json, in pixels of the image; None if the net is not a detector or no image was given. options: those of the
+    trace command that `minicaffe explain` takes too."""
 
     name: str
     file: str
@@ -101,3 +106,4 @@ class Trace:
     error: Failure | None
     picture: Picture | None
     detections: list[dict[str, Any]] | None
+    options: str = ""

@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 
 from minicaffe.version import __version__
 
+from .receptive_fields import Both, Reads
 from .trace import LayerFacts, ParamShot, Picture, Step, Trace
 from .trace_graph import Json, graph
 from .trace_roi import RoiShot
 from .trace_shots import Shot, Statistics, Tiles
 
 FORMAT = 1
+
+NET = "name", "file", "phase", "dtype", "weights", "device", "gradient", "options"
+LAYER = "name", "type", "place", "fork", "bottoms", "tops", "in_place", "param", "covered"
+"""What the JSON has of a Trace and of LayerFacts unchanged."""
 
 
 class Arrays:
@@ -48,7 +53,7 @@ def document(trace: Trace) -> tuple[Json, bytes]:
     return {
         "format": FORMAT,
         "minicaffe": __version__,
-        "net": {key: getattr(trace, key) for key in ("name", "file", "phase", "dtype", "weights", "device", "gradient")},
+        "net": {key: getattr(trace, key) for key in NET},
         "notes": trace.notes,
         "error": vars(trace.error) if trace.error else None,
         "layers": [_layer(layer, arrays) for layer in trace.layers],
@@ -61,12 +66,24 @@ def document(trace: Trace) -> tuple[Json, bytes]:
 
 def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
     return {
-        **{key: getattr(layer, key) for key in ("name", "type", "place", "fork", "bottoms", "tops", "in_place", "param")},
+        **{key: getattr(layer, key) for key in LAYER},
         "split": layer.is_split,
         "phase_bytes": layer.top_bytes,
         "params": [_param(param, arrays) for param in layer.params],
         "roi": _roi(layer.roi, arrays) if layer.roi else None,
+        "reads": [[_reads(both) for both in of_top] for of_top in layer.reads],
     }
+
+
+def _reads(both: Both | None) -> Json | None:
+    """Each axis as the numbers of Reads, without the last ones that are the defaults."""
+    if both is None:
+        return None
+    axes = {}
+    for name, axis in (("rows", both.rows), ("columns", both.columns)):
+        kept = max((i + 1 for i, (given, usual) in enumerate(zip(axis, Reads())) if given != usual), default=0)
+        axes[name] = list(axis[:kept])
+    return {**axes, "statistics": both.statistics}
 
 
 def _param(param: ParamShot, arrays: Arrays) -> Json:

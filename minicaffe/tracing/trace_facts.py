@@ -9,7 +9,9 @@ from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.formats.prototxt import to_text
 from minicaffe.layer import Layer
 from minicaffe.net import Net
+from minicaffe.registry import explains
 
+from .receptive_fields import reads_of
 from .trace import LayerFacts, ParamShot, Step
 from .trace_roi import RoiShot
 from .trace_shots import MOST_TILES, SAMPLED, shot
@@ -35,6 +37,8 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
         top_bytes=bytes_in_use(tops, without=shared),
         params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],
         roi=roi,
+        reads=[[reads_of(node, b, t) for b in range(len(bottoms))] for t in range(len(tops))] if node else [],
+        covered=type(layer) in explains,
     )
 
 

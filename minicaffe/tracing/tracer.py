@@ -49,6 +49,7 @@ class Tracer:
     of maps, 0 for none. on_step: called after each step.
     gradient: what backward starts from, in words, for the page. steps_to_come: how many steps there are at the end of this
     pass, None before the first forward.
+    options: of the command line, for the commands that the page shows.
     A second forward pass replaces the first.
     """
 
@@ -65,7 +66,7 @@ class Tracer:
         on_step: OnStep | None = None,
     ) -> None:
         self.net, self.path, self.backward, self.image = net, path, backward, image
-        self.classes, self.notes, self.gradient = classes, list(notes), ""
+        self.classes, self.notes, self.gradient, self.options = classes, list(notes), "", ""
         self.on_step = on_step
         self.steps: list[Step] = []
         self.steps_to_come: int | None = None
@@ -303,6 +304,7 @@ class Tracer:
             error=self.error,
             picture=picture(net, self.image),
             detections=self._detections() if done else None,
+            options=self.options,
         )
 
     def _detections(self) -> list[dict[str, Any]] | None:

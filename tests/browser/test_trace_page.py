@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pages import Open, Opened
 
 from minicaffe import TEST, Error, Net, Tracer, ops, set_random_seed
 from minicaffe.detection.inputs import start_backward
@@ -24,10 +22,6 @@ from minicaffe.layers.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
 from minicaffe.layers.roi_pooling import RoiPool
-
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
 
 TOP = Path(__file__).resolve().parents[2]
 SHAPES = TOP / "examples" / "shapes"
@@ -64,78 +58,6 @@ QUIET = """name: "quiet"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 6 } } }
 layer { name: "relu" type: "ReLU" bottom: "data" top: "relu" }
 """
-
-
-@dataclass
-class Opened:
-    """A page with what it logged and asked for."""
-
-    page: Any
-    problems: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def layer(self, name: str) -> None:
-        """Click a layer in the graph."""
-        self.page.locator(f'.node[aria-label^="{name},"]').dispatch_event("click")
-
-    def step(self) -> str:
-        return str(self.page.locator(".step-label strong").inner_text())
-
-    def overlay(self) -> dict[str, str]:
-        """The data attributes of what is drawn on the feature map."""
-        return dict(self.page.locator(".overlay").evaluate("e => ({...e.dataset})"))
-
-    def put(self, label: str, value: int) -> None:
-        """Put a number into a field of the inspector."""
-        field = self.page.get_by_label(label, exact=True)
-        field.evaluate("(e, value) => { e.value = value; e.dispatchEvent(new Event('change')); }", value)
-
-    def select(self, layer: str, roi: int, channel: int, row: int, column: int) -> dict[str, str]:
-        self.layer(layer)
-        self.page.locator(".overlay").wait_for(state="attached")
-        for label, value in (("roi", roi), ("channel", channel), ("bin row", row), ("bin column", column)):
-            self.put(label, value)
-        found = self.overlay()
-        assert (found["roi"], found["bin"]) == (str(roi), f"{row},{column}")
-        return found
-
-
-Open = Callable[..., Opened]
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    options = [*quiet, "--disable-component-update", "--disable-sync"]
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=options)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_page(chromium: Any) -> Iterator[Open]:
-    """Opens a file; at the end, no page may have logged an error or asked for anything but itself."""
-    opened: list[Opened] = []
-
-    def open_file(path: Path, width: int = 1440, height: int = 900, scheme: str = "light") -> Opened:
-        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        result = Opened(context.new_page())
-        result.page.on("console", lambda m: result.problems.append(m.text) if m.type in ("error", "warning") else None)
-        result.page.on("pageerror", lambda error: result.problems.append(str(error)))
-        result.page.on("request", lambda request: result.requests.append(request.url))
-        result.page.route(re.compile("^(?!file:|data:)"), lambda route: route.abort())
-        opened.append(result)
-        result.page.goto(path.as_uri())
-        result.page.wait_for_selector("html[data-ready]", state="attached")
-        return result
-
-    yield open_file
-    for result in opened:
-        assert result.problems == []
-        assert [url for url in result.requests if not url.startswith(("file:", "data:"))] == []
-        assert len([url for url in result.requests if url.startswith("file:")]) == 1
-        result.page.context.close()
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,11 @@ function inspectorView(layer, backward) {
 function inspector(root, layer, arrays, backward) {
   const roi = layer.roi;
   const [pooledH, pooledW] = roi.pooled;
-  const state = (chosen[layer.name] ??= {r: 0, c: 0, ph: pooledH >> 1, pw: pooledW >> 1, close: "roi", cell: null});
+  const state = (chosen[layer.name] ??= {c: 0, ph: pooledH >> 1, pw: pooledW >> 1, close: "roi", cell: null});
+  state.r = Math.min(lastRoi.r, arrays.rois.shape[0] - 1);
   const set = (change) => {
     Object.assign(state, change);
+    lastRoi.r = state.r;
     draw();
   };
   const views = inspectorStages(backward);
@@ -35,6 +37,7 @@ function inspector(root, layer, arrays, backward) {
     legend(roi, backward),
     text,
     explainedView(roi),
+    backward ? "" : poolsView(roi, arrays, () => state),
   );
   listen(views, roi, arrays, state, set, backward);
   dragsRoi(views.image, layer, arrays, state);
@@ -105,10 +108,10 @@ function explainedView(roi) {
 function listen(views, roi, arrays, state, set, backward) {
   const [pooledH, pooledW] = roi.pooled;
   views.image.frame.addEventListener("click", (event) => {
-    const [x, y] = views.image.at(event);
-    const next = roiAt(arrays, [x * imageScale(), y * imageScale()], state.r);
+    const next = roiUnder(views.image, arrays, event, state.r);
     if (next !== null) set({r: next, cell: null});
   });
+  views.image.frame.addEventListener("pointermove", (event) => hoverRoi(roiUnder(views.image, arrays, event, state.r)));
   views.map.frame.addEventListener("click", (event) => {
     const [x, y] = views.map.at(event);
     const boxes = drawnBoxes(roi, arrays, state.r);

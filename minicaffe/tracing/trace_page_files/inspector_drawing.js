@@ -1,24 +1,7 @@
 // The drawings on the three stages of the inspector.
 
-/** All rois faintly, the chosen one clearly. */
 function drawImage(view, roi, arrays, state) {
-  const scale = imageScale();
-  const [, height, width] = arrays.map.shape;
-  const size = trace.image ? [trace.image.width, trace.image.height] : [width / roi.spatial_scale, height / roi.spatial_scale];
-  view.look(0, 0, ...size);
-  const boxes = [];
-  const faint = clamp(12 / arrays.rois.shape[0], 0.08, 0.5); // 300 rois must not hide the image
-  for (let r = 0; r < arrays.rois.shape[0]; r++) {
-    const [, x1, y1, x2, y2] = row(arrays.rois, r).map((v) => v / scale);
-    if (r !== state.r) boxes.push(box(x1, y1, x2, y2, {class: "other", "stroke-opacity": faint}));
-  }
-  const [, x1, y1, x2, y2] = row(arrays.rois, state.r).map((v) => v / scale);
-  view.draw(
-    trace.image ? null : box(0, 0, ...size, {class: "area"}),
-    boxes,
-    box(x1, y1, x2, y2, {class: "halo"}),
-    box(x1, y1, x2, y2, {class: "chosen", "data-roi": state.r}),
-  );
+  drawRois(view, roi, arrays, state.r);
   view.say(`roi ${state.r} of ${arrays.rois.shape[0]}`);
 }
 
@@ -96,12 +79,19 @@ function mapOverlay(roi, arrays, state, bin, boxes, backward, range, grain) {
     {class: "overlay", ...facts},
     box(0, 0, width, height, {class: "area"}),
     edges,
+    otherRois(roi, arrays, state.r),
     box(...boxes.plain, {class: "halo thin"}),
     box(...boxes.plain, {class: "plain"}),
     marks,
     cellTexts(cells, range, grain),
   );
 }
+
+/** The other rois of the map, seen while the mouse is on them in another view. */
+const otherRois = (roi, arrays, r) =>
+  Array.from({length: arrays.rois.shape[0]}, (_, k) =>
+    k === r ? null : box(...drawnBoxes(roi, arrays, k).plain, {class: "plain", visibility: "hidden", "data-roi": k}),
+  );
 
 /** The cells that each bin of a roi takes, as thin boxes. */
 function wholeBins(roi, arrays, r) {

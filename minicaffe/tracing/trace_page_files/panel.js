@@ -126,7 +126,7 @@ function blobCard(blob, role, what = "channel") {
     ),
     notFinite(blob),
     el("div", {class: "row numbers"}, statistics(blob), blob.histogram ? histogramView(blob.histogram) : null),
-    blob.tiles ? tilesView(blob.tiles, what) : null,
+    blob.tiles ? cellsView(blob, role, what) : null,
     blob.values ? valuesView(blob) : null,
   );
 }
@@ -187,7 +187,8 @@ function valuesView(blob) {
     const lines = [];
     for (let r = first.row; r < ends.row; r++) {
       const start = r * lengths.column;
-      lines.push(valuesRow(indexText(r, outer), values.subarray(start + first.column, start + ends.column)));
+      const roi = perRoi.has(blob.name) ? Math.floor(r / product(outer.slice(1))) : null;
+      lines.push(valuesRow(indexText(r, outer), values.subarray(start + first.column, start + ends.column), roi));
     }
     const columns = Array.from({length: ends.column - first.column}, (_, c) =>
       el("th", {scope: "col", class: "quiet"}, first.column + c),
@@ -197,7 +198,9 @@ function valuesView(blob) {
     for (const pager of pagers) pager.say();
   };
   const ontoggle = (event) => {
-    if (event.target.open && !box.children.length) draw(); // drawn when first opened
+    if (!event.target.open || box.children.length) return; // drawn when first opened
+    draw();
+    if (perRoi.has(blob.name)) box.after(roisStage());
   };
   const rows = pagers.map((pager) => pager.row);
   return el("details", {ontoggle, class: "inner"}, el("summary", {}, "Values"), rows, box);
@@ -213,7 +216,8 @@ function indexText(r, axes) {
   return indices.join(", ");
 }
 
-function valuesRow(name, values) {
+/** roi: whose numbers they are, if any. */
+function valuesRow(name, values, roi) {
   const cells = [...values].map((v) => el("td", {class: Number.isFinite(v) ? null : "bad"}, number(v, 4)));
-  return el("tr", {}, el("th", {scope: "row", class: "quiet"}, name), cells);
+  return el("tr", {"data-roi": roi}, el("th", {scope: "row", class: "quiet"}, name), cells);
 }

@@ -95,6 +95,9 @@ function tileSize(height, width) {
   return {height: height * scale, width: width * scale};
 }
 
+const mapName = (tiles, i, what) =>
+  tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
+
 function tile(tiles, pixels, i, what) {
   const count = tiles.height * tiles.width;
   const {low, high} = tiles;
@@ -102,9 +105,8 @@ function tile(tiles, pixels, i, what) {
     const pixel = pixels[i * count + p];
     return colourOf(pixel === 255 ? NaN : low + (pixel * (high - low)) / 254, low, high);
   });
-  const name = tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
-  const text = `${name}: ${scaleText(low, high)}`;
-  filled(canvas, {role: "img", "aria-label": text}, []);
+  const text = `${mapName(tiles, i, what)}: ${scaleText(low, high)}`;
+  filled(canvas, {role: "img", "aria-label": text, "data-map": i}, []);
   return el("figure", {class: "tile", title: text}, canvas, el("figcaption", {class: "quiet"}, i));
 }
 

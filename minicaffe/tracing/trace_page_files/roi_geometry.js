@@ -14,8 +14,9 @@ const isPositionSensitive = (roi) => roi.kind.startsWith("psroi");
 const readsBins = (roi) => roi.kind.endsWith("bins");
 const takesMaximum = (roi) => roi.kind.startsWith("max");
 
-/** The map's channel that output channel c of bin (ph, pw) reads. */
-const mapChannel = (roi, c, ph, pw) => (isPositionSensitive(roi) ? (c * roi.group + ph) * roi.group + pw : c);
+/** The map's channel that output channel c of bin (ph, pw) reads. cycle: of a map with too few, how many there are. */
+const mapChannel = (roi, c, ph, pw) =>
+  isPositionSensitive(roi) ? ((c * roi.group + ph) * roi.group + pw) % (roi.cycle ?? Infinity) : c;
 
 /** The row of a (R, ...) array. */
 const row = (array, r) => array.subarray(r * (array.length / array.shape[0]), (r + 1) * (array.length / array.shape[0]));

@@ -1,0 +1,162 @@
+// A cell of a map under the mouse or chosen by click or keys: its place, value and receptive field, and how to explain it.
+
+/** Steps of map, row and column. */
+const CELL_KEYS = {
+  ArrowUp: [0, -1, 0],
+  ArrowDown: [0, 1, 0],
+  ArrowLeft: [0, 0, -1],
+  ArrowRight: [0, 0, 1],
+  "[": [-1, 0, 0],
+  "]": [1, 0, 0],
+};
+
+/** tilesView of a blob, with a view of its cells. Of weights: `what` is "filter". */
+function cellsView(blob, role, what) {
+  const {tiles} = blob;
+  const element = tilesView(tiles, what);
+  const grid = element.querySelector(".tiles");
+  const layer = state.layer;
+  let numbers = null; // read when first wanted
+  const mark = el("i", {class: "cell-mark", hidden: true});
+  const text = el("p", {class: "mono cell-text", "aria-live": "polite"});
+  const isMap = what !== "filter";
+  const photo = isMap ? fieldStage() : null;
+  const box = el("div", {class: "cell-view", hidden: true}, el("div", {class: "cell-words"}, text), photo?.figure);
+  let chosen = null;
+  let drawn = 0;
+
+  const show = async (at) => {
+    box.hidden = !at;
+    mark.hidden = true;
+    if (!at) return;
+    const turn = ++drawn;
+    const [exact, bytes] = await (numbers ??= Promise.all([read(blob.values), read(tiles.pixels)]));
+    if (turn !== drawn) return; // the mouse has moved on
+    const canvas = grid.querySelector(`canvas[data-map="${at.map}"]`);
+    if (canvas) markCell(mark, canvas, tiles, at);
+    const place = blockOf(tiles, at, blob.shape);
+    text.replaceChildren(el("strong", {}, placeText(tiles, at, place, isMap)), ` ${valueText(blob, exact, bytes, at)}`);
+    if (isMap) {
+      const writer = role.startsWith("bottom") ? writersOf(layer, blob.name)[0] : layer;
+      const field = writer === undefined ? null : receptiveField(writer, blob.name, place.rows, place.columns);
+      text.append(el("br"), field ? `receptive field: ${fieldText(field)}` : "it depends on no pixel");
+      photo.show(field);
+      const ends = field ? [...field.rows, ...field.columns] : [];
+      Object.assign(box.dataset, {cell: `${at.map},${at.y},${at.x}`, field: ends.join(",")});
+    }
+    if (chosen === at) text.append(...explainIt(layer, blob, role, at.map, place));
+  };
+  const choose = (at) => {
+    chosen = at;
+    show(at);
+  };
+  grid.addEventListener("pointermove", (event) => show(cellUnder(event, tiles) ?? chosen));
+  grid.addEventListener("pointerleave", () => show(chosen));
+  grid.addEventListener("click", (event) => {
+    const at = cellUnder(event, tiles);
+    if (at) choose(at);
+  });
+  grid.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && chosen) choose(null);
+    const by = CELL_KEYS[event.key];
+    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    const shown = [...grid.querySelectorAll("canvas")].map((canvas) => Number(canvas.dataset.map));
+    const from = chosen ?? {map: shown[0], y: tiles.height >> 1, x: tiles.width >> 1};
+    choose({
+      map: clamp(from.map + by[0], shown[0], shown.at(-1)),
+      y: clamp(from.y + by[1], 0, tiles.height - 1),
+      x: clamp(from.x + by[2], 0, tiles.width - 1),
+    });
+  });
+  const label = `Maps of ${blob.name}: arrow keys choose a cell, [ and ] the ${what}, Escape leaves it`;
+  filled(grid, {tabindex: 0, role: "application", "aria-label": label}, []);
+  element.append(mark, box);
+  return element;
+}
+
+/** The pixel of a tile under a mouse event: {map, y, x}, or null. */
+function cellUnder(event, tiles) {
+  const canvas = event.target.closest("canvas[data-map]");
+  if (!canvas) return null;
+  const {left, top, width, height} = canvas.getBoundingClientRect();
+  return {
+    map: Number(canvas.dataset.map),
+    y: clamp(Math.floor(((event.clientY - top) / height) * tiles.height), 0, tiles.height - 1),
+    x: clamp(Math.floor(((event.clientX - left) / width) * tiles.width), 0, tiles.width - 1),
+  };
+}
+
+/** A frame around the cell on its tile. */
+function markCell(mark, canvas, tiles, {y, x}) {
+  const [w, h] = [canvas.clientWidth / tiles.width, canvas.clientHeight / tiles.height];
+  const size = (v) => Math.max(v, 3);
+  mark.hidden = false;
+  mark.style.cssText =
+    `left: ${canvas.offsetLeft + canvas.clientLeft + x * w - 1}px; top: ${canvas.offsetTop + canvas.clientTop + y * h - 1}px;` +
+    `width: ${size(w) + 2}px; height: ${size(h) + 2}px`;
+}
+
+/** The rows and columns of the blob that a pixel of a tile stands for. */
+function blockOf(tiles, {y, x}, shape) {
+  const [height, width] = shape.slice(-2);
+  const run = (p, size) => Array.from({length: Math.min(tiles.shrunk, size - p * tiles.shrunk)}, (_, i) => p * tiles.shrunk + i);
+  return {rows: run(y, height), columns: run(x, width)};
+}
+
+function placeText(tiles, at, {rows, columns}, isMap) {
+  const along = (places) => (places.length > 1 ? `${places[0]}–${places.at(-1)}` : `${places[0]}`);
+  const map = isMap ? `channel ${at.map}` : mapName(tiles, at.map, "filter");
+  return `${map}, row ${along(rows)}, column ${along(columns)}:`;
+}
+
+/** The value where the page has the numbers, else what the picture says. */
+function valueText(blob, values, pixels, {map, y, x}) {
+  const {tiles} = blob;
+  if (values && tiles.shrunk === 1) {
+    const [, , height, width] = blob.shape;
+    return number(values[(map * height + y) * width + x], 7); // the maps are those of the first image
+  }
+  const pixel = pixels[(map * tiles.height + y) * tiles.width + x];
+  if (pixel === 255) return "not finite";
+  const step = (tiles.high - tiles.low) / 254;
+  const mean = tiles.shrunk > 1 ? ", the mean of these" : "";
+  return `${number(tiles.low + pixel * step, 3)} ± ${number(step / 2, 2)}${mean} (from the picture)`;
+}
+
+/** The photo with a field on it. */
+function fieldStage() {
+  const view = stage(trace.image ? "Image" : "Input area", {"aria-hidden": "true"});
+  let painted = false;
+  return {
+    figure: view.figure,
+    show(field) {
+      const shape = field && shapesOf.map((shapes) => shapes.top[field.blob]).find(Boolean);
+      const size = trace.image ? [trace.image.width, trace.image.height] : shape ? [shape[3], shape[2]] : null;
+      if (!size) return view.draw();
+      view.look(0, 0, ...size);
+      if (trace.image && !painted) photoCanvas().then((canvas) => view.paint(canvas, 0, 0, ...size));
+      painted = true;
+      const scale = imageScale();
+      const edges = field && [field.columns[0], field.rows[0], field.columns[1] + 1, field.rows[1] + 1].map((v) => v / scale);
+      view.draw(
+        trace.image ? null : box(0, 0, ...size, {class: "area"}),
+        edges && [box(...edges, {class: "halo"}), box(...edges, {class: "chosen field"})],
+      );
+    },
+  };
+}
+
+/** The command that shows the arithmetic of a number, for a blob's data. */
+function explainIt(i, blob, role, channel, {rows, columns}) {
+  const layer = trace.layers[i];
+  const top = layer.tops.indexOf(blob.name);
+  if (role !== "top data" || top < 0 || !layer.bottoms.length) return [];
+  if (!layer.covered) return [el("br"), `explain does not cover ${layer.type}`];
+  const {net} = trace;
+  const quoted = (text) => (/^[\w./:=,+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+  const at = [0, channel, rows[rows.length >> 1], columns[columns.length >> 1]].join(",");
+  const parts = ["minicaffe explain", quoted(net.file), quoted(layer.name), ...net.weights.map(quoted), net.options, "--at", at];
+  if (top) parts.push("--top", top);
+  return [el("br"), "its arithmetic: ", el("code", {class: "command", tabindex: 0}, parts.filter((part) => part !== "").join(" "))];
+}

@@ -1,0 +1,51 @@
+"""The browser that pages of traces are opened in. Needs Playwright (the `test` extra) and a Chromium on the PATH."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import Open, Opened
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on the PATH")
+    quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    options = [*quiet, "--disable-component-update", "--disable-sync"]
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, headless=True, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Any) -> Iterator[Open]:
+    """Opens a file; at the end, no page may have logged an error or asked for anything but itself."""
+    opened: list[Opened] = []
+
+    def open_file(path: Path, width: int = 1440, height: int = 900, scheme: str = "light") -> Opened:
+        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        result = Opened(context.new_page())
+        result.page.on("console", lambda m: result.problems.append(m.text) if m.type in ("error", "warning") else None)
+        result.page.on("pageerror", lambda error: result.problems.append(str(error)))
+        result.page.on("request", lambda request: result.requests.append(request.url))
+        result.page.route(re.compile("^(?!file:|data:)"), lambda route: route.abort())
+        opened.append(result)
+        result.page.goto(path.as_uri())
+        result.page.wait_for_selector("html[data-ready]", state="attached")
+        return result
+
+    yield open_file
+    for result in opened:
+        assert result.problems == []
+        assert [url for url in result.requests if not url.startswith(("file:", "data:"))] == []
+        assert len([url for url in result.requests if url.startswith("file:")]) == 1
+        result.page.context.close()
