@@ -13,6 +13,7 @@ const sender = {
       return;
     }
     sender.busy = true;
+    document.getElementById("live-says").setAttribute("aria-busy", "true");
     say("running …");
     const answer = await answered(change);
     if (answer.error) say(answer.error, true);
@@ -21,6 +22,7 @@ const sender = {
     const {next} = sender;
     sender.next = null;
     if (next) sender.send(next);
+    else document.getElementById("live-says").removeAttribute("aria-busy");
   },
 };
 
