@@ -111,7 +111,7 @@ def test_a_photo(page: Any, tmp_path: Path) -> None:
     file.set_input_files(tmp_path / "plain.png")
     playwright.expect(found).to_have_count(0)
     file.set_input_files(SHAPES / "scene.png")
-    playwright.expect(found.first).to_contain_text("0.99")
+    playwright.expect(found.first).to_contain_text("1.000")
 
 
 def test_without_a_server(chromium: Any, address: str, tmp_path: Path) -> None:

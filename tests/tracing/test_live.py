@@ -264,6 +264,10 @@ def test_two_browsers_at_once(live: Watched, server: LiveServer, ask: Ask) -> No
     live.check(rois=rois)
 
 
+def test_it_listens_on_this_computer_alone(server: LiveServer) -> None:
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
 def test_a_port_that_is_taken(server: LiveServer, live: Watched) -> None:
     with pytest.raises(Error, match=rf"port {server.server_port} of 127\.0\.0\.1 cannot be used: .*; --port 0 takes"):
         LiveServer(live, server.server_port)
