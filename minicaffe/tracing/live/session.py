@@ -45,10 +45,10 @@ class Live:
         self._put_photo(None)
         self._net.forward()
 
-    def page(self) -> str:
-        """The page, with the editor."""
+    def page(self, python: Json | None = None) -> str:
+        """The page, with the editor. python: what worker.js starts from, where the page has no server."""
         with self._lock:
-            return page(self._now.trace, live={"prototxt": self._text, "file": self._file})
+            return page(self._now.trace, live={"prototxt": self._text, "file": self._file, "python": python})
 
     def answer(self, request: object) -> Json:
         """Make a change, and answer with the new trace; {"error": message} where it is impossible, with nothing changed."""

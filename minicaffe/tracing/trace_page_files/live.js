@@ -26,7 +26,30 @@ const sender = {
   },
 };
 
+/** The worker in which Python runs, where no server does (site.py). */
+let python = null;
+
+const told = (message) =>
+  new Promise((resolve) => {
+    python.onmessage = ({data}) => resolve(JSON.parse(data));
+    python.onerror = (event) => resolve({error: `Python does not run here: ${event.message ?? "worker.js cannot be loaded"}`});
+    python.postMessage(message);
+  });
+
+async function startPython() {
+  say("Python is being loaded …");
+  sender.busy = true;
+  python = new Worker("worker.js");
+  const {error} = await told(trace.live.python);
+  if (error) return say(error, true);
+  say("ready");
+  sender.busy = false;
+  const {next} = sender;
+  if (next) sender.send(next);
+}
+
 async function answered(change) {
+  if (python) return told(change);
   try {
     const body = JSON.stringify(change);
     const reply = await fetch("change", {method: "POST", headers: {"Content-Type": "application/json"}, body});
@@ -60,6 +83,7 @@ function showAnswer(answer, change) {
 }
 
 function liveView(root) {
+  if (trace.live.python) queueMicrotask(startPython);
   root.hidden = false;
   const text = el("textarea", {spellcheck: "false", rows: 16, "aria-label": `The prototxt, ${trace.live.file}`});
   text.value = trace.live.prototxt;
