@@ -27,6 +27,7 @@ What you pass to a function
 Treat both as
 `python -m minicaffe` lets Python itself
 The defaults are above any published model
+Whoever knows the address
 Some things remain.
 Another program that cuts a weights file short
 A hard link is

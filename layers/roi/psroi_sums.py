@@ -101,7 +101,7 @@ def _slices(terms: Ints) -> list[slice]:
 def _terms(spans: Spans, order: Ints, having: Sequence[int]) -> Iterator[Ints]:
     """For each k the rows of the k-th terms of the first having[k] bins of that order: pairs from the second map, then what
     is left of a row of odd length from the first."""
-    first, width = spans.first[order], spans.width[order]
+    first, width = spans.first[order], spans.width[order].astype(np.intp, copy=False)  # what take wants, on 32 bits too
     widths = np.arange(int(width.max(initial=0)) + 1)
     pairs = np.maximum((widths + 1) // 2, 1)  # terms in a row of each width; 1: no division by 0
     for start in range(0, len(having), BLOCK):

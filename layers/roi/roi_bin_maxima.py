@@ -117,7 +117,7 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
         by_column = _starts(left, right, lengths.columns, 1, pixels)
         empty = (bottom <= top)[:, :, None] | (right <= left)[:, None, :]  # (R', PH, PW)
         rows = (np.where(empty, lengths.tables * pixels, i[:, :, None] + j[:, None, :]) for i in by_row for j in by_column)
-        steps.append((part, [row.ravel() for row in rows]))
+        steps.append((part, [row.ravel().astype(np.intp, copy=False) for row in rows]))  # what take wants, on 32 bits too
     return Windows(image, rois, size, lengths, steps)
 
 

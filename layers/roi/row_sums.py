@@ -39,7 +39,7 @@ def sum_rows(rows: Array, terms: Iterable[Ints], having: Sequence[int], count: i
     with np.errstate(invalid="ignore", over="ignore"):
         for k, (n, index) in enumerate(zip(having, terms)):
             # the indices are valid: "clip" only spares the copy of out that "raise" makes
-            items(rows).take(index, out=items(term if k else sums)[:n], mode="clip")
+            items(rows).take(index.astype(np.intp, copy=False), out=items(term if k else sums)[:n], mode="clip")
             if k:
                 sums[:n] += term[:n]
     return sums

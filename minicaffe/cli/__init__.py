@@ -39,6 +39,7 @@ COMMANDS = {
     "extract-features": "store the contents of blobs for each item of a net's data",
     "forks": "list what the fields of Caffe's forks mean here",
     "layers": "list the layer types",
+    "live": "change a net on a page that shows what every layer does",
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
     "parse-log": "turn a training log into tables",
     "rescue": "write a runnable prototxt from the training net in a .caffemodel",

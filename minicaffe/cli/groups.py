@@ -168,7 +168,7 @@ class StateOptions(UnknownFieldOptions):
 
     def load(
         self,
-        net: str,
+        net: str | NetFile,
         weights: Sequence[str],
         *,
         watch: Watch | None = None,
@@ -181,7 +181,7 @@ class StateOptions(UnknownFieldOptions):
         watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
         """
         rng.set_random_seed(self.seed)  # before Net: fillers draw when layers are set up
-        net_file = read_net(net, warn=False)
+        net_file = read_net(net, warn=False) if isinstance(net, str) else net
         files = [read_weights(file) for file in weights]
         loaded = self.build(net_file, watch=watch, keep=keep)
         missing = set(loaded.params)
@@ -189,7 +189,7 @@ class StateOptions(UnknownFieldOptions):
             report = loaded.copy_from(stored)
             missing -= set(report.loaded)
             if loaded.params and not report.loaded:
-                raise no_name_fits(file, net, near_text(loaded, stored))
+                raise no_name_fits(file, net_file.file, near_text(loaded, stored))
             if report.unused:
                 echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
         names = [name for name in loaded.params if name in missing]

@@ -111,7 +111,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str]) -> Net:
         net.index_of(until)
     if options.roidb:
         options.set_roidb(net, options.settings)
-    tracer.image = _fill(net, options, say)
+    tracer.image = fill(net, options, options.seed, say, options.until)
     with logging_to(to_stderr) if options.debug else nullcontext(), debug_info(net, options.debug):
         net.forward(end=until)
         if options.goes_back:
@@ -157,8 +157,10 @@ def _reported(tracer: Tracer) -> Iterator[None]:
         raise Error(f'{layer.type} layer "{layer.name}": {tracer.error.way}: {error!r}') from error
 
 
-def _fill(net: Net, options: Options, say: Callable[[str], None]) -> NDArray[np.uint8] | None:
-    """Fill the inputs; the image that one of them holds."""
+def fill(
+    net: Net, options: InputOptions, seed: int, say: Callable[[str], None], until: str | None = None
+) -> NDArray[np.uint8] | None:
+    """Fill the inputs, as detect does for an image; the image that one of them holds."""
     options.reshape(net)
     names, files = image_inputs(net), options.files(net)
     file = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)
@@ -167,7 +169,7 @@ def _fill(net: Net, options: Options, say: Callable[[str], None]) -> NDArray[np.
         size = net.blobs[names[0]].shape[2:]
         put_array(net, names[0], prepare_ssd_image(image, size, options.mean or SSD_MEANS, options.factor))
         return image
-    for note in options.fill(net, options.seed, options.until):
+    for note in options.fill(net, seed, until):
         say(note)
     return load_image(file) if file else None
 

@@ -19,12 +19,15 @@ from minicaffe.files import replacing
 
 from .trace import Trace
 from .trace_document import document
+from .trace_graph import Json
 
 
-def page(trace: Trace) -> str:
-    """The HTML."""
+def page(trace: Trace, live: Json | None = None) -> str:
+    """The HTML. live: what its editor begins with, in a page that takes changes (live/session.py)."""
     folder = files("minicaffe.tracing") / "trace_page_files"
     data, arrays = document(trace)
+    if live:
+        data["live"] = live
     parts = {
         "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),
         # Without "<", no name of a layer can close the script element.

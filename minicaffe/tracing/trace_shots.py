@@ -128,7 +128,7 @@ def histogram(array: Array, found: Statistics, bins: int = BINS) -> Histogram | 
         values = values[np.isfinite(values)]
     place = (values - low) * (bins / (high - low) if high > low else 0)
     # the maximum, at place bins, goes in the last bin
-    counts = np.bincount(place.astype(np.int64).clip(0, bins - 1), minlength=bins)
+    counts = np.bincount(place.astype(np.intp).clip(0, bins - 1), minlength=bins)
     return Histogram(low, high, counts.tolist(), every)
 
 

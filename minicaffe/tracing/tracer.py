@@ -160,8 +160,8 @@ class Tracer:
             net.after_backward(self._after_backward)
 
     def _before_forward(self, i: int) -> None:
-        if i in self._went_forward:  # a layer for the second time: a new pass has begun
-            self._forget()
+        if i in self._went_forward:  # a layer for the second time: a new pass has begun, or goes on from here
+            self._forget(i)
         if not self._went_forward:
             self._taken.look(self._all_blobs())
         if not self.steps or self.steps[0].kind != "setup":
@@ -232,16 +232,30 @@ class Tracer:
         if self.on_step:
             self.on_step(step)
 
-    def _forget(self) -> None:
-        """A new forward pass: drop the steps before it, except the setup of the net."""
-        first = next(n for n, step in enumerate(self.steps) if step.kind == "forward")
-        if first and self.steps[first - 1].layer == self.steps[first].layer:
-            first -= 1  # its reshape
-        del self.steps[first:]
-        self._rois.clear()
-        self._went_forward.clear()
+    def continue_from(self, other: Tracer, end: int) -> None:
+        """Take the forward steps of the layers before number `end` from the tracer of a net whose first layers are the same."""
+        self.steps += other.steps[other._place(0) : other._place(end)]
+        self._rois = {i: rois for i, rois in other._rois.items() if i < end}
+        self._went_forward = {i for i in other._went_forward if i < end}
+
+    def _forget(self, i: int) -> None:
+        """A new forward pass from layer i on: drop the steps before it of these layers, except the setup of the net."""
+        del self.steps[self._place(i) :]
+        self._rois = {n: rois for n, rois in self._rois.items() if n < i}
+        self._went_forward = {n for n in self._went_forward if n < i}
         self._went_back.clear()
         self._passes += 1
+
+    def _place(self, i: int) -> int:
+        """Where layer i's forward, with its reshape, stands among the steps, or would stand."""
+        ran = (
+            n for n, step in enumerate(self.steps) if step.kind == "backward" or (step.kind == "forward" and step.layer >= i)
+        )
+        place = next(ran, len(self.steps))
+        if place < len(self.steps) and self.steps[place].kind == "forward":
+            before = self.steps[place - 1]
+            place -= place > 0 and before.kind == "reshape" and before.layer == self.steps[place].layer
+        return place
 
     def _add_setup(self) -> None:
         """Untimed setup steps, for a net that was made before the tracer."""

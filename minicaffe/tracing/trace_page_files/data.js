@@ -1,13 +1,13 @@
 // The trace: the document, its arrays, and lookups in it.
 
-const trace = JSON.parse(document.getElementById("trace").textContent);
+let trace;
+
+/** Promise of the bytes of all arrays. */
+let bytes;
 
 const KINDS = {setup: "LayerSetUp", reshape: "Reshape", forward: "Forward", backward: "Backward"};
 
 const ARRAY_TYPES = {f4: Float32Array, i4: Int32Array, u1: Uint8Array};
-
-/** Promise of the bytes of all arrays. */
-const bytes = inflated(document.getElementById("arrays"));
 
 async function inflated(element) {
   const packed = fromBase64(element.textContent.trim());
@@ -65,15 +65,21 @@ const timeText = (ms) =>
 const shapeText = (shape) => (shape.length ? shape.join(" × ") : "one number");
 
 /** For each layer: its steps by kind. */
-const stepsOf = trace.layers.map(() => ({}));
-trace.steps.forEach((step, i) => {
-  stepsOf[step.layer][step.kind] = i;
-});
+let stepsOf;
 
 /** For each layer: the shapes of its tops and bottoms by blob name, if the trace has them. */
-const shapesOf = (() => {
+let shapesOf;
+
+/** Show this trace from now on: the views are made after it. */
+function take(found, itsBytes) {
+  trace = found;
+  bytes = itsBytes;
+  stepsOf = trace.layers.map(() => ({}));
+  trace.steps.forEach((step, i) => {
+    stepsOf[step.layer][step.kind] = i;
+  });
   const latest = {};
-  return trace.layers.map((layer, i) => {
+  shapesOf = trace.layers.map((layer, i) => {
     const own = stepsOf[i];
     const shapes = trace.steps[own.forward ?? own.reshape]?.shapes ?? [];
     const bottoms = Object.fromEntries(layer.bottoms.map((name) => [name, latest[name]]));
@@ -81,7 +87,7 @@ const shapesOf = (() => {
     Object.assign(latest, tops);
     return {top: tops, bottom: bottoms};
   });
-})();
+}
 
 /** The step to show for a layer: of the given kind, else of the nearest kind before it. */
 function stepFor(layer, kind) {
@@ -92,3 +98,5 @@ function stepFor(layer, kind) {
     .find((k) => stepsOf[layer][k] !== undefined);
   return found ? stepsOf[layer][found] : null;
 }
+
+take(JSON.parse(document.getElementById("trace").textContent), inflated(document.getElementById("arrays")));

@@ -40,6 +40,7 @@ function inspector(root, layer, arrays, backward) {
     backward ? "" : poolsView(roi, arrays, () => state),
   );
   listen(views, roi, arrays, state, set, backward);
+  dragsRoi(views.image, layer, arrays, state);
   if (trace.image) photoCanvas().then((canvas) => views.image.paint(canvas, 0, 0, trace.image.width, trace.image.height));
 
   const draw = () => {

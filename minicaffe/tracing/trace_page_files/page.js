@@ -1,7 +1,8 @@
 // The page: its state, its views, its start.
 
 const state = {view: "layers", layer: 0, step: null};
-const views = [];
+let views = [];
+let shown = new AbortController(); // aborted when the views give way to those of another trace
 
 function show(change) {
   Object.assign(state, change);
@@ -18,6 +19,8 @@ function choose(layer) {
 
 function header() {
   const {net, notes, error} = trace;
+  const banner = document.getElementById("error");
+  banner.hidden = !error;
   const facts = [
     net.file,
     net.phase,
@@ -29,35 +32,35 @@ function header() {
   document.getElementById("net-facts").textContent = facts.filter(Boolean).join(" · ");
   const list = document.getElementById("notes");
   const opener = document.getElementById("open-notes");
-  if (notes.length) {
-    opener.hidden = false;
-    opener.textContent = `Notes (${notes.length})`;
-    const items = notes.map((note) => el("li", {}, note));
-    list.append(el("ul", {}, items));
-    opener.addEventListener("click", () => {
-      list.hidden = !list.hidden;
-      opener.setAttribute("aria-expanded", String(!list.hidden));
-    });
-  }
+  opener.hidden = !notes.length;
+  opener.textContent = `Notes (${notes.length})`;
+  list.replaceChildren(el("ul", {}, notes.map((note) => el("li", {}, note))));
   const result = document.getElementById("open-result");
-  if (trace.detections && trace.image) {
-    result.hidden = false;
-    result.textContent = `Detections (${trace.detections.length})`;
-    result.addEventListener("click", () => show({view: "result"}));
-    views.push((now) => result.setAttribute("aria-pressed", String(now.view === "result")));
-  }
-  if (error) failure(error);
+  result.hidden = !(trace.detections && trace.image);
+  result.textContent = `Detections (${trace.detections?.length})`;
+  if (error) failure(banner, error);
+}
+
+/** The buttons of the header, which stay when the trace changes. */
+function listenToHeader() {
+  const list = document.getElementById("notes");
+  const opener = document.getElementById("open-notes");
+  opener.addEventListener("click", () => {
+    list.hidden = !list.hidden;
+    opener.setAttribute("aria-expanded", String(!list.hidden));
+  });
+  document.getElementById("open-result").addEventListener("click", () => show({view: "result"}));
   theme(document.getElementById("theme"));
 }
 
-function failure(error) {
-  const banner = document.getElementById("error");
-  banner.hidden = false;
+const resultView = (button) => (now) => button.setAttribute("aria-pressed", String(now.view === "result"));
+
+function failure(banner, error) {
   const layer = trace.layers[error.layer];
-  banner.append(
+  banner.replaceChildren(
     el("strong", {}, layer ? `${KINDS[error.way] ?? error.way} of ${layer.name} (${layer.type}) failed. ` : "The net failed. "),
     error.message,
-    layer ? el("button", {type: "button", onclick: () => choose(error.layer)}, "Show the layer") : null,
+    layer ? el("button", {type: "button", onclick: () => choose(error.layer)}, "Show the layer") : "",
   );
 }
 
@@ -82,11 +85,25 @@ function firstPlace() {
   return trace.steps.length ? {layer: trace.steps[step].layer, step} : {layer: 0, step: null};
 }
 
-header();
-views.push(
-  timelineView(document.getElementById("timeline"), goTo),
-  graphView(document.getElementById("graph"), choose),
-  panelView(document.getElementById("panel")),
-);
-if (trace.layers.length) show(firstPlace());
+/** Make the views of the trace. graph: that of the same net before, to keep; place: what to show. */
+function open(graph, place) {
+  shown.abort();
+  shown = new AbortController();
+  header();
+  const panel = document.getElementById("panel");
+  const roots = ["timeline", "graph"].map((id) => document.getElementById(id));
+  roots[0].replaceChildren();
+  if (!graph) roots[1].replaceChildren();
+  views = [
+    timelineView(roots[0], goTo, shown.signal),
+    graph ?? graphView(roots[1], choose),
+    panelView(panel),
+    resultView(document.getElementById("open-result")),
+  ];
+  if (trace.layers.length) show(place);
+}
+
+listenToHeader();
+open(null, firstPlace());
+if (trace.live) liveView(document.getElementById("live"));
 document.documentElement.dataset.ready = Math.round(performance.now());

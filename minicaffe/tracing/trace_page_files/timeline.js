@@ -2,7 +2,8 @@
 
 const PLAY_MS = 350;
 
-function timelineView(root, goTo) {
+/** ended: an AbortSignal, after which the view is no longer shown. */
+function timelineView(root, goTo, ended) {
   const steps = trace.steps;
   root.hidden = !steps.length;
   if (root.hidden) return () => {}; // the first layer failed in its setup
@@ -85,8 +86,9 @@ function timelineView(root, goTo) {
     to(Math.floor(((event.clientX - at.left) / at.width) * steps.length));
   };
   new ResizeObserver(paint).observe(canvas);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
-  new MutationObserver(paint).observe(document.documentElement, {attributes: true, attributeFilter: ["data-theme"]});
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint, {signal: ended});
+  const themes = new MutationObserver(paint);
+  themes.observe(document.documentElement, {attributes: true, attributeFilter: ["data-theme"]});
 
   const keys = {
     ArrowLeft: () => by(-1),
@@ -95,7 +97,11 @@ function timelineView(root, goTo) {
     End: () => by(steps.length),
     " ": toggle,
   };
-  document.addEventListener("keydown", (event) => {
+  ended.addEventListener("abort", () => {
+    themes.disconnect();
+    stop();
+  });
+  const press = (event) => {
     // Keys that the focused control uses itself.
     const own =
       event.target.closest("input, select, textarea, summary") ||
@@ -103,7 +109,8 @@ function timelineView(root, goTo) {
     if (own || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();
-  });
+  };
+  document.addEventListener("keydown", press, {signal: ended});
 
   return (state) => {
     if (state.step === null) return;

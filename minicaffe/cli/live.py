@@ -1,0 +1,115 @@
+"""minicaffe live"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import threads
+from minicaffe.detection.class_names import read_names
+from minicaffe.errors import Error
+from minicaffe.formats.prototxt import NetFile, read_text
+from minicaffe.mode import Phase
+from minicaffe.net import Net
+from minicaffe.tracing.live.server import LiveServer
+from minicaffe.tracing.live.session import Live
+from minicaffe.tracing.live.site import PYODIDE, write_site
+from minicaffe.tracing.tracer import Tracer
+
+from .groups import DeviceOptions, InputOptions, NetOptions, classes_option, weights_option
+from .options import argument, option, with_options
+from .terminal import echo
+from .trace import fill
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(InputOptions, NetOptions, DeviceOptions):
+    net: str = argument()
+    weights: tuple[str, ...] = argument()
+    more_weights: tuple[str, ...] = weights_option()
+    image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
+    classes: str | None = classes_option()
+    site: str | None = option(
+        "--site", "Write the page for any web server, with Python in the reader's browser, and end.", metavar="FOLDER"
+    )
+    pyodide: str = option(
+        "--pyodide", f"With --site, where Pyodide's files are.  [default: {PYODIDE}]", metavar="URL", default=PYODIDE
+    )
+    port: int = option("--port", "Port of 127.0.0.1; 0: a free one.", type=click.IntRange(0, 65535), default=0)
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Show what every layer of the prototxt NET does, on a page where the net can be changed: edit the prototxt, drop another
+    photo, drag a roi. The net runs again from the first layer that changed. Ctrl-C ends it.
+
+    The page is for the browsers of this computer only. NET is not written to.
+
+    Example:  minicaffe live test.prototxt net.caffemodel --image photo.jpg
+    """
+    options.use_device()
+    if options.site:
+        with TemporaryDirectory(prefix="minicaffe-live-") as photos:
+            _write_site(options, Path(options.site), session(options, Path(photos)))
+        return
+    folder = TemporaryDirectory(prefix="minicaffe-live-")
+    with folder, LiveServer(session(options, Path(folder.name)), options.port) as server:
+        echo(server.address)
+        server.serve_forever()
+
+
+def _write_site(options: Options, folder: Path, live: Live) -> None:
+    if options.allow_module or options.skip_unknown:
+        raise Error("--site takes neither --allow-module nor --skip-unknown along")
+    named: dict[str, Path] = {}
+
+    def taken(file: str | None) -> str | None:
+        if file is None:
+            return None
+        name = f"{len(named)}/{Path(file).name}"
+        named[name] = Path(file)
+        return name
+
+    values = {
+        **dataclasses.asdict(options),
+        **{name: taken(getattr(options, name)) for name in ("net", "image", "classes", "cfg")},
+        **{name: [taken(file) for file in getattr(options, name)] for name in ("weights", "more_weights")},
+        "inputs": [(blob, taken(file)) for blob, file in options.inputs],
+        "threads": 1,
+    }
+    write_site(folder, live.page({"pyodide": options.pyodide, "options": values}), named)
+    echo(f"written: {folder}: any web server can show it, as python -m http.server -d {folder}")
+
+
+def in_browser(values: str) -> Callable[[str], str]:
+    """What worker.js starts: makes the session of these options, in JSON; the function answers a change in JSON."""
+    given = json.loads(values)
+    threads.set_num_threads(1)  # Pyodide has no others
+    live = session(Options(**{**given, "phase": Phase(given["phase"])}), Path(mkdtemp()))
+    return lambda change: json.dumps(live.answer(json.loads(change)), allow_nan=False)
+
+
+def session(options: Options, folder: Path) -> Live:
+    """The session that the options ask for. folder: for the photos that it is given."""
+    weights = (*options.weights, *options.more_weights)
+    names = read_names(options.classes) if options.classes else None
+
+    def make(net: NetFile, tracer: Tracer) -> Net:
+        return options.load(net, weights, watch=tracer.watch, say=tracer.notes.append, no_zeros=True)
+
+    def put(net: Net, photo: bytes | None) -> NDArray[np.uint8] | None:
+        if photo is None:
+            return fill(net, options, options.seed, lambda note: None)
+        file = folder / "photo"
+        file.write_bytes(photo)
+        return fill(net, replace(options, image=str(file)), options.seed, lambda note: None)
+
+    return Live(read_text(options.net), options.net, make, put, lambda: Tracer(backward=False, classes=names))

@@ -1,0 +1,1 @@
+"""A trace that is changed while one looks at it: the session (session.py) and its server (server.py)."""

@@ -1,0 +1,148 @@
+// Changes, where the page takes them: the prototxt, the photo, a roi that is dragged. Each is sent to the net, which runs again,
+// and the page shows the new trace.
+
+const EDGE = 8; // pixels from a roi's edge in which a drag moves that edge; at most a quarter of the roi
+
+/** Sends a change and returns the answer; what comes while one is under way waits, and only the last of those. */
+const sender = {
+  busy: false,
+  next: null,
+  async send(change) {
+    if (sender.busy) {
+      sender.next = change;
+      return;
+    }
+    sender.busy = true;
+    document.getElementById("live-says").setAttribute("aria-busy", "true");
+    say("running …");
+    const answer = await answered(change);
+    if (answer.error) say(answer.error, true);
+    else showAnswer(answer, change);
+    sender.busy = false;
+    const {next} = sender;
+    sender.next = null;
+    if (next) sender.send(next);
+    else document.getElementById("live-says").removeAttribute("aria-busy");
+  },
+};
+
+/** The worker in which Python runs, where no server does (site.py). */
+let python = null;
+
+const told = (message) =>
+  new Promise((resolve) => {
+    python.onmessage = ({data}) => resolve(JSON.parse(data));
+    python.onerror = (event) => resolve({error: `Python does not run here: ${event.message ?? "worker.js cannot be loaded"}`});
+    python.postMessage(message);
+  });
+
+async function startPython() {
+  say("Python is being loaded …");
+  sender.busy = true;
+  python = new Worker("worker.js");
+  const {error} = await told(trace.live.python);
+  if (error) return say(error, true);
+  say("ready");
+  sender.busy = false;
+  const {next} = sender;
+  if (next) sender.send(next);
+}
+
+async function answered(change) {
+  if (python) return told(change);
+  try {
+    const body = JSON.stringify(change);
+    const reply = await fetch("change", {method: "POST", headers: {"Content-Type": "application/json"}, body});
+    return reply.ok ? await reply.json() : {error: `refused: ${reply.status} ${reply.statusText}`};
+  } catch {
+    return {error: "no answer: is minicaffe live still running?"};
+  }
+}
+
+function say(text, isError = false) {
+  const line = document.getElementById("live-says");
+  line.textContent = text;
+  line.classList.toggle("loud", isError);
+}
+
+/** Show the trace of an answer, at the same layer and step. */
+function showAnswer(answer, change) {
+  const layer = trace.layers[state.layer]?.name;
+  const kind = trace.steps[state.step]?.kind ?? "forward";
+  const {view} = state;
+  const panel = document.getElementById("panel");
+  const top = panel.scrollTop;
+  const {live} = trace;
+  take({...answer.trace, live}, fromBase64(answer.arrays).buffer);
+  photo = null;
+  const found = trace.layers.findIndex((other) => other.name === layer);
+  const place = found < 0 ? firstPlace() : {layer: found, step: stepFor(found, kind)};
+  open("prototxt" in change ? null : views[1], {...place, view: trace.detections ? view : "layers"});
+  setTimeout(() => (panel.scrollTop = top)); // after the inspector has drawn
+  say(answer.ran);
+}
+
+function liveView(root) {
+  if (trace.live.python) queueMicrotask(startPython);
+  root.hidden = false;
+  const text = el("textarea", {spellcheck: "false", rows: 16, "aria-label": `The prototxt, ${trace.live.file}`});
+  text.value = trace.live.prototxt;
+  const run = () => sender.send({prototxt: text.value});
+  text.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
+  });
+  const file = el("input", {type: "file", accept: "image/*", "aria-label": "Another photo", onchange: () => drop(file.files[0])});
+  root.append(
+    el("div", {class: "row"}, el("label", {class: "row"}, "Another photo: ", file), quiet("or drop one anywhere")),
+    el(
+      "details",
+      {},
+      el("summary", {}, "Edit the prototxt"),
+      text,
+      el("div", {class: "row"}, el("button", {type: "button", onclick: run}, "Run"), quiet("Ctrl+Enter")),
+    ),
+    el("p", {id: "live-says", class: "quiet", role: "status"}, "Drag a roi of an ROI layer, edit the prototxt, or drop a photo."),
+  );
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    drop(event.dataTransfer.files[0]);
+  });
+}
+
+function drop(file) {
+  if (!file) return;
+  const reader = new FileReader();
+  reader.addEventListener("load", () => sender.send({photo: reader.result.split(",")[1] ?? ""}));
+  reader.addEventListener("error", () => say(`${file.name}: cannot be read`, true));
+  reader.readAsDataURL(file);
+}
+
+/** Let the chosen roi be dragged on the image: its edges where the mouse is near one, else all of it. */
+function dragsRoi(view, layer, arrays, state) {
+  if (!trace.live) return;
+  view.frame.addEventListener("pointerdown", (down) => {
+    const scale = imageScale();
+    const [, ...box] = row(arrays.rois, state.r);
+    const from = view.at(down).map((v) => v * scale);
+    const grain = view.grain() * scale; // pixels of the net's input in one of the screen
+    const reach = [0, 1].map((i) => Math.min(EDGE * grain, (box[i + 2] - box[i]) / 4));
+    const near = box.map((edge, i) => Math.abs(from[i % 2] - edge) < reach[i % 2]);
+    const inside = [0, 1].every((i) => box[i] - reach[i] < from[i] && from[i] < box[i + 2] + reach[i]);
+    if (!inside) return;
+    down.preventDefault();
+    const moved = near.some(Boolean) ? near : [true, true, true, true];
+    const listening = new AbortController();
+    let still = true;
+    const move = (event) => {
+      const by = [(event.clientX - down.clientX) * grain, (event.clientY - down.clientY) * grain];
+      if (still && Math.hypot(...by) < 3 * grain) return; // a click
+      still = false;
+      sender.send({layer: layer.name, roi: state.r, box: box.map((v, i) => (moved[i] ? v + by[i % 2] : v))});
+    };
+    const {signal} = listening;
+    window.addEventListener("pointermove", move, {signal});
+    window.addEventListener("pointerup", () => listening.abort(), {signal});
+    window.addEventListener("click", (event) => !still && event.stopPropagation(), {capture: true, once: true});
+  });
+}

@@ -1,0 +1,130 @@
+"""The page of `minicaffe live` in a real browser: a dragged roi, an edited prototxt, a dropped photo.
+
+Needs Playwright (the `test` extra) and a Chromium on the PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+ROOM = SHAPES / "faster_rcnn"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A running `minicaffe live` of the shapes Faster R-CNN."""
+    net = [ROOM / "test.prototxt", ROOM / "shapes_faster_rcnn.caffemodel", "--image", SHAPES / "scene.png"]
+    command = [sys.executable, "-m", "minicaffe", "live", *net, "--cfg", SHAPES / "shapes.yml", "--threads", "1"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+        assert process.wait() == 143
+
+
+@pytest.fixture
+def page(chromium: Any, address: str) -> Iterator[Any]:
+    context = chromium.new_context(viewport={"width": 1440, "height": 1000})
+    found, problems = context.new_page(), []
+    found.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
+    found.on("pageerror", lambda error: problems.append(str(error)))
+    found.goto(address)
+    found.wait_for_selector("html[data-ready]", state="attached")
+    yield found
+    assert problems == []
+    context.close()
+
+
+def says(page: Any, text: str) -> str:
+    line = page.locator("#live-says")
+    playwright.expect(line).to_contain_text(re.compile(text))
+    return str(line.inner_text())
+
+
+def chosen_roi(page: Any) -> list[float]:
+    numbers = page.locator(".inspector .worked").get_by_text("in image pixels").inner_text()
+    return [float(v.replace("−", "-")) for v in re.search(r"\((.*?)\)", numbers)[1].split(",")]  # type: ignore[index]
+
+
+def test_a_roi_is_dragged(page: Any) -> None:
+    page.locator('.node[aria-label^="roi_pool_conv8,"]').dispatch_event("click")
+    image = page.locator(".inspector .stage").first
+    image.scroll_into_view_if_needed()
+    roi = image.locator("rect.chosen").bounding_box()
+    before, output = chosen_roi(page), page.locator(".inspector .stage").nth(2).inner_text()
+    x, y = roi["x"] + roi["width"] / 2, roi["y"] + roi["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    for step in range(1, 5):
+        page.mouse.move(x + 10 * step, y - 15 * step)
+    says(page, "from roi_pool_conv8 on")
+    page.mouse.up()
+    page.locator("#live-says:not([aria-busy])").wait_for()
+    after = chosen_roi(page)
+    assert [after[2] - after[0], after[3] - after[1]] == pytest.approx([before[2] - before[0], before[3] - before[1]], abs=0.01)
+    assert page.locator(".inspector .stage").nth(2).inner_text() != output
+    there = image.locator("rect.chosen").bounding_box()
+    assert [there["x"], there["y"]] == pytest.approx([roi["x"] + 40, roi["y"] - 60], abs=1)
+
+
+def test_an_error_in_the_prototxt_keeps_the_last_state(page: Any) -> None:
+    page.locator("#live summary").click()
+    text = page.locator("#live textarea")
+    good = text.input_value()
+    layers = page.locator(".node").count()
+    text.fill(good.replace("pooled_h", "pooled_x"))
+    page.get_by_role("button", name="Run").click()
+    says(page, r"has no field pooled_x; the nearest is pooled_w \(.*test\.prototxt:359\)")
+    assert page.locator(".node").count() == layers
+    added = 'layer { name: "more" type: "Power" bottom: "cls_prob" top: "more" power_param { scale: 2 } }'
+    text.fill(good + added)
+    text.press("Control+Enter")
+    says(page, "^from more on")
+    assert page.locator(".node").count() == layers + 1
+    text.fill(good)
+    text.press("Control+Enter")
+    says(page, "^from the end on")
+    assert page.locator(".node").count() == layers
+
+
+def test_a_photo(page: Any, tmp_path: Path) -> None:
+    Image.new("RGB", (200, 150), (90, 120, 60)).save(tmp_path / "plain.png")
+    file, found = page.locator("#live input[type=file]"), page.locator(".detection-item")
+    page.locator("#open-result").click()
+    count = found.count()
+    assert count > 3
+    file.set_input_files(ROOM / "test.prototxt")
+    says(page, "the photo: cannot read the image: not an image")
+    assert found.count() == count
+    file.set_input_files(tmp_path / "plain.png")
+    playwright.expect(found).to_have_count(0)
+    file.set_input_files(SHAPES / "scene.png")
+    playwright.expect(found.first).to_contain_text("1.000")
+
+
+def test_without_a_server(chromium: Any, address: str, tmp_path: Path) -> None:
+    """The page saved and opened from disk shows the trace, and says why nothing can be changed."""
+    from urllib.request import urlopen
+
+    file = tmp_path / "saved.html"
+    file.write_bytes(urlopen(address).read())
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.locator("#live summary").click()
+    page.get_by_role("button", name="Run").click()
+    says(page, "no answer: is minicaffe live still running")
+    assert page.locator(".node").count() > 10
+    context.close()

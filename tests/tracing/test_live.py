@@ -1,0 +1,278 @@
+"""A net that is changed on its page: every change leaves what a new net computes; the server answers its own page alone."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from minicaffe import Error, Net, limits
+from minicaffe.data.image_bytes import read_image
+from minicaffe.formats.prototxt import NetFile, parse_net
+from minicaffe.mode import TEST
+from minicaffe.rng import set_random_seed
+from minicaffe.tracing.live.server import LiveServer
+from minicaffe.tracing.live.session import Live
+from minicaffe.tracing.tracer import Tracer
+
+TEXT = """name: "one roi layer"
+input: "data" input_shape { dim: 1 dim: 3 dim: 9 dim: 7 }
+input: "rois" input_shape { dim: 2 dim: 5 }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
+  roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
+layer { name: "fc" type: "InnerProduct" bottom: "pool" top: "fc"
+  inner_product_param { num_output: 5 weight_filler { type: "xavier" } } }
+layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }
+"""
+ROIS = np.array([[0, 1, 2, 9, 12], [0, 4, 0, 13, 17]], np.float32)
+
+
+def photo(seed: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (9, 7, 3), np.uint8)).save(file, "png")
+    return file.getvalue()
+
+
+def make(net: NetFile, tracer: Tracer) -> Net:
+    set_random_seed(3)
+    return Net(net, TEST, watch=tracer.watch)
+
+
+def fill(net: Net, given: bytes | None) -> NDArray[np.uint8]:
+    image = read_image(given or photo(0))
+    net.blobs["data"].data[...] = image.transpose(2, 0, 1)
+    net.blobs["rois"].data[...] = ROIS
+    return image
+
+
+class Watched(Live):
+    """With what ran at the last change."""
+
+    ran: list[str]
+
+    @property
+    def net(self) -> Net:
+        return self._net
+
+    def answer(self, request: object) -> dict[str, Any]:
+        self.ran = []
+        hook = self.net.before_forward(lambda i: self.ran.append(self.net.layers[i].name))
+        answer = super().answer(request)
+        self.net.remove_hook(hook)
+        json.dumps(answer, allow_nan=False)
+        return answer
+
+    def check(self, text: str = TEXT, shown: bytes | None = None, rois: NDArray[np.float32] = ROIS) -> None:
+        """All blobs, and the outputs in the trace, are those of a new net."""
+        new = make(parse_net(text), Tracer())
+        fill(new, shown)
+        new.blobs["rois"].data[...] = rois
+        new.forward()
+        for name, blob in new.blobs.items():
+            np.testing.assert_array_equal(self.net.blobs[name].data, blob.data, err_msg=name)
+        steps = [step for step in self._now.trace.steps if step.kind == "forward"]
+        assert [self.net.layers[step.layer].name for step in steps] == [layer.name for layer in new.layers]
+        assert steps[-1].blobs[0].shot.values is not None
+        np.testing.assert_array_equal(steps[-1].blobs[0].shot.values, new.blobs["prob"].data)
+
+
+@pytest.fixture
+def live() -> Watched:
+    return Watched(TEXT, "net.prototxt", make, fill)
+
+
+def test_the_first_pass(live: Watched) -> None:
+    live.check()
+    assert '"live":{"prototxt":"name: \\"one roi layer' in live.page()
+
+
+def test_a_roi_runs_what_reads_it(live: Watched) -> None:
+    answer = live.answer({"layer": "pool", "roi": 1, "box": [2, 3, 8, 7.5]})
+    assert live.ran == ["pool", "fc", "prob"]
+    assert answer["ran"].startswith("from pool on, in ")
+    rois = ROIS.copy()
+    rois[1, 1:] = 2, 3, 8, 7.5
+    live.check(rois=rois)
+
+
+def test_a_photo_runs_everything(live: Watched) -> None:
+    assert "error" not in live.answer({"photo": base64.b64encode(photo(1)).decode()})
+    assert len(live.ran) == len(live.net.layers)
+    live.check(shown=photo(1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "first"),
+    [
+        ("num_output: 5", "num_output: 6", "fc"),
+        ("spatial_scale: 0.5", "spatial_scale: 0.25", "pool"),
+        ('top: "conv" }\nlayer', 'top: "conv" relu_param { negative_slope: 0.5 } }\nlayer', "conv"),  # in place: from its blob
+        ("{ pooled_h", "{  pooled_h", "the end"),
+    ],
+    ids=["fc", "pool", "in place", "nothing"],
+)
+def test_an_edit_runs_from_the_first_layer_that_changed(live: Watched, old: str, new: str, first: str) -> None:
+    text = TEXT.replace(old, new, 1)
+    assert text != TEXT
+    live.answer({"photo": base64.b64encode(photo(2)).decode()})
+    assert live.answer({"prototxt": text})["ran"].startswith(f"from {first} on")
+    live.check(text, shown=photo(2))
+
+
+def test_an_edit_of_an_input_fills_it_again(live: Watched) -> None:
+    text = TEXT.replace('name: "one', 'name: "another').replace("dim: 2 dim: 5", "dim: 1 dim: 5")
+    live = Watched(TEXT, "net.prototxt", make, lambda net, given: None)
+    assert "from input on" in live.answer({"prototxt": text})["ran"]
+    assert live.net.blobs["pool"].shape == (1, 4, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            {"prototxt": TEXT.replace("pooled_h", "pooled_x")},
+            "has no field pooled_x; the nearest is pooled_w (net.prototxt:8)",
+        ),
+        (
+            {"prototxt": TEXT.replace('bottom: "pool"', 'bottom: "pond"')},
+            'bottom "pond" is not produced by any layer before it (net.prototxt:9)',
+        ),
+        ({"prototxt": "layer {"}, "net.prototxt:1"),
+        ({"photo": base64.b64encode(b"no photo").decode()}, "the photo: cannot read the image: not an image"),
+        ({"photo": "§"}, "the photo: not base64"),
+        ({"layer": "pool", "roi": 2, "box": [1, 1, 2, 2]}, 'layer "pool" has 2 rois; there is no roi 2'),
+        ({"layer": "pool", "roi": 0, "box": [1, 1, float("nan"), 2]}, "a box is four finite numbers"),
+        ({"layer": "conv", "roi": 0, "box": [1, 1, 2, 2]}, '"conv" is not a layer with rois'),
+        ({"layer": ["pool"], "roi": 0, "box": [1, 1, 2, 2]}, "is not a layer with rois"),
+        ({"layer": "pool"}, "a change is a prototxt, a photo, or a layer, a roi and its box"),
+        ([], "a request is an object"),
+    ],
+)
+def test_what_is_impossible_changes_nothing(live: Watched, request_: Any, message: str) -> None:
+    live.answer({"photo": base64.b64encode(photo(1)).decode()})
+    assert message in live.answer(request_)["error"]
+    live.check(shown=photo(1))
+    assert "error" not in live.answer({"layer": "pool", "roi": 0, "box": [1, 2, 9, 12]})
+
+
+def test_a_roi_outside_is_what_the_layer_makes_of_it(live: Watched) -> None:
+    assert "error" not in live.answer({"layer": "pool", "roi": 0, "box": [900, 900, 950, 990]})
+    assert not live.net.blobs["pool"].data[0].any()  # empty bins
+    assert "error" not in live.answer({"layer": "pool", "roi": 0, "box": [1, 2, 9, 12]})
+    live.check()
+
+
+# The server.
+
+
+@pytest.fixture
+def server(live: Watched) -> Iterator[LiveServer]:
+    with LiveServer(live) as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+Ask = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def ask(server: LiveServer) -> Ask:
+    def asked(method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+        host = f"127.0.0.1:{server.server_port}"
+        sent = {"Host": host, "Origin": f"http://{host}", "Content-Type": "application/json"}
+        sent |= {name.replace("_", "-"): text for name, text in headers.items()}
+        connection.request(method, path, body if isinstance(body, bytes) else json.dumps(body), sent)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+    return asked
+
+
+MOVE = {"layer": "pool", "roi": 1, "box": [2, 3, 8, 7]}
+
+
+def test_the_page_and_a_change(server: LiveServer, ask: Ask) -> None:
+    status, page = ask("GET", server.path)
+    assert status == 200
+    assert page.startswith("<!DOCTYPE html>")
+    status, answer = ask("POST", server.path + "change", MOVE)
+    assert status == 200
+    assert json.loads(answer)["ran"].startswith("from pool on")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/", {}, 404),
+        ("GET", "/" + "a" * 32 + "/", {}, 404),
+        ("GET", "{path}", {"Host": "attacker.example"}, 404),  # a name that was made to resolve to 127.0.0.1
+        ("POST", "/change", {}, 404),
+        ("POST", "{path}change", {"Host": "attacker.example"}, 404),
+        ("POST", "{path}change", {"Origin": "http://attacker.example"}, 403),
+        ("POST", "{path}change", {"Origin": "null"}, 403),
+        ("POST", "{path}change", {"Content_Type": "text/plain"}, 403),  # what a form can send without asking first
+        ("POST", "{path}change", {"Content_Length": "99999999999"}, 413),
+        ("POST", "{path}change", {"Content_Length": "9" * 30}, 413),
+        ("POST", "{path}change", {"Content_Length": "-1"}, 411),
+        ("PUT", "{path}change", {}, 501),
+    ],
+)
+def test_others_are_refused(server: LiveServer, ask: Ask, method: str, path: str, headers: dict[str, str], status: int) -> None:
+    before = server.live.page()
+    assert ask(method, path.format(path=server.path), MOVE, **headers)[0] == status
+    assert server.live.page() == before
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_json(server: LiveServer, ask: Ask, body: bytes) -> None:
+    assert ask("POST", server.path + "change", body)[0] == 400
+
+
+def test_two_browsers_at_once(live: Watched, server: LiveServer, ask: Ask) -> None:
+    changes = [{"layer": "pool", "roi": i % 2, "box": [i % 3, 2, 9 + i % 2, 12]} for i in range(12)]
+    answers: list[tuple[int, str]] = []
+
+    def browse(part: list[dict[str, Any]]) -> None:
+        answers.extend(ask("POST", server.path + "change", one) for one in part)
+
+    threads = [threading.Thread(target=browse, args=(part,)) for part in (changes[::2], changes[1::2])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [status for status, _ in answers] == [200] * 12
+    rois = ROIS.copy()
+    rois[0, 1:], rois[1, 1:] = changes[10]["box"], changes[11]["box"]
+    live.check(rois=rois)
+
+
+def test_it_listens_on_this_computer_alone(server: LiveServer) -> None:
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_port_that_is_taken(server: LiveServer, live: Watched) -> None:
+    with pytest.raises(Error, match=rf"port {server.server_port} of 127\.0\.0\.1 cannot be used: .*; --port 0 takes"):
+        LiveServer(live, server.server_port)
+
+
+def test_a_photo_above_the_limit(server: LiveServer, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "bytes", 1000)
+    assert ask("POST", server.path + "change", {"photo": "A" * 3000})[0] == 413
