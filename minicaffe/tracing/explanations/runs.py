@@ -18,6 +18,7 @@ from minicaffe.net import Net
 from minicaffe.registry import Table, explains, explains_gradient, explains_weight
 
 from .case import Case
+from .detections import STEP, explain_detection
 from .explanation import Explanation
 from .gradients import with_gradients, with_weight_gradient
 from .places import Asked, weight_number
@@ -41,6 +42,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
     weight: int | str | None = None,
     index: int | None = None,
     anchor: Sequence[int] | None = None,
+    size: Sequence[int] | None = None,
     seed: int = 0,
     notes: Sequence[str] = (),
     prefix: str = "",
@@ -49,7 +51,9 @@ def explain(  # noqa: PLR0913 - public, by keyword
 
     Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). Of a layer of
     boxes the whole row: roi of Proposal, ProposalTarget, BoxAnnotatorOHEM, index of DetectionOutput; anchor (row, column of the
-    map, number there) tells what became of one in a Proposal.
+    map, number there) tells what became of one in a Proposal. layer "detection", if no layer has that name, is the step behind
+    a Faster R-CNN or R-FCN: index, where the best detection is 0, or roi. size: the photo's height and width (default: from
+    im_info).
     Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column) and
     item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, its
     number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the
@@ -57,6 +61,10 @@ def explain(  # noqa: PLR0913 - public, by keyword
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
+    if layer == STEP and STEP not in net.layer_dict:
+        with _statistics_kept(net):
+            net.forward_from_to(0, len(net.layers) - 1)
+        return explain_detection(net, index, roi, size, prefix)
     i = net.index_of(layer)
     found = net.layers[i]
     at = (at,) if isinstance(at, int) else at
