@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .explanations.lineage import Lineage
 from .trace_roi import RoiShot
 from .trace_shots import Shot
 
@@ -86,7 +87,8 @@ class Picture:
 @dataclass
 class Trace:
     """One run: the layers and the steps in order. gradient: what the gradients are of, or "". detections: as of
-    detect.to_json, in pixels of the image; None if the net is not a detector or no image was given."""
+    detect.to_json, in pixels of the image; None if the net is not a detector or no image was given. lineage: of the detections,
+    None too if it has too many boxes; class_names: of its groups."""
 
     name: str
     file: str
@@ -101,3 +103,5 @@ class Trace:
     error: Failure | None
     picture: Picture | None
     detections: list[dict[str, Any]] | None
+    lineage: Lineage | None = None
+    class_names: list[str] = field(default_factory=list)

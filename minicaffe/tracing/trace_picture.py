@@ -11,6 +11,7 @@ from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detect import Detections, check_detector, pick, read_boxes
 from minicaffe.detection.detect_ssd import pick_rows, ssd_layer
+from minicaffe.detection.inputs import input_width
 from minicaffe.errors import Error
 from minicaffe.net import Net
 
@@ -57,13 +58,3 @@ def names_of(net: Net, given: Sequence[str] | None) -> Sequence[str] | None:
     if given or (layer is None and "cls_prob" not in net.blobs):
         return given
     return default_names(layer.param.detection_output_param.num_classes if layer else net.blobs["cls_prob"].shape[1])
-
-
-def input_width(net: Net, width: int) -> float:
-    """The width, without padding, of the net's input for an image of that width."""
-    if "im_info" in net.inputs and net.blobs["im_info"].count >= 3:
-        return float(net.blobs["im_info"].read_data().reshape(-1)[2]) * width  # im_info: height, width, scale
-    for name in net.inputs:
-        if len(net.blobs[name].shape) == 4:
-            return float(net.blobs[name].shape[3])
-    return float(width)

@@ -11,9 +11,9 @@ import numpy as np
 
 from minicaffe.errors import Error
 from minicaffe.net import Net
-from minicaffe.tracing.lineage import Lineage, Suppression, lineage
 
 from .boxes import CORNERS, Move, RowExplanation, corners, overlap_text, overlaps
+from .lineage import Lineage, Suppression, lineage
 from .terms import Index
 from .text import number, table
 
@@ -53,7 +53,7 @@ def explain_detection(net: Net, index: int | None, roi: int | None, size: Sequen
     if (index is None) == (roi is None):
         raise Error(f"{STEP}: give {prefix}index, a detection (the best is 0), or {prefix}roi")
     shape = _photo(net) if size is None else (int(size[0]), int(size[1]))
-    way = lineage(net, shape, most=0)
+    way = lineage(net, shape)
     if way.last is None:
         raise Error(f'{net.file}: explain the layer "{way.layer}", a DetectionOutput, with {prefix}index')
     found, last = _Found(net, shape, way), way.last

@@ -19,6 +19,7 @@ from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_transform_inv, rows
 from minicaffe.detection.detect import check_detector, pick, read_boxes
 from minicaffe.detection.detect_ssd import ssd_layer
+from minicaffe.detection.inputs import input_width
 from minicaffe.layer import Layer
 from minicaffe.layers.boxes.box_codes import jaccard
 from minicaffe.layers.concat import Concat
@@ -27,11 +28,10 @@ from minicaffe.layers.prior_box import PriorBox
 from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
 
-from .explanations.boxes import overlaps
-from .explanations.case import Case
-from .explanations.proposals import candidates
-from .explanations.ssd import image_of, ranked
-from .trace_picture import MOST_DETECTIONS, input_width
+from .boxes import overlaps
+from .case import Case
+from .proposals import candidates
+from .ssd import image_of, ranked
 
 Ints = NDArray[np.intp]
 
@@ -118,10 +118,10 @@ class Lineage:
         return found
 
 
-def lineage(net: Net, size: Sequence[int], most: int = MOST_DETECTIONS) -> Lineage:
+def lineage(net: Net, size: Sequence[int], most: int = 0) -> Lineage:
     """Of the detections of the net's last pass, whatever their score, on a photo of size (height, width).
 
-    most: detections that are kept. Raises Error as detect does.
+    most: detections that are kept, 0 for all. Raises Error as detect does.
     """
     layer = ssd_layer(net)
     if isinstance(layer, DetectionOutput):

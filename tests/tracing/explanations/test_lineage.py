@@ -18,9 +18,9 @@ from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.boxes.nms import suppress
 from minicaffe.tracing.explanations import RowExplanation
-from minicaffe.tracing.lineage import Rule, Suppression, lineage, suppression
+from minicaffe.tracing.explanations.lineage import Rule, Suppression, lineage, suppression
 
-TOP = Path(__file__).resolve().parents[2]
+TOP = Path(__file__).resolve().parents[3]
 SHAPES = TOP / "examples" / "shapes"
 SSD = TOP.parent / "shared" / "zoo" / "hyperlpr_mininet_ssd"
 SCENE = load_image(SHAPES / "scene.png")
@@ -79,7 +79,7 @@ def test_suppressors_are_those_of_the_definition(unit: int, eta: float) -> None:
 @pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
 def test_of_a_detector(kind: str) -> None:
     net, found = shapes(kind)
-    way = lineage(net, SCENE.shape[:2])
+    way = lineage(net, SCENE.shape[:2], 200)
     first, last, origins = way.first, way.last, way.origins
     assert first and last and origins and way.scores is not None and way.moves is not None
     for ours, theirs in ((last.boxes, found.boxes), (last.scores, found.scores), (last.sources, found.sources)):
