@@ -61,8 +61,7 @@ function detectionsPanel() {
       el("h2", {}, "Detections"),
       el("p", {class: "quiet"}, "of the net's last pass, after NMS; boxes x1, y1, x2, y2 in pixels of the photo"),
     ),
-    el("section", {class: "card result"}, sliders, view.figure, list),
-    walk,
+    el("section", {class: "card result"}, sliders, view.figure, walk, list),
   ];
 }
 

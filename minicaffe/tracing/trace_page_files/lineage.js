@@ -186,7 +186,7 @@ function walkCard(way, nms, run, row, opened) {
   const by = run.by[row];
   const card = el(
     "section",
-    {class: "card walk", "aria-label": "Where it comes from", "data-row": row},
+    {class: "walk", "aria-label": "Where it comes from", "data-row": row},
     el("h3", {}, "Where it comes from"),
     by >= 0 ? link(by, "Show what suppressed it") : null,
     el("ol", {}, items),
@@ -214,7 +214,8 @@ function proposalsCard() {
       const found = chosen === null ? null : walkCard(way, way.first, run, chosen, (row) => draw(run, row));
       const rois = run.kept.map((row) => box(...pictured(way, way.first, rowBox(way.first.boxes, row)), {class: "walk-roi", onclick: () => draw(run, row)}));
       view.draw(found ? found.boxes : rois.reverse());
-      walk.replaceChildren(...(found ? [button("All rois", "Show all rois", () => draw(run, null)), found] : []));
+      const field = slider("roi", 0, run.kept.length - 1, Math.max(run.kept.indexOf(chosen), 0), (k) => draw(run, run.kept[k]));
+      walk.replaceChildren(run.kept.length ? field : "", ...(found ? [button("All rois", "Show all rois", () => draw(run, null)), found] : []));
     };
     card.insertBefore(nmsSlider(way.first, (run) => draw(run, null)), view.figure);
   });
