@@ -124,7 +124,7 @@ def _roi_lines(found: _Found, roi: int) -> list[str]:
     """The roi, and which anchor it was."""
     way = found.way
     box, scale = found.net.blobs["rois"].read_data().reshape(-1, 5)[roi, 1:], number(way.scale)
-    lines = [f"roi {roi}: {corners(box)} (pixels of the net's input); / {scale} in the photo"]
+    lines = [f"roi {roi}: {corners(box)}, in pixels of the net's input, {scale} of the photo's size"]
     if way.first is None or way.origins is None:
         return lines
     row = int(way.first.kept[roi])
@@ -161,7 +161,7 @@ def _class_lines(found: _Found, roi: int, rows: int) -> list[str]:
     widest = max(len(line[2]) for line in body)
     lines = table([["", f"cls_prob[{roi}]", ""], *([*line[:2], line[2].ljust(widest)] for line in body)], indent="")
     rest = scores.shape[1] - len(body)
-    return [*(line.rstrip() for line in lines), *([f"{rest} more classes not shown"] if rest else [])]
+    return [*(line.rstrip() for line in lines), *([f"{rest} more class{'es' * (rest > 1)} not shown"] if rest else [])]
 
 
 def _fate(found: _Found, i: int) -> list[Any]:
