@@ -9,6 +9,7 @@ import click
 from minicaffe.data.images import load_image
 from minicaffe.errors import Error
 from minicaffe.tracing.explanations import explain
+from minicaffe.tracing.explanations.detections import STEP
 from minicaffe.tracing.explanations.text import ROWS
 
 from .common import warn
@@ -86,7 +87,7 @@ def command(options: Options) -> None:
         weight=options.weight,
         index=options.index,
         anchor=options.anchor,
-        size=load_image(options.image).shape[:2] if options.image else None,
+        size=load_image(options.image).shape[:2] if options.image and options.layer == STEP else None,
         seed=options.seed,
         roi=options.roi,
         channel=options.channel,

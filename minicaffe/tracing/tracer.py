@@ -306,7 +306,9 @@ class Tracer:
             way = lineage(self._traced, self.image.shape[:2], MOST_DETECTIONS)
         except Error:
             return None
-        return way if all(nms is None or len(nms.boxes) <= MOST_BOXES for nms in (way.first, way.last)) else None
+        steps = [nms for nms in (way.first, way.last) if nms is not None]
+        fits = all(len(nms.boxes) <= MOST_BOXES and np.isfinite(nms.rule).all() for nms in steps)
+        return way if fits else None
 
     def _class_names(self, way: Lineage) -> list[str]:
         names = names_of(self._traced, self.classes)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from minicaffe.detection.detect import check_detector
 from minicaffe.errors import Error
 from minicaffe.net import Net
 
 from .boxes import CORNERS, Move, RowExplanation, corners, overlap_text, overlaps
 from .lineage import Lineage, Suppression, lineage
+from .places import Asked
 from .terms import Index
 from .text import number, table
 
@@ -36,6 +38,7 @@ class _Found:
     net: Net
     size: tuple[int, int]
     way: Lineage
+    notes: tuple[str, ...]
 
     @property
     def last(self) -> Suppression:
@@ -48,15 +51,19 @@ class _Found:
         return f"detection {k}"
 
 
-def explain_detection(net: Net, index: int | None, roi: int | None, size: Sequence[int] | None, prefix: str) -> RowExplanation:
-    """Of the net's last pass; size: as of explain. Raises Error for a net that is no such detector, and for no such box."""
-    if (index is None) == (roi is None):
-        raise Error(f"{STEP}: give {prefix}index, a detection (the best is 0), or {prefix}roi")
+def explain_detection(
+    net: Net, forward: Callable[[], None], asked: Asked, size: Sequence[int] | None, notes: Sequence[str]
+) -> RowExplanation:
+    """After forward(), the net's pass; asked, size, notes: as of explain. Raises Error for another net, and for no such box."""
+    prefix, index, roi = asked.prefix, asked.index, asked.roi
+    given = {name for name, value in vars(asked).items() if value is not None} - {"prefix"}
+    if given not in ({"index"}, {"roi"}):
+        raise Error(f"{STEP}: give {prefix}index, a detection (the best is 0), or {prefix}roi, alone")
+    check_detector(net)
     shape = _photo(net) if size is None else (int(size[0]), int(size[1]))
-    way = lineage(net, shape)
-    if way.last is None:
-        raise Error(f'{net.file}: explain the layer "{way.layer}", a DetectionOutput, with {prefix}index')
-    found, last = _Found(net, shape, way), way.last
+    forward()
+    found = _Found(net, shape, lineage(net, shape), tuple(notes))
+    last = found.last
     named, value, count = ("detection", index, len(last.kept)) if roi is None else ("roi", roi, len(net.blobs["rois"].data))
     assert value is not None
     if not 0 <= value < count:
@@ -91,7 +98,7 @@ def _explained(found: _Found, i: int, blob: str, number_of: int) -> DetectionExp
     return DetectionExplanation(
         layer=STEP,
         type=STEP,
-        notes=(),
+        notes=found.notes,
         blob=blob,
         at=at,
         where=at,

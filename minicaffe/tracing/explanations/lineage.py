@@ -180,7 +180,8 @@ def _moves(net: Net, classes: int) -> Array | None:
     """The deltas (R, C, 4) of bbox_pred; None if it does not move the rois."""
     if "bbox_pred" not in net.blobs or not net.settings.test.bbox_reg:
         return None
-    deltas = rows(net.blobs["bbox_pred"]).reshape(len(net.blobs["bbox_pred"].data), -1, 4)
+    flat = rows(net.blobs["bbox_pred"])
+    deltas = flat.reshape(len(flat), flat.shape[1] // 4, 4)
     return deltas.copy() if deltas.shape[1] == classes else np.repeat(deltas[:, 1:2], classes, axis=1)
 
 
@@ -217,6 +218,8 @@ def _of_proposals(net: Net) -> tuple[str, Suppression | None, Origins | None]:
 def _of_ssd(net: Net, layer: DetectionOutput, most: int) -> Lineage:
     """Of the first image."""
     case: Case[DetectionOutput] = _case(net, net.index_of(layer.name))
+    if not len(case.x):
+        raise case.error("there are no images")
     image, param = image_of(case, 0), layer.param.detection_output_param
     classes = ranked(case, image)
     sources = np.concatenate([np.zeros(0, np.intp), *(own.ranked for own in classes)])
@@ -239,7 +242,7 @@ def _prior_maps(net: Net, blob: str) -> Iterator[Cells]:
     layer: Layer | None = net.layers[i] if i >= 0 else None
     if isinstance(layer, PriorBox):
         (height, width), image = net.nodes[i].bottoms[0].shape[2:], layer.image or net.nodes[i].bottoms[1].shape[2:]
-        step = layer.step or (image[0] / height, image[1] / width)
+        step = layer.step or (image[0] / max(height, 1), image[1] / max(width, 1))
         yield Cells(layer.name, (height, width), len(layer.sides), (step[1] / image[1], step[0] / image[0]))
     elif layer is not None and (layer.is_split or isinstance(layer, Concat)):
         for name in net.nodes[i].bottom_names:

@@ -61,14 +61,14 @@ def explain(  # noqa: PLR0913 - public, by keyword
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
-    if layer == STEP and STEP not in net.layer_dict:
-        with _statistics_kept(net):
-            net.forward_from_to(0, len(net.layers) - 1)
-        return explain_detection(net, index, roi, size, prefix)
-    i = net.index_of(layer)
-    found = net.layers[i]
     at = (at,) if isinstance(at, int) else at
     asked = Asked(at, roi, channel, bin, item, cell, index, anchor, prefix)
+    if layer == STEP and STEP not in net.layer_dict:
+        if backward or weight is not None:
+            raise Error(f"{STEP} is no layer and has no gradient: name a layer")
+        return explain_detection(net, partial(_run, net, len(net.layers) - 1), asked, size, notes)
+    i = net.index_of(layer)
+    found = net.layers[i]
     explanation: Explanation
     if weight is not None:
         explain_it = _covered(explains_weight, found, "the weights' gradients of ")
@@ -142,8 +142,7 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     keep_bottoms = net.before_forward(partial(keep, before, bottoms))
     keep_tops = net.after_forward(partial(keep, after, tops))
     try:
-        with _statistics_kept(net):
-            net.forward_from_to(0, len(net.layers) - 1 if whole else index)
+        _run(net, len(net.layers) - 1 if whole else index)
     finally:
         net.remove_hook(keep_bottoms)
         net.remove_hook(keep_tops)
@@ -151,6 +150,11 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     if set(names[0]) & set(names[1]):
         notes = [*notes, f"the layer overwrites {names[0][0]} in place: x is its value before the layer ran"]
     return Case(net.layers[index], *names, before, after, number=number, notes=tuple(notes))
+
+
+def _run(net: Net, last: int) -> None:
+    with _statistics_kept(net):
+        net.forward_from_to(0, last)
 
 
 def shown_name(net: Net, blob: str) -> str:

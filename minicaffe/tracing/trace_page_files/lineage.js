@@ -182,6 +182,7 @@ function walkCard(way, nms, run, row, opened) {
     el("li", {"data-step": name, "data-source": source}, el("i", {class: `key walk-${i}`}), el("strong", {}, name), texts.map((text) => el("p", {class: "quiet"}, text))),
   );
   const dropped = Array.from(run.by.keys()).filter((i) => run.by[i] === row);
+  const listed = dropped.slice(0, MOST_SUPPRESSED);
   const link = (i, text) => el("button", {type: "button", class: "link", "data-row": i, onclick: () => opened(i)}, text);
   const by = run.by[row];
   const card = el(
@@ -191,9 +192,9 @@ function walkCard(way, nms, run, row, opened) {
     by >= 0 ? link(by, "Show what suppressed it") : null,
     el("ol", {}, items),
     dropped.length ? el("h3", {}, `It suppressed ${dropped.length} ${dropped.length > 1 ? "boxes" : "box"}`) : null,
-    el("ul", {class: "suppressed"}, dropped.slice(0, MOST_SUPPRESSED).map((i) => el("li", {}, link(i, `score ${number(nms.scores[i], 4)}, overlap ${number(run.shared[i], 4)}`)))),
+    el("ul", {class: "suppressed"}, listed.map((i) => el("li", {}, link(i, `score ${number(nms.scores[i], 4)}, overlap ${number(run.shared[i], 4)}`)))),
   );
-  const others = by >= 0 ? [by] : dropped;
+  const others = by >= 0 ? [by] : listed;
   card.boxes = [
     others.map((i) => box(...pictured(way, nms, rowBox(nms.boxes, i)), {class: "walk-other"})),
     steps.map((step, i) => step.box && box(...step.box, {class: `walk-box walk-${i}`, "data-step": step.name})).reverse(),

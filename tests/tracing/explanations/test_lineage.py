@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe import TEST, Net, explain
+from minicaffe import TEST, Net, Tracer, explain
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
@@ -19,6 +20,7 @@ from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.boxes.nms import suppress
 from minicaffe.tracing.explanations import RowExplanation
 from minicaffe.tracing.explanations.lineage import Rule, Suppression, lineage, suppression
+from minicaffe.tracing.trace_document import document
 
 TOP = Path(__file__).resolve().parents[3]
 SHAPES = TOP / "examples" / "shapes"
@@ -134,14 +136,52 @@ def test_a_detection_in_words() -> None:
     assert f"= {last.overlaps[row]:.6g}" in str(dropped) and "is more than 0.3" in str(dropped)
 
 
+def test_a_trace_records_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, _ = shapes("rfcn")
+    with Tracer(net, image=SCENE, classes=["background", "circle", "square", "triangle"]) as tracer:
+        net.forward()
+    way, trace = lineage(net, SCENE.shape[:2], 200), tracer.trace
+    assert trace.lineage and trace.lineage.first and way.first and trace.class_names[1:] == ["circle", "square", "triangle"]
+    assert np.array_equal(trace.lineage.first.suppressors, way.first.suppressors)
+    data, arrays = document(trace)
+    kept = data["lineage"]["first"]
+    assert (kept["threshold"], kept["unit"], kept["most"]) == (0.7, 1, 300)
+    at, shape = kept["boxes"]["at"], tuple(kept["boxes"]["shape"])
+    boxes = np.frombuffer(arrays, "<f4", count=shape[0] * shape[1], offset=at).reshape(shape)
+    assert np.array_equal(boxes, way.first.boxes)
+    monkeypatch.setattr("minicaffe.tracing.tracer.MOST_BOXES", 2999)
+    with Tracer(net, image=SCENE) as tracer:
+        net.forward()
+    assert tracer.trace.lineage is None and tracer.trace.detections
+
+
+def test_without_a_roi() -> None:
+    """A threshold of the layer that no box is large enough for: no roi, no detection."""
+    net, _ = shapes("faster_rcnn")
+    layer: Any = net.layer_dict["proposal"]
+    limits = layer.limits
+    try:
+        layer.limits = replace(limits, min_size=10_000)
+        net.forward()
+        way = lineage(net, SCENE.shape[:2])
+        assert way.first and way.last and len(way.first.boxes) == len(way.last.boxes) == len(way.last.kept) == 0
+        with pytest.raises(Error, match="index 0 is out of range: the net finds no detections"):
+            explain(net, "detection", index=0)
+    finally:
+        layer.limits = limits
+        net.forward()
+
+
 def test_what_cannot_be_explained() -> None:
     net, found = shapes("rfcn")
     for wanted, message in (
         ({"index": 300}, f"index 300 is out of range: the net finds detections 0 to {len(found) - 1}"),
         ({"index": 0, "roi": 0}, "give index, a detection"),
+        ({"index": 0, "at": 3}, "give index, a detection"),
+        ({"index": 0, "backward": True}, "detection is no layer and has no gradient"),
     ):
         with pytest.raises(Error, match=message):
             explain(net, "detection", **wanted)
     plain = parse_net('input: "data" input_shape { dim: 1 } layer { name: "r" type: "ReLU" bottom: "data" top: "y" }')
-    with pytest.raises(Error, match="detection needs a net with the input im_info"):
+    with pytest.raises(Error, match="a detector's inputs are data and im_info"):
         explain(Net(plain, TEST), "detection", index=0)
