@@ -126,7 +126,7 @@ def test_a_suppressed_box_names_its_suppressor(shapes: tuple[Path, Net, Lineage]
     assert shown and shown == list(dropped[:20])
     page.locator(".suppressed button").first.click()
     text = page.locator(".walk").inner_text()
-    assert way_back(page)[0] == ("detection", str(last.sources[shown[0]]))
+    assert way_back(page)[0] == ("suppressed box", str(last.sources[shown[0]]))
     (shared,) = re.findall(r"suppressed by detection 1, .*: they overlap by ([\d.]+)", text)
     assert float(shared) == pytest.approx(last.overlaps[shown[0]], rel=1e-4)
     page.get_by_text("Show what suppressed it").click()
@@ -198,3 +198,18 @@ def test_of_an_ssd(tmp_path: Path, page: Any) -> None:
         rows = rows[np.argsort(-rows[:, 2], kind="stable")]
         kept = " ".join(prior_of[tuple(row[3:])] for row in rows)
         assert page.locator(".detections").get_attribute("data-sources") == kept, percent
+
+
+def test_a_roi_by_keyboard(shapes: tuple[Path, Net, Lineage], page: Any) -> None:
+    path, _, way = shapes
+    first = way.first
+    assert first
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+    page.locator('.node[aria-label^="proposal,"]').dispatch_event("click")
+    page.get_by_label("roi, slider").focus()
+    for roi in (1, 2):
+        page.keyboard.press("ArrowRight")
+        assert way_back(page)[0] == (f"roi {roi}", str(first.sources[first.kept[roi]]))
+    page.get_by_label("Show all rois").click()
+    assert page.locator(".walk").count() == 0 and page.locator(".walk-roi").count() == len(first.kept)

@@ -37,6 +37,7 @@ function detectionsPanel() {
   const show = (row) => {
     walked = row;
     draw();
+    walk.firstChild.focus({preventScroll: true}); // the button is gone
   };
   field.addEventListener("input", draw);
   view.look(0, 0, trace.image.width, trace.image.height);

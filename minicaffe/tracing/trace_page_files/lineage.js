@@ -70,7 +70,7 @@ function overlap({boxes, unit}, areas, k, i) {
   return f32(both / f32(f32(areas[k] + areas[i]) - both));
 }
 
-/** A slider of an NMS's threshold, which calls ran(run, threshold). */
+/** A slider of an NMS's threshold, which calls ran(run). */
 function nmsSlider(nms, ran) {
   const usual = Math.round(nms.threshold * 100);
   const field = el("input", {type: "range", min: 0, max: 100, value: usual, "aria-label": "NMS threshold, in percent"});
@@ -80,7 +80,7 @@ function nmsSlider(nms, ran) {
     const threshold = own ? nms.threshold : field.value / 100;
     const run = suppressed(nms, threshold);
     output.textContent = `NMS threshold ${number(threshold, 3)}${own ? ", the net's own" : ""}: keeps ${run.kept.length} of ${nms.groups.length}`;
-    ran(run, threshold);
+    ran(run);
   };
   field.addEventListener("input", draw);
   draw();
@@ -113,9 +113,10 @@ const boxText = (box, digits = 4) => box.map((v) => number(v, digits)).join(", "
 function stepsBack(way, nms, run, row) {
   const steps = [];
   const source = nms.sources[row];
+  const found = run.by[row] < 0 ? "detection" : "suppressed box";
   if (nms === way.last) {
     const texts = [`${way.classes[nms.groups[row]]} ${number(nms.scores[row])}, x1, y1, x2, y2 ${boxText(rowBox(nms.boxes, row))} of the photo`];
-    steps.push({name: "detection", box: pictured(way, nms, rowBox(nms.boxes, row)), texts: [...texts, fateText(way, nms, run, row)], source});
+    steps.push({name: found, box: pictured(way, nms, rowBox(nms.boxes, row)), texts: [...texts, fateText(way, nms, run, row)], source});
     if (!way.first) return [...steps, {name: `roi ${source}`, box: null, texts: classTexts(way, source), source}];
     const proposal = way.proposed.kept[source];
     const rest = stepsBack(way, way.first, way.proposed, proposal);
@@ -129,7 +130,7 @@ function stepsBack(way, nms, run, row) {
   const rank = `number ${row - first} by score, ${number(nms.scores[row])}`;
   const label = ofRois ? "" : `${way.classes[nms.groups[row]]}, `;
   steps.push({
-    name: !ofRois ? "detection" : roi < 0 ? "no roi" : `roi ${roi}`,
+    name: !ofRois ? found : roi < 0 ? "no roi" : `roi ${roi}`,
     box: pictured(way, nms, rowBox(nms.boxes, row)),
     texts: [`${label}${rank}; ${boxText(rowBox(nms.boxes, row))}${ofRois ? " of the net's input" : " of the image"}`, fateText(way, nms, run, row)],
     source,
@@ -187,13 +188,14 @@ function walkCard(way, nms, run, row, opened) {
   const by = run.by[row];
   const card = el(
     "section",
-    {class: "walk", "aria-label": "Where it comes from", "data-row": row},
+    {class: "walk", tabindex: -1, "aria-label": "Where it comes from", "data-row": row},
     el("h3", {}, "Where it comes from"),
     by >= 0 ? link(by, "Show what suppressed it") : null,
     el("ol", {}, items),
     dropped.length ? el("h3", {}, `It suppressed ${dropped.length} ${dropped.length > 1 ? "boxes" : "box"}`) : null,
     el("ul", {class: "suppressed"}, listed.map((i) => el("li", {}, link(i, `score ${number(nms.scores[i], 4)}, overlap ${number(run.shared[i], 4)}`)))),
   );
+  if (dropped.length > listed.length) card.append(quiet(`${dropped.length - listed.length} more are not shown`));
   const others = by >= 0 ? [by] : listed;
   card.boxes = [
     others.map((i) => box(...pictured(way, nms, rowBox(nms.boxes, i)), {class: "walk-other"})),
@@ -205,20 +207,29 @@ function walkCard(way, nms, run, row, opened) {
 /** The NMS of a Proposal: its rois on the photo at any threshold, and the way of one. */
 function proposalsCard() {
   const view = stage("Rois on the image");
+  const chooser = el("div", {});
   const walk = el("div", {});
-  const card = el("section", {class: "card result proposals"}, el("h3", {}, "NMS of the proposals"), view.figure, walk);
+  const card = el("section", {class: "card result proposals"}, el("h3", {}, "NMS of the proposals"), view.figure, chooser, walk);
   view.look(0, 0, trace.image.width, trace.image.height);
   photoCanvas().then((canvas) => view.paint(canvas, 0, 0, trace.image.width, trace.image.height));
   readLineage().then((way) => {
-    const draw = (run, chosen) => {
-      card.dataset.kept = run.kept.map((row) => way.first.sources[row]).join(" ");
-      const found = chosen === null ? null : walkCard(way, way.first, run, chosen, (row) => draw(run, row));
-      const rois = run.kept.map((row) => box(...pictured(way, way.first, rowBox(way.first.boxes, row)), {class: "walk-roi", onclick: () => draw(run, row)}));
-      view.draw(found ? found.boxes : rois.reverse());
-      const field = slider("roi", 0, run.kept.length - 1, Math.max(run.kept.indexOf(chosen), 0), (k) => draw(run, run.kept[k]));
-      walk.replaceChildren(run.kept.length ? field : "", ...(found ? [button("All rois", "Show all rois", () => draw(run, null)), found] : []));
+    const nms = way.first;
+    const ran = (run) => {
+      card.dataset.kept = run.kept.map((row) => nms.sources[row]).join(" ");
+      const field = slider("roi", 0, Math.max(run.kept.length - 1, 0), 0, (k) => choose(run.kept[k]));
+      const all = button("All rois", "Show all rois", () => choose(null));
+      const choose = (row) => {
+        const found = row === null ? null : walkCard(way, nms, run, row, choose);
+        const roi = run.kept.indexOf(row);
+        if (roi >= 0) field.set(roi);
+        const rois = run.kept.map((i) => box(...pictured(way, nms, rowBox(nms.boxes, i)), {class: "walk-roi", onclick: () => choose(i)}));
+        view.draw(found ? found.boxes : rois.reverse());
+        walk.replaceChildren(...(found ? [found] : []));
+      };
+      chooser.replaceChildren(...(run.kept.length ? [field, all] : []));
+      choose(null);
     };
-    card.insertBefore(nmsSlider(way.first, (run) => draw(run, null)), view.figure);
+    card.insertBefore(nmsSlider(nms, ran), view.figure);
   });
   return card;
 }
