@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.detection.detect import check_detector
+from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.net import Net
 
@@ -59,6 +60,8 @@ def explain_detection(
     given = {name for name, value in vars(asked).items() if value is not None} - {"prefix"}
     if given not in ({"index"}, {"roi"}):
         raise Error(f"{STEP}: give {prefix}index, a detection (the best is 0), or {prefix}roi, alone")
+    if ssd := ssd_layer(net):
+        raise Error(f'{net.file}: the detections of an SSD are its layer "{ssd.name}": name it, with {prefix}index')
     check_detector(net)
     shape = _photo(net) if size is None else (int(size[0]), int(size[1]))
     forward()

@@ -111,6 +111,8 @@ def test_of_an_ssd() -> None:
     rows = net.blobs[net.outputs[0]].data.reshape(-1, 7)
     assert np.array_equal(nms.boxes[nms.kept], rows[found.sources][:, 3:])
     check(nms, 1)
+    with pytest.raises(Error, match=f'the detections of an SSD are its layer "{way.layer}"'):
+        explain(net, "detection", index=0)
     for row, prior in zip(origins.places[nms.kept], origins.anchors[nms.kept]):
         cells = origins.maps[row[0]]
         boxes = net.blobs[cells.layer].data[0, 0].reshape(*cells.shape, cells.boxes, 4)
