@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import click
 
+from minicaffe.data.images import load_image
 from minicaffe.errors import Error
 from minicaffe.tracing.explanations import explain
+from minicaffe.tracing.explanations.detections import STEP
 from minicaffe.tracing.explanations.text import ROWS
 from minicaffe.tracing.receptive_fields import receptive_field
 
@@ -33,10 +35,10 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by run.", metavar="FILE")
-    roi: int | None = option("--roi", "ROI layers, Proposal, ProposalTarget, BoxAnnotatorOHEM: index of the roi.")
+    roi: int | None = option("--roi", "ROI layers, Proposal, ProposalTarget, BoxAnnotatorOHEM, detection: index of the roi.")
     channel: int | None = option("--channel", "ROI layers: channel of the top (with --backward: of the map).")
     bin: tuple[int, ...] | None = option("--bin", "ROI layers: row and column of the bin.", callback=_index, metavar="PH,PW")
-    index: int | None = option("--index", "DetectionOutput: index of the detection.")
+    index: int | None = option("--index", "DetectionOutput, detection: index of the detection.")
     anchor: tuple[int, ...] | None = option(
         "--anchor", "Proposal: what became of the anchor A at a place of the map.", callback=_index, metavar="ROW,COLUMN,A"
     )
@@ -62,7 +64,8 @@ def command(options: Options) -> None:
     """Show the arithmetic of one number of LAYER, a layer of the prototxt NET; with --backward or --weight, of one gradient.
 
     Select it in a ROI layer with --roi, --channel and --bin (--backward: --channel and --cell), in Proposal with --roi or
-    --anchor, in DetectionOutput with --index, in other layers with --at.
+    --anchor, in DetectionOutput with --index, in other layers with --at. LAYER detection is what follows a Faster R-CNN or
+    R-FCN: --index K is its detection K, of which 0 is the best, --roi K what became of roi K.
 
     Example:  minicaffe explain test.prototxt roi_pool5 --weights net.caffemodel --input data=cat.jpg --roi 3 --channel 12
     --bin 2,5
@@ -72,7 +75,8 @@ def command(options: Options) -> None:
     if options.roidb:
         options.set_roidb(net, options.settings)
     # backward starts from the losses
-    for note in options.fill(net, options.seed, until=None if options.backward or options.weight else options.layer):
+    whole = options.backward or options.weight or options.layer not in net.layer_dict
+    for note in options.fill(net, options.seed, until=None if whole else options.layer):
         warn(note)
     found = explain(
         net,
@@ -84,6 +88,7 @@ def command(options: Options) -> None:
         weight=options.weight,
         index=options.index,
         anchor=options.anchor,
+        size=load_image(options.image).shape[:2] if options.image and options.layer == STEP else None,
         seed=options.seed,
         roi=options.roi,
         channel=options.channel,

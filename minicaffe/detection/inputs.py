@@ -157,3 +157,13 @@ def _image_size(net: Net) -> tuple[int, int]:
         if len(net.blobs[name].shape) == 4:
             return net.blobs[name].shape[2], net.blobs[name].shape[3]
     return 600, 1000
+
+
+def input_width(net: Net, width: int) -> float:
+    """The width, without padding, of the net's input for an image of that width."""
+    if "im_info" in net.inputs and net.blobs["im_info"].count >= 3:
+        return float(net.blobs["im_info"].read_data().reshape(-1)[2]) * width  # im_info: height, width, scale
+    for name in net.inputs:
+        if len(net.blobs[name].shape) == 4:
+            return float(net.blobs[name].shape[3])
+    return float(width)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .explanations.lineage import Lineage
 from .receptive_fields import Both
 from .trace_roi import RoiShot
 from .trace_shots import Shot
@@ -90,8 +91,9 @@ class Picture:
 @dataclass
 class Trace:
     """One run: the layers and the steps in order. gradient: what the gradients are of, or "". detections: as of
-    detect.to_json, in pixels of the image; None if the net is not a detector or no image was given. options: those of the
-    trace command that `minicaffe explain` takes too."""
+    detect.to_json, in pixels of the image; None if the net is not a detector or no image was given. lineage: of the detections,
+    None too if it has too many boxes; class_names: of its groups. options: those of the trace command that `minicaffe explain`
+    takes too."""
 
     name: str
     file: str
@@ -107,3 +109,5 @@ class Trace:
     picture: Picture | None
     detections: list[dict[str, Any]] | None
     options: str = ""
+    lineage: Lineage | None = None
+    class_names: list[str] = field(default_factory=list)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from minicaffe.version import __version__
 
+from .explanations.lineage import Lineage, Suppression
 from .receptive_fields import Both, Reads
 from .trace import LayerFacts, ParamShot, Picture, Step, Trace
 from .trace_graph import Json, graph
@@ -61,6 +62,7 @@ def document(trace: Trace) -> tuple[Json, bytes]:
         "steps": [_step(step, arrays) for step in trace.steps],
         "image": _picture(trace.picture, arrays),
         "detections": trace.detections,
+        "lineage": trace.lineage and _lineage(trace.lineage, trace.class_names, arrays),
     }, arrays.join()
 
 
@@ -153,6 +155,32 @@ def _picture(picture: Picture | None, arrays: Arrays) -> Json | None:
     height, width = picture.rgb.shape[:2]
     scales = {"scale": picture.scale, "photo": picture.photo}
     return {"width": width, "height": height, "rgb": arrays.put(picture.rgb, "u1"), **scales}
+
+
+def _lineage(way: Lineage, classes: list[str], arrays: Arrays) -> Json:
+    """Without what NMS makes of its boxes: the page runs it."""
+    origins = way.origins and {
+        **{key: arrays.put(getattr(way.origins, key)) for key in ("anchors", "deltas", "decoded")},
+        "places": arrays.put(way.origins.places, "i4"),
+        "maps": [vars(cells) for cells in way.origins.maps],
+    }
+    return {
+        "layer": way.layer,
+        "classes": classes,
+        "scale": way.scale,
+        "first": _suppression(way.first, arrays),
+        "last": _suppression(way.last, arrays),
+        "origins": origins,
+        "scores": arrays.put(way.scores),
+        "moves": arrays.put(way.moves),
+    }
+
+
+def _suppression(nms: Suppression | None, arrays: Arrays) -> Json | None:
+    if nms is None:
+        return None
+    rows = {key: arrays.put(getattr(nms, key), "i4") for key in ("groups", "sources")}
+    return {**nms.rule._asdict(), **rows, **{key: arrays.put(getattr(nms, key)) for key in ("boxes", "scores")}}
 
 
 def _number(value: float | None) -> float | None:

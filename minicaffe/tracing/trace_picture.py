@@ -11,6 +11,7 @@ from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detect import Detections, check_detector, pick, read_boxes
 from minicaffe.detection.detect_ssd import pick_rows, ssd_layer
+from minicaffe.detection.inputs import input_width
 from minicaffe.errors import Error
 from minicaffe.net import Net
 
@@ -30,7 +31,7 @@ def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
     factor = min(1.0, LONG_SIDE / max(height, width))
     shown = resize_bilinear(image, max(round(height * factor), 1), max(round(width * factor), 1))
     rgb = np.ascontiguousarray(shown[..., ::-1].round().clip(0, 255).astype(np.uint8))
-    return Picture(rgb, _input_width(net, width) / rgb.shape[1], width / rgb.shape[1])
+    return Picture(rgb, input_width(net, width) / rgb.shape[1], width / rgb.shape[1])
 
 
 def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | None:
@@ -44,7 +45,7 @@ def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | 
             rows = net.blobs[net.top_names[layer.name][0]].read_data().reshape(-1, 7)
             return pick_rows(rows, image.shape[:2], threshold=0, max_detections=MOST_DETECTIONS)
         check_detector(net)
-        scale = _input_width(net, image.shape[1]) / image.shape[1]
+        scale = input_width(net, image.shape[1]) / image.shape[1]
         scores, boxes = read_boxes(net, scale, image.shape[:2], net.settings)
         return pick(scores, boxes, nms_threshold=net.settings.test.nms, threshold=0, max_detections=MOST_DETECTIONS)
     except Error:
@@ -57,13 +58,3 @@ def names_of(net: Net, given: Sequence[str] | None) -> Sequence[str] | None:
     if given or (layer is None and "cls_prob" not in net.blobs):
         return given
     return default_names(layer.param.detection_output_param.num_classes if layer else net.blobs["cls_prob"].shape[1])
-
-
-def _input_width(net: Net, width: int) -> float:
-    """The width, without padding, of the net's input for an image of that width."""
-    if "im_info" in net.inputs and net.blobs["im_info"].count >= 3:
-        return float(net.blobs["im_info"].read_data().reshape(-1)[2]) * width  # im_info: height, width, scale
-    for name in net.inputs:
-        if len(net.blobs[name].shape) == 4:
-            return float(net.blobs[name].shape[3])
-    return float(width)

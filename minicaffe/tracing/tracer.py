@@ -20,15 +20,18 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.stream import Stopwatch
+from minicaffe.data.drawn_boxes import class_name
 from minicaffe.detection.detect import to_json
+from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
 
+from .explanations.lineage import Lineage, lineage
 from .explanations.runs import shown_name
 from .trace import BlobShot, Failure, Step, Trace
 from .trace_facts import TakenMemory, layer_facts, reduced
-from .trace_picture import found_detections, names_of, picture
+from .trace_picture import MOST_DETECTIONS, found_detections, names_of, picture
 from .trace_roi import RoiShot, add_gradients, explained, roi_shot, shows_rois
 from .trace_shots import shot
 
@@ -36,6 +39,9 @@ TILE_BYTES = 8 * 2**20
 """The most bytes of the pictures of all blobs."""
 MOST_OF_ONE = 2**18
 """The most bytes of the pictures of one blob."""
+
+MOST_BOXES = 50_000
+"""The most boxes of an NMS that a trace keeps."""
 
 OnStep = Callable[[Step], None]
 
@@ -305,7 +311,24 @@ class Tracer:
             picture=picture(net, self.image),
             detections=self._detections() if done else None,
             options=self.options,
+            lineage=(way := self._lineage() if done else None),
+            class_names=self._class_names(way) if way else [],
         )
+
+    def _lineage(self) -> Lineage | None:
+        if self.image is None or not self._tile_bytes:
+            return None
+        try:
+            way = lineage(self._traced, self.image.shape[:2], MOST_DETECTIONS)
+        except Error:
+            return None
+        steps = [nms for nms in (way.first, way.last) if nms is not None]
+        fits = all(len(nms.boxes) <= MOST_BOXES and np.isfinite(nms.rule).all() for nms in steps)
+        return way if fits else None
+
+    def _class_names(self, way: Lineage) -> list[str]:
+        names = names_of(self._traced, self.classes)
+        return [class_name(k, names) for k in range(int(way.found.groups.max(initial=0)) + 1)]
 
     def _detections(self) -> list[dict[str, Any]] | None:
         found = found_detections(self._traced, self.image)

@@ -18,6 +18,7 @@ from minicaffe.net import Net
 from minicaffe.registry import Table, explains, explains_gradient, explains_weight
 
 from .case import Case
+from .detections import STEP, explain_detection
 from .explanation import Explanation
 from .gradients import with_gradients, with_weight_gradient
 from .places import Asked, weight_number
@@ -41,6 +42,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
     weight: int | str | None = None,
     index: int | None = None,
     anchor: Sequence[int] | None = None,
+    size: Sequence[int] | None = None,
     seed: int = 0,
     notes: Sequence[str] = (),
     prefix: str = "",
@@ -49,7 +51,9 @@ def explain(  # noqa: PLR0913 - public, by keyword
 
     Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). Of a layer of
     boxes the whole row: roi of Proposal, ProposalTarget, BoxAnnotatorOHEM, index of DetectionOutput; anchor (row, column of the
-    map, number there) tells what became of one in a Proposal.
+    map, number there) tells what became of one in a Proposal. layer "detection", if no layer has that name, is the step behind
+    a Faster R-CNN or R-FCN: index, where the best detection is 0, or roi. size: the photo's height and width (default: from
+    im_info).
     Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column) and
     item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, its
     number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the
@@ -57,10 +61,14 @@ def explain(  # noqa: PLR0913 - public, by keyword
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
-    i = net.index_of(layer)
-    found = net.layers[i]
     at = (at,) if isinstance(at, int) else at
     asked = Asked(at, roi, channel, bin, item, cell, index, anchor, prefix)
+    if layer == STEP and STEP not in net.layer_dict:
+        if backward or weight is not None:
+            raise Error(f"{STEP} is no layer and has no gradient: name a layer")
+        return explain_detection(net, partial(_run, net, len(net.layers) - 1), asked, size, notes)
+    i = net.index_of(layer)
+    found = net.layers[i]
     explanation: Explanation
     if weight is not None:
         explain_it = _covered(explains_weight, found, "the weights' gradients of ")
@@ -134,8 +142,7 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     keep_bottoms = net.before_forward(partial(keep, before, bottoms))
     keep_tops = net.after_forward(partial(keep, after, tops))
     try:
-        with _statistics_kept(net):
-            net.forward_from_to(0, len(net.layers) - 1 if whole else index)
+        _run(net, len(net.layers) - 1 if whole else index)
     finally:
         net.remove_hook(keep_bottoms)
         net.remove_hook(keep_tops)
@@ -143,6 +150,11 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     if set(names[0]) & set(names[1]):
         notes = [*notes, f"the layer overwrites {names[0][0]} in place: x is its value before the layer ran"]
     return Case(net.layers[index], *names, before, after, number=number, notes=tuple(notes))
+
+
+def _run(net: Net, last: int) -> None:
+    with _statistics_kept(net):
+        net.forward_from_to(0, last)
 
 
 def shown_name(net: Net, blob: str) -> str:

@@ -88,7 +88,7 @@ class Image(NamedTuple):
     scores: Array
 
 
-def _image(case: Case[DetectionOutput], image: int) -> Image:
+def image_of(case: Case[DetectionOutput], image: int) -> Image:
     layer, param = case.layer, case.layer.param.detection_output_param
     priors = read_priors(layer, case.bottoms[2], param.code_type)
     images = len(case.x)
@@ -102,18 +102,34 @@ def _image(case: Case[DetectionOutput], image: int) -> Image:
     return Image(codes, own, decode(codes, own, param.code_type, param.variance_encoded_in_target), scores.T)
 
 
-def _found(case: Case[DetectionOutput], image: Image) -> list[Kept]:
-    """One image's detections, in the order of the top."""
+class Ranked(NamedTuple):
+    """One class of an image: its priors above the threshold, best first, and those of them that NMS keeps, in that order."""
+
+    label: int
+    ranked: NDArray[np.intp]
+    kept: NDArray[np.intp]
+
+
+def ranked(case: Case[DetectionOutput], image: Image) -> list[Ranked]:
+    """Every class but the background."""
     param, suppression = case.layer.param.detection_output_param, case.layer.param.detection_output_param.nms_param
     least = param.confidence_threshold if param.HasField("confidence_threshold") else -np.inf
     top_k = suppression.top_k if suppression.HasField("top_k") and suppression.top_k >= 0 else None
-    found: list[Kept] = []
+    found = []
     for label in (k for k in range(len(image.scores)) if k != param.background_label_id):
         scores, boxes = image.scores[label], image.boxes[label if len(image.boxes) > 1 else 0]
-        ranked = np.argsort(-scores, kind="stable")
-        ranked = ranked[scores[ranked] > least][:top_k]
+        order = np.argsort(-scores, kind="stable")
         kept = nms(boxes, scores, suppression.nms_threshold, least=least, top_k=top_k, eta=suppression.eta)
-        found += [Kept(label, int(prior), ranked, kept, i) for i, prior in enumerate(kept)]
+        found.append(Ranked(label, order[scores[order] > least][:top_k], kept))
+    return found
+
+
+def _found(case: Case[DetectionOutput], image: Image) -> list[Kept]:
+    """One image's detections, in the order of the top."""
+    param = case.layer.param.detection_output_param
+    found = [
+        Kept(own.label, int(prior), own.ranked, own.kept, i) for own in ranked(case, image) for i, prior in enumerate(own.kept)
+    ]
     if -1 < param.keep_top_k < len(found):
         best = np.argsort([-float(image.scores[one.label, one.prior]) for one in found], kind="stable")[: param.keep_top_k]
         found = [found[i] for i in np.sort(best)]
@@ -130,7 +146,7 @@ def detection_output(case: Case[DetectionOutput], at: Index) -> RowExplanation:
     if rows[at[2], 1] == -1:
         text = "no image has a detection: one row of -1 for each image"
         return row_of(case, at, names, (float(number_of), *[-1.0] * 6), formula=text, sections=())
-    image = _image(case, number_of)
+    image = image_of(case, number_of)
     found = _found(case, image)[at[2] - int((rows[:, 0] < number_of).sum())]
     slot = found.label if len(image.boxes) > 1 else 0
     box, lines, sizes = _decoded(case, image, slot, found.prior)

@@ -5,29 +5,56 @@ const USUAL = 50; // percent: the lowest score that detect shows
 function detectionsPanel() {
   const view = stage("Image");
   let chosen = null;
+  let found = trace.detections;
+  let walked = null; // the row whose way is shown
+  let way = null;
+  let run = null;
   const field = el("input", {type: "range", min: 0, max: 100, value: USUAL, "aria-label": "Lowest score, in percent"});
   const output = el("output", {});
   const list = el("ol", {class: "detections", start: 0});
+  const walk = el("div", {});
   const choose = (k) => {
     chosen = chosen === k ? null : k;
+    walked = found[chosen]?.row ?? null;
     draw();
     list.querySelector(`[data-detection="${k}"]`)?.focus();
   };
   const draw = () => {
-    const kept = trace.detections.map((found, k) => ({...found, k})).filter((found) => found.score * 100 >= field.value);
-    if (!kept.some((found) => found.k === chosen)) chosen = null;
-    output.textContent = `score at least ${number(field.value / 100, 2)}: ${kept.length} of ${trace.detections.length}`;
-    const labelled = kept.filter((found) => chosen === null || found.k === chosen);
+    const kept = found.map((one, k) => ({...one, k})).filter((one) => one.score * 100 >= field.value);
+    if (!kept.some((one) => one.k === chosen)) chosen = walked = null;
+    output.textContent = `score at least ${number(field.value / 100, 2)}: ${kept.length} of ${found.length}`;
+    const card = walked === null ? null : walkCard(way, way.found, run, walked, show);
+    walk.replaceChildren(...(card ? [card] : []));
+    const labelled = kept.filter((one) => chosen === null || one.k === chosen);
     view.draw(
-      [...kept].reverse().map((found) => detectionBox(found, chosen, choose)), // the best on top
+      [...kept].reverse().map((one) => detectionBox(one, chosen, choose)), // the best on top
+      card?.boxes ?? [],
       labelled.slice(0, MOST_LABELS).map(detectionLabel),
     );
-    list.replaceChildren(...kept.map((found) => detectionItem(found, chosen, choose)));
+    list.replaceChildren(...kept.map((one) => detectionItem(one, chosen, choose)));
+    list.dataset.sources = found.map((one) => (one.row === undefined ? "" : way.found.sources[one.row])).join(" ");
+  };
+  const show = (row) => {
+    walked = row;
+    draw();
+    walk.firstChild.focus({preventScroll: true}); // the button is gone
   };
   field.addEventListener("input", draw);
   view.look(0, 0, trace.image.width, trace.image.height);
   photoCanvas().then((canvas) => view.paint(canvas, 0, 0, trace.image.width, trace.image.height));
   draw();
+  const sliders = el("div", {}, el("label", {class: "slider"}, field, output));
+  readLineage().then((read) => {
+    if (!read) return;
+    way = read;
+    const ran = (now) => {
+      run = now;
+      found = detectionsOf(way, run);
+      chosen = walked = null;
+      draw();
+    };
+    sliders.append(nmsSlider(way.found, ran));
+  });
   return [
     el(
       "div",
@@ -35,7 +62,7 @@ function detectionsPanel() {
       el("h2", {}, "Detections"),
       el("p", {class: "quiet"}, "of the net's last pass, after NMS; boxes x1, y1, x2, y2 in pixels of the photo"),
     ),
-    el("section", {class: "card result"}, el("label", {class: "slider"}, field, output), view.figure, list),
+    el("section", {class: "card result"}, sliders, view.figure, walk, list),
   ];
 }
 

@@ -23,6 +23,7 @@ function layerPanel({layer: i, step: s}) {
       : null,
     blobTable(layer, i),
     kind === "backward" ? el("p", {class: "quiet gradient-of"}, `gradients of ${trace.net.gradient || "what the program put into the tops' diffs"}`) : null,
+    layer.name === trace.lineage?.layer && trace.lineage.last && running ? proposalsCard() : null,
     layer.roi && running ? inspectorView(layer, kind === "backward") : null,
     ...[...(kind === "backward" ? topDiffs(layer, i) : []), ...(step?.blobs ?? [])].map((blob) =>
       blobCard(blob, `${blob.role} ${blob.part}`),

@@ -1,0 +1,259 @@
+"""Where a detector's boxes come from: what each NMS saw, kept and dropped, and what its boxes were before.
+
+    detection <- roi <- anchor <- cell of the map    py-faster-rcnn's, R-FCN's: NMS in Proposal, and in the detection step
+    detection <- prior <- cell of the map            SSD's: NMS in DetectionOutput
+
+Computed after forward from the net's blobs, by the layers' own functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array
+from minicaffe.data.boxes import bbox_transform_inv, rows
+from minicaffe.detection.detect import check_detector, pick, read_boxes
+from minicaffe.detection.detect_ssd import ssd_layer
+from minicaffe.detection.inputs import input_width
+from minicaffe.layer import Layer
+from minicaffe.layers.boxes.box_codes import jaccard
+from minicaffe.layers.concat import Concat
+from minicaffe.layers.detection_output import DetectionOutput
+from minicaffe.layers.prior_box import PriorBox
+from minicaffe.layers.proposal import Proposal
+from minicaffe.net import Net
+
+from .boxes import overlaps
+from .case import Case
+from .proposals import candidates
+from .ssd import image_of, ranked
+
+Ints = NDArray[np.intp]
+
+
+class Rule(NamedTuple):
+    """unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if points. most: how many boxes stay, 0 for
+    all. eta: as of layers.boxes.nms.suppress."""
+
+    threshold: float
+    unit: int
+    most: int
+    eta: float = 1.0
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """One NMS of N boxes, each group of them alone; the rows are by group, in it the best first.
+
+    groups (N,): the class, 0 of proposals; sources (N,): the number of the anchor, the roi or the prior; boxes (N, 4): x1, y1,
+    x2, y2; scores (N,). kept: the rows that are left, the best first.
+    suppressors (N,): the row of the best kept box that drops this one, -1 for none; overlaps (N,): the overlap of the two.
+    """
+
+    groups: Ints
+    sources: Ints
+    boxes: Array
+    scores: Array
+    kept: Ints
+    suppressors: Ints
+    overlaps: Array
+    rule: Rule
+
+    def row(self, source: int, group: int = 0) -> int:
+        """The row of a source in a group; -1 if NMS does not see it."""
+        found = np.flatnonzero((self.sources == source) & (self.groups == group))
+        return int(found[0]) if len(found) else -1
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A map whose cells have anchors or priors: the layer that places them, (rows, columns), how many a cell has, and a cell's
+    width and height in the boxes' unit."""
+
+    layer: str
+    shape: tuple[int, int]
+    boxes: int
+    size: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Origins:
+    """What the boxes of a Suppression were, row by row: anchors or priors (N, 4), the deltas or codes (N, 4) that moved them,
+    and the moved boxes (N, 4), not yet clipped; places (N, 4): map, row, column, number there, -1 if not known."""
+
+    anchors: Array
+    deltas: Array
+    decoded: Array
+    places: Ints
+    maps: tuple[Cells, ...]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The way of a detector's boxes. layer: whose NMS `first` is, a Proposal or a DetectionOutput, "" if neither made the rois.
+
+    first: in pixels of the net's input, of an SSD in parts of the image; origins: of its boxes. last: the NMS of the detection
+    step, in pixels of the photo, its sources rois, which are the kept of first; None of an SSD. scores (R, C), moves (R, C, 4):
+    each roi's for each class, as cls_prob and bbox_pred hold them. scale: pixels of the net's input per pixel of the photo.
+    """
+
+    layer: str
+    first: Suppression | None
+    origins: Origins | None
+    last: Suppression | None
+    scores: Array | None
+    moves: Array | None
+    scale: float
+
+    @property
+    def found(self) -> Suppression:
+        """The NMS that detections come from."""
+        found = self.last or self.first
+        assert found is not None
+        return found
+
+
+def lineage(net: Net, size: Sequence[int], most: int = 0) -> Lineage:
+    """Of the detections of the net's last pass, whatever their score, on a photo of size (height, width).
+
+    most: detections that are kept, 0 for all. Raises Error as detect does.
+    """
+    layer = ssd_layer(net)
+    if isinstance(layer, DetectionOutput):
+        return _of_ssd(net, layer, most)
+    check_detector(net)
+    scale = input_width(net, size[1]) / size[1]
+    scores, boxes = read_boxes(net, scale, size, net.settings)
+    of_rois = _of_rois(scores, boxes, net.settings.test.nms, most)
+    name, first, origins = _of_proposals(net)
+    return Lineage(name, first, origins, of_rois, scores, _moves(net, scores.shape[1]), scale)
+
+
+def suppression(groups: Ints, sources: Ints, boxes: Array, scores: Array, kept: Ints, rule: Rule) -> Suppression:
+    """With the suppressors. kept: all that NMS keeps, by row; of these the best rule.most stay."""
+    suppressors, shared = np.full(len(boxes), -1, np.intp), np.zeros(len(boxes), boxes.dtype)
+    is_kept = np.zeros(len(boxes), bool)
+    is_kept[kept] = True
+    for group in np.unique(groups):
+        own = np.flatnonzero(groups == group)
+        suppressors[own], shared[own] = _suppressors(boxes[own], is_kept[own], rule)
+        suppressors[own[suppressors[own] >= 0]] += own[0]
+    best = kept[np.argsort(-scores[kept], kind="stable")][: rule.most or None]
+    return Suppression(groups, sources, boxes, scores, best, suppressors, shared, rule)
+
+
+def _suppressors(boxes: Array, is_kept: NDArray[np.bool_], rule: Rule) -> tuple[Ints, Array]:
+    """Each box's first kept one that overlaps it by more than the threshold as it is when its turn comes, -1 for none."""
+    bounds = [rule.threshold]
+    while len(bounds) <= is_kept.sum():
+        bounds.append(bounds[-1] * rule.eta if rule.eta < 1 and bounds[-1] > 0.5 else bounds[-1])
+    bound = np.array(bounds, boxes.dtype)[np.cumsum(is_kept) - is_kept]
+    found, shared, left = np.full(len(boxes), -1, np.intp), np.zeros(len(boxes), boxes.dtype), np.flatnonzero(~is_kept)
+    for k in np.flatnonzero(is_kept):
+        left = left[left > k]
+        with_it = overlaps(boxes[k], boxes[left]) if rule.unit else jaccard(boxes[k][None], boxes[left])[0]
+        above = with_it > bound[left]
+        found[left[above]], shared[left[above]] = k, with_it[above]
+        left = left[~above]
+    return found, shared
+
+
+def _of_rois(scores: Array, boxes: Array, threshold: float, most: int) -> Suppression:
+    """The detection step, from scores (R, C) and boxes (R, C, 4)."""
+    found = pick(scores, boxes, nms_threshold=threshold, threshold=0, max_detections=scores.size)
+    rois, classes = np.nonzero(scores > 0)
+    order = np.lexsort((rois, -scores[rois, classes], classes))
+    order = order[classes[order] > 0]
+    rois, classes = rois[order], classes[order]
+    number = np.full(scores.shape, -1, np.intp)
+    number[rois, classes] = np.arange(len(rois))
+    kept = np.sort(number[found.sources, found.classes])
+    return suppression(classes, rois, boxes[rois, classes], scores[rois, classes], kept, Rule(threshold, 1, most))
+
+
+def _moves(net: Net, classes: int) -> Array | None:
+    """The deltas (R, C, 4) of bbox_pred; None if it does not move the rois."""
+    if "bbox_pred" not in net.blobs or not net.settings.test.bbox_reg:
+        return None
+    flat = rows(net.blobs["bbox_pred"])
+    deltas = flat.reshape(len(flat), flat.shape[1] // 4, 4)
+    return deltas.copy() if deltas.shape[1] == classes else np.repeat(deltas[:, 1:2], classes, axis=1)
+
+
+def _case(net: Net, i: int) -> Case[Any]:
+    """Layer i after the net's pass."""
+    node = net.nodes[i]
+    bottoms, tops = ([blob.read_data() for blob in blobs] for blobs in (node.bottoms, node.tops))
+    return Case(net.layers[i], node.bottom_names, node.top_names, bottoms, tops)
+
+
+def _of_proposals(net: Net) -> tuple[str, Suppression | None, Origins | None]:
+    """The Proposal layer that made the rois, by name, with its NMS; nothing if none did, or its bottoms are gone."""
+    found = [i for i, layer in enumerate(net.layers) if isinstance(layer, Proposal) and "rois" in net.top_names[layer.name]]
+    if not found:
+        return "", None, None
+    case: Case[Proposal] = _case(net, found[-1])
+    layer, all_of_them = case.layer, candidates(case)
+    seen = all_of_them.order
+    boxes, rois = all_of_them.boxes[all_of_them.kept], case.y.reshape(-1, 5)[:, 1:]
+    if boxes.shape != rois.shape or not np.allclose(boxes, rois, rtol=1e-4, atol=0.05):
+        return "", None, None
+    place = np.full(len(all_of_them.boxes), -1, np.intp)
+    place[seen] = np.arange(len(seen))
+    none, most = np.zeros(len(seen), np.intp), max(layer.limits.post_nms_top_n, 0)
+    scores, kept = all_of_them.scores[seen], np.sort(place[all_of_them.kept])
+    first = suppression(none, seen, all_of_them.boxes[seen], scores, kept, Rule(layer.limits.nms_threshold, 1, most))
+    shape = case.x.shape[2:]
+    where = np.stack([none, *np.unravel_index(seen, (*shape, len(layer.anchors)))], axis=1)
+    cells = Cells(layer.name, (shape[0], shape[1]), len(layer.anchors), (float(layer.stride),) * 2)
+    anchors, deltas = all_of_them.anchors[seen], all_of_them.deltas[seen]
+    return layer.name, first, Origins(anchors, deltas, bbox_transform_inv(anchors, deltas), where, (cells,))
+
+
+def _of_ssd(net: Net, layer: DetectionOutput, most: int) -> Lineage:
+    """Of the first image."""
+    case: Case[DetectionOutput] = _case(net, net.index_of(layer.name))
+    if not len(case.x):
+        raise case.error("there are no images")
+    image, param = image_of(case, 0), layer.param.detection_output_param
+    classes = ranked(case, image)
+    sources = np.concatenate([np.zeros(0, np.intp), *(own.ranked for own in classes)])
+    groups = np.concatenate([np.zeros(0, np.intp), *(np.full(len(own.ranked), own.label) for own in classes)])
+    kept = np.concatenate([np.zeros(0, bool), *(np.isin(own.ranked, own.kept) for own in classes)])
+    slots = groups if len(image.boxes) > 1 else np.zeros_like(groups)
+    most = min(most, param.keep_top_k) if param.keep_top_k > -1 else most
+    nms, boxes = param.nms_param, image.boxes[slots, sources]
+    scores, rows_kept = image.scores[groups, sources], np.flatnonzero(kept)
+    first = suppression(groups, sources, boxes, scores, rows_kept, Rule(nms.nms_threshold, 0, most, nms.eta))
+    maps = tuple(_prior_maps(net, net.bottom_names[layer.name][2]))
+    where = _places(maps, len(image.priors.boxes))[sources]
+    origins = Origins(image.priors.boxes[sources], image.codes[slots, sources], boxes, where, maps)
+    return Lineage(layer.name, first, origins, None, None, None, 1.0)
+
+
+def _prior_maps(net: Net, blob: str) -> Iterator[Cells]:
+    """The maps of the PriorBox layers whose tops a blob holds, in its order."""
+    i = max((i for i, node in enumerate(net.nodes) if blob in node.top_names), default=-1)
+    layer: Layer | None = net.layers[i] if i >= 0 else None
+    if isinstance(layer, PriorBox):
+        (height, width), image = net.nodes[i].bottoms[0].shape[2:], layer.image or net.nodes[i].bottoms[1].shape[2:]
+        step = layer.step or (image[0] / max(height, 1), image[1] / max(width, 1))
+        yield Cells(layer.name, (height, width), len(layer.sides), (step[1] / image[1], step[0] / image[0]))
+    elif layer is not None and (layer.is_split or isinstance(layer, Concat)):
+        for name in net.nodes[i].bottom_names:
+            yield from _prior_maps(net, name)
+
+
+def _places(maps: Sequence[Cells], priors: int) -> Ints:
+    """Of every prior (P, 4): map, row, column, number there."""
+    each = [
+        np.stack([np.full(np.prod(shape), k), *np.unravel_index(np.arange(np.prod(shape)), shape)], axis=1)
+        for k, shape in enumerate((*cells.shape, cells.boxes) for cells in maps)
+    ]
+    found = np.concatenate([np.zeros((0, 4), np.intp), *each])
+    return found if len(found) == priors else np.full((priors, 4), -1)
