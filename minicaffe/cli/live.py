@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from minicaffe import threads
 from minicaffe.detection.class_names import read_names
-from minicaffe.errors import Error
+from minicaffe.errors import Error, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_text
 from minicaffe.mode import Phase
 from minicaffe.net import Net
@@ -74,7 +74,7 @@ def _write_site(options: Options, folder: Path, live: Live) -> None:
     def taken(file: str | None) -> str | None:
         if file is None:
             return None
-        name = f"{len(named)}/{Path(file).name}"
+        name = f"{len(named)}/{on_one_line(Path(file).name)}"
         named[name] = Path(file)
         return name
 

@@ -219,6 +219,10 @@ def layers() -> list[Case]:
     return [(["layers", WILD], WILD_SHOWN), (["layers", "--markdown"], ())]
 
 
+def live() -> list[Case]:
+    return [(["live", _net(), "--site", f"{FILE}.site"], FILE_SHOWN)]
+
+
 def merge_bn() -> list[Case]:
     net = _net(QUIET)
     made = Net(net, TEST)
@@ -347,7 +351,7 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
-        extract_features, forks, layers, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
+        extract_features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
         trace, train, upgrade,
     )
 }  # fmt: skip

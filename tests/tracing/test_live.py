@@ -6,16 +6,24 @@ import base64
 import http.client
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 from PIL import Image
 
 from minicaffe import Error, Net, limits
+from minicaffe.cli import main
 from minicaffe.data.image_bytes import read_image
 from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.mode import TEST
@@ -276,3 +284,41 @@ def test_a_port_that_is_taken(server: LiveServer, live: Watched) -> None:
 def test_a_photo_above_the_limit(server: LiveServer, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "bytes", 1000)
     assert ask("POST", server.path + "change", {"photo": "A" * 3000})[0] == 413
+
+
+# The site.
+
+
+def test_the_site_holds_what_the_browser_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What worker.js does, here: the packages and files are unpacked, and answer changes as a session does."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(TEXT)
+    Path("photo.png").write_bytes(photo(4))
+    result = CliRunner().invoke(main, ["live", "net.prototxt", "--image", "photo.png", "--site", "site", "--pyodide", "there/"])
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in Path("site").iterdir()) == ["files.zip", "index.html", "packages.zip", "worker.js"]
+    with zipfile.ZipFile("site/packages.zip") as packages:
+        packages.extractall("packages")
+    with zipfile.ZipFile("site/files.zip") as named:
+        named.extractall("files")
+    found = re.search(r'<script type="application/json" id="trace">(.*?)</script>', Path("site/index.html").read_text(), re.S)
+    assert found is not None
+    python = json.loads(found[1])["live"]["python"]
+    assert python["pyodide"] == "there/"
+    change = {"prototxt": TEXT.replace("num_output: 5", "num_output: 6")}
+    program = "import sys; from minicaffe.cli.live import in_browser; print(in_browser(sys.argv[1])(sys.argv[2]))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "packages")}
+    words = [sys.executable, "-c", program, json.dumps(python["options"]), json.dumps(change)]
+    done = subprocess.run(words, cwd="files", env=environment, capture_output=True, text=True, check=True)
+    answer = json.loads(done.stdout)
+    assert answer["ran"].startswith("from fc on")
+    assert [step["shapes"] for step in answer["trace"]["steps"]][-1] == [[2, 6]]
+
+
+@pytest.mark.parametrize("option", [("--allow-module", "json"), ("--skip-unknown",)])
+def test_what_the_site_cannot_take_along(tmp_path: Path, option: tuple[str, ...]) -> None:
+    (tmp_path / "net.prototxt").write_text(TEXT)
+    result = CliRunner().invoke(main, ["live", str(tmp_path / "net.prototxt"), "--site", str(tmp_path / "site"), *option])
+    assert result.exit_code == 1
+    assert "--site takes neither --allow-module nor --skip-unknown along" in result.output
+    assert not (tmp_path / "site").exists()
