@@ -144,8 +144,10 @@ def _step(one: BlobDifference, opened: bool) -> str:
 
 def _maps(one: BlobDifference) -> str:
     a, b = one.a.maps, one.b.maps
-    if a is None or b is None or a.pixels.shape != b.pixels.shape or a.shrunk != b.shrunk:
+    if a is None or b is None:
         return ""
+    if a.pixels.shape != b.pixels.shape or a.shrunk != b.shrunk:
+        return "<p>The pages hold maps of other sizes: trace both with the same options.</p>"
     x, y = a.pixels[:MOST_MAPS], b.pixels[:MOST_MAPS]
     pixels, low, high = on_scale(np.concatenate([x, y]))
     apart, least, most = on_scale(x - y)

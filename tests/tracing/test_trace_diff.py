@@ -117,6 +117,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert read_trace(a)
 
 
+def test_maps_of_other_sizes_are_not_compared(tmp_path: Path) -> None:
+    a = read_trace(traced(tmp_path / "a.html"))
+    net = Net(parse_net(NET), TEST)
+    with Tracer(net, tmp_path / "b.html", tile_bytes=4096):
+        net.forward()
+    write_diff_page(trace_diff(a, read_trace(tmp_path / "b.html")), tmp_path / "d.html")
+    assert "The pages hold maps of other sizes" in (tmp_path / "d.html").read_text()
+
+
 def test_a_name_cannot_write_into_the_page(tmp_path: Path) -> None:
     a = read_trace(traced(tmp_path / "a.html", NET.replace('name: "conv" t', 'name: "<img src=x>@@page.css@@" t')))
     write_diff_page(trace_diff(a, a), tmp_path / "d.html")
