@@ -50,6 +50,7 @@ COMMANDS = {
     "test": "average a net's outputs over many forward passes",
     "time": "time each layer of a net, forward and backward",
     "trace": "write a page that shows every layer of a net at work",
+    "trace-diff": "find the first step at which two traces differ",
     "train": "train a net with a solver prototxt",
     "upgrade": "convert an old prototxt or .caffemodel to the current format",
 }

@@ -90,15 +90,19 @@ def _maps(values: NDArray[Any]) -> str:
     found = tiles(values, TILE_BYTES)
     if found is None:
         return ""
+    shrunk = f", one pixel for {found.shrunk} x {found.shrunk} values" if found.shrunk > 1 else ""
+    text = f"maps 0 to {len(found.pixels) - 1} of {found.channels}{shrunk}"
+    return maps_html(colours(found.pixels, found.low, found.high), text)
+
+
+def maps_html(maps: NDArray[np.uint8], text: str) -> str:
+    """maps (C, h, w, 3) side by side, with text below; nothing without Pillow."""
     try:
         from PIL import Image
     except ImportError:
         return ""
-    rgb = _sheet(colours(found.pixels, found.low, found.high))
     file = io.BytesIO()
-    Image.fromarray(rgb).save(file, "PNG")
-    shrunk = f", one pixel for {found.shrunk} x {found.shrunk} values" if found.shrunk > 1 else ""
-    text = f"maps 0 to {len(found.pixels) - 1} of {found.channels}{shrunk}"
+    Image.fromarray(_sheet(maps)).save(file, "PNG")
     data = base64.b64encode(file.getvalue()).decode()
     return f'<img alt="{text}" src="data:image/png;base64,{data}" style="image-rendering: pixelated"><div>{text}</div>'
 

@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import re
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 
@@ -24,7 +25,6 @@ from .trace_graph import Json
 
 def page(trace: Trace, live: Json | None = None) -> str:
     """The HTML. live: what its editor begins with, in a page that takes changes (live/session.py)."""
-    folder = files("minicaffe.tracing") / "trace_page_files"
     data, arrays = document(trace)
     if live:
         data["live"] = live
@@ -34,13 +34,18 @@ def page(trace: Trace, live: Json | None = None) -> str:
         "trace": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         "arrays": base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode(),  # mtime=0: the same trace gives the same file
     }
+    return filled("page.html", parts)
+
+
+def filled(name: str, parts: Mapping[str, str]) -> str:
+    """The template `name`, with each @@KEY@@ replaced by parts[KEY] or the file KEY."""
+    folder = files("minicaffe.tracing") / "trace_page_files"
 
     def part(match: re.Match[str]) -> str:
-        name = match[1]
-        return parts[name] if name in parts else (folder / name).read_text(encoding="utf-8")
+        key = match[1]
+        return parts[key] if key in parts else (folder / key).read_text(encoding="utf-8")
 
-    template = (folder / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"@@([\w.]+)@@", part, template)
+    return re.sub(r"@@([\w.]+)@@", part, (folder / name).read_text(encoding="utf-8"))
 
 
 def write_page(trace: Trace, path: str | os.PathLike[str]) -> None:

@@ -33,7 +33,17 @@ AT_THE_END = (
     "WARNING: left out, though the numbers may depend on them: "
     "PoolingParameter.fork_loud (net.prototxt:4), PoolingParameter.zzz (net.prototxt:4)"
 )
-NO_NET = {"compute-image-mean", "convert-imageset", "device-query", "doctor", "dump", "forks", "layers", "parse-log"}
+NO_NET = {
+    "compute-image-mean",
+    "convert-imageset",
+    "device-query",
+    "doctor",
+    "dump",
+    "forks",
+    "layers",
+    "parse-log",
+    "trace-diff",
+}
 KEEP_ALL_FIELDS = {"retarget": "edits the text", "rescue": "reads a .caffemodel"}
 
 pytestmark = pytest.mark.filterwarnings("default::minicaffe.errors.PrototxtWarning")

@@ -310,6 +310,20 @@ def trace() -> list[Case]:
     ]
 
 
+def trace_diff() -> list[Case]:
+    to_pipe(["trace", _net(), "--out", f"{FILE}.html"])
+    pages = [f"{FILE}.html"] * 2
+    data = b'<script type="application/json" id="trace">'
+    text = Path(pages[0]).read_bytes().partition(data)
+    Path(f"{FILE}broken.html").write_bytes(
+        text[0] + text[1] + b'{"format": "[/]\\u202e\\ud800"' + text[2][text[2].index(b",") :]
+    )
+    return [
+        (["trace-diff", *pages, "--out", f"diff{FILE}.html"], ("no difference", *FILE_SHOWN)),
+        (["trace-diff", f"{FILE}broken.html", pages[0]], FILE_SHOWN),
+    ]
+
+
 def train() -> list[Case]:
     Path("net.prototxt").write_text(TRAIN, encoding="utf-8")
     prefix = "[link=x]:skull:\u202e"
@@ -352,7 +366,7 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     for function in (
         compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
         extract_features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
-        trace, train, upgrade,
+        trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""
