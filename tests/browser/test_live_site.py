@@ -59,7 +59,7 @@ def test_changes_without_a_server(chromium: Any, address: str) -> None:
     good = text.input_value()
     text.fill(good.replace("pooled", "pulled").replace("output_dim", "output_dam"))
     text.press("Control+Enter")
-    expect(line).to_contain_text("has no field", timeout=LOADED)
+    expect(line).to_contain_text("/test.prototxt:", timeout=LOADED)
     text.fill(good + 'layer { name: "more" type: "Power" bottom: "cls_prob" top: "more" }')
     text.press("Control+Enter")
     expect(line).to_contain_text("from more on", timeout=LOADED)

@@ -37,6 +37,8 @@ async function read(ref) {
   return data;
 }
 
+const f32 = Math.fround;
+
 const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
 
 const product = (sizes) => sizes.reduce((a, b) => a * b, 1);

@@ -1,7 +1,5 @@
 // Where a detection comes from, and NMS run again, in float32 with the layers' arithmetic.
 
-const f32 = Math.fround;
-
 let lineageRead = null;
 
 /** Promise of the lineage with its arrays, and of its NMS as the layers ran it; of null without one. */

@@ -1,8 +1,6 @@
 // What one roi reads of a map in each kind of ROI layer, for a roi that is not of the trace. As the layers' `plan` in
 // minicaffe.layers, in float32, in their order of operations; in the form of roiArrays.
 
-const f32 = Math.fround;
-
 const roundHalfAway = (v) => (Math.abs(v - Math.trunc(v)) >= 0.5 ? Math.trunc(v) + Math.sign(v) : Math.trunc(v));
 
 /** A length cut into bins along one axis: {length, edges}. */
