@@ -20,7 +20,7 @@ from minicaffe.errors import Error
 from minicaffe.files import replacing
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+    from importlib.abc import Traversable
 
 PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
 """Where Pyodide's files are, unless the user names another place."""
