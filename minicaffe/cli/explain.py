@@ -8,8 +8,10 @@ import click
 
 from minicaffe.data.images import load_image
 from minicaffe.errors import Error
+from minicaffe.net import Net
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.explanations.detections import STEP
+from minicaffe.tracing.explanations.explanation import Explanation
 from minicaffe.tracing.explanations.text import ROWS
 from minicaffe.tracing.receptive_fields import receptive_field
 
@@ -71,13 +73,7 @@ def command(options: Options) -> None:
     --bin 2,5
     """
     options.use_device()
-    net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
-    if options.roidb:
-        options.set_roidb(net, options.settings)
-    # backward starts from the losses
-    whole = options.backward or options.weight or options.layer not in net.layer_dict
-    for note in options.fill(net, options.seed, until=None if whole else options.layer):
-        warn(note)
+    net = _filled(options)
     found = explain(
         net,
         options.layer,
@@ -99,7 +95,23 @@ def command(options: Options) -> None:
         prefix="--",
     )
     echo(found.text(options.rows))
-    of_rois = net.layers[net.index_of(options.layer)].is_roi_layer  # what it reads is where the roi lies
-    if options.at and len(found.at) == 4 and not (options.backward or options.weight or of_rois):
-        for name, field in receptive_field(net, found.blob, *found.at[2:], layer=options.layer).items():
+    if options.at and not (options.backward or options.weight):
+        _print_fields(net, options.layer, found)
+
+
+def _filled(options: Options) -> Net:
+    net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
+    if options.roidb:
+        options.set_roidb(net, options.settings)
+    # backward starts from the losses
+    whole = options.backward or options.weight or options.layer not in net.layer_dict
+    for note in options.fill(net, options.seed, until=None if whole else options.layer):
+        warn(note)
+    return net
+
+
+def _print_fields(net: Net, layer: str, found: Explanation) -> None:
+    """What the explained cell depends on; of an ROI layer the roi says it."""
+    if len(found.at) == 4 and not net.layer_dict[layer].is_roi_layer:
+        for name, field in receptive_field(net, found.blob, *found.at[2:], layer=layer).items():
             echo(f"receptive field in {name}: {field}")
