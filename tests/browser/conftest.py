@@ -31,7 +31,7 @@ def open_page(chromium: Any) -> Iterator[Open]:
     """Opens a file; at the end, no page may have logged an error or asked for anything but itself."""
     opened: list[Opened] = []
 
-    def open_file(path: Path, width: int = 1440, height: int = 900, scheme: str = "light") -> Opened:
+    def open_file(path: Path, width: int = 1440, height: int = 900, scheme: str = "light", address: str = "") -> Opened:
         context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         result = Opened(context.new_page())
         result.page.on("console", lambda m: result.problems.append(m.text) if m.type in ("error", "warning") else None)
@@ -39,7 +39,7 @@ def open_page(chromium: Any) -> Iterator[Open]:
         result.page.on("request", lambda request: result.requests.append(request.url))
         result.page.route(re.compile("^(?!file:|data:)"), lambda route: route.abort())
         opened.append(result)
-        result.page.goto(path.as_uri())
+        result.page.goto(path.as_uri() + address)
         result.page.wait_for_selector("html[data-ready]", state="attached")
         return result
 

@@ -39,6 +39,15 @@ async function read(ref) {
 
 const f32 = Math.fround;
 
+/** A function that returns what make makes of the current trace, which is made once. */
+function ofTrace(make) {
+  const made = new WeakMap();
+  return () => {
+    if (!made.has(trace)) made.set(trace, make());
+    return made.get(trace);
+  };
+}
+
 const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
 
 const product = (sizes) => sizes.reduce((a, b) => a * b, 1);

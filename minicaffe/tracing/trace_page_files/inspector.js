@@ -22,9 +22,12 @@ function inspector(root, layer, arrays, backward) {
   const [pooledH, pooledW] = roi.pooled;
   const state = (chosen[layer.name] ??= {c: 0, ph: pooledH >> 1, pw: pooledW >> 1, close: "roi", cell: null});
   state.r = Math.min(lastRoi.r, arrays.rois.shape[0] - 1);
+  state.c = Math.min(state.c, roi.output_channels - 1); // on a live page the layer may have had more
+  [state.ph, state.pw] = [Math.min(state.ph, pooledH - 1), Math.min(state.pw, pooledW - 1)];
   const set = (change) => {
     Object.assign(state, change);
     lastRoi.r = state.r;
+    remember(true);
     draw();
   };
   const views = inspectorStages(backward);

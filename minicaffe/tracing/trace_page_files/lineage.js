@@ -1,9 +1,7 @@
 // Where a detection comes from, and NMS run again, in float32 with the layers' arithmetic.
 
-let lineageRead = null;
-
 /** Promise of the lineage with its arrays, and of its NMS as the layers ran it; of null without one. */
-const readLineage = () => (lineageRead ??= withArrays(trace.lineage).then((way) => way && prepared(way)));
+const readLineage = ofTrace(() => withArrays(trace.lineage).then((way) => way && prepared(way)));
 
 async function withArrays(part) {
   if (!part) return null;

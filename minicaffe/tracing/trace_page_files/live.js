@@ -74,8 +74,6 @@ function showAnswer(answer, change) {
   const top = panel.scrollTop;
   const {live} = trace;
   take({...answer.trace, live}, fromBase64(answer.arrays).buffer);
-  photo = null;
-  lineageRead = null;
   const found = trace.layers.findIndex((other) => other.name === layer);
   const place = found < 0 ? firstPlace() : {layer: found, step: stepFor(found, kind)};
   open("prototxt" in change ? null : views[1], {...place, view: trace.detections ? view : "layers"});

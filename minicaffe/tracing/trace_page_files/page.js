@@ -7,6 +7,7 @@ let shown = new AbortController(); // aborted when the views give way to those o
 function show(change) {
   Object.assign(state, change);
   for (const draw of views) draw(state);
+  remember();
 }
 
 const goTo = (step) => show({step, layer: trace.steps[step].layer, view: "layers"});
@@ -85,6 +86,9 @@ function firstPlace() {
   return trace.steps.length ? {layer: trace.steps[step].layer, step} : {layer: 0, step: null};
 }
 
+/** What the page's address names, else the first place. */
+const addressedPlace = () => ({...firstPlace(), ...addressed()});
+
 /** Make the views of the trace. graph: that of the same net before, to keep; place: what to show. */
 function open(graph, place) {
   shown.abort();
@@ -104,6 +108,7 @@ function open(graph, place) {
 }
 
 listenToHeader();
-open(null, firstPlace());
+open(null, addressedPlace());
+addEventListener("popstate", () => show({view: "layers", ...addressedPlace()}));
 if (trace.live) liveView(document.getElementById("live"));
 document.documentElement.dataset.ready = Math.round(performance.now());

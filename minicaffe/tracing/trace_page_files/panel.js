@@ -188,7 +188,7 @@ function valuesView(blob) {
     const lines = [];
     for (let r = first.row; r < ends.row; r++) {
       const start = r * lengths.column;
-      const roi = perRoi.has(blob.name) ? Math.floor(r / product(outer.slice(1))) : null;
+      const roi = perRoi().has(blob.name) ? Math.floor(r / product(outer.slice(1))) : null;
       lines.push(valuesRow(indexText(r, outer), values.subarray(start + first.column, start + ends.column), roi));
     }
     const columns = Array.from({length: ends.column - first.column}, (_, c) =>
@@ -201,7 +201,7 @@ function valuesView(blob) {
   const ontoggle = (event) => {
     if (!event.target.open || box.children.length) return; // drawn when first opened
     draw();
-    if (perRoi.has(blob.name)) box.after(roisStage());
+    if (perRoi().has(blob.name)) box.after(roisStage());
   };
   const rows = pagers.map((pager) => pager.row);
   return el("details", {ontoggle, class: "inner"}, el("summary", {}, "Values"), rows, box);

@@ -18,12 +18,12 @@ document.addEventListener("pointerover", (event) => {
 });
 
 /** The first layer with rois, if any; its rois are those of the page. */
-const roiLayer = trace.layers.find((layer) => layer.roi?.rois?.shape[0]);
+const roiLayer = ofTrace(() => trace.layers.find((layer) => layer.roi?.rois?.shape[0]));
 
 /** The blobs with one item for each of these rois: the rois, what is pooled over them, and what is made of that. */
-const perRoi = (() => {
+const perRoi = ofTrace(() => {
   const names = new Set();
-  const count = roiLayer?.roi.rois.shape[0];
+  const count = roiLayer()?.roi.rois.shape[0];
   if (!count || trace.layers.some((layer) => layer.roi && layer.roi.rois.shape[0] !== count)) return names;
   const add = (i, name) => (shapesOf[i].top[name]?.[0] ?? shapesOf[i].bottom[name]?.[0]) === count && names.add(name);
   trace.layers.forEach((layer, i) => {
@@ -37,12 +37,12 @@ const perRoi = (() => {
     if (layer.roi || layer.bottoms.some((name) => names.has(name))) for (const name of layer.tops) add(i, name);
   });
   return names;
-})();
+});
 
 /** The rois on the image, beside the numbers of a blob in perRoi: hovered here or there. */
 function roisStage() {
   const view = stage(trace.image ? "Rois on the image" : "Rois");
-  const {roi} = roiLayer;
+  const {roi} = roiLayer();
   roiArrays(roi).then((arrays) => {
     drawRois(view, roi, arrays, null);
     view.frame.addEventListener("pointermove", (event) => hoverRoi(roiUnder(view, arrays, event, null)));

@@ -74,11 +74,11 @@ function cellTexts(cells, [low, high], grain) {
   });
 }
 
-let photo = null;
+const photo = ofTrace(() => read(trace.image.rgb));
 
 /** The image of the trace on a new canvas, or null. */
 async function photoCanvas() {
   if (!trace.image) return null;
-  photo ??= await read(trace.image.rgb);
-  return paintedCanvas(trace.image.height, trace.image.width, (i) => [photo[3 * i], photo[3 * i + 1], photo[3 * i + 2], 255]);
+  const rgb = await photo();
+  return paintedCanvas(trace.image.height, trace.image.width, (i) => [rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2], 255]);
 }

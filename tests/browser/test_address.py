@@ -1,0 +1,62 @@
+"""The page's address names what is shown: it can be kept, opened again, and gone back to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import Open
+
+from minicaffe import TEST, Net, Tracer
+from minicaffe.formats.prototxt import parse_net
+
+NET = """name: "two layers"
+input: "data" input_shape { dim: 1 dim: 2 dim: 9 dim: 7 }
+input: "rois" input_shape { dim: 3 dim: 5 }
+layer { name: "conv 1&2" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 3 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
+layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
+  roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
+"""
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    net = Net(parse_net(NET), TEST)
+    net.blobs["rois"].data[...] = np.array([[0, 1, 2, 9, 12], [0, 4, 0, 13, 17], [0, 0, 0, 5, 5]])
+    with Tracer(net, tmp_path / "trace.html"):
+        net.forward()
+    return tmp_path / "trace.html"
+
+
+def test_an_address_opens_what_it_was_of(page: Path, open_page: Open) -> None:
+    first = open_page(page)
+    first.layer("pool")
+    first.page.locator(".overlay").wait_for(state="attached")
+    first.put("roi", 2)
+    address = first.page.evaluate("location.hash")
+    assert address == "#layer=pool&step=forward&roi=2"
+    again = open_page(page, address=address)
+    again.page.locator(".overlay").wait_for(state="attached")
+    assert again.step() == "Forward pool"
+    assert again.overlay()["roi"] == "2"
+
+
+@pytest.mark.parametrize("address", ["#layer=none", "#", "#layer=pool&step=no&roi=-7&view=result", "#%"])
+def test_what_an_address_cannot_name(page: Path, open_page: Open, address: str) -> None:
+    opened = open_page(page, address=address)
+    assert opened.step() == ("Forward pool" if "pool" in address else "Forward input")
+
+
+def test_back(page: Path, open_page: Open) -> None:
+    opened = open_page(page)
+    for name in ("conv 1&2", "pool"):
+        opened.page.wait_for_timeout(1100)
+        opened.layer(name)
+    opened.page.go_back()
+    assert opened.page.locator("h2").inner_text().startswith("conv 1&2")
+    opened.page.go_back()
+    assert opened.page.locator("h2").inner_text().startswith("input")
+    opened.page.go_forward()
+    assert opened.page.locator("h2").inner_text().startswith("conv 1&2")
