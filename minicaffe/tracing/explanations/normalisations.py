@@ -36,15 +36,16 @@ def _statistics(case: Case[BatchNorm], at: Index) -> tuple[float, float, Array, 
 @explains(BatchNorm)
 def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
     eps, x = case.layer.eps, float(case.x[at])
-    mean, var, _, source = _statistics(case, at)
+    mean, var, values, source = _statistics(case, at)
     std = (var + eps) ** 0.5
+    of_mean = abs(mean) if case.layer.use_global_stats else float(np.abs(values).mean())
     computed = (x - mean) / std
     steps: tuple[str, ...] = (
         f"mean {number(mean)}, variance {number(var)}: {source}",
         f"std = sqrt({number(var)} + {number(eps)}) = {number(std)}",
         f"y = ({number(x)} - {signed(mean)}) / {number(std)} = {number(computed)}",
     )
-    formula, size = "y = (x - mean) / sqrt(variance + eps)", (abs(x) + abs(mean)) / std
+    formula, size = "y = (x - mean) / sqrt(variance + eps)", (abs(x) + of_mean) / std
     if (learnt := case.layer.scale_and_bias()) is not None:
         scale, bias = (float(values[at[1] if len(at) > 1 else 0]) for values in learnt)
         scaled = scale * computed + bias
@@ -113,7 +114,8 @@ def bn(case: Case[BN], at: Index) -> Explanation:
         f"mean {number(mean)}, std = sqrt(variance + eps) = {number(std)}: {source}",
         f"y = {number(slope)} * ({number(x)} - {signed(mean)}) / {number(std)} + {signed(bias)} = {number(computed)}",
     )
-    tolerance = SHARE * (abs(slope) * (abs(x) + abs(mean)) / std + abs(bias))
+    of_mean = float(np.abs(case.x[:, at[1]], dtype=np.float64).mean()) if case.layer.of_batch else abs(mean)
+    tolerance = SHARE * (abs(slope) * (abs(x) + of_mean) / std + abs(bias))
     return case.function(at, "y = slope * (x - mean) / sqrt(variance + eps) + bias", computed, tolerance, *steps)
 
 

@@ -41,13 +41,14 @@ def _moments(case: Case[MVN], own: Array) -> tuple[Array, float, float, str]:
 def mvn(case: Case[MVN], at: Index) -> Explanation:
     flat = int(np.ravel_multi_index(at, case.y.shape))
     own = _group(case, flat)
-    _, mean, scale, text = _moments(case, own)
+    values, mean, scale, text = _moments(case, own)
     x, divides = float(case.x.reshape(-1)[flat]), case.layer.param.mvn_param.normalize_variance
     computed = (x - mean) / scale
     divided = f" / {number(scale)}" if divides else ""
     steps = (text, f"y = ({number(x)} - {signed(mean)}){divided} = {number(computed)}")
     formula = "y = (x - mean) / (sqrt(variance) + eps)" if divides else "y = x - mean"
-    return case.function(at, formula, computed, SHARE * (abs(x) + abs(mean)) / scale, *steps)
+    size = abs(x) + np.abs(values).mean()  # the absolute terms, the mean's among them
+    return case.function(at, formula, computed, SHARE * float(size) / scale, *steps)
 
 
 @explains_gradient(MVN)
