@@ -6,7 +6,6 @@ Needs Playwright (the `test` extra) and a Chromium on the PATH.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,29 +21,17 @@ from minicaffe.detection.detect import detect, pick, read_boxes
 from minicaffe.detection.detect_ssd import detect_ssd
 from minicaffe.tracing.explanations.lineage import Lineage
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
-
 TOP = Path(__file__).resolve().parents[2]
 SHAPES = TOP / "examples" / "shapes"
 SSD = TOP.parent / "shared" / "zoo" / "hyperlpr_mininet_ssd"
 THRESHOLDS = range(0, 100, 5)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
+def page(chromium: Any) -> Iterator[Any]:
     """A new page, which must log no error."""
     problems: list[str] = []
-    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page = chromium.new_page(viewport={"width": 1440, "height": 900})
     page.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     yield page

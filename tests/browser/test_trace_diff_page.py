@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pytest
 
 from minicaffe import TEST, Net, Tracer
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.tracing.saved_trace import read_trace
 from minicaffe.tracing.trace_diff import trace_diff, write_diff_page
 from minicaffe.tracing.tracer import TILE_BYTES
-
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
 
 NET = """name: "small"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 60 dim: 64 } } }
@@ -25,7 +20,7 @@ layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
 """
 
 
-def test_the_page(tmp_path: Path) -> None:
+def test_the_page(chromium: Any, tmp_path: Path) -> None:
     traces = []
     for bias in (0, 1):
         net = Net(parse_net(NET), TEST)
@@ -36,20 +31,18 @@ def test_the_page(tmp_path: Path) -> None:
             net.forward()
         traces.append(read_trace(tmp_path / f"{bias}.html"))
     write_diff_page(trace_diff(*traces), tmp_path / "diff.html")
-    with playwright.sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1100, "height": 800})
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto((tmp_path / "diff.html").as_uri())
-        assert [url for url in asked if not url.startswith("data:")] == [(tmp_path / "diff.html").as_uri()]
-        assert "first difference: forward of conv" in page.get_by_role("status").inner_text()
-        assert page.locator("details[open]").count() == 1
-        shown = page.locator("details[open] img")
-        assert shown.count() == 3
-        assert shown.nth(2).evaluate("e => e.naturalWidth") > 60
-        page.locator("summary").first.focus()
-        page.keyboard.press("Enter")
-        assert page.locator("details[open]").count() == 2
-        page.screenshot(path=tmp_path / "diff.png", full_page=True)
-        browser.close()
+    page = chromium.new_page(viewport={"width": 1100, "height": 800})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "diff.html").as_uri())
+    assert [url for url in asked if not url.startswith("data:")] == [(tmp_path / "diff.html").as_uri()]
+    assert "first difference: forward of conv" in page.get_by_role("status").inner_text()
+    assert page.locator("details[open]").count() == 1
+    shown = page.locator("details[open] img")
+    assert shown.count() == 3
+    assert shown.nth(2).evaluate("e => e.naturalWidth") > 60
+    page.locator("summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("details[open]").count() == 2
+    page.screenshot(path=tmp_path / "diff.png", full_page=True)
+    page.close()
