@@ -9,9 +9,11 @@ files.zip      the files that the command names
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import distribution
+from contextlib import suppress
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
 """Where Pyodide's files are, unless the user names another place."""
 
-NEEDED = ("click", "protobuf", "PyYAML", "rich", "markdown-it-py", "mdurl", "pygments", "threadpoolctl")
-"""Distributions whose Python files are taken along."""
+NEEDED = ("click", "protobuf", "PyYAML", "rich", "threadpoolctl")
+"""Distributions whose Python files are taken along, with what they need themselves."""
 
 
 def write_site(folder: Path, page: str, named: Mapping[str, Path]) -> None:
@@ -49,11 +51,22 @@ def write_site(folder: Path, page: str, named: Mapping[str, Path]) -> None:
 
 def _packages() -> Iterator[tuple[str, bytes]]:
     yield from _sources(files("minicaffe"), "minicaffe")
-    for name in NEEDED:
-        found = distribution(name)
+    for found in _installed(NEEDED):
         for file in found.files or ():
             if file.suffix == ".py" or file.match("*.dist-info/METADATA"):
                 yield file.as_posix(), Path(str(found.locate_file(file))).read_bytes()
+
+
+def _installed(names: Iterable[str]) -> Iterator[Distribution]:
+    """Distributions and what they require; requirements that are not installed are other platforms'."""
+    todo, seen = list(names), set[str]()
+    for name in todo:  # which grows
+        if name.lower() not in seen:
+            seen.add(name.lower())
+            with suppress(PackageNotFoundError):
+                found = distribution(name)
+                todo += [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in found.requires or () if "extra ==" not in line]
+                yield found
 
 
 def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
