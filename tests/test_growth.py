@@ -14,7 +14,7 @@ from growth import Run, check_growth, refused
 
 from minicaffe import TEST
 from minicaffe.access import allowing
-from minicaffe.cli.detect_print import picture_names
+from minicaffe.cli.output_names import output_names
 from minicaffe.data import image_list
 from minicaffe.data.image_bytes import read_image
 from minicaffe.data.roidb import load_roidb
@@ -445,7 +445,7 @@ def voc(n: int, folder: Path) -> Run:
 
 def equal_stems(n: int, folder: Path) -> Run:
     images = Sources((Files(tuple(f"{i}/cat.jpg" for i in range(n)), "/"),))
-    return lambda: picture_names(folder / "out", images, [])
+    return lambda: output_names(folder / "out", images, [], ".png")
 
 
 LINE = "I1121 03:09:40.283104  2001 solver.cpp:1] "

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import chain, count
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from minicaffe.scaling.batch.sources import Picture, Sources
 from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import images_at_once
-from .common import identity
 from .progress import counted
 from .terminal import echo
 
@@ -65,21 +63,6 @@ def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
     r = detector.recipe
     taken = _ssd_settings(r.means, r.scale_factor) if detector.find.is_ssd else _settings_text(r.settings, cfg)
     echo(f"nothing reaches --threshold {r.threshold:g}: the best score is {best:.4g}. {taken}", err=True)
-
-
-def picture_names(folder: Path, images: Sources, inputs: Sequence[str | None]) -> list[Path]:
-    """The picture's name for each image: STEM.png in the folder, or STEM-2.png and so on, so that names are unique and no
-    picture replaces an image or one of the inputs."""
-    known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}  # by inode: links too
-    names: dict[Path, None] = {}
-    numbers: dict[str, Iterator[str]] = {}
-    for name in images.names():
-        stem = Path(name).stem
-        # goes on from the last image of this stem: linear time
-        endings = numbers.setdefault(stem, chain([""], (f"-{n}" for n in count(2))))
-        tries = (folder / f"{stem}{ending}.png" for ending in endings)
-        names[next(path for path in tries if path not in names and identity(path) not in known)] = None
-    return list(names)
 
 
 def _settings_text(settings: DetectionSettings, cfg: str | None) -> str:

@@ -83,6 +83,18 @@ def score_boxes(
     """Run the net on one image, before NMS: scores (R, C), and a box for each class (R, C, 4) in pixels of the image."""
     settings = settings or net.settings
     check_detector(net)
+    scale, again = run_net(net, image, settings, proposals)
+    scores, boxes = read_boxes(net, scale, image.shape[:2], settings)
+    return (scores, boxes) if again is None else (scores[again], boxes[again])
+
+
+def run_net(
+    net: Net, image: NDArray[np.uint8], settings: DetectionSettings, proposals: ArrayLike | None, also: Sequence[str] = ()
+) -> tuple[float, Ints | None]:
+    """Run a detector on one image: the scale of the image, and the roi of each proposal (R,) where one stands for several.
+
+    also: further blobs to keep. Raises Error for proposals that are missing or that the net does not take.
+    """
     check_proposals(net, proposals is not None)
     data, im_info = prepare_image(image, settings)
     scale = float(im_info[0, 2])
@@ -93,9 +105,8 @@ def score_boxes(
     if "rois" in net.inputs:
         rois, again = scaled_proposals(np.asarray(proposals, np.float32), scale, settings.dedup_boxes)
         put_array(net, "rois", rois)
-    net.forward(blobs=[name for name in READ if name in net.blobs])  # named, so that keep="outputs" keeps them
-    scores, boxes = read_boxes(net, scale, image.shape[:2], settings)
-    return (scores, boxes) if again is None else (scores[again], boxes[again])
+    net.forward(blobs=[name for name in (*READ, *also) if name in net.blobs])  # named, so that keep="outputs" keeps them
+    return scale, again
 
 
 def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:

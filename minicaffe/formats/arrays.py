@@ -51,8 +51,8 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
             return _read(file, os.fstat(file.fileno()).st_size, os.fspath(path))
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """The arrays of numbers in an .npz file by name; its other entries are ignored. Raises Error and OSError.
+def read_npz(path: str | os.PathLike[str], only: str | None = None) -> dict[str, Array]:
+    """The arrays of numbers in an .npz file by name; its other entries are ignored. Raises Error and OSError. only: one name.
 
     Together the arrays may unpack to limits.bytes.
     """
@@ -64,6 +64,8 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
             limits.check(f"{os.fspath(path)}: the file", size, "bytes")
         archive = zipfile.ZipFile(file)
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+        if only:
+            entries = [entry for entry in entries if _array_name(entry.filename.removesuffix(".npy")) == only]
         limits.check(f"{os.fspath(path)}: the sum of its arrays", sum(entry.file_size for entry in entries), "bytes")
         for entry in entries:
             name = _array_name(entry.filename.removesuffix(".npy"))

@@ -23,6 +23,7 @@ from minicaffe.data.image_bytes import read_image
 from minicaffe.data.settings import DetectionSettings, current
 from minicaffe.detection.detect import Detections, check_proposals
 from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
+from minicaffe.detection.region_features import ATTRIBUTES, Choice, check_features, region_features
 from minicaffe.errors import DeviceError, Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.prototxt import parse_net
@@ -59,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that makes a detector, except its weights."""
+    """Everything that makes a detector, except its weights. regions: for the features of regions instead of detections."""
 
     net: str
     text: str
@@ -75,6 +76,7 @@ class Recipe:
     stages: tuple[str, ...] = ()
     strict: bool | None = None
     fork: str = ""
+    regions: Choice | None = None
 
     def detector(self, weights: Weights) -> Detector:
         """A new net with these weights. The prototxt's warnings were shown when the recipe was made."""
@@ -103,6 +105,16 @@ class Detector:
         )
         if not self.find.is_ssd:
             check_proposals(net, recipe.proposals is not None)
+        if recipe.regions:
+            check_features(net, recipe.regions)
+
+    @property
+    def region_columns(self) -> tuple[str, ...]:
+        """What regions have beside detections."""
+        if not self.recipe.regions:
+            return ()
+        attributes = ("attributes", "attribute_scores") if ATTRIBUTES in self.net.blobs else ()
+        return ("features", "class_scores", *attributes)
 
     def row(self, picture: Picture) -> Row:
         """The detections in an image. The row holds its error, if any; only DeviceError is raised."""
@@ -111,12 +123,17 @@ class Detector:
                 raise picture.data
             pixels = read_image(picture.data, name=picture.name)
             start = time.perf_counter()
-            found = self.find(pixels, proposals=read_proposals(self.recipe.proposals, Path(picture.name)))
+            found = self._found(pixels, read_proposals(self.recipe.proposals, Path(picture.name)))
             return Row(picture.name, pixels, found, best_score(self.net), time.perf_counter() - start)
         except DeviceError:
             raise
         except Exception as error:  # better lose an image than a batch
             return Row(picture.name, failure=error)
+
+    def _found(self, pixels: NDArray[np.uint8], proposals: NDArray[Any] | None) -> Detections:
+        if self.recipe.regions:
+            return region_features(self.net, pixels, self.recipe.regions, proposals=proposals)
+        return self.find(pixels, proposals=proposals)
 
 
 def best_score(net: Net) -> float:

@@ -1,12 +1,13 @@
 """The parts of a run: a fixed number of images each, whose rows become one Parquet file.
 
 Columns: index (of the image in the run, from 0), image (its name), width, height (pixels), boxes (x1, y1, x2, y2 in pixels of
-the image, corners inclusive), scores, classes (0 is the background), names (of the classes), error (null if none).
+the image, corners inclusive), scores, classes (0 is the background), names (of the classes), error (null if none). Of regions
+also features and class_scores, and of a net with attributes attributes and attribute_scores (detection/region_features.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -67,7 +68,7 @@ def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Par
 def detected(detector: Detector, picture: Picture) -> tuple[Record, Done]:
     """The record of an image, and its counts."""
     row = detector.row(picture)
-    return _record(row, detector.find.classes), Done.of(row)
+    return record(row, detector), Done.of(row)
 
 
 def do_part(
@@ -80,7 +81,8 @@ def do_part(
         report(done)
         total = total.plus(done)
     pa = require_pyarrow()
-    folder.write(part.number, pa.Table.from_pylist(records, _schema(pa)))
+    columns = {name: kind for name, kind in _columns(pa).items() if name in records[0]}
+    folder.write(part.number, pa.Table.from_pylist(records, pa.schema(columns)))
     return total
 
 
@@ -92,25 +94,28 @@ def run_local(
         do_part(islice(found, len(part.images)), part, folder, report)
 
 
-def _schema(pa: Any) -> Any:
+def _columns(pa: Any) -> dict[str, Any]:
+    """The types of all columns that a run may have."""
     texts, integers, numbers = pa.string(), pa.int32(), pa.float32()
-    return pa.schema(
-        {
-            "index": pa.int64(),
-            "image": texts,
-            "width": integers,
-            "height": integers,
-            "boxes": pa.list_(pa.list_(numbers, 4)),
-            "scores": pa.list_(numbers),
-            "classes": pa.list_(integers),
-            "names": pa.list_(texts),
-            "error": texts,
-        }
-    )
+    return {
+        "index": pa.int64(),
+        "image": texts,
+        "width": integers,
+        "height": integers,
+        "boxes": pa.list_(pa.list_(numbers, 4)),
+        "scores": pa.list_(numbers),
+        "classes": pa.list_(integers),
+        "names": pa.list_(texts),
+        "features": pa.list_(pa.list_(numbers)),
+        "class_scores": pa.list_(pa.list_(numbers)),
+        "attributes": pa.list_(integers),
+        "attribute_scores": pa.list_(pa.list_(numbers)),
+        "error": texts,
+    }
 
 
-def _record(row: Row, names: Sequence[str] | None) -> Record:
-    """names: of the classes."""
+def record(row: Row, detector: Detector) -> Record:
+    """The columns of a row; lists of arrays where the values are many."""
     found = row.found
     height, width = (None, None) if row.pixels is None else row.pixels.shape[:2]
     return {
@@ -120,7 +125,8 @@ def _record(row: Row, names: Sequence[str] | None) -> Record:
         "boxes": found.boxes.astype(np.float32).tolist() if found else [],
         "scores": found.scores.astype(np.float32).tolist() if found else [],
         "classes": found.classes.tolist() if found else [],
-        "names": [class_name(int(k), names) for k in found.classes] if found else [],
+        "names": [class_name(int(k), detector.find.classes) for k in found.classes] if found else [],
+        **{name: list(getattr(found, name)) if found else [] for name in detector.region_columns},
         "error": _text(row.error) if row.failure else None,
     }
 

@@ -83,8 +83,9 @@ def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) 
     """Everything that determines the files of a run."""
     options = dataclasses.asdict(recipe)
     del options["net"], options["text"], options["strict"]
-    if not options["fork"]:
-        del options["fork"]  # as in runs from before there was one
+    for later in ("fork", "regions"):
+        if not options[later]:
+            del options[later]  # as in runs from before there was one
     return {
         "images": len(images),
         "names of images": images.digest(),

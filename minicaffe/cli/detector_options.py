@@ -1,0 +1,90 @@
+"""The options of commands that run a detector on many images, and the recipe that they describe."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import click
+
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.detection.class_names import read_names
+from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
+from minicaffe.detection.detector import class_count
+from minicaffe.detection.region_features import Choice
+from minicaffe.formats.prototxt import read_text
+from minicaffe.net import Net
+from minicaffe.scaling.batch.detector import Detector, Recipe
+
+from .common import warn
+from .detect_many import BatchOptions, refuse
+from .groups import ImageOptions, classes_option, seed_option
+from .options import FiniteRange, argument, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorOptions(ImageOptions, BatchOptions):
+    """What makes a detector, and its images."""
+
+    net: str = argument()
+    weights: str = argument()
+    sources: tuple[str, ...] = argument(required=True, metavar="SOURCE...")
+    classes: str | None = classes_option()
+    scale: int | None = option("--scale", "Pixels of the short side.  [default: 600]", type=click.IntRange(1))
+    max_size: int | None = option("--max-size", "Most pixels of the long side.  [default: 1000]", type=click.IntRange(1))
+    nms: float | None = option("--nms", "Overlap that drops the lower score.  [default: 0.3]", type=FiniteRange(0, 1))
+    proposals: str | None = option(
+        "--proposals", "Boxes (R, 4) for nets that take rois; in DIR: IMAGE-NAME.npy.", metavar="FILE.npy|DIR"
+    )
+    seed: int = seed_option()
+
+    @cached_property
+    def settings(self) -> DetectionSettings:
+        settings = super().settings
+        given: dict[str, Any] = {"scales": self.scale and (self.scale,), "max_size": self.max_size, "nms": self.nms}
+        test = dataclasses.replace(settings.test, **{name: value for name, value in given.items() if value is not None})
+        return dataclasses.replace(settings, test=test)
+
+    @property
+    def inputs(self) -> list[str | None]:
+        """The files that this reads beside the images."""
+        return [self.net, self.weights, self.classes, self.cfg, self.proposals]
+
+    def detector(self, threshold: float, max_detections: int, regions: Choice | None = None) -> Detector:
+        """The detector, on its device. Raises Error for an option that does not apply to a net of this kind."""
+        if self.engine != "ray":
+            self.use_device()
+        net = self.load(self.net, [self.weights], keep="outputs")
+        detector = Detector(net, self._recipe(net, threshold, max_detections, regions))
+        names, (classes, holder) = detector.recipe.names, class_count(net)
+        if names and len(names) != classes:
+            warn(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
+        return detector
+
+    def _recipe(self, net: Net, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:
+        if ssd_layer(net):
+            given = {"--cfg": self.cfg, "--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms}
+            fixed = "here: the prototxt of an SSD net fixes its size and suppression"
+            refuse(fixed, {**given, "--proposals": self.proposals})
+        else:
+            refuse("here: only SSD nets take it", {"--scale-factor": self.scale_factor})
+        names = read_names(self.classes) if self.classes else None
+        return Recipe(
+            net=self.net,
+            text=read_text(self.net),
+            settings=self.settings,
+            threshold=threshold,
+            max_detections=max_detections,
+            proposals=self.proposals,
+            means=self.mean or SSD_MEANS,
+            scale_factor=self.factor,
+            names=tuple(names) if names else None,
+            seed=self.seed,
+            level=self.level,
+            stages=self.stages,
+            strict=not self.skip_unknown,
+            fork=self.fork or "",
+            regions=regions,
+        )

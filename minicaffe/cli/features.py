@@ -1,0 +1,119 @@
+"""minicaffe features. Source: bottom-up-attention's tools/generate_tsv.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+
+from minicaffe.data.drawn_boxes import class_name
+from minicaffe.detection.region_features import Choice
+from minicaffe.errors import Error, on_one_line
+from minicaffe.formats.arrays import read_npz, write_npz
+from minicaffe.parameters import weights_of
+from minicaffe.scaling.batch.detector import Detector, Row
+from minicaffe.scaling.batch.find import find_sources
+from minicaffe.scaling.batch.parts import Done
+from minicaffe.scaling.batch.run import manifest
+from minicaffe.scaling.batch.sources import Picture, Sources
+from minicaffe.scaling.in_flight import in_flight
+
+from .at_once import images_at_once
+from .common import check_folder
+from .detect_many import detect_many, refuse
+from .detector_options import DetectorOptions
+from .options import FiniteRange, option, with_options
+from .output_names import output_names
+from .progress import counted
+from .terminal import echo
+
+FORMATS = ("npz", "parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(DetectorOptions):
+    blob: str = option("--blob", "The features: a blob with one item a roi.", metavar="BLOB", default=Choice.blob)
+    threshold: float = option(
+        "--threshold", "Score from which a region is taken.", type=FiniteRange(0, 1), default=Choice.threshold
+    )
+    least: int = option("--min", "Regions of an image at least.", type=click.IntRange(1), default=Choice.least)
+    most: int = option("--max", "Regions of an image at most.", type=click.IntRange(1), default=Choice.most)
+    format: str = option("--format", "One file an image, or tables of many.", type=click.Choice(FORMATS), default="npz")
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Store boxes, class scores, attributes and features of the best regions of SOURCE... in --out: the rois that the NMS of a
+    class keeps with a score of at least --threshold; of a detector with the blobs rois and cls_prob, and attr_prob if any.
+
+    A source is an image, a folder, a list (.txt, .lst: one path per line), a Parquet file, or a URI of one of them. --cfg is
+    the yml of the net, whose TEST.NMS holds here too. Run again to resume.
+
+    Example:  minicaffe features test.prototxt net.caffemodel photos/ --cfg resnet.yml --min 36 --max 36 --out features
+    """
+    if options.out is None:
+        raise click.UsageError("--out DIR is missing: where the features go")
+    images = find_sources(options.sources)
+    choice = Choice(options.blob, options.threshold, options.least, options.most)
+    if options.format == "parquet":
+        options.check(options.sources, {})
+        detect_many(options.detector(options.threshold, options.most, choice), images, options)
+    else:
+        refuse("without --format parquet", {"--engine": options.engine, "--part-size": options.part_size})
+        refuse("without --engine ray", {"--address": options.address, "--workers": options.workers})
+        check_folder("--out", options.out)
+        names = output_names(Path(options.out), images, options.inputs, ".npz")
+        _write(options.detector(options.threshold, options.most, choice), images, names)
+
+
+def _write(detector: Detector, images: Sources, targets: Sequence[Path]) -> None:
+    """Write the file of each image that is not there yet. Raises Error if one is there that another run wrote."""
+    run = hashlib.sha256(json.dumps(manifest(images, detector.recipe, weights_of(detector.net), 1)).encode()).digest()
+    mark = np.frombuffer(run, np.uint8)
+    there = {target for target in targets if _is_ours(target, mark)}
+    todo = ((image, target) for image, target in zip(images.pictures(), targets, strict=True) if target not in there)
+    left, total = len(images) - len(there), Done()
+
+    def written(item: tuple[Picture, Path]) -> tuple[str, Done]:
+        row = detector.row(item[0])
+        if row.found is not None:
+            item[1].parent.mkdir(parents=True, exist_ok=True)
+            write_npz(item[1], {**_arrays(row, detector), "run": mark})
+        return f"{on_one_line(row.image)}: {row.error}" if row.failure else "", Done.of(row)
+
+    with in_flight(written, todo, images_at_once(detector, left)) as results:
+        for error, done in counted(results, "images", left) if left > 1 else results:
+            total = total.plus(done)
+            if error:
+                echo(f"minicaffe: {error}", err=True)
+    before = f", {len(there)} of which were there" if there else ""
+    echo(f"{targets[0].parent}: {len(images)} image{'s' * (len(images) != 1)}{before}; {total.detections} regions")
+    if total.errors:
+        raise Error(f"{total.errors} of {total.images} images could not be done")
+
+
+def _arrays(row: Row, detector: Detector) -> dict[str, np.ndarray]:
+    """What the file of an image holds."""
+    assert row.found is not None
+    assert row.pixels is not None
+    height, width = row.pixels.shape[:2]
+    own = {name: getattr(row.found, name) for name in ("boxes", "scores", "classes", *detector.region_columns)}
+    names = [class_name(int(k), detector.find.classes) for k in row.found.classes]
+    texts = {"image": np.array(row.image), "names": np.array(names, str)}
+    return {"width": np.array(width), "height": np.array(height), **texts, **own}
+
+
+def _is_ours(target: Path, mark: np.ndarray) -> bool:
+    """Whether this run wrote the file; False if it is not there. Raises Error for another's."""
+    try:
+        found = read_npz(target, "run").get("run")
+    except FileNotFoundError:
+        return False
+    if found is None or not np.array_equal(found, mark):
+        raise Error(f"{target}: belongs to another run, with other images, net, weights or options: give another --out")
+    return True

@@ -1,0 +1,135 @@
+"""Features of an image's best regions, as bottom-up attention takes them from a detector.
+
+    image -> net -> rois, cls_prob (R, C), attr_prob (R, A), features (R, ...)
+          -> NMS of the rois within each class -> the rois that are best in some class
+
+Source: bottom-up-attention's tools/generate_tsv.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.data.boxes import rows
+from minicaffe.errors import Error
+from minicaffe.layers.boxes.nms import Overlaps
+from minicaffe.named import names_near
+from minicaffe.net import Net
+
+from .detect import Detections, Floats, Ints, check_detector, run_net
+
+ATTRIBUTES = "attr_prob"
+"""The blob of the attributes' scores, if the net has it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which regions are taken: all with a score of at least threshold in a class in whose NMS they are kept; at least `least`
+    and at most `most`, then by that score. blob: where their features are, one item a roi."""
+
+    blob: str = "pool5_flat"
+    threshold: float = 0.2
+    least: int = 10
+    most: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= self.most:
+            raise Error(f"the least number of regions must be from 1 to the most, {self.most}; got {self.least}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions(Detections):
+    """The regions of an image: boxes (n, 4) are the net's rois in pixels of the image, not moved by bbox_pred.
+
+    classes (n,) and scores (n,): the best class but the background, and its score; sources (n,): the roi. features: (n, D), the
+    values of each roi's item. class_scores: (n, C). attributes (n,), attribute_scores (n, A): the same of the net's attributes,
+    or None if it has none.
+    """
+
+    features: Floats
+    class_scores: Floats
+    attributes: Ints | None
+    attribute_scores: Floats | None
+
+
+def region_features(
+    net: Net, image: NDArray[np.uint8], choice: Choice | None = None, *, proposals: ArrayLike | None = None
+) -> Regions:
+    """The regions of image (H, W, 3), blue, green, red, with the net's settings. proposals: as detect's.
+
+    Raises Error for a net that lacks a detector's inputs or blobs, and for a blob that has not one item a roi.
+    """
+    choice = choice or Choice()
+    check_features(net, choice)
+    wanted = [choice.blob, ATTRIBUTES] if ATTRIBUTES in net.blobs else [choice.blob]
+    scale, again = run_net(net, image, net.settings, proposals, wanted)
+    count = len(rows(net.blobs["rois"]))
+    found = {name: _items(net, name, count) for name in ("rois", "cls_prob", *wanted)}
+    if again is not None:
+        found = {name: array[again] for name, array in found.items()}
+    boxes, scores = found["rois"][:, 1:5] / np.float32(scale), found["cls_prob"]
+    taken = choose(boxes, scores[:, 1:], net.settings.test.nms, choice)
+    classes = _best(scores[taken])
+    of_attributes = found[ATTRIBUTES][taken] if ATTRIBUTES in found else None
+    return Regions(
+        boxes=boxes[taken],
+        scores=scores[taken, classes],
+        classes=classes,
+        sources=taken,
+        features=found[choice.blob][taken],
+        class_scores=scores[taken],
+        attributes=None if of_attributes is None else _best(of_attributes),
+        attribute_scores=of_attributes,
+    )
+
+
+def check_features(net: Net, choice: Choice) -> None:
+    """Raises Error unless net is a detector with rois and with the blob of the features."""
+    check_detector(net)
+    if choice.blob not in net.blobs:
+        raise Error(f'{net.file}: the net has no blob "{choice.blob}"{names_near(choice.blob, net.blobs)}')
+
+
+def choose(boxes: Floats, scores: Floats, nms_threshold: float, choice: Choice) -> Ints:
+    """The rois taken, of boxes (R, 4) and scores (R, C) of the classes without the background: in the rois' order if the
+    threshold decides, else the best first."""
+    best = best_kept(boxes, scores, nms_threshold)
+    taken = np.flatnonzero(best >= choice.threshold)
+    if choice.least <= len(taken) <= choice.most:
+        return taken
+    order: Ints = np.argsort(-best, kind="stable")[: choice.least if len(taken) < choice.least else choice.most]
+    return order
+
+
+def best_kept(boxes: Floats, scores: Floats, nms_threshold: float) -> Floats:
+    """For each box (R,) the highest of its scores (R, C) in the classes whose NMS keeps it; 0 where none does.
+
+    The boxes are the same in every class, so their overlaps are computed once, and all classes go from box to box together.
+    """
+    clash = Overlaps(boxes, nms_threshold, len(boxes))(boxes)
+    np.fill_diagonal(clash, val=False)
+    alive, every = np.ones(scores.T.shape, bool), np.arange(scores.shape[1])
+    for box in np.argsort(-scores, axis=0, kind="stable"):  # (C,): the next box of each class
+        kept = alive[every, box]
+        alive[kept] &= ~clash[box[kept]]
+    best: Floats = np.where(alive.T, scores, 0).max(axis=1, initial=0)
+    return best
+
+
+def _items(net: Net, name: str, count: int) -> NDArray[Any]:
+    """The values (R, D) of a blob with one item a roi. Raises Error."""
+    blob = net.blobs[name]
+    if blob.shape[:1] != (count,):
+        raise Error(f'{net.file}: blob "{name}" has the shape {blob.shape}: not one item for each of the {count} rois')
+    items: NDArray[Any] = blob.data.reshape(count, -1).copy()  # the next run overwrites the blob
+    return items
+
+
+def _best(scores: Floats) -> Ints:
+    """The best class (n,) of scores (n, C) but the background."""
+    best: Ints = scores[:, 1:].argmax(axis=1) + 1
+    return best
