@@ -114,7 +114,8 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
         echo(f"stopped with {run.count_done()} of {run.parts} parts done; run the same command to continue", err=True)
         click.get_current_context().exit(exit_status(stop))
     run.check_done()
-    _summary(run, display, options.out, where)
+    what = "regions" if detector.recipe.regions else "detections"
+    _summary(run, display, options.out, f"{what}{where}")
     if display.done.errors == display.done.images:
         run.check_result()
     return display.done
@@ -142,11 +143,11 @@ def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, d
     return f", {actors.size} worker{'s' * (actors.size != 1)} on Ray, {kind}"
 
 
-def _summary(run: Run, display: BatchDisplay, out: str | None, where: str) -> None:
+def _summary(run: Run, display: BatchDisplay, out: str | None, what: str) -> None:
     done = display.done
     before = f", {len(run.before)} of which were there" if run.before else ""
     total = f"{len(run.images)} image{'s' * (len(run.images) != 1)}"
     echo(f"{out}: {total} in {run.parts} part{'s' * (run.parts != 1)}{before}")
     if done.images:
         taken = f"{done.images} image{'s' * (done.images != 1)} in {display.seconds:.1f} s: {display.rate_text()}"
-        echo(f"{taken}, {done.detections} detections{where}")
+        echo(f"{taken}, {done.detections} {what}")

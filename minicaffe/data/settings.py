@@ -4,7 +4,7 @@
     net = minicaffe.Net("test.prototxt", minicaffe.TEST, settings=settings)
     settings.train.rpn_positive_overlap, settings.test.nms
 
-Source: both projects' lib/fast_rcnn/config.py. A field's name is its key there, in lower case.
+Source: both projects' lib/fast_rcnn/config.py, and bottom-up-attention's. A field's name is its key there, in lower case.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class TrainSettings:
     rpn_bbox_inside_weights: Four = (1.0, 1.0, 1.0, 1.0)
     rpn_positive_weight: float = -1.0
     agnostic: bool = False
+    has_attributes: bool = False
+    has_relations: bool = False
 
     def __post_init__(self) -> None:
         _check(self, "TRAIN.", "scales", "max_size", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds")
@@ -96,9 +98,14 @@ class TestSettings:
     rpn_post_nms_top_n: int = 300
     rpn_min_size: float = 16
     agnostic: bool = False
+    has_attributes: bool = False
+    has_relations: bool = False
+    soft_nms: int = 0
 
     def __post_init__(self) -> None:
         _check(self, "TEST.", "scales", "max_size")
+        if self.soft_nms:
+            raise SettingsError(f"TEST.SOFT_NMS must be 0, got {self.soft_nms}: NMS that lowers scores is not built")
 
 
 @dataclass(frozen=True)

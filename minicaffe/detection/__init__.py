@@ -2,5 +2,6 @@
 
 from .detect import Detections, draw, to_json
 from .detector import Detector, load
+from .region_features import Choice, Regions, region_features
 
-__all__ = ["Detections", "Detector", "draw", "load", "to_json"]
+__all__ = ["Choice", "Detections", "Detector", "Regions", "draw", "load", "region_features", "to_json"]

@@ -361,11 +361,22 @@ def upgrade() -> list[Case]:
     return [(["upgrade", "old.prototxt", f"{FILE}.prototxt"], FILE_SHOWN)]
 
 
+def features() -> list[Case]:
+    arguments = ["features", *_detector(), "--blob", "cls_prob", "--min", "1"]
+    photo(f"{FILE}.png")
+    Path(f"{FILE}\nb.png").write_bytes(b"no picture")
+    return [
+        ([*arguments, f"{FILE}.png", "--out", f"out{OUT}"], OUT_SHOWN),
+        ([*arguments, f"{FILE}.png", f"{FILE}\nb.png", "--out", "out"], (*FILE_SHOWN, "\\nb.png")),
+        ([*arguments[:-4], "--blob", NAME, f"{FILE}.png", "--out", "out"], ("[/][link=http://x]:skull:\\u202e",)),
+    ]
+
+
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
-        extract_features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
+        extract_features, features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
         trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
