@@ -376,8 +376,8 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
-        extract_features, features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
-        trace, trace_diff, train, upgrade,
+        extract_features, features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test,
+        time, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""
