@@ -51,6 +51,8 @@ def batches(net: Net, inputs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
     """Arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
     arrays, items = _arrays(inputs)
     size = net.blobs[net.inputs[0]].shape[0]  # as in pycaffe, the first input's
+    if not size:
+        raise Error(f'{net.file}: the batch size is 0, that of "{net.inputs[0]}": reshape it')
     for start in range(0, items, size):
         yield {name: _padded(array[start : start + size], size) for name, array in arrays.items()}
 

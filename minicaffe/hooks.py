@@ -57,5 +57,5 @@ class Hooked:
         return hook
 
     def _call(self, when: str, i: int) -> None:
-        for hook in self._hooks[when]:
+        for hook in tuple(self._hooks[when]):  # one may remove itself
             hook(i)

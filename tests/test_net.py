@@ -220,6 +220,19 @@ def test_hooks_see_every_layer_and_can_be_taken_back() -> None:
     assert seen == [0, 1]
 
 
+def test_a_hook_that_removes_itself_skips_no_other() -> None:
+    net = net_of(HEAD + IP)
+    seen: list[int] = []
+
+    def once(i: int) -> None:
+        net.remove_hook(once)
+
+    net.before_forward(once)
+    net.before_forward(seen.append)
+    net.forward()
+    assert seen == [0, 1]
+
+
 def test_hooks_come_before_after_the_reshape_and_after() -> None:
     net = net_of(HEAD + IP)
     seen: list[tuple[str, int]] = []

@@ -67,6 +67,9 @@ def test_forward_backward_all(net: caffe.Net) -> None:
     assert [batch["x"].shape for batch in net._batch({"x": x})] == [(2, 3)] * 3
     with pytest.raises(Error, match=r"inputs \[\] do not match the net's inputs \['x'\]"):
         net.forward_backward_all(y=np.ones((5, 4)))
+    net.blobs["x"].reshape(0, 3)
+    with pytest.raises(Error, match='the batch size is 0, that of "x"'):
+        net.forward_all(x=x)
 
 
 def test_a_scalar_output_is_joined_batch_by_batch() -> None:
