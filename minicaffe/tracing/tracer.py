@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -145,6 +146,15 @@ class Tracer:
             for hook in (*forward, self._before_backward, self._after_backward):
                 self.net.remove_hook(hook)
         self._attached = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The block's passes are not recorded."""
+        self.detach()
+        try:
+            yield
+        finally:
+            self._attach(self._traced)
 
     @property
     def _traced(self) -> Net:

@@ -79,6 +79,16 @@ def test_a_roi_is_dragged(page: Any) -> None:
     assert [there["x"], there["y"]] == pytest.approx([roi["x"] + 40, roi["y"] - 60], abs=1)
 
 
+def test_a_clicked_cell_shows_its_arithmetic(page: Any) -> None:
+    page.locator('.node[aria-label^="conv1,"]').dispatch_event("click")
+    maps = page.locator(".tiles canvas").first
+    maps.scroll_into_view_if_needed()
+    maps.click(position={"x": 30, "y": 20})
+    text = page.locator("pre.explained")
+    playwright.expect(text).to_contain_text("computed here")
+    assert "x" in text.inner_text()
+
+
 def test_an_error_in_the_prototxt_keeps_the_last_state(page: Any) -> None:
     page.locator("#live summary").click()
     text = page.locator("#live textarea")

@@ -28,6 +28,7 @@ from minicaffe.data.image_bytes import read_image
 from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.mode import TEST
 from minicaffe.rng import set_random_seed
+from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.live.server import LiveServer
 from minicaffe.tracing.live.session import Live
 from minicaffe.tracing.tracer import Tracer
@@ -113,6 +114,28 @@ def test_a_roi_runs_what_reads_it(live: Watched) -> None:
     rois = ROIS.copy()
     rois[1, 1:] = 2, 3, 8, 7.5
     live.check(rois=rois)
+
+
+@pytest.mark.parametrize(("layer", "at", "ran"), [("pool", [1, 2, 1, 0], ["pool"]), ("conv", [0, 1, 2, 3], ["conv"])])
+def test_the_arithmetic_of_a_number_changes_nothing(live: Watched, layer: str, at: list[int], ran: list[str]) -> None:
+    """Also that of a blob which a later layer changes in place, and with a roi that was dragged."""
+    rois = ROIS.copy()
+    rois[1, 1:] = 2, 3, 8, 7.5
+    live.answer({"layer": "pool", "roi": 1, "box": [2, 3, 8, 7.5]})
+    says = live.answer({"explain": layer, "top": 0, "at": at})["says"]
+    assert live.ran[: len(ran)] == ran
+    live.check(rois=rois)
+    new = make(parse_net(TEXT), Tracer())
+    fill(new, None)
+    new.blobs["rois"].data[...] = rois
+    assert says == explain(new, layer, at).text()
+
+
+def test_questions_without_an_answer(live: Watched) -> None:
+    assert "out of range" in live.answer({"explain": "pool", "top": 0, "at": [9, 0, 0, 0]})["error"]
+    assert 'no layer "pol"; did you mean "pool"' in live.answer({"explain": "pol", "top": 0, "at": [0]})["error"]
+    assert "a question is" in live.answer({"explain": "pool", "at": [0]})["error"]
+    live.check()
 
 
 def test_a_photo_runs_everything(live: Watched) -> None:

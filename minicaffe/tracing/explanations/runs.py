@@ -44,6 +44,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
     anchor: Sequence[int] | None = None,
     size: Sequence[int] | None = None,
     seed: int = 0,
+    start: int = 0,
     notes: Sequence[str] = (),
     prefix: str = "",
 ) -> Explanation:
@@ -58,6 +59,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
     item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, its
     number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the
     layer; "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
+    start: the number of the layer from which the net runs; what those before it computed stays.
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
@@ -66,7 +68,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
     if layer == STEP and STEP not in net.layer_dict:
         if backward or weight is not None:
             raise Error(f"{STEP} is no layer and has no gradient: name a layer")
-        return explain_detection(net, partial(_run, net, len(net.layers) - 1), asked, size, notes)
+        return explain_detection(net, partial(_run, net, start, len(net.layers) - 1), asked, size, notes)
     i = net.index_of(layer)
     found = net.layers[i]
     explanation: Explanation
@@ -76,7 +78,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
         if not found.param_propagate_down[number]:
             notes = [*notes, f"lr_mult is 0: training does not compute this gradient of {layer}.{number}"]
         with _gradient_wanted(found, number):
-            case = _forward(net, i, number, whole=dy is None, notes=notes)
+            case = _forward(net, i, number, start, whole=dy is None, notes=notes)
             place = asked.of_weight(case, found.blobs[number].shape)
             explanation = explain_it(with_weight_gradient(net, i, case, dy, seed), place)
         return explanation
@@ -84,7 +86,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
     _check_number(net, i, number, backward, prefix)
     explain_it = _covered(explains_gradient, found, "the gradients of ") if backward else _covered(explains, found)
     # the losses' backward needs the layers behind too
-    case = _forward(net, i, number, whole=backward and dy is None, notes=notes)
+    case = _forward(net, i, number, start, whole=backward and dy is None, notes=notes)
     if anchor is not None and not backward and isinstance(found, Proposal):
         of_proposal: Case[Any] = case
         return explain_candidate(of_proposal, *asked.of_anchor(of_proposal))
@@ -128,8 +130,9 @@ def _gradient_wanted(layer: Layer, number: int) -> Iterator[None]:
         layer.param_propagate_down = kept
 
 
-def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str]) -> Case[Layer]:
-    """Run the net up to the layer, or the whole net, and copy the layer's bottoms before it ran and its tops after."""
+def _forward(net: Net, index: int, number: int, start: int, whole: bool, notes: Sequence[str]) -> Case[Layer]:
+    """Run the net from layer number start up to the layer, or to its end, and copy the layer's bottoms before it ran and its
+    tops after."""
     bottoms, tops = net.nodes[index].bottoms, net.nodes[index].tops
     before: list[Array] = []
     after: list[Array] = []
@@ -142,7 +145,7 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     keep_bottoms = net.before_forward(partial(keep, before, bottoms))
     keep_tops = net.after_forward(partial(keep, after, tops))
     try:
-        _run(net, len(net.layers) - 1 if whole else index)
+        _run(net, start, len(net.layers) - 1 if whole else index)
     finally:
         net.remove_hook(keep_bottoms)
         net.remove_hook(keep_tops)
@@ -152,9 +155,9 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     return Case(net.layers[index], *names, before, after, number=number, notes=tuple(notes))
 
 
-def _run(net: Net, last: int) -> None:
+def _run(net: Net, first: int, last: int) -> None:
     with _statistics_kept(net):
-        net.forward_from_to(0, last)
+        net.forward_from_to(first, last)
 
 
 def shown_name(net: Net, blob: str) -> str:

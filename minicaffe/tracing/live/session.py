@@ -2,6 +2,8 @@
 
     page  --{"prototxt": text}, {"photo": base64}, {"layer": name, "roi": row, "box": [x1, y1, x2, y2]}-->  Live.answer
           <--{"trace": ..., "arrays": base64, "ran": words}, or {"error": message} with nothing changed--
+    page  --{"explain": layer, "top": number, "at": [n, c, h, w]}-->
+          <--{"says": text}, or {"error": message}--
 
 Requests and answers are JSON, so that the same page is served by a process (server.py) and by Python in a browser.
 """
@@ -23,6 +25,7 @@ from minicaffe.data.image_bytes import read_image
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.net import Net
+from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.trace_document import document
 from minicaffe.tracing.trace_graph import Json
 from minicaffe.tracing.trace_page import page
@@ -55,6 +58,8 @@ class Live:
         with self._lock:
             start = time.perf_counter()
             try:
+                if "explain" in _checked(request):
+                    return {"says": self._explained(_checked(request))}
                 first = self._change(_checked(request))
             except (Error, OSError, MemoryError) as error:
                 return {"error": str(error) or "out of memory"}
@@ -72,6 +77,18 @@ class Live:
         if {"layer", "roi", "box"} <= set(request):
             return self._move(request["layer"], request["roi"], request["box"])
         raise Error("a change is a prototxt, a photo, or a layer, a roi and its box")
+
+    def _explained(self, question: Mapping[str, Any]) -> str:
+        net, name, top, at = self._net, question["explain"], question.get("top"), question.get("at")
+        if not isinstance(name, str) or not isinstance(top, int) or not isinstance(at, list):
+            raise Error("a question is a layer's name, the number of its top, and where in it")
+        i = net.index_of(name)
+        with self._now.paused():
+            try:
+                return explain(net, name, at, top=top, start=_clean(net, i)).text()
+            finally:
+                if _clean(net, i + 1) <= i:  # a later layer has changed in place what these have written again
+                    net.forward_from_to(i + 1, len(net.layers) - 1)
 
     def _edit(self, text: str) -> int:
         tracer, net = self._made(text)

@@ -148,17 +148,30 @@ function fieldStage() {
   };
 }
 
-/** The command that shows the arithmetic of a number, for a blob's data. */
+/** The arithmetic of a number, for a blob's data: asked for where Python answers, else the command that shows it. */
 function explainIt(i, blob, role, channel, {rows, columns}) {
   const layer = trace.layers[i];
   const top = layer.tops.indexOf(blob.name);
   if (role !== "top data" || top < 0 || !layer.bottoms.length) return [];
   if (!layer.covered) return [el("br"), `explain does not cover ${layer.type}`];
+  const at = [0, channel, rows[rows.length >> 1], columns[columns.length >> 1]];
+  return [el("br"), "its arithmetic: ", ...(trace.live ? [asked(layer.name, top, at)] : [el("code", ...commandFor(layer, top, at))])];
+}
+
+function commandFor(layer, top, at) {
   const {net} = trace;
   const quoted = (text) => (/^[\w./:=,+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const at = [0, channel, rows[rows.length >> 1], columns[columns.length >> 1]].join(",");
   const files = [net.file, layer.name, ...net.weights].map(quoted);
-  const parts = ["minicaffe explain", ...files, net.options, "--at", at, top ? `--top ${top}` : ""];
-  const command = parts.filter(Boolean).join(" ");
-  return [el("br"), "its arithmetic: ", el("code", {class: "command", tabindex: 0}, command)];
+  const parts = ["minicaffe explain", ...files, net.options, "--at", at.join(","), top ? `--top ${top}` : ""];
+  return [{class: "command", tabindex: 0}, parts.filter(Boolean).join(" ")];
+}
+
+/** What explain says, as soon as it is there. */
+function asked(layer, top, at) {
+  const text = el("pre", {class: "mono explained"}, "…");
+  sender.send({explain: layer, top, at}, ({says}) => {
+    text.textContent = says;
+    say("");
+  });
+  return text;
 }

@@ -3,13 +3,13 @@
 
 const EDGE = 8; // pixels from a roi's edge in which a drag moves that edge; at most a quarter of the roi
 
-/** Sends a change and returns the answer; what comes while one is under way waits, and only the last of those. */
+/** Sends a change or a question and hands the answer to `take`; what comes while one is under way waits, and only the last. */
 const sender = {
   busy: false,
   next: null,
-  async send(change) {
+  async send(change, take = showAnswer) {
     if (sender.busy) {
-      sender.next = change;
+      sender.next = [change, take];
       return;
     }
     sender.busy = true;
@@ -17,11 +17,11 @@ const sender = {
     say("running …");
     const answer = await answered(change);
     if (answer.error) say(answer.error, true);
-    else showAnswer(answer, change);
+    else take(answer, change);
     sender.busy = false;
     const {next} = sender;
     sender.next = null;
-    if (next) sender.send(next);
+    if (next) sender.send(...next);
     else document.getElementById("live-says").removeAttribute("aria-busy");
   },
 };
@@ -45,7 +45,7 @@ async function startPython() {
   say("ready");
   sender.busy = false;
   const {next} = sender;
-  if (next) sender.send(next);
+  if (next) sender.send(...next);
 }
 
 async function answered(change) {
