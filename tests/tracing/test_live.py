@@ -249,6 +249,18 @@ def test_the_page_and_a_change(server: LiveServer, ask: Ask) -> None:
     assert json.loads(answer)["ran"].startswith("from pool on")
 
 
+@pytest.mark.parametrize(("error", "shown"), [(BrokenPipeError, False), (ConnectionResetError, False), (ValueError, True)])
+def test_a_browser_that_goes_away_is_no_error(
+    live: Watched, error: type[Exception], shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LiveServer(live) as server:
+        try:
+            raise error
+        except error:
+            server.handle_error(None, ("127.0.0.1", 1))
+    assert bool(capsys.readouterr().err) is shown
+
+
 @pytest.mark.parametrize(
     ("method", "path", "headers", "status"),
     [

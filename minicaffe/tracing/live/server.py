@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -50,6 +51,11 @@ class LiveServer(ThreadingHTTPServer):
             raise Error(f"port {port} of {HOST} cannot be used: {why}; --port 0 takes a free one") from error
         self.hosts = [f"{name}:{self.server_port}" for name in (HOST, "localhost")]
         self.address = f"http://{self.hosts[0]}{self.path}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """What the base class prints, but for a browser that went away before its answer."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
