@@ -37,6 +37,7 @@ COMMANDS = {
     "explain": "show the arithmetic of one number or one gradient of a layer",
     "export": "write a net as an ONNX model",
     "extract-features": "store the contents of blobs for each item of a net's data",
+    "film": "make a page of the film that a training left",
     "forks": "list what the fields of Caffe's forks mean here",
     "layers": "list the layer types",
     "live": "change a net on a page that shows what every layer does",

@@ -39,6 +39,7 @@ NO_NET = {
     "device-query",
     "doctor",
     "dump",
+    "film",
     "forks",
     "layers",
     "parse-log",

@@ -173,6 +173,19 @@ def doctor() -> list[Case]:
     return [(["doctor", WILD], WILD_SHOWN)]
 
 
+def film() -> list[Case]:
+    Path("net.prototxt").write_text(TRAIN, encoding="utf-8")
+    Path("solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 2')
+    to_pipe(["train", "solver.prototxt", "--film", f"film{FILE}"])
+    Path(f"broken{FILE}").mkdir()
+    Path(f"broken{FILE}/frame_000000000.json").write_bytes(b"{}")
+    Path(f"broken{FILE}/film.json").write_bytes(b'{"format": 1, "net": {"[/]\\u202e": "\x1b[5m"}}')
+    return [
+        (["film", f"film{FILE}", "--out", f"page{FILE}.html"], FILE_SHOWN),
+        (["film", f"broken{FILE}"], FILE_SHOWN),
+    ]
+
+
 def forks() -> list[Case]:
     return [(["forks", WILD[:-1]], WILD_SHOWN)]
 
@@ -365,7 +378,7 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
-        extract_features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
+        extract_features, film, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
         trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
