@@ -6,14 +6,15 @@ const WIDTH = 1000, HEIGHT = 260, LEFT = 48, BOTTOM = 24, MOST_POINTS = 150;
 const state = {frame: film.frames.length - 1, playing: null, proposals: true, least: 0.3};
 const last = Math.max(1, film.frames.at(-1).iteration);
 
-const colour = (text) => COLOURS[[...text].reduce((sum, letter) => sum + letter.codePointAt(0), 0) % COLOURS.length];
+const classes = [...new Set(film.frames.flatMap((frame) => frame.photos.flatMap((seen) => seen.detections.map((one) => one.name))))].sort();
+const colour = (name) => COLOURS[classes.indexOf(name) % COLOURS.length];
 const short = (value) => String(Number(value.toPrecision(4)));
 
 /** The curves of all frames: by name, means of runs of iterations as [iteration, value]. */
 function curves() {
   const points = new Map();
   for (const frame of film.frames)
-    for (const [name, values] of Object.entries(frame.losses)) {
+    for (const [name, values] of Object.entries(frame.losses)) { // the loss comes first
       if (!points.has(name)) points.set(name, []);
       values.forEach((value, i) => value === null || points.get(name).push([frame.iterations[i], value]));
     }
@@ -22,6 +23,8 @@ function curves() {
     const runs = Array.from({length: Math.ceil(all.length / each)}, (_, i) => all.slice(i * each, (i + 1) * each));
     points.set(name, runs.map((run) => [0, 1].map((k) => run.reduce((sum, point) => sum + point[k], 0) / run.length)));
   }
+  const [whole, ...outputs] = [...points].map(([name, all]) => [name, JSON.stringify(all)]);
+  if (outputs.some(([, text]) => text === whole[1])) points.delete(whole[0]); // a net with one loss: the output is the loss
   return points;
 }
 
@@ -120,7 +123,7 @@ function drawPhoto({photo, boxes, text}, seen) {
     bar.style.width = `${100 * one.score}%`;
     return el("li", {}, `${one.name} ${one.score.toFixed(2)}`, bar);
   });
-  text.replaceChildren(el("ul", {role: "list"}, lines, bars), note ? el("p", {}, note) : "");
+  text.replaceChildren(el("ul", {role: "list", class: lines.length ? "row" : null}, lines, bars), note ? el("p", {}, note) : "");
 }
 
 function draw() {
