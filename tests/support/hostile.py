@@ -334,6 +334,7 @@ def trace_diff() -> list[Case]:
     return [
         (["trace-diff", *pages, "--out", f"diff{FILE}.html"], ("no difference", *FILE_SHOWN)),
         (["trace-diff", f"{FILE}broken.html", pages[0]], FILE_SHOWN),
+        (["trace-diff", f"{FILE}.prototxt", f"{FILE}.prototxt", "--rtol", "0"], SHOWN),
     ]
 
 
