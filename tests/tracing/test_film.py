@@ -27,6 +27,7 @@ from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.tracing.film import write_film
 from minicaffe.tracing.film.film import LOSS, filters
 from minicaffe.tracing.film.frames import Frame, frame_files, read_frame, read_head
+from minicaffe.tracing.film.shows import Photos
 from minicaffe.training.solver import SGDSolver
 from minicaffe.training.solvers import get_solver
 
@@ -144,7 +145,9 @@ def shapes(settings: DetectionSettings) -> SGDSolver:
     return solver
 
 
-def test_a_detector_is_trained_alike_and_found_as_by_its_snapshot(settings: DetectionSettings, tmp_path: Path) -> None:
+def test_a_detector_is_trained_alike_and_seen_as_by_its_snapshot(
+    device: str, settings: DetectionSettings, tmp_path: Path
+) -> None:
     names = ["__background__", "circle", "square", "triangle"]
     test_net = SHAPES / "rfcn" / "test.prototxt"
     with using(settings):
@@ -170,6 +173,33 @@ def test_a_detector_is_trained_alike_and_found_as_by_its_snapshot(settings: Dete
     np.testing.assert_allclose(last.photos[1].proposals, rois, atol=0.051)
     assert last.filters and last.filters.text.startswith("conv1: 16 filters of 3x3; grey is 0, the largest weight ")
     assert film.write().read_text().count('"proposals":[[') == 4  # two frames, two photos
+
+
+SSD = """layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } %s }
+layer { name: "loc" type: "Convolution" bottom: "data" top: "loc" convolution_param { num_output: 4 kernel_size: 8 } }
+layer { name: "conf" type: "Convolution" bottom: "data" top: "conf" convolution_param { num_output: 2 kernel_size: 8 } }
+layer { name: "prior" type: "PriorBox" bottom: "conf" bottom: "data" top: "prior" prior_box_param { min_size: 4 } }
+layer { name: "out" type: "%s }"""
+
+
+def test_an_ssd_is_shown_photos_as_its_train_net_is(tmp_path: Path) -> None:
+    param = parse_solver('base_lr: 0.1 lr_policy: "fixed" max_iter: 1')
+    transform = "transform_param { mean_value: 120 scale: 0.5 }"
+    sums = 'Reduction" bottom: "conf" top: "out" loss_weight: 1'
+    param.net_param.CopyFrom(parse_net(SSD % (transform, sums)).param)
+    found = 'DetectionOutput" bottom: "loc" bottom: "flat" bottom: "prior" top: "out" detection_output_param { num_classes: 2 }'
+    flat = 'layer { name: "flat" type: "Flatten" bottom: "conf" top: "flat" }\nlayer { name: "out"'
+    (tmp_path / "test.prototxt").write_text((SSD % ("", found)).replace('layer { name: "out"', flat))
+    Image.new("RGB", (40, 20), (121, 122, 130)).save(tmp_path / "photo.png")
+    film = Film(get_solver(param), tmp_path / "film", net=tmp_path / "test.prototxt", images=[tmp_path / "photo.png"])
+    film.solver.net.params["conf"][1].data[1] = 0.75
+    with film:
+        pass
+    seen = frames(tmp_path / "film")[0].photos[0]
+    assert [(one.name, one.score) for one in seen.detections] == [("class 1", 0.75)]
+    assert seen.proposals == []
+    assert isinstance(film._show, Photos)
+    np.testing.assert_array_equal(film._show.net.blobs["data"].data[0, :, 0, 0], [5, 1, 0.5])
 
 
 def test_nets_that_cannot_be_filmed(settings: DetectionSettings, tmp_path: Path) -> None:
