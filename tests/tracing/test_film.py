@@ -23,6 +23,7 @@ from minicaffe.data.roidb import add_flipped
 from minicaffe.data.roidb_entry import Entry
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection import load
+from minicaffe.errors import SolverError
 from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.tracing.film import write_film
 from minicaffe.tracing.film.film import LOSS, filters
@@ -125,6 +126,17 @@ def test_a_run_that_ends_early_leaves_a_film(small: Path) -> None:
     assert page.count('"iteration":') == 3
     with pytest.raises(Error, match="no frames"):
         write_film(small.parent, "other.html")
+
+
+def test_a_training_that_diverges_is_shown_to_its_end(small: Path) -> None:
+    text = small.read_text()
+    assert "base_lr: 0.05" in text
+    small.write_text(text.replace("base_lr: 0.05", "base_lr: 1e15"))
+    with pytest.raises(SolverError, match="the loss is"), Film(solver := get_solver(small), "film"):
+        solver.solve()
+    assert 0 < solver.iter < 6
+    assert list(frame_files("film")) == [0, solver.iter]
+    assert [at for at, _ in curve(Path("film"))] == list(range(1, solver.iter + 1))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from minicaffe import rng
 from minicaffe.data.images import load_image
 from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
 from minicaffe.detection.detector import Detector
-from minicaffe.errors import Error, on_one_line, os_errors_as
+from minicaffe.errors import Error, SolverError, on_one_line, os_errors_as
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -88,21 +88,23 @@ class Film:
         with os_errors_as(Error, f"{self.folder}: a film cannot be written here"):
             self.folder.mkdir(parents=True, exist_ok=True)
         now, old = self.solver.iter, frame_files(self.folder)
-        before = [at for at in old if at < now]
+        before, after = [at for at in old if at < now], [at for at in old if at >= now]
         head = Head(self.solver.net.name, self._show.photos if self._show else [])
         if before and _without_pictures(read_head(self.folder)) != _without_pictures(head):
             raise Error(f"{self.folder / HEAD}: a film of another net or other photos: give the same, or another folder")
-        for at in (at for at in old if at >= now):  # they hold losses of iterations that are not repeated
-            self._take(read_frame(old[at]), max(before, default=-1), now)
+        if now and after:
+            self._take(read_frame(old[after[0]]), now)
         write_head(self.folder, head)
         self._lr, self._recording = self.solver.lr, True
         self._write()
-        for at in (at for at in old if at > now):
-            old[at].unlink()
+        for at in after:
+            if at > now:
+                old[at].unlink()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._recording and kind is None and self._iterations:
+        ended = kind is None or issubclass(kind, SolverError)  # of a loss that is not finite; the weights still are
+        if self._recording and ended and self._iterations:
             self._write()
         self._recording = False
 
@@ -164,9 +166,9 @@ class Film:
         with nullcontext() if self.solver.exchange.rank else self.solver.exchange.alone(), rng.aside():
             yield
 
-    def _take(self, frame: Frame, after: int, until: int) -> None:
-        """Keep the losses of an old frame, of the iterations from `after` + 1 to `until`."""
-        kept = [i for i, at in enumerate(frame.iterations) if after < at <= until]
+    def _take(self, frame: Frame, until: int) -> None:
+        """Keep the losses of an old frame up to iteration `until`: these iterations are not repeated."""
+        kept = [i for i, at in enumerate(frame.iterations) if at <= until]
         self._iterations += [frame.iterations[i] for i in kept]
         for name, values in frame.losses.items():
             self._losses.setdefault(name, []).extend(values[i] for i in kept)
