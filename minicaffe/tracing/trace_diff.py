@@ -44,7 +44,8 @@ class BlobDifference:
     def change(self) -> float:
         """largest, relative to the largest size in A or B."""
         sizes = [abs(value) for blob in (self.a, self.b) for value in blob.summary if np.isfinite(value)]
-        return self.largest / max(sizes, default=0.0) if self.largest else 0.0
+        largest = max(sizes, default=0.0)
+        return self.largest / largest if largest else self.largest
 
     def __str__(self) -> str:
         place = f"{self.kind} of {self.layer}: {self.what} of {self.a.name}"
