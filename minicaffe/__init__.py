@@ -49,6 +49,7 @@ __all__ = [
     "Detector",
     "DeviceError",
     "Error",
+    "Film",
     "GradientError",
     "Layer",
     "LayerError",
@@ -128,11 +129,13 @@ if TYPE_CHECKING:
     from .pycaffe.net_spec import NetSpec, params, to_proto
     from .tracing import draw, summary
     from .tracing.explanations import explain
+    from .tracing.film import Film
     from .tracing.receptive_fields import receptive_field
     from .tracing.tracer import Tracer
     from .training.finite import check_finite
 
 _HOMES = {
+    "Film": "tracing.film",
     "Tracer": "tracing.tracer",
     "Classifier": "pycaffe.classifier",
     "Detector": "pycaffe.detector",

@@ -52,6 +52,18 @@ def of_ranks(rank: int) -> Iterator[None]:
         _generator, _shared = _shared, None
 
 
+@contextmanager
+def aside() -> Iterator[None]:
+    """In the block both generators are others; after it they continue as if nothing had been drawn."""
+    global _generator, _shared
+    kept = _generator, _shared
+    _generator, _shared = np.random.default_rng(0), None
+    try:
+        yield
+    finally:
+        _generator, _shared = kept
+
+
 def restore_generators(shared: dict[str, Any], own: dict[str, Any]) -> None:
     """Restore the states of both generators; without ranks, `own` is that of the only one."""
     shared_generator().bit_generator.state = shared

@@ -38,6 +38,7 @@ COMMANDS = {
     "export": "write a net as an ONNX model",
     "extract-features": "store the contents of blobs for each item of a net's data",
     "features": "store the features of the best regions of images",
+    "film": "make a page of the film that a training left",
     "forks": "list what the fields of Caffe's forks mean here",
     "layers": "list the layer types",
     "live": "change a net on a page that shows what every layer does",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,14 +27,14 @@ class RoidbOptions:
     images: str | None = option("--images", "Images of a COCO file.  [default: the file's folder]", metavar="DIR")
     proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
 
-    def set_roidb(self, net: Net, settings: DetectionSettings) -> None:
-        """Hand the images and boxes of --roidb to the net's RoIData layer. Raises Error."""
+    def set_roidb(self, net: Net, settings: DetectionSettings) -> Sequence[str]:
+        """Hand the images and boxes of --roidb to the net's RoIData layer; the names of its classes. Raises Error."""
         readers = [layer for layer in net.layers if isinstance(layer, RoIData)]
         source, images = self.roidb, self.images
         if not readers:
             if source:
                 raise Error(f"--roidb {source}: no layer of the net reads a roidb")
-            return
+            return []
         reader = readers[0]
         if not source:
             raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON file or a PASCAL VOC folder')
@@ -51,3 +52,4 @@ class RoidbOptions:
         reader.set_roidb(entries)
         mirrored = " with their mirror images" * settings.train.use_flipped
         echo(f"{source}: {len(entries)} images{mirrored}, {len(classes)} classes")
+        return classes

@@ -25,6 +25,7 @@ from minicaffe.training.solver import Progress, SGDSolver
 from minicaffe.training.solvers import get_solver
 
 from .common import check_apart, check_target, listed, one_of, warn
+from .film import FilmOptions
 from .groups import DeviceOptions, SettingsOptions, StateOptions, iterations_option, weights_option
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from minicaffe.scaling.mpi import Job
+    from minicaffe.tracing.film import Film
 
 LATEST = "latest"
 """--snapshot's value for the newest complete snapshot."""
@@ -43,7 +45,7 @@ EFFECTS = click.Choice([action.value for action in Action])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RoidbOptions, SettingsOptions, DeviceOptions, StateOptions):
+class Options(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
     solver_option: str | None = option("--solver", "The solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
@@ -86,6 +88,8 @@ def command(options: Options) -> None:
 
     Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
 
+    Example:  minicaffe train solver.prototxt --film film --every 50
+
     Example:  mpiexec -n 4 minicaffe train solver.prototxt --engine mpi
     """
     options.use_device()
@@ -102,10 +106,10 @@ def command(options: Options) -> None:
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
-            options.set_roidb(trainer.net, settings)
+            classes = options.set_roidb(trainer.net, settings)
             if state:
                 trainer.restore(state)
-            _solve(trainer, options, alone=job is None)
+            _solve(trainer, options, options.start_film(trainer, classes), alone=job is None)
 
 
 def _check(path: str, options: Options) -> None:
@@ -115,10 +119,11 @@ def _check(path: str, options: Options) -> None:
         raise click.UsageError("--timeout goes with --engine mpi")
     if weights and snapshot and snapshot != LATEST:
         raise Error("--weights starts anew and --snapshot resumes: give one of them")
-    read = [path, *weights, snapshot, options.cfg, options.roidb, options.proposals]
+    read = [path, *weights, snapshot, options.cfg, options.roidb, options.proposals, options.film_net, *options.film_image]
     check_target("--out", options.out, read)
     check_target("--log", options.log, read)
     check_apart("--out", options.out, "--log", options.log)
+    options.check_film()
     if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):
         raise Error(f"--snapshot {snapshot}: give the .solverstate beside it; to start anew from its weights: --weights")
     for file in weights:
@@ -176,18 +181,21 @@ def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path)
     return newest
 
 
-def _solve(trainer: SGDSolver, options: Options, alone: bool) -> None:
-    """Train, obey signals, and write --out. alone: no other ranks train."""
+def _solve(trainer: SGDSolver, options: Options, film: Film | None, alone: bool) -> None:
+    """Train, obey signals, and write --out and the film's page. alone: no other ranks train."""
     checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if options.check_finite else nullcontext()
     first = trainer.exchange.rank == 0
     noted = partial(_say_noted, trainer.param.snapshot_after_train) if alone else None
     usr1 = None if alone else "stop"  # mpiexec forwards SIGUSR1 to the ranks
-    with checked, signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted) as request:
+    signals = signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted)
+    with checked, film or nullcontext(), signals as request:
         trainer.set_action_function(request)
         _show_progress(trainer, options.iterations, options.log if first else None)
     if options.out and first:  # rank 0: all ranks have the same weights
         trainer.save(options.out)
         echo(f"written: {options.out}")
+    if film:
+        echo(f"written: {film.write()}")
 
 
 def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:

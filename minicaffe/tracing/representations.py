@@ -98,13 +98,19 @@ def _maps(values: NDArray[Any]) -> str:
 def maps_html(maps: NDArray[np.uint8], text: str) -> str:
     """maps (C, h, w, 3) side by side, with text below; nothing without Pillow."""
     try:
-        from PIL import Image
+        data = sheet_png(maps)
     except ImportError:
         return ""
+    return f'<img alt="{text}" src="data:image/png;base64,{data}" style="image-rendering: pixelated"><div>{text}</div>'
+
+
+def sheet_png(maps: NDArray[np.uint8]) -> str:
+    """maps (C, h, w, 3) side by side as a PNG in base64."""
+    from PIL import Image
+
     file = io.BytesIO()
     Image.fromarray(_sheet(maps)).save(file, "PNG")
-    data = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="{text}" src="data:image/png;base64,{data}" style="image-rendering: pixelated"><div>{text}</div>'
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _sheet(maps: NDArray[np.uint8]) -> NDArray[np.uint8]:

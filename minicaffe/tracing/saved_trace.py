@@ -1,4 +1,4 @@
-"""A trace read back from its page: the steps with their statistics, maps and values. Nothing of the page is run."""
+"""A trace as its page has it: the steps with their statistics, maps and values. Nothing of a page is run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 import os
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from minicaffe import limits
 from minicaffe.errors import Error, on_one_line
 from minicaffe.files import read_bytes
+from minicaffe.parameters import weights_of
 
-from .trace_document import FORMAT
+from .trace_document import FORMAT, document
 from .trace_shots import NOT_FINITE
+from .tracer import Tracer
 
 DATA = b'<script type="application/json" id="trace">'
 ARRAYS = b'<script type="application/octet-stream;base64" id="arrays">'
@@ -51,13 +53,27 @@ class SavedBlob:
 
 @dataclass(frozen=True)
 class SavedTrace:
-    """layers: their names. steps: by kind and layer, in the trace's order, the blobs by part and name. image: its bytes."""
+    """layers: their names. steps: by kind and layer, in the trace's order, the blobs by part and name. weights: by layer; from
+    a page without values. image: its bytes."""
 
     path: str
     name: str
     layers: list[str]
     steps: dict[tuple[str, str], dict[tuple[str, str], SavedBlob]]
+    weights: dict[str, list[SavedBlob]]
     image: bytes
+
+
+def saved(tracer: Tracer, path: str) -> SavedTrace:
+    """What a page of tracer's trace would hold, with all values of the weights. path: what errors and pages call it."""
+    data, arrays = document(tracer.trace)
+    made = _trace(path, data, _Arrays(arrays))
+    values = weights_of(tracer.net) if tracer.net else {}
+    weights = {
+        name: [replace(blob, values=array) for blob, array in zip(made.weights[name], arrays, strict=True)]
+        for name, arrays in values.items()
+    }
+    return replace(made, weights=weights)
 
 
 def read_trace(path: str | os.PathLike[str]) -> SavedTrace:
@@ -68,10 +84,10 @@ def read_trace(path: str | os.PathLike[str]) -> SavedTrace:
     if data is None or packed is None:
         raise Error(f"{name}: not a page of minicaffe trace")
     try:
-        document = json.loads(data)
-        found = document["format"]
+        page = json.loads(data)
+        found = page["format"]
         if found == FORMAT:
-            return _trace(name, document, _Arrays(_unpacked(name, packed)))
+            return _trace(name, page, _Arrays(_unpacked(name, packed)))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, zlib.error) as error:
         raise Error(f"{name}: the trace in this page is broken ({on_one_line(f'{type(error).__name__}: {error}')})") from error
     raise Error(f"{name}: a trace of format {found!r:.20}, and this version reads format {FORMAT}: trace the net again")
@@ -100,8 +116,13 @@ def _trace(path: str, document: dict[str, Any], arrays: _Arrays) -> SavedTrace:
         }
         for step in document["steps"]
     }
-    image = document["image"]
-    return SavedTrace(path, str(document["net"]["name"]), layers, steps, arrays.read(image["rgb"]).tobytes() if image else b"")
+    weights = {
+        str(layer["name"]): [_blob(param, arrays) for param in layer["params"]]
+        for layer in document["layers"]
+        if layer["params"]
+    }
+    rgb = arrays.read(document["image"]["rgb"]).tobytes() if document["image"] else b""
+    return SavedTrace(path, str(document["net"]["name"]), layers, steps, weights, rgb)
 
 
 def _blob(blob: dict[str, Any], arrays: _Arrays) -> SavedBlob:

@@ -1,4 +1,4 @@
-"""Two saved traces side by side: the first step that differs, by how much, and a page with the maps of both."""
+"""Two traces side by side: the first step that differs, by how much, what weights differ, and a page with the maps of both."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ from .trace_shots import colours, on_scale
 
 MOST_MAPS = 64
 """The most maps of a blob on the page."""
+MOST_CHANGED = 5
+"""The most weights that the text lists."""
+CHUNK = 2**20
+"""Values that are compared at a time."""
 RTOL = 1e-3
 
 
 @dataclass(frozen=True)
 class BlobDifference:
-    """A blob of both traces after a step. largest: the largest difference found in its values, its maps or its statistics
-    (`what`), infinity if shapes or the numbers of values that are not finite differ; scale: A's largest size."""
+    """A blob of both traces after a step, or a learnable one (kind "weights"). largest: the largest difference found in its
+    values, its maps or its statistics (`what`), infinity if shapes or the numbers of values that are not finite differ; scale:
+    A's largest size."""
 
     kind: str
     layer: str
@@ -34,6 +39,13 @@ class BlobDifference:
     largest: float
     scale: float
     differs: bool
+
+    @property
+    def change(self) -> float:
+        """largest, relative to the largest size in A or B."""
+        sizes = [abs(value) for blob in (self.a, self.b) for value in blob.summary if np.isfinite(value)]
+        largest = max(sizes, default=0.0)
+        return self.largest / largest if largest else self.largest
 
     def __str__(self) -> str:
         place = f"{self.kind} of {self.layer}: {self.what} of {self.a.name}"
@@ -46,11 +58,12 @@ class BlobDifference:
 
 @dataclass(frozen=True)
 class TraceDiff:
-    """found: every blob of both traces, in A's order. only_a, only_b: the layers of one of them."""
+    """found: every blob of both traces, in A's order; weights: the learnable ones. only_a, only_b: the layers of one only."""
 
     a: SavedTrace
     b: SavedTrace
     found: list[BlobDifference]
+    weights: list[BlobDifference]
     only_a: list[str]
     only_b: list[str]
 
@@ -61,7 +74,7 @@ class TraceDiff:
 
     @property
     def same(self) -> bool:
-        return not (self.first or self.only_a or self.only_b)
+        return not (self.first or self.only_a or self.only_b or any(one.differs for one in self.weights))
 
     def notes(self) -> list[str]:
         """What else differs, in words."""
@@ -72,10 +85,24 @@ class TraceDiff:
                 notes.append(on_one_line(f"only in {which}: {', '.join(names[:8])}{more}"))
         return notes
 
+    def weight_notes(self) -> list[str]:
+        """Which weights differ, in words: the first ones, and those that differ most."""
+        differing = [one for one in self.weights if one.differs]
+        if not differing:
+            return [f"{len(self.weights)} blobs of weights compared: no difference"] if self.weights else []
+        ranked = sorted(differing, key=lambda one: -one.change)[:MOST_CHANGED]
+        most = ", ".join(f"{one.layer}.{one.a.name} {one.change:.3g}" for one in ranked)
+        lines = [
+            f"{len(differing)} of {len(self.weights)} blobs of weights differ",
+            f"the most, relative to the largest weight: {most}",
+            f"first weights that differ: {differing[0]}",
+        ]
+        return [on_one_line(line) for line in lines]
+
     def __str__(self) -> str:
         compared = len({(one.kind, one.layer) for one in self.found})
         first = f"first difference: {self.first}" if self.first else "no difference"
-        return "\n".join([*self.notes(), f"{compared} steps compared", on_one_line(first)])
+        return "\n".join([*self.notes(), *self.weight_notes(), f"{compared} steps compared", on_one_line(first)])
 
 
 def trace_diff(a: SavedTrace, b: SavedTrace, rtol: float = RTOL) -> TraceDiff:
@@ -89,9 +116,14 @@ def trace_diff(a: SavedTrace, b: SavedTrace, rtol: float = RTOL) -> TraceDiff:
         found += [_difference(kind, layer, blob, others[key], rtol) for key, blob in blobs.items() if key in others]
     if not found:
         raise Error(f"{a.path} and {b.path} have no step in common: the nets' layers have other names")
+    weights = [
+        _difference("weights", name, blob, other, rtol)
+        for name, blobs in a.weights.items()
+        for blob, other in zip(blobs, b.weights.get(name, []), strict=False)
+    ]
     in_a, in_b = set(a.layers), set(b.layers)
     only_a = [name for name in dict.fromkeys(a.layers) if name not in in_b]
-    return TraceDiff(a, b, found, only_a, [name for name in dict.fromkeys(b.layers) if name not in in_a])
+    return TraceDiff(a, b, found, weights, only_a, [name for name in dict.fromkeys(b.layers) if name not in in_a])
 
 
 def _difference(kind: str, layer: str, a: SavedBlob, b: SavedBlob, rtol: float) -> BlobDifference:
@@ -116,10 +148,14 @@ def _difference(kind: str, layer: str, a: SavedBlob, b: SavedBlob, rtol: float) 
 
 def _largest(a: np.ndarray, b: np.ndarray) -> float:
     """The largest difference; infinity if one is not finite where the other is another value."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    return float(np.max(np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf)), initial=0.0))
+    largest = 0.0
+    for start in range(0, a.size, CHUNK):
+        x, y = (array.reshape(-1)[start : start + CHUNK].astype(np.float64) for array in (a, b))
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.abs(x - y)
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        largest = float(np.max(np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf)), initial=largest))
+    return largest
 
 
 def write_diff_page(diff: TraceDiff, path: str | os.PathLike[str]) -> None:
@@ -127,6 +163,9 @@ def write_diff_page(diff: TraceDiff, path: str | os.PathLike[str]) -> None:
     opened = diff.first or diff.found[0]
     notes = "".join(f"<p>{escape(line)}</p>" for line in str(diff).splitlines())
     steps = "".join(_step(one, one is opened) for one in diff.found)
+    if diff.weights:
+        weights = "".join(_step(one, False) for one in diff.weights)
+        steps = f"<h2>Weights</h2>{weights}<h2>Steps</h2>{steps}"
     names = {"a": escape(on_one_line(diff.a.path)), "b": escape(on_one_line(diff.b.path))}
     text = filled("trace_diff.html", {**names, "notes": notes, "steps": steps})
     with replacing(path) as temporary:

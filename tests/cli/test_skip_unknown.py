@@ -39,10 +39,10 @@ NO_NET = {
     "device-query",
     "doctor",
     "dump",
+    "film",
     "forks",
     "layers",
     "parse-log",
-    "trace-diff",
 }
 KEEP_ALL_FIELDS = {"retarget": "edits the text", "rescue": "reads a .caffemodel"}
 
@@ -87,6 +87,7 @@ def test_every_command_that_makes_a_net_has_the_option() -> None:
         ("explain", "net.prototxt", "pool", "--at", "0,0,0,0"),
         ("test", "net.prototxt", "net.caffemodel", "--iterations", "1"),
         ("compare", "other.prototxt", "net.prototxt", "--weights", "net.caffemodel"),
+        ("trace-diff", "net.prototxt", "net.prototxt", "--weights", "net.caffemodel"),
         ("merge-bn", "net.prototxt", "net.caffemodel", "--out-net", "o.prototxt", "--out-weights", "o.caffemodel"),
         ("train", "solver.prototxt"),
     ],

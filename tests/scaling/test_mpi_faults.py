@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 from mpi_cases import BATCH, ITERATIONS, make_files, solver_of, solver_text
 from mpi_run import MPIEXEC, NEEDED, SETTINGS, TRAIN, mpiexec, wait_for
+from training_case import make_training
 from two_hosts import two_hosts
+
+from minicaffe.tracing.film.frames import frame_files
 
 pytest.importorskip("mpi4py", reason="the extra minicaffe[mpi] is not installed")
 pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
@@ -175,6 +178,17 @@ def test_the_command_prints_in_rank_0_alone(tmp_path):
     assert status == 0, text
     assert text.count("Optimization Done.") == text.count("written: out.caffemodel") == 1
     assert (tmp_path / f"faults_iter_{ITERATIONS}.solverstate").is_file()
+
+
+def test_a_film_is_written_by_rank_0_and_changes_nothing(tmp_path):
+    solver = str(make_training(tmp_path, "SGD", "max_iter: 6 test_iter: 1 test_interval: 4"))
+    for name, film in (("alone", ()), ("filmed", ("--film", "film", "--every", "2"))):
+        words = (*TRAIN, solver, "--engine", "mpi", "--out", f"{name}.caffemodel", *film)
+        status, text = mpiexec("-n", "2", *words, folder=tmp_path)
+        assert status == 0, text
+    assert text.count("written: film/film.html") == 1
+    assert list(frame_files(tmp_path / "film")) == [0, 2, 4, 6]
+    assert (tmp_path / "filmed.caffemodel").read_bytes() == (tmp_path / "alone.caffemodel").read_bytes()
 
 
 def test_a_number_of_threads_told_to_one_rank_alone_changes_nothing_for_the_others(tmp_path):

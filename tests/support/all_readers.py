@@ -39,6 +39,8 @@ from minicaffe.porting.onnx.session import Session
 from minicaffe.pycaffe.script import compiled
 from minicaffe.scaling.batch.find import read_list
 from minicaffe.scaling.batch.places import read_uri
+from minicaffe.tracing.film.frames import read_frame
+from minicaffe.tracing.saved_trace import read_trace
 from minicaffe.training.parse_log import parse_log
 from minicaffe.training.solver_state import TrainingState, read_state, write_state
 
@@ -107,6 +109,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "trainval.txt": voc("ImageSets/Main/trainval.txt"),
     "a.log": parse_log,
     "script.py": compiled,
+    "trace.html": read_trace,
+    "frame.json": lambda path: read_frame(Path(path)),
 }
 
 

@@ -173,6 +173,19 @@ def doctor() -> list[Case]:
     return [(["doctor", WILD], WILD_SHOWN)]
 
 
+def film() -> list[Case]:
+    Path("net.prototxt").write_text(TRAIN, encoding="utf-8")
+    Path("solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 2')
+    to_pipe(["train", "solver.prototxt", "--film", f"film{FILE}"])
+    Path(f"broken{FILE}").mkdir()
+    Path(f"broken{FILE}/frame_000000000.json").write_bytes(b"{}")
+    Path(f"broken{FILE}/film.json").write_bytes(b'{"format": 1, "net": {"[/]\\u202e": "\x1b[5m"}}')
+    return [
+        (["film", f"film{FILE}", "--out", f"page{FILE}.html"], FILE_SHOWN),
+        (["film", f"broken{FILE}"], FILE_SHOWN),
+    ]
+
+
 def forks() -> list[Case]:
     return [(["forks", WILD[:-1]], WILD_SHOWN)]
 
@@ -321,6 +334,7 @@ def trace_diff() -> list[Case]:
     return [
         (["trace-diff", *pages, "--out", f"diff{FILE}.html"], ("no difference", *FILE_SHOWN)),
         (["trace-diff", f"{FILE}broken.html", pages[0]], FILE_SHOWN),
+        (["trace-diff", f"{FILE}.prototxt", _net(NET.replace("num_output: 2", "num_output: 3"), f"{FILE}b")], SHOWN),
     ]
 
 
@@ -376,8 +390,8 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
-        extract_features, features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test,
-        time, trace, trace_diff, train, upgrade,
+        extract_features, features, film, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary,
+        test, time, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""

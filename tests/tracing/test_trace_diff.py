@@ -110,11 +110,64 @@ def test_the_command(tmp_path: Path) -> None:
     page = out.read_text()
     assert "@@" not in page
     assert "<script" not in page
-    assert page.count("<figure><img") == 12  # A, B and A - B of four blobs
+    assert page.count("<figure><img") == 15  # A, B and A - B of four blobs and of the filters
     assert CliRunner().invoke(main, ["trace-diff", str(a), str(a)]).exit_code == 0
     refused = CliRunner().invoke(main, ["trace-diff", str(a), str(b), "-o", str(a)])
     assert refused.exit_code
     assert read_trace(a)
+
+
+def saved_net(folder: Path, name: str, text: str = NET, **biases: float) -> Path:
+    """A .caffemodel of the net with ones as weights, and a prototxt beside it."""
+    net = Net(parse_net(text), TEST)
+    for blob in net.params["conv"]:
+        blob.data[...] = 1
+    net.params["conv"][1].data[2] += biases.get("bias", 0)
+    net.params["conv"][0].data[3, 1, 0, 2] += biases.get("weight", 0)
+    (folder / f"{name}.prototxt").write_text(text)
+    net.save(folder / f"{name}.caffemodel")
+    return folder / f"{name}.prototxt"
+
+
+def test_two_nets(tmp_path: Path) -> None:
+    """They see the same inputs; the weights are compared exactly, what a page's maps cannot show too."""
+    saved_net(tmp_path, "a")
+    net, out = saved_net(tmp_path, "b", weight=-0.5, bias=0.25), tmp_path / "d.html"
+    weights = ["--weights-a", str(tmp_path / "a.caffemodel"), "--weights-b", str(tmp_path / "b.caffemodel")]
+    done = CliRunner().invoke(main, ["trace-diff", str(net), str(net), *weights, "-o", str(out)])
+    assert done.exit_code == 1, done.output
+    assert done.stdout.splitlines() == [
+        "2 of 2 blobs of weights differ",
+        "the most, relative to the largest weight: conv.weight 0.5, conv.bias 0.2",
+        "first weights that differ: weights of conv: the values of weight differ by 0.5; A's largest size is 1",
+        "4 steps compared",
+        next(line for line in done.stdout.splitlines() if line.startswith("first difference: forward of conv: the statistics")),
+        f"written: {out}",
+    ]
+    page = out.read_text()
+    assert "<h2>Weights</h2><details class=differs><summary>weights of conv: the values of weight differ by 0.5" in page
+    same = CliRunner().invoke(main, ["trace-diff", str(net), str(net), *weights[:2], "--weights-b", weights[1]])
+    assert (same.exit_code, same.stdout.splitlines()[0]) == (0, "2 blobs of weights compared: no difference")
+
+
+def test_a_page_and_a_net(tmp_path: Path) -> None:
+    net, page = saved_net(tmp_path, "a"), tmp_path / "a.html"
+    given = [str(net), str(tmp_path / "a.caffemodel")]
+    assert CliRunner().invoke(main, ["trace", *given, "--out", str(page)]).exit_code == 0
+    done = CliRunner().invoke(main, ["trace-diff", str(page), given[0], "--weights-b", given[1]])
+    assert done.exit_code == 0, done.output
+    assert "2 blobs of weights compared: no difference" in done.stdout
+    refused = CliRunner().invoke(main, ["trace-diff", str(page), str(page), "--weights", given[1]])
+    assert refused.exit_code == 2
+    assert "both A and B are pages" in refused.output
+
+
+def test_weights_of_another_shape(tmp_path: Path) -> None:
+    a = read_trace(traced(tmp_path / "a.html"))
+    b = read_trace(traced(tmp_path / "b.html", NET.replace("kernel_size: 3 }", "kernel_size: 3 pad: 1 }"), image=None))
+    assert trace_diff(a, b).weight_notes() == ["2 blobs of weights compared: no difference"]
+    c = read_trace(traced(tmp_path / "c.html", NET.replace("num_output: 4", "num_output: 5")))
+    assert "weights of conv: the shapes, (4, 3, 3, 3) and (5, 3, 3, 3), of weight differ" in str(trace_diff(a, c))
 
 
 def test_maps_of_other_sizes_are_not_compared(tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+"""Film: watches a training and leaves a frame in a folder every N iterations."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import rng
+from minicaffe.data.images import load_image
+from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
+from minicaffe.detection.detector import Detector
+from minicaffe.errors import Error, SolverError, on_one_line, os_errors_as
+from minicaffe.layers.roi_data import RoIData
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.parameters import put_weights, weights_of
+from minicaffe.tracing.representations import sheet_png
+from minicaffe.tracing.trace_shots import colours, on_scale
+from minicaffe.training.solver import Progress, SGDSolver
+from minicaffe.training.target_scaling import folded
+
+from .film_page import write_film
+from .frames import HEAD, Filters, Frame, Head, frame_files, read_frame, read_head, write_frame, write_head
+from .shows import MOST_BOXES, THRESHOLD, Batch, Photos, Show
+
+EVERY = 100
+"""The default iterations from frame to frame."""
+PAGE = "film.html"
+LOSS = "the loss"
+"""Of all outputs and ranks, among the outputs' names."""
+MOST_PHOTOS = 3
+"""The most images of the roidb."""
+MOST_FILTERS = 256
+
+FileName = str | os.PathLike[str]
+
+
+class Film:
+    """A context manager: at both ends of its block, and every `every` iterations of solver's training, it leaves a frame in
+    folder: the losses so far, the learning rate, the filters of the first layer that has some, and what the net sees.
+
+    net: a test prototxt of the detector that is trained, or a Detector; it is shown images, files of which the default are the
+    first ones of the roidb. Without it, a classifier with a test net is shown that one's first batch, any other net nothing.
+    classes: the names, the background's first. images, classes: of a detector.
+    Make it after set_roidb and restore. The training is the same as without it: the film has a net, data and random numbers of
+    its own. A folder that holds frames already is continued: those after solver.iter are replaced. On several ranks rank 0
+    writes. `note` is why nothing but losses and filters is shown, or "".
+    Raises Error for a net that is no detector or not of these layers, and for a folder with a film of other photos.
+    """
+
+    def __init__(
+        self,
+        solver: SGDSolver,
+        folder: FileName,
+        every: int = EVERY,
+        *,
+        net: FileName | Detector | None = None,
+        images: Sequence[FileName] = (),
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        if every < 1:
+            raise Error(f"every must be > 0, got {every}")
+        self.solver, self.folder, self.every = solver, Path(folder), every
+        self.note = ""
+        self._classes = classes
+        self._recording = False
+        self._lr = math.nan
+        self._iterations: list[int] = []
+        self._losses: dict[str, list[float | None]] = {}
+        self._outputs = [name for name in solver.net.outputs if solver.net.blobs[name].count == 1]
+        self._show: Show | None = None
+        with self._aside():
+            if not solver.exchange.rank:
+                self._show = self._batch() if net is None else self._detector(net, images)
+        solver.on_progress(self._progress)
+
+    def __enter__(self) -> Film:
+        if self.solver.exchange.rank:
+            return self
+        with os_errors_as(Error, f"{self.folder}: a film cannot be written here"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        now, old = self.solver.iter, frame_files(self.folder)
+        before, after = [at for at in old if at < now], [at for at in old if at >= now]
+        head = Head(self.solver.net.name, self._show.photos if self._show else [])
+        if before and _without_pictures(read_head(self.folder)) != _without_pictures(head):
+            raise Error(f"{self.folder / HEAD}: a film of another net or other photos: give the same, or another folder")
+        if now and after:
+            self._take(read_frame(old[after[0]]), now)
+        write_head(self.folder, head)
+        self._lr, self._recording = self.solver.lr, True
+        self._write()
+        for at in after:
+            if at > now:
+                old[at].unlink()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        ended = kind is None or issubclass(kind, SolverError)  # of a loss that is not finite; the weights still are
+        if self._recording and ended and self._iterations:
+            self._write()
+        self._recording = False
+
+    def write(self, path: FileName | None = None) -> Path:
+        """Write the page (default: film.html in the folder); its path."""
+        target = Path(path or self.folder / PAGE)
+        if not self.solver.exchange.rank:
+            write_film(self.folder, target)
+        return target
+
+    # What is shown.
+
+    def _detector(self, net: FileName | Detector, images: Sequence[FileName]) -> Photos:
+        detector = net if isinstance(net, Detector) else self._made(net)
+        detector.net.take_layouts((name, [x.shape for x in arrays]) for name, arrays in weights_of(self.solver.net).items())
+        wanted = {name: [blob.shape for blob in blobs] for name, blobs in detector.net.params.items()}
+        there = {name: [blob.shape for blob in blobs] for name, blobs in self.solver.net.params.items()}
+        if wrong := [name for name, shapes in wanted.items() if there.get(name) != shapes]:
+            kinds = f"has blobs {wanted[wrong[0]]}, in {self.solver.net.file} {there.get(wrong[0], 'there is none')}"
+            raise Error(f'{detector.net.file}: not a test net of the trained one: layer "{wrong[0]}" {kinds}')
+        return Photos(detector, [(os.path.basename(os.fspath(file)), load_image(file)) for file in images] or self._of_roidb())
+
+    def _made(self, file: FileName) -> Detector:
+        net = Net(file, TEST, keep="outputs", settings=self.solver.settings, fork=self.solver.net.fork)
+        means: dict[str, Any] = {}
+        if ssd_layer(net):
+            given = (layer.param.transform_param for layer in self.solver.net.layers if layer.param.HasField("transform_param"))
+            if transform := next(given, None):  # an SSD is shown images as its train net is
+                values = list(transform.mean_value) or SSD_MEANS
+                means = {"means": values if len(values) > 1 else list(values) * 3, "scale_factor": transform.scale}
+        return Detector(net, classes=self._classes, threshold=THRESHOLD, max_detections=MOST_BOXES, **means)
+
+    def _of_roidb(self) -> list[tuple[str, NDArray[np.uint8]]]:
+        reader = next((layer for layer in self.solver.net.layers if isinstance(layer, RoIData)), None)
+        entries = [entry for entry in reader.roidb if not entry["flipped"]][:MOST_PHOTOS] if reader else []
+        if not entries:
+            raise Error("a film with a test net needs photos, as there is no roidb: give images (train: --film-image)")
+        given = [(i, entry["image"]) for i, entry in enumerate(entries)]
+        return [(f"image {i}", x) if isinstance(x, np.ndarray) else (os.path.basename(x), load_image(x)) for i, x in given]
+
+    def _batch(self) -> Batch | None:
+        """The first test net's first batch, if it is a classifier."""
+        self.note = "no test net of a detector is given, and the solver has none of a classifier: losses and filters alone"
+        for net in self.solver.test_nets[:1]:
+            try:
+                shown = Batch(Net(net.param, TEST, settings=net.settings, fork=net.fork), self._classes)
+            except Error as error:
+                self.note = str(error)
+            else:
+                self.note = ""
+                return shown
+        return None
+
+    # The frames.
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Work of rank 0 that no random number of the training comes from."""
+        with nullcontext() if self.solver.exchange.rank else self.solver.exchange.alone(), rng.aside():
+            yield
+
+    def _take(self, frame: Frame, until: int) -> None:
+        """Keep the losses of an old frame up to iteration `until`: these iterations are not repeated."""
+        kept = [i for i, at in enumerate(frame.iterations) if at <= until]
+        self._iterations += [frame.iterations[i] for i in kept]
+        for name, values in frame.losses.items():
+            self._losses.setdefault(name, []).extend(values[i] for i in kept)
+
+    def _progress(self, progress: Progress) -> None:
+        if not self._recording:
+            return
+        net, self._lr = self.solver.net, progress.lr
+        parts = {name: float(net.blobs[name].read_data().sum()) for name in self._outputs}
+        self._iterations.append(progress.iteration)
+        for name, value in {LOSS: progress.last_loss, **parts}.items():
+            self._losses.setdefault(name, []).append(float(f"{value:.6g}") if math.isfinite(value) else None)
+        if progress.iteration % self.every == 0:
+            self._write()
+
+    def _write(self) -> None:
+        solver, show = self.solver, self._show
+        with self._aside():
+            if show:
+                with folded(solver.net, solver.settings):
+                    put_weights(show.net, weights_of(solver.net))
+            seen = show.look() if show else []
+        write_frame(self.folder, Frame(solver.iter, self._lr, self._iterations, self._losses, filters(solver.net), seen))
+        self._iterations, self._losses = [], {}
+
+
+def _without_pictures(head: Head) -> Head:
+    """Which other versions of Pillow encode otherwise."""
+    return Head(head.net, [replace(photo, picture="") for photo in head.photos])
+
+
+def filters(net: Net) -> Filters | None:
+    """The filters of the first layer that has some larger than 1x1; those of 3 inputs, which see pictures, in colours."""
+    arrays = ((name, blobs[0].read_data()) for name, blobs in net.params.items())
+    name, weight = next(((name, x) for name, x in arrays if x.ndim == 4 and x.shape[2] * x.shape[3] > 1), ("", np.zeros(0)))
+    if not weight.size:
+        return None
+    size = "x".join(map(str, weight.shape[2:]))
+    finite = np.nan_to_num(weight.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    largest = float(np.abs(finite).max())
+    if weight.shape[1] == 3:
+        shown = (finite[:MOST_FILTERS, ::-1].transpose(0, 2, 3, 1) * (127.5 / (largest or 1)) + 127.5).round().astype(np.uint8)
+        text = f"{len(weight)} filters of {size}; grey is 0"
+    else:
+        pixels, low, high = on_scale(finite.reshape(-1, *weight.shape[2:])[:MOST_FILTERS])
+        shown = colours(pixels, low, high)
+        text = f"{len(shown)} of {weight.shape[0] * weight.shape[1]} filters of {size}; black is 0"
+    return Filters(f"{on_one_line(name)}: {text}, the largest weight {largest:.3g}", sheet_png(shown))

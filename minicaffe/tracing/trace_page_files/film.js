@@ -1,0 +1,197 @@
+// A training, frame by frame: loss, filters, photos with boxes.
+
+const film = JSON.parse(document.getElementById("film").textContent);
+const COLOURS = ["#e6194b", "#2f9e44", "#4363d8", "#e8760c", "#911eb4", "#008080", "#9a6324", "#808000", "#c026d3", "#5a67d8"];
+const WIDTH = 1000, HEIGHT = 260, LEFT = 48, BOTTOM = 24, MOST_POINTS = 150;
+const state = {frame: film.frames.length - 1, playing: null, proposals: true, least: 0.3};
+const last = Math.max(1, film.frames.at(-1).iteration);
+
+const classes = [...new Set(film.frames.flatMap((frame) => frame.photos.flatMap((seen) => seen.detections.map((one) => one.name))))].sort();
+const colour = (name) => COLOURS[classes.indexOf(name) % COLOURS.length];
+const short = (value) => String(Number(value.toPrecision(4)));
+
+/** The curves of all frames: by name, means of runs of iterations as [iteration, value]. */
+function curves() {
+  const points = new Map();
+  for (const frame of film.frames)
+    for (const [name, values] of Object.entries(frame.losses)) { // the loss comes first
+      if (!points.has(name)) points.set(name, []);
+      values.forEach((value, i) => value === null || points.get(name).push([frame.iterations[i], value]));
+    }
+  for (const [name, all] of points) {
+    const each = Math.ceil(all.length / MOST_POINTS);
+    const runs = Array.from({length: Math.ceil(all.length / each)}, (_, i) => all.slice(i * each, (i + 1) * each));
+    points.set(name, runs.map((run) => [0, 1].map((k) => run.reduce((sum, point) => sum + point[k], 0) / run.length)));
+  }
+  const [whole, ...outputs] = [...points].map(([name, all]) => [name, JSON.stringify(all)]);
+  if (outputs.some(([, text]) => text === whole[1])) points.delete(whole[0]); // a net with one loss: the output is the loss
+  return points;
+}
+
+const shown = curves();
+const names = [...shown.keys()];
+const highest = Math.max(1e-9, ...[...shown.values()].flat().map((point) => point[1]));
+const lowest = Math.min(0, ...[...shown.values()].flat().map((point) => point[1]));
+const across = (iteration) => LEFT + (iteration / last) * (WIDTH - LEFT - 8);
+const down = (value) => 8 + ((highest - value) / (highest - lowest)) * (HEIGHT - BOTTOM - 8);
+
+const marker = svg("line", {class: "marker", y1: 0, y2: HEIGHT - BOTTOM});
+const plot = svg(
+  "svg",
+  {class: "curves", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "losses by iteration", onclick: goThere},
+  [lowest, (lowest + highest) / 2, highest].map((value) => [
+    svg("line", {class: "axis", x1: LEFT, x2: WIDTH - 8, y1: down(value), y2: down(value)}),
+    svg("text", {x: LEFT - 6, y: down(value) + 4, "text-anchor": "end"}, short(value)),
+  ]),
+  [0, 0.25, 0.5, 0.75, 1].map((part) =>
+    svg("text", {x: across(part * last), y: HEIGHT - 6, "text-anchor": part === 1 ? "end" : "middle"}, Math.round(part * last)),
+  ),
+  names.map((name, i) =>
+    svg("polyline", {
+      points: shown.get(name).map(([iteration, value]) => `${across(iteration)},${down(value)}`).join(" "),
+      stroke: COLOURS[i % COLOURS.length],
+    }),
+  ),
+  marker,
+);
+
+/** The frame nearest to a click on the curves. */
+function goThere(event) {
+  const box = plot.getBoundingClientRect();
+  const iteration = ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - 8)) * last;
+  const apart = film.frames.map((frame) => Math.abs(frame.iteration - iteration));
+  go(apart.indexOf(Math.min(...apart)));
+}
+
+const legend = el("p", {class: "row"});
+const where = el("strong", {role: "status"});
+const range = el("input", {type: "range", min: 0, max: film.frames.length - 1, "aria-label": "frame", oninput: () => go(Number(range.value))});
+const play = button("Play", "play the film", () => (state.playing ? stop() : start()));
+const filters = el("img", {class: "filters", alt: ""});
+const filterText = el("p", {class: "quiet"});
+const least = el("input", {type: "range", min: 0, max: 1, step: 0.05, value: state.least, "aria-label": "least score shown"});
+const leastText = el("span", {class: "mono"});
+least.addEventListener("input", () => {
+  state.least = Number(least.value);
+  draw();
+});
+const proposals = el("input", {type: "checkbox", checked: true, onchange: () => {
+  state.proposals = proposals.checked;
+  draw();
+}});
+
+const photos = film.photos.map((photo) => {
+  const boxes = svg("svg", {viewBox: `0 0 ${photo.width} ${photo.height}`, preserveAspectRatio: "none", "aria-hidden": "true"});
+  const text = el("div", {class: "found"});
+  const picture = photo.picture && el("img", {alt: photo.name, src: `data:image/jpeg;base64,${photo.picture}`});
+  const title = el("figcaption", {class: "quiet"}, photo.name, photo.label && `: ${photo.label}`);
+  return {photo, boxes, text, figure: el("figure", {}, el("div", {}, picture || null, boxes), title, text)};
+});
+
+/** The values of the losses at a frame: the means since the frame before. */
+function drawLegend(frame) {
+  legend.replaceChildren(
+    ...names.map((name, i) => {
+      const key = el("i", {class: "key"});
+      key.style.background = COLOURS[i % COLOURS.length];
+      const values = (frame.losses[name] || []).filter((value) => value !== null);
+      const mean = values.length ? short(values.reduce((a, b) => a + b, 0) / values.length) : "";
+      return el("span", {}, key, name, " ", el("span", {class: "mono"}, mean));
+    }),
+  );
+}
+
+function rectangle(box, kind, stroke) {
+  const [x1, y1, x2, y2] = box;
+  return svg("rect", {class: kind, x: x1, y: y1, width: Math.max(0, x2 - x1 + 1), height: Math.max(0, y2 - y1 + 1), stroke});
+}
+
+function drawPhoto({photo, boxes, text}, seen) {
+  const {proposals, detections, scores, note} = seen || {proposals: [], detections: [], scores: [], note: ""};
+  const found = detections.filter((one) => one.score >= state.least);
+  boxes.replaceChildren(
+    ...(state.proposals ? proposals.map((box) => rectangle(box, "proposal")) : []),
+    ...found.slice().reverse().map((one) => rectangle(one.box, "detection", colour(one.name))),
+  );
+  const lines = found.map((one) => {
+    const key = el("i", {class: "key"});
+    key.style.background = colour(one.name);
+    return el("li", {}, key, `${one.name} ${one.score.toFixed(2)}`);
+  });
+  const bars = scores.map((one) => {
+    const bar = el("span", {class: one.name === photo.label ? "bar true" : "bar"});
+    bar.style.width = `${100 * one.score}%`;
+    return el("li", {}, `${one.name} ${one.score.toFixed(2)}`, bar);
+  });
+  text.replaceChildren(el("ul", {role: "list", class: lines.length ? "row" : null}, lines, bars), note ? el("p", {}, note) : "");
+}
+
+function draw() {
+  const frame = film.frames[state.frame];
+  where.textContent = `iteration ${frame.iteration} of ${film.frames.at(-1).iteration}`;
+  range.value = state.frame;
+  range.setAttribute("aria-valuetext", where.textContent);
+  rate.textContent = `learning rate ${short(frame.lr)}`;
+  marker.setAttribute("x1", across(frame.iteration));
+  marker.setAttribute("x2", across(frame.iteration));
+  drawLegend(frame);
+  if (frame.filters) {
+    filters.src = `data:image/png;base64,${frame.filters.png}`;
+    filters.alt = filterText.textContent = frame.filters.text;
+  }
+  leastText.textContent = state.least.toFixed(2);
+  photos.forEach((one, i) => drawPhoto(one, frame.photos[i]));
+}
+
+function go(frame) {
+  state.frame = Math.min(Math.max(frame, 0), film.frames.length - 1);
+  draw();
+}
+
+function stop() {
+  clearInterval(state.playing);
+  state.playing = null;
+  play.textContent = "Play";
+}
+
+function start() {
+  if (state.frame === film.frames.length - 1) go(0);
+  play.textContent = "Pause";
+  state.playing = setInterval(() => (state.frame < film.frames.length - 1 ? go(state.frame + 1) : stop()), 300);
+}
+
+const rate = quiet("");
+const detects = film.frames.some((frame) => frame.photos.some((seen) => seen.proposals.length || seen.detections.length));
+document.querySelector("main").append(
+  el("h1", {}, film.net || "A training"),
+  el(
+    "div",
+    {class: "controls row"},
+    play,
+    button("◀", "the frame before", () => go(state.frame - 1)),
+    button("▶", "the next frame", () => go(state.frame + 1)),
+    range,
+    where,
+    rate,
+  ),
+  el("section", {}, el("h2", {}, "Losses"), plot, legend, quiet("means since the frame before")),
+  film.photos.length
+    ? el(
+        "section",
+        {},
+        el("h2", {}, "What the net sees"),
+        detects
+          ? el(
+              "div",
+              {class: "row"},
+              el("label", {class: "row"}, proposals, "proposals (thin)"),
+              el("label", {class: "row"}, "least score", least, leastText),
+            )
+          : "",
+        el("div", {class: detects ? "photos" : "photos items"}, photos.map((one) => one.figure)),
+      )
+    : "",
+  film.frames.some((frame) => frame.filters) ? el("section", {}, el("h2", {}, "First filters"), filters, filterText) : "",
+);
+draw();
+document.documentElement.dataset.ready = "";

@@ -1,0 +1,100 @@
+"""A film in a real browser: the slider, the keyboard and a click on the curve go through the frames; boxes follow."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import Open, Opened
+from PIL import Image
+
+from minicaffe.tracing.film import write_film
+from minicaffe.tracing.film.film import LOSS
+from minicaffe.tracing.film.frames import Filters, Frame, Head, Photo, Scored, Seen, write_frame, write_head
+
+
+def picture(kind: str, size: tuple[int, int] = (40, 30)) -> str:
+    file = io.BytesIO()
+    Image.new("RGB", size, "teal").save(file, kind)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def frame(iteration: int) -> Frame:
+    """Its detection is one pixel further right than in the frame before, and its score 0.1 higher."""
+    made = list(range(max(iteration - 9, 1), iteration + 1)) if iteration else []
+    losses: dict[str, list[float | None]] = {LOSS: [2 / at for at in made], "loss_cls": [1 / at for at in made]}
+    moved = [5.0 + iteration / 10, 5.0, 14.0 + iteration / 10, 14.0]
+    scored = [Scored("circle", 0.1 * iteration / 10 + 0.2, moved), Scored("<b>square</b>", 0.1, [1.0, 1.0, 3.0, 3.0])]
+    filters = Filters(f"conv1 at {iteration}", picture("PNG"))
+    photos = [Seen([[1.0, 2.0, 20.0, 25.0]] * 3, scored), Seen(note="the net gives boxes that are NaN")]
+    return Frame(iteration, 0.01, made, losses if made else {}, filters, photos)
+
+
+@pytest.fixture
+def film(tmp_path: Path, open_page: Open) -> Opened:
+    folder = tmp_path / "film"
+    folder.mkdir()
+    write_head(folder, Head("a <net>", [Photo(f"{name}.jpg", 40, 30, picture("JPEG")) for name in "ab"]))
+    for iteration in (0, 10, 20, 30, 40):
+        write_frame(folder, frame(iteration))
+    write_film(folder, tmp_path / "film.html")
+    return open_page(tmp_path / "film.html")
+
+
+def shown(page: Any) -> str:
+    return str(page.get_by_role("status").inner_text())
+
+
+def test_the_frames(film: Opened) -> None:
+    page = film.page
+    assert page.locator("h1").inner_text() == "a <net>"
+    assert shown(page) == "iteration 40 of 40"
+    assert page.locator(".curves polyline").count() == 2
+    boxes = page.locator("figure").first.locator("rect.detection")
+    assert [boxes.first.get_attribute(name) for name in ("x", "y", "width", "height")] == ["9", "5", "10", "10"]
+    assert page.locator("figure li").all_inner_texts() == ["circle 0.60"]
+    assert "the net gives boxes that are NaN" in page.locator("figure").nth(1).inner_text()
+    place = page.locator(".marker").get_attribute("x1")
+    page.get_by_label("frame", exact=True).focus()
+    page.keyboard.press("Home")
+    assert shown(page) == "iteration 0 of 40"
+    assert page.locator(".marker").get_attribute("x1") != place
+    assert boxes.count() == 0  # 0.2 is less than the least score shown
+    page.keyboard.press("ArrowRight")
+    page.get_by_label("the next frame").click()
+    assert shown(page) == "iteration 20 of 40"
+    assert float(boxes.first.get_attribute("x")) == 7
+    assert page.locator(".filters").get_attribute("alt") == "conv1 at 20"
+
+
+def test_what_is_drawn_and_a_click_on_the_curve(film: Opened) -> None:
+    page = film.page
+    proposals = page.locator("rect.proposal")
+    assert proposals.count() == 3
+    page.get_by_label("proposals (thin)").uncheck()
+    assert proposals.count() == 0
+    page.get_by_label("least score shown").press("Home")
+    assert page.locator("figure li").all_inner_texts() == ["circle 0.60", "<b>square</b> 0.10"]
+    curves = page.locator(".curves").bounding_box()
+    page.mouse.click(curves["x"] + 0.27 * curves["width"], curves["y"] + curves["height"] / 2)
+    assert shown(page) == "iteration 10 of 40"
+
+
+def test_play(film: Opened) -> None:
+    page = film.page
+    page.get_by_label("play the film").click()  # from the first frame, as the last one is shown
+    page.wait_for_function("document.querySelector('[role=status]').textContent.startsWith('iteration 20')")
+    page.get_by_label("play the film").click()
+    assert page.get_by_label("play the film").inner_text() == "Play"
+    page.get_by_label("play the film").click()
+    page.wait_for_function("document.querySelector('button').textContent === 'Play'")
+    assert shown(page) == "iteration 40 of 40"
+
+
+def test_a_phone_and_the_dark(film: Opened, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(tmp_path / "film.html", 360, 700, "dark").page
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.screenshot(path=tmp_path / "film.png", full_page=True)
