@@ -137,8 +137,8 @@ def _assembled(
         kind = np.dtype(TYPES.get(name, np.float32))
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), value.dims)
 
-    ends = ([info(*item) for item in tensors.items()] for tensors in (inputs, outputs))
-    whole = helper.make_graph(graph.nodes, net.name or "net", *ends)
+    first, last = ([info(*item) for item in tensors.items()] for tensors in (inputs, outputs))
+    whole = helper.make_graph(graph.nodes, net.name or "net", first, last)
     opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(whole, opset_imports=opsets, producer_name="minicaffe", producer_version=__version__)
     model.ir_version = helper.find_min_ir_version_for(opsets)

@@ -52,7 +52,10 @@ def scaled_photo(g: Graph, settings: DetectionSettings) -> Photo:
 
 
 def fitted_photo(g: Graph, size: Sequence[int], means: Sequence[float], factor: float) -> Photo:
-    """data of the input `image` for an SSD net of this input size, as prepare_ssd_image makes it. Source: image_bytes.resized."""
+    """data of the input `image` for an SSD net of this input size, as prepare_ssd_image makes it.
+
+    Source: data/image_bytes.py.
+    """
     old = [g("Shape", IMAGE, start=axis, end=axis + 1) for axis in (0, 1)]
     pixels = g.cast(IMAGE, np.int32)
     for axis in (1, 0):

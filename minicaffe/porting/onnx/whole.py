@@ -25,7 +25,7 @@ from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, difference, matched
 
-from .boxes import OUTPUTS, detector_boxes, ssd_boxes
+from .boxes import OUTPUTS, Ends, detector_boxes, ssd_boxes
 from .graph import Dims, Graph, Value
 from .photo import IMAGE, Photo, fitted_photo, scaled_photo
 from .session import run_model
@@ -37,8 +37,9 @@ SIZE = "image_size"
 @dataclass(frozen=True)
 class Whole:
     """photo: the model takes a photo, uint8 (H, W, 3), blue, green, red, as the input `image`; the net's settings say how it is
-    scaled and what is subtracted, for an SSD net means and scale_factor do. boxes: it gives boxes (n, 4) in pixels of the photo,
-    scores (n,) and classes (n,), best first, as detect does with this threshold and at most max_detections.
+    scaled and what is subtracted, for an SSD net means and scale_factor do.
+    boxes: it gives boxes (n, 4) in pixels of the photo, scores (n,) and classes (n,), best first, as detect does with this
+    threshold and at most max_detections.
     classes: the names of the classes, background included, for the model's metadata.
     """
 
@@ -86,12 +87,12 @@ class Whole:
     def end(self, g: Graph, net: Net, values: dict[str, Value], photo: Photo) -> dict[str, Value]:
         """The outputs behind the net."""
         g.scope = "detections"
-        size, ends = (photo.height, photo.width), (self.threshold, self.max_detections)
+        ends = Ends(photo.height, photo.width, self.threshold, self.max_detections)
         if layer := ssd_layer(net):
-            made = ssd_boxes(g, values[net.top_names[layer.name][0]], size, *ends)
+            made = ssd_boxes(g, values[net.top_names[layer.name][0]], ends)
         else:
             scale = g.columns(g.reshape(photo.im_info, [-1]), 2, 3, axis=0)
-            made = detector_boxes(g, net, values, scale, size, *ends)
+            made = detector_boxes(g, net, values, scale, ends)
         dims: list[Dims] = [("detections", 4), ("detections",), ("detections",)]
         return {name: Value(tensor, dim) for name, tensor, dim in zip(OUTPUTS, made, dims, strict=True)}
 
@@ -130,5 +131,5 @@ def compare_with_detect(net: Net, path: str | os.PathLike[str], image: NDArray[n
     ours = np.concatenate([found.classes[:, None], found.boxes], axis=1)
     order, note = matched(ours, np.concatenate([made["classes"][:, None], made["boxes"]], axis=1), found.scores)
     theirs = made if order is None else {name: array[order] for name, array in made.items()}
-    pairs = {"boxes": found.boxes, "scores": found.scores, "classes": found.classes}
+    pairs: Arrays = {"boxes": found.boxes, "scores": found.scores, "classes": found.classes}
     return [difference(name, array, theirs[name], note) for name, array in pairs.items()]
