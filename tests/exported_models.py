@@ -5,7 +5,8 @@
 The two nets of examples/shapes; the models of ../shared/zoo on their own images; of ../shared/models the published Faster
 R-CNN (ZF, VGG16) and R-FCN (ResNet-50) nets with seeded random weights, at 224x320. Each net that takes another size of image
 runs at one too, in the model that was exported before. The exit status is 1 where an output differs by more than 1e-4 of its
-largest number, or the boxes are not the same in the same order.
+largest number, or the boxes are not the same in the same order. Then the detectors as a whole, a photo in and boxes out, beside
+detect.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from published_models import MODELS, SHARED, randomize
 
 from minicaffe import TEST, Net
+from minicaffe.data.images import load_image
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import fill_inputs
-from minicaffe.porting.onnx import DEFAULT_OPSET, compare_with_net, export_onnx
+from minicaffe.porting.onnx import DEFAULT_OPSET, Whole, compare_with_detect, compare_with_net, export_onnx
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ROOT / "examples" / "shapes"
@@ -132,6 +135,40 @@ def nets() -> Iterator[tuple[str, Callable[[], Net]]]:
         yield name, published_net(prototxt)
 
 
+def whole_detectors() -> Iterator[tuple[str, Callable[[], Net], Path, Whole]]:
+    """Detectors, a photo for each, and what is before and behind the net."""
+    scene, both = SHAPES / "scene.png", Whole(threshold=0.05)
+    yield "shapes R-FCN", shapes_net("rfcn"), scene, both
+    yield "shapes Faster R-CNN", shapes_net("faster_rcnn"), scene, both
+    if not MODELS.is_dir():
+        return
+    for name, blob, image, means, factor in ZOO_NETS[:2]:
+        yield (
+            Path(name).name,
+            zoo_net(name, blob, image, means, factor),
+            ZOO / image,
+            replace(both, means=means, scale_factor=factor),
+        )
+    demo = ZOO / "pyfaster_demo" / "004545.jpg"
+    yield "ZF, Faster R-CNN", published_net(PUBLISHED["ZF, Faster R-CNN"]), demo, replace(both, threshold=0.049)
+
+
+def run_whole(name: str, make: Callable[[], Net], photo: Path, whole: Whole, folder: Path) -> bool:
+    """Print a line; whether the model finds what detect finds, with the photo as its input and without."""
+    net, model, agree = make(), folder / "model.onnx", True
+    for each in (whole, replace(whole, photo=False)):
+        export_onnx(net, model, whole=each)
+        found = compare_with_detect(net, model, load_image(photo), each)
+        largest = max(one.relative for one in found)
+        taken = "photo" if each.photo else "data"
+        print(
+            f"{name}, {taken} to boxes: {found[1].shape[0]} detections, relative {largest:.2e} {found[0].note}".rstrip(),
+            flush=True,
+        )
+        agree &= all(one.agrees for one in found) and found[1].shape[0] > 0
+    return agree
+
+
 def other_size(net: Net, dims: dict[str, list[int | str]]) -> bool:
     """Give the image another size where the model has names for its height and width; whether it has."""
     for name, shape in dims.items():
@@ -184,6 +221,10 @@ def main() -> int:
             if arguments.match in name:
                 count += 1
                 failed += not run(name, make, Path(folder), arguments.fold, arguments.opset)
+        for name, make, photo, whole in whole_detectors():
+            if arguments.match in name:
+                count += 1
+                failed += not run_whole(name, make, photo, whole, Path(folder))
     print(f"exported models: {count - failed} of {count} agree to 1e-4")
     return 1 if failed else 0
 

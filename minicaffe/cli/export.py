@@ -15,13 +15,14 @@ from minicaffe.net import Net
 
 from .agreement import check_option, print_agreement
 from .common import check_target, warn
+from .export_whole import WholeOptions, whole_check
 from .groups import InputOptions, StateOptions, ThreadOptions, seed_option
 from .options import argument, option, with_options
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(InputOptions, StateOptions, ThreadOptions):
+class Options(WholeOptions, InputOptions, StateOptions, ThreadOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     out: str = option("-o --out", "The model to write.", required=True, metavar="FILE.onnx")
@@ -37,7 +38,7 @@ def command(options: Options) -> None:
     """Write the net in the prototxt NET with WEIGHTS (.caffemodel, .h5) as an ONNX model of standard operators.
 
     The batch, the image's height and width and the number of rois are dynamic axes of the model if the net allows it.
-    --input is for --check.
+    --input is for --check. With --with-image and --with-boxes a detector is whole: a photo goes in, boxes come out.
 
     Example:  minicaffe export test.prototxt net.caffemodel -o model.onnx --check --input data=photo.jpg
     """
@@ -47,15 +48,18 @@ def command(options: Options) -> None:
     check_target("--out", out, [options.net, *options.weights, *options.read_files()])
     if options.inputs and not options.check:
         raise click.UsageError("--input is for --check")
+    whole = options.whole(options)
     net = options.load(options.net, options.weights)
     options.reshape(net)
-    arrays = _arrays(net, options) if options.check else {}
+    arrays = _arrays(net, options) if options.check and not whole else {}
     opset = DEFAULT_OPSET if options.opset is None else options.opset
     with replacing_together(out) as draft:  # the model and its file of weights appear together, or neither
-        data = export_onnx(net, draft, opset=opset, until=until, fold=options.fold)
+        data = export_onnx(net, draft, opset=opset, until=until, fold=options.fold, whole=whole)
         size = draft.stat().st_size / 2**20
         _print_axes(draft)
-        if options.check:
+        if options.check and whole:
+            print_agreement("the model beside detect", whole_check(net, draft, options, whole), ("detect", "the model"))
+        elif options.check:
             for name, array in arrays.items():
                 put_array(net, name, array)
             print_agreement("the model beside the net", compare_with_net(net, draft, until=until), ("the net", "the model"))

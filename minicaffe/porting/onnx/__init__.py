@@ -25,25 +25,43 @@ from . import (  # noqa: F401  # their functions are the entries of minicaffe.re
 )
 from .model import DEFAULT_OPSET, OLDEST_OPSET, onnx_model
 from .session import run_model
+from .whole import Whole, compare_with_detect
 from .write import write_model
 
-__all__ = ["DEFAULT_OPSET", "OLDEST_OPSET", "Difference", "compare_with_net", "export_onnx", "onnx_model", "run_model"]
+__all__ = [
+    "DEFAULT_OPSET",
+    "OLDEST_OPSET",
+    "Difference",
+    "Whole",
+    "compare_with_detect",
+    "compare_with_net",
+    "export_onnx",
+    "onnx_model",
+    "run_model",
+]
 
 
 def export_onnx(
-    net: Net, path: str | os.PathLike[str], *, opset: int = DEFAULT_OPSET, until: str | None = None, fold: bool = False
+    net: Net,
+    path: str | os.PathLike[str],
+    *,
+    opset: int = DEFAULT_OPSET,
+    until: str | None = None,
+    fold: bool = False,
+    whole: Whole | None = None,
 ) -> str | None:
     """Write net as an ONNX model and check it. Returns the name of the separate file of weights over 2 GB, else None.
 
     until: export only what this layer needs, with its tops as outputs. fold: fold BatchNorm, Scale and Bias layers into the
-    convolutions before them. The net's inputs keep their data; its other blobs do not.
+    convolutions before them. whole: put the photo before the net, or boxes behind it.
+    The net's inputs keep their data; its other blobs do not.
     Raises Error for an opset that is too old or unknown and for a TRAIN net, LayerError for a layer without an ONNX form.
     """
     if fold:
         from minicaffe.porting.merge_bn import merge_net
 
         net = merge_net(net)[0]
-    return write_model(*onnx_model(net, opset=opset, until=until), path)
+    return write_model(*onnx_model(net, opset=opset, until=until, whole=whole), path)
 
 
 def compare_with_net(net: Net, path: str | os.PathLike[str], *, until: str | None = None) -> list[Difference]:

@@ -15,8 +15,11 @@ from minicaffe.net import Net
 from minicaffe.registry import exports
 from minicaffe.version import __version__
 
+from .boxes import OUTPUTS
 from .graph import Dims, Graph, Value
+from .photo import IMAGE
 from .sizes import symbolic_shapes
+from .whole import Whole
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -26,24 +29,40 @@ OLDEST_OPSET = 18
 
 DEFAULT_OPSET = 18
 
+TYPES = {IMAGE: np.uint8, **OUTPUTS}
+"""Of a whole detector's inputs and outputs; all others are float32."""
 
-def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None) -> tuple[ModelProto, dict[str, Array]]:
-    """The ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name.
+
+def onnx_model(
+    net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None, whole: Whole | None = None
+) -> tuple[ModelProto, dict[str, Array]]:
+    """The ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name. whole: with the
+    photo as its input, or boxes as its outputs.
 
     Raises Error, and LayerError for a layer without an ONNX form.
     """
     _check(net, opset)
+    if whole:
+        whole.check(net, until)
     layers, outputs = _wanted(net, until)
     shapes = symbolic_shapes(net, layers)
     graph = Graph()
     for name in net.blobs:
         graph.reserve(name)
-    inputs = [name for name in net.inputs if any(name in net.bottom_names[layer.name] for layer in layers) or name in outputs]
-    values = {name: Value(name, shapes[name]) for name in inputs}
+    used = [name for name in net.inputs if any(name in net.bottom_names[layer.name] for layer in layers) or name in outputs]
+    inputs = {name: Value(name, shapes[name]) for name in used}
+    values = dict(inputs)
+    if whole:
+        inputs, values, photo = whole.begin(graph, net, shapes)
     for layer in layers:
         if not layer.is_input:
             _emit(graph, net, layer, values, shapes)
-    model = _assembled(graph, net, inputs, outputs, values, opset)
+    made = whole.end(graph, net, values, photo) if whole and whole.boxes else {name: values[name] for name in outputs}
+    model = _assembled(graph, net, inputs, made, values, opset)
+    if whole:
+        from onnx import helper
+
+        helper.set_model_props(model, whole.facts())
     read = {name for node in _with_inner(graph.nodes) for name in node.input}
     return model, {name: array for name, array in graph.constants.items() if name in read}
 
@@ -108,16 +127,18 @@ def _instead(net: Net, bottoms: Sequence[str]) -> str:
 
 
 def _assembled(
-    graph: Graph, net: Net, inputs: Sequence[str], outputs: Sequence[str], values: dict[str, Value], opset: int
+    graph: Graph, net: Net, inputs: dict[str, Value], outputs: dict[str, Value], values: dict[str, Value], opset: int
 ) -> ModelProto:
     from onnx import helper
 
-    _name_after_blobs(graph, outputs, values)
+    _name_after_blobs(graph, list(outputs), {**values, **outputs})
 
-    def info(name: str) -> ValueInfoProto:
-        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), values[name].dims)
+    def info(name: str, value: Value) -> ValueInfoProto:
+        kind = np.dtype(TYPES.get(name, np.float32))
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), value.dims)
 
-    whole = helper.make_graph(graph.nodes, net.name or "net", [info(n) for n in inputs], [info(n) for n in outputs])
+    first, last = ([info(*item) for item in tensors.items()] for tensors in (inputs, outputs))
+    whole = helper.make_graph(graph.nodes, net.name or "net", first, last)
     opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(whole, opset_imports=opsets, producer_name="minicaffe", producer_version=__version__)
     model.ir_version = helper.find_min_ir_version_for(opsets)

@@ -21,6 +21,7 @@ TYPES = {
     "tensor(double)": np.float64,
     "tensor(float16)": np.float16,
     "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8,
 }
 FOLDER = "session.model_external_initializers_file_folder_path"
 """onnxruntime's option for the folder of the external weights of a model that is passed as bytes."""
