@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from pages import Open, Opened
@@ -130,3 +131,42 @@ def test_on_a_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: 
     opened.page.wait_for_function("() => document.querySelector('.tour-ring').getBoundingClientRect().top >= 0")
     assert card["x"] >= 0 and card["x"] + card["width"] <= 390 and card["height"] <= 0.43 * 844
     assert ring(opened)[1] < card["y"]  # it points at something above the card
+
+
+@pytest.mark.usefixtures("chromium")  # with the others: the nets run for a second
+@pytest.mark.parametrize("name", RUNS)
+def test_what_the_texts_say_is_so_in_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(SHAPES)
+    found = CliRunner().invoke(main, ["trace", *RUNS[name], "--npz", str(tmp_path / "arrays.npz")])
+    assert found.exit_code == 0, found.output
+    CLAIMS[name](np.load(tmp_path / "arrays.npz"))
+
+
+def rfcn(arrays: Any) -> None:
+    votes, score, probability = (arrays[f"data/{blob}"][0] for blob in ("psroipooled_cls_rois", "cls_score", "cls_prob"))
+    np.testing.assert_allclose(votes.mean((1, 2)), score[:, 0, 0], rtol=1e-5)
+    assert probability.argmax() == 1 and votes[1, 0, 0] > 0 > votes[1, 2, 2]
+
+
+def roi_pooling(arrays: Any) -> None:
+    rois, pooled, probability = (arrays[f"data/{blob}"] for blob in ("rois", "roi_pool_conv8", "cls_prob"))
+    one, other = 6, 154
+    assert rois[other, 3] - rois[other, 1] > rois[one, 3] - rois[one, 1]  # wider
+    assert rois[other, 2] < rois[one, 2] and rois[other, 4] < rois[one, 4]  # higher up
+    np.testing.assert_array_equal(pooled[one], pooled[other])
+    np.testing.assert_array_equal(probability[one], probability[other])
+    assert pooled[one, 5, 1, 1] == pooled[one, 5, 2, 1] > 0
+
+
+def learning(arrays: Any) -> None:
+    assert float(arrays["data/rpn_cls_loss"]) == pytest.approx(np.log(2), rel=0.02)
+    assert float(arrays["data/loss_cls"]) == pytest.approx(np.log(4), rel=0.02)
+    labels = arrays["data/rpn_labels"]
+    assert (labels >= 0).sum() == 256 and (labels == 0).sum() > 128
+    scores = arrays["diff/cls_score_ave_cls_score_rois_0_split_0"]
+    assert scores.min() == pytest.approx(-0.75 / 64, rel=0.1) and scores.max() == pytest.approx(0.25 / 64, rel=0.1)
+    assert np.abs(arrays["diff/bbox_pred"]).max() <= 1 / 64
+    assert not arrays["diff/rpn_cls_prob_reshape"].any()
+
+
+CLAIMS = {"rfcn": rfcn, "roi-pooling": roi_pooling, "learning": learning}

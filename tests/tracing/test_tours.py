@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from minicaffe import TEST, Error, Net, Tracer
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.tracing.saved_trace import DATA, END
 from minicaffe.tracing.tours import SHIPPED, load_tour
 from minicaffe.tracing.trace_document import document
 
@@ -164,52 +163,8 @@ def test_a_run_that_failed_has_no_tours(tmp_path: Path, traced: tuple[Net, Trace
     assert document(tracer.trace)[0]["tours"] == []
 
 
-COMMON = ("--cfg", "shapes.yml")
-SEEN = (*COMMON, "--image", "scene.png", "--classes", "classes.txt")
-RUNS = {
-    "rfcn": ("rfcn/test.prototxt", "rfcn/shapes_rfcn.caffemodel", *SEEN),
-    "roi-pooling": ("faster_rcnn/test.prototxt", "faster_rcnn/shapes_faster_rcnn.caffemodel", *SEEN),
-    "learning": ("rfcn/train.prototxt", "--phase", "TRAIN", "--roidb", "scene.json", "--backward", *COMMON),
-}
-
-
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_shipped_tours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """What the texts say in words is so in the numbers."""
-    monkeypatch.chdir(SHAPES)
-    page, arrays = tmp_path / "trace.html", tmp_path / "arrays.npz"
-    found = CliRunner().invoke(main, ["trace", *RUNS[name], "--tour", name, "-o", str(page), "--npz", str(arrays)])
-    assert found.exit_code == 0, found.output
-    (tour,) = json.loads(page.read_bytes().split(DATA)[1].split(END)[0])["tours"]
-    assert tour["name"] == name and len(tour["stops"]) == len(load_tour(name).stops)
-    CLAIMS[name](np.load(arrays))
-
-
-def rfcn(arrays: Any) -> None:
-    votes, score, probability = (arrays[f"data/{blob}"][0] for blob in ("psroipooled_cls_rois", "cls_score", "cls_prob"))
-    np.testing.assert_allclose(votes.mean((1, 2)), score[:, 0, 0], rtol=1e-5)
-    assert probability.argmax() == 1 and votes[1, 0, 0] > 0 > votes[1, 2, 2]
-
-
-def roi_pooling(arrays: Any) -> None:
-    rois, pooled, probability = (arrays[f"data/{blob}"] for blob in ("rois", "roi_pool_conv8", "cls_prob"))
-    one, other = 6, 154
-    assert rois[other, 3] - rois[other, 1] > rois[one, 3] - rois[one, 1]  # wider
-    assert rois[other, 2] < rois[one, 2] and rois[other, 4] < rois[one, 4]  # higher up
-    np.testing.assert_array_equal(pooled[one], pooled[other])
-    np.testing.assert_array_equal(probability[one], probability[other])
-    assert pooled[one, 5, 1, 1] == pooled[one, 5, 2, 1] > 0
-
-
-def learning(arrays: Any) -> None:
-    assert float(arrays["data/rpn_cls_loss"]) == pytest.approx(np.log(2), rel=0.02)
-    assert float(arrays["data/loss_cls"]) == pytest.approx(np.log(4), rel=0.02)
-    labels = arrays["data/rpn_labels"]
-    assert (labels >= 0).sum() == 256 and (labels == 0).sum() > 128
-    scores = arrays["diff/cls_score_ave_cls_score_rois_0_split_0"]
-    assert scores.min() == pytest.approx(-0.75 / 64, rel=0.1) and scores.max() == pytest.approx(0.25 / 64, rel=0.1)
-    assert np.abs(arrays["diff/bbox_pred"]).max() <= 1 / 64
-    assert not arrays["diff/rpn_cls_prob_reshape"].any()
-
-
-CLAIMS = {"rfcn": rfcn, "roi-pooling": roi_pooling, "learning": learning}
+def test_a_shipped_tour_is_well_formed(name: str) -> None:
+    """tests/browser/test_tours_page.py walks through them on their nets."""
+    tour = load_tour(name)
+    assert len(tour.stops) >= 8 and all("point" in stop for stop in tour.stops)

@@ -114,8 +114,9 @@ function bringIntoView(target) {
   for (let around = target; around; around = around.parentElement) if (around.localName === "details") around.open = true;
   const panel = target.closest("#panel");
   if (!panel) return target.closest("section")?.scrollIntoView({block: "nearest"});
-  const tall = target.getBoundingClientRect().height > panel.clientHeight;
-  target.scrollIntoView({block: tall ? "start" : "center"});
+  const fits = target.getBoundingClientRect().height <= panel.clientHeight;
+  const beside = innerWidth > 820; // on a phone the card covers the lower part
+  target.scrollIntoView({block: fits && beside ? "center" : "start"});
 }
 
 const corners = ({left, top, right, bottom}) => [left, top, right, bottom].map(Math.round);
