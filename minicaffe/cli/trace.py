@@ -87,7 +87,7 @@ def command(options: Options) -> None:
     """
     options.use_device()
     weights = (*options.weights, *options.more_weights)
-    out = options.out or (None if options.text or options.npz or options.debug else PAGE)
+    out = options.out or (PAGE if options.tours or not (options.text or options.npz or options.debug) else None)
     read = [options.net, *weights, *options.read_files()]
     check_target("--out", out, read)
     check_target("--npz", options.npz, read)

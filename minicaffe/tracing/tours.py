@@ -28,7 +28,7 @@ from minicaffe.nearest import nearest
 from .tour_numbers import filled
 from .trace import LayerFacts, Trace
 
-FOLDER = files("minicaffe.tracing") / "tours"
+FOLDER = files("minicaffe.tracing") / "tour_files"
 
 SHIPPED = sorted(entry.name.removesuffix(".json") for entry in FOLDER.iterdir() if entry.name.endswith(".json"))
 """The names of the tours that come with minicaffe."""

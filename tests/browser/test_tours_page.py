@@ -23,6 +23,11 @@ RUNS = {
 }
 
 
+NET = """layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 dim: 6 dim: 5 } } }
+layer { name: %s type: "ReLU" bottom: "x" top: %s }
+"""
+
+
 def page_of(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, *tours: str) -> Path:
     monkeypatch.chdir(SHAPES)
     given = [word for tour in (name, *tours) for word in ("--tour", tour)]
@@ -122,6 +127,20 @@ def test_an_address_of_no_stop(
     opened = open_page(page_of(tmp_path, monkeypatch, "rfcn", mine), address=address)
     assert opened.page.locator(".tour").count() == 0
     assert opened.step() == "Forward input"
+
+
+def test_names_that_mean_something_in_selectors_and_pages(tmp_path: Path, open_page: Open) -> None:
+    name = 'a"]\\b{c}<i>\u2028'
+    text = NET % ((json.dumps(name),) * 2)
+    (tmp_path / "net.prototxt").write_text(text)
+    stop = {"title": "<b>", "text": "</script>", "layer": name, "point": f"maps {name}"}
+    (tmp_path / "wild.json").write_text(json.dumps({"title": "<i>", "stops": [stop]}))
+    words = ["trace", str(tmp_path / "net.prototxt"), "--tour", str(tmp_path / "wild.json"), "-o", str(tmp_path / "wild.html")]
+    found = CliRunner().invoke(main, words)
+    assert found.exit_code == 0, found.output
+    opened = open_page(tmp_path / "wild.html", address="#tour=wild")
+    opened.page.locator(".tour-ring").first.wait_for(state="attached")
+    assert opened.page.locator(".tour-text").inner_text().split() == ["<b>", "</script>"]
 
 
 def test_on_a_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open, mine: str) -> None:

@@ -5,6 +5,8 @@ const SETTLES = 1200; // ms in which a stop's place is drawn, and its target is 
 
 const guided = {tour: null, stop: 0, since: 0};
 
+for (const kind of ["wheel", "touchmove"]) addEventListener(kind, () => (guided.since = -SETTLES), {passive: true}); // the reader scrolls
+
 /** What the page's address has of the tour that is open. */
 const guidedWords = () => (guided.tour ? {tour: guided.tour.name, stop: guided.stop + 1} : {});
 
