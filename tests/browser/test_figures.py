@@ -46,7 +46,11 @@ FIGURES = {
         "Shapes-R-FCN-psroipooled-cls-rois-forward",
         "layer psroipooled_cls_rois (PSROIPooling), Forward, the ROI inspector",
     ),
-    "the detections": ("#layer=conv1&view=result&detection=3", "Shapes-R-FCN-detections", "the detections"),
+    "the detections": (
+        "#layer=conv1&view=result&detection=3",
+        "Shapes-R-FCN-detections",
+        "the detections, detection 3 and where it comes from",
+    ),
     "the proposals": ("#layer=proposal", "Shapes-R-FCN-proposal-forward", "layer proposal (Python), Forward, the proposals"),
 }
 

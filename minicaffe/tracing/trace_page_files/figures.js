@@ -47,7 +47,8 @@ function captionOf(what) {
   const layer = trace.layers[state.layer];
   const step = state.step === null ? [] : [KINDS[trace.steps[state.step].kind]];
   const place = state.view === "result" ? [] : [`layer ${layer.name} (${layer.type})`, ...step];
-  return [net.name || net.file, ...place, what].join(", ");
+  const way = state.view === "result" && state.detection !== null ? [`detection ${state.detection} and where it comes from`] : [];
+  return [net.name || net.file, ...place, what, ...way].join(", ");
 }
 
 /** An SVG element of the stages, tiles and captions in `root`, placed as on the page. */
@@ -93,11 +94,12 @@ function stagePart(stage) {
         const at = canvas.getBoundingClientRect();
         return imageOf(canvas, at.left - rect.left, at.top - rect.top);
       }),
-      svg("svg", {width, height, viewBox: overlay.getAttribute("viewBox")}, [...overlay.children].map((child) => styled(child, grain))),
+      svg("svg", {width, height, viewBox: overlay.getAttribute("viewBox")}, styledChildren(overlay, grain)),
     );
   return {rect, drawn};
 }
 
+const GEOMETRY = ["x", "y", "width", "height", "x1", "y1", "x2", "y2", "cx", "cy", "r"];
 const STYLES = ["fill", "fill-opacity", "stroke", "stroke-opacity", "opacity"];
 const TEXT_STYLES = ["font-family", "font-size", "font-weight", "text-anchor"];
 
@@ -106,18 +108,21 @@ function styled(element, grain) {
   const style = getComputedStyle(element);
   if (style.visibility === "hidden" || style.display === "none") return null;
   const copy = element.cloneNode(false);
-  for (const name of ["class", "tabindex", "role", ...Object.keys(element.dataset).map((key) => `data-${key}`)]) copy.removeAttribute(name);
-  for (const name of element.localName === "text" ? [...STYLES, ...TEXT_STYLES] : STYLES) copy.setAttribute(name, style.getPropertyValue(name));
+  for (const name of copy.getAttributeNames()) if (!GEOMETRY.includes(name)) copy.removeAttribute(name);
+  const names = element.localName === "text" ? [...STYLES, ...TEXT_STYLES] : STYLES;
+  for (const name of names) copy.setAttribute(name, style.getPropertyValue(name));
   if (style.stroke !== "none") {
     const scaled = (text) => text.replace(/[\d.]+(px)?/g, (length) => parseFloat(length) * grain);
     copy.setAttribute("stroke-width", scaled(style.strokeWidth));
     if (style.strokeDasharray !== "none") copy.setAttribute("stroke-dasharray", scaled(style.strokeDasharray));
   }
-  for (const child of element.childNodes) {
-    const inner = child.nodeType === Node.TEXT_NODE ? child.cloneNode() : styled(child, grain);
-    if (inner) copy.append(inner);
-  }
+  copy.append(...styledChildren(element, grain));
   return copy;
+}
+
+function styledChildren(element, grain) {
+  const copies = [...element.childNodes].map((child) => (child instanceof Text ? child.cloneNode() : styled(child, grain)));
+  return copies.filter(Boolean);
 }
 
 function imageOf(canvas, x, y) {
@@ -142,16 +147,19 @@ function linesOf(caption) {
       if (line?.node === walker.currentNode && Math.abs(line.rect.bottom - rect.bottom) < 2) {
         line.words.push(word);
         line.rect = new DOMRect(line.rect.x, line.rect.y, rect.right - line.rect.x, line.rect.height);
-      } else lines.push({node: walker.currentNode, rect, words: [word], "font-size": parseFloat(fontSize), "font-weight": fontWeight});
+      } else {
+        const font = {"font-size": parseFloat(fontSize), "font-weight": fontWeight};
+        lines.push({node: walker.currentNode, rect, words: [word], font});
+      }
     }
   }
-  return lines.map(({rect, words, node, ...font}) => ({
+  return lines.map(({rect, words, font}) => ({
     rect,
     drawn: (x, y) => textOf(words.join(" "), x, y + 0.8 * rect.height, font),
   }));
 }
 
-const textOf = (text, x, y, attributes) => svg("text", {x, y, fill: "#1d1f21", "font-family": "sans-serif", ...attributes}, text);
+const textOf = (text, x, y, font) => svg("text", {x, y, fill: "#1d1f21", "font-family": "sans-serif", ...font}, text);
 
 /** Lines of at most `room` characters. */
 function wrapped(text, room) {

@@ -5,7 +5,9 @@ const SETTLES = 1200; // ms in which a stop's place is drawn, and its target is 
 
 const guided = {tour: null, stop: 0, since: 0};
 
-for (const kind of ["wheel", "touchmove"]) addEventListener(kind, () => (guided.since = -SETTLES), {passive: true}); // the reader scrolls
+for (const kind of ["wheel", "touchmove"]) {
+  addEventListener(kind, () => (guided.since = -SETTLES), {passive: true}); // the reader scrolls: no more of ours
+}
 
 /** What the page's address has of the tour that is open. */
 const guidedWords = () => (guided.tour ? {tour: guided.tour.name, stop: guided.stop + 1} : {});
@@ -72,10 +74,11 @@ function openCard(tour, stop) {
 function newCard() {
   const by = (count) => {
     const stop = guided.stop + count;
-    if (stop === guided.tour.stops.length) closeTour();
+    if (count > 0 && isLast()) closeTour();
     else if (stop >= 0) goToStop(guided.tour, stop);
   };
-  const keys = {ArrowLeft: () => by(-1), ArrowRight: () => guided.stop < guided.tour.stops.length - 1 && by(1), Escape: closeTour};
+  const isLast = () => guided.stop === guided.tour.stops.length - 1;
+  const keys = {ArrowLeft: () => by(-1), ArrowRight: () => isLast() || by(1), Escape: closeTour};
   const onkeydown = (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault(); // the timeline has the arrow keys otherwise
