@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from minicaffe import TEST, Error, Net, Tracer
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.tracing.tours import SHIPPED, load_tour
+from minicaffe.tracing.tours import FIELDS, POINTS, SHIPPED, load_tour
 from minicaffe.tracing.trace_document import document
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
@@ -161,6 +161,13 @@ def test_a_run_that_failed_has_no_tours(tmp_path: Path, traced: tuple[Net, Trace
         net.after_reshape(lambda i: 1 / 0 if i == 2 else None)
         net.forward()
     assert document(tracer.trace)[0]["tours"] == []
+
+
+def test_the_document_has_all_that_a_tour_can_say() -> None:
+    text = (SHAPES.parents[1] / "docs" / "trace.md").read_text()
+    section = text[text.index("### Guided tours") : text.index("### Figures")].replace("```", "")
+    named = {word.removesuffix(" BLOB") for word in re.findall(r"`([^`]+)`", section)}
+    assert {*POINTS, *FIELDS, *SHIPPED} <= named
 
 
 @pytest.mark.parametrize("name", SHIPPED)
