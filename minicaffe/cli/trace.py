@@ -22,6 +22,7 @@ from minicaffe.errors import Error
 from minicaffe.formats.arrays import write_npz
 from minicaffe.net import Net
 from minicaffe.tracing.gradient_seed import gradient_seed
+from minicaffe.tracing.tours import SHIPPED, load_tour
 from minicaffe.tracing.trace_picture import found_detections
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
@@ -56,6 +57,11 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     out: str | None = option(
         "-o --out", f"The page to write.  [default: {PAGE} if no other output is chosen]", metavar="FILE.html"
     )
+    tours: tuple[str, ...] = option(
+        "--tour",
+        f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated.",
+        metavar="NAME|FILE.json",
+    )
     text: bool = option("--text", "Print a table, line by line as layers run.")
     npz: str | None = option("--npz", "Write every blob; with --backward also all gradients.", metavar="FILE.npz")
     debug: bool = option("--debug-info", "Print Caffe's debug_info lines on stderr.")
@@ -66,7 +72,7 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
         return self.backward or self.seed_gradient is not None
 
     def read_files(self) -> list[str | None]:
-        return [*super().read_files(), self.classes, self.roidb]
+        return [*super().read_files(), self.classes, self.roidb, *self.tours]
 
 
 @with_options(Options)
@@ -81,14 +87,14 @@ def command(options: Options) -> None:
     """
     options.use_device()
     weights = (*options.weights, *options.more_weights)
-    out = options.out or (None if options.text or options.npz or options.debug else PAGE)
+    out = options.out or (PAGE if options.tours or not (options.text or options.npz or options.debug) else None)
     read = [options.net, *weights, *options.read_files()]
     check_target("--out", out, read)
     check_target("--npz", options.npz, read)
     check_apart("--out", out, "--npz", options.npz)
     names = read_names(options.classes) if options.classes else None
     tracer = Tracer(path=out, backward=options.goes_back, classes=names, tile_bytes=TILE_BYTES if out else 0)
-    tracer.options = _explain_options()
+    tracer.options, tracer.tours = _explain_options(), [load_tour(given) for given in options.tours]
     with _reported(tracer), TraceTable(tracer) if options.text else progress(tracer), tracer:
         net = _run(tracer, options, weights)
     if out:
@@ -109,6 +115,8 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str]) -> Net:
     net = options.load(options.net, weights, watch=tracer.watch, say=say, no_zeros=True)
     if until is not None:
         net.index_of(until)
+    for tour in tracer.tours:
+        tour.check_layers([layer.name for layer in net.layers])
     if options.roidb:
         options.set_roidb(net, options.settings)
     tracer.image = fill(net, options, options.seed, say, options.until)

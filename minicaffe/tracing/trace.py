@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from .explanations.lineage import Lineage
 from .receptive_fields import Both
 from .trace_roi import RoiShot
 from .trace_shots import Shot
+
+if TYPE_CHECKING:
+    from .tours import Tour
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Trace:
     """One run: the layers and the steps in order. gradient: what the gradients are of, or "". detections: as of
     detect.to_json, in pixels of the image; None if the net is not a detector or no image was given. lineage: of the detections,
     None too if it has too many boxes; class_names: of its groups. options: those of the trace command that `minicaffe explain`
-    takes too."""
+    takes too. tours: those that the page offers."""
 
     name: str
     file: str
@@ -111,3 +114,4 @@ class Trace:
     options: str = ""
     lineage: Lineage | None = None
     class_names: list[str] = field(default_factory=list)
+    tours: list[Tour] = field(default_factory=list)

@@ -63,6 +63,7 @@ def document(trace: Trace) -> tuple[Json, bytes]:
         "image": _picture(trace.picture, arrays),
         "detections": trace.detections,
         "lineage": trace.lineage and _lineage(trace.lineage, trace.class_names, arrays),
+        "tours": [tour.on_page(trace) for tour in trace.tours] if trace.error is None else [],
     }, arrays.join()
 
 

@@ -30,6 +30,7 @@ from minicaffe.net import Net
 
 from .explanations.lineage import Lineage, lineage
 from .explanations.runs import shown_name
+from .tours import Tour
 from .trace import BlobShot, Failure, Step, Trace
 from .trace_facts import TakenMemory, layer_facts, reduced
 from .trace_picture import MOST_DETECTIONS, found_detections, names_of, picture
@@ -56,7 +57,7 @@ class Tracer:
     of maps, 0 for none. on_step: called after each step.
     gradient: what backward starts from, in words, for the page. steps_to_come: how many steps there are at the end of this
     pass, None before the first forward.
-    options: of the command line, for the commands that the page shows.
+    options: of the command line, for the commands that the page shows. tours: those that the page offers, of tours.load_tour.
     A second forward pass replaces the first.
     """
 
@@ -74,7 +75,7 @@ class Tracer:
     ) -> None:
         self.net, self.path, self.backward, self.image = net, path, backward, image
         self.classes, self.notes, self.gradient, self.options = classes, list(notes), "", ""
-        self.on_step = on_step
+        self.on_step, self.tours = on_step, list[Tour]()
         self.steps: list[Step] = []
         self.steps_to_come: int | None = None
         self.error: Failure | None = None
@@ -323,6 +324,7 @@ class Tracer:
             options=self.options,
             lineage=(way := self._lineage() if done else None),
             class_names=self._class_names(way) if way else [],
+            tours=self.tours,
         )
 
     def _lineage(self) -> Lineage | None:

@@ -43,6 +43,24 @@ def test_an_address_opens_what_it_was_of(page: Path, open_page: Open) -> None:
     assert again.overlay()["roi"] == "2"
 
 
+def test_an_address_has_the_bin_and_the_channel(page: Path, open_page: Open) -> None:
+    first = open_page(page)
+    first.select("pool", roi=1, channel=2, row=0, column=2)
+    address = first.page.evaluate("location.hash")
+    assert address == "#layer=pool&step=forward&roi=1&channel=2&bin=0%2C2"
+    again = open_page(page, address=address)
+    again.page.locator(".overlay").wait_for(state="attached")
+    assert (again.overlay()["roi"], again.overlay()["channel"], again.overlay()["bin"]) == ("1", "2", "0,2")
+
+
+@pytest.mark.parametrize("place", ["roi=99&channel=99&bin=99,99", "bin=x,-1&channel=-2", "bin=1", "bin=,&channel="])
+def test_a_place_outside_is_the_nearest_one(page: Path, open_page: Open, place: str) -> None:
+    opened = open_page(page, address=f"#layer=pool&{place}")
+    opened.page.locator(".overlay").wait_for(state="attached")
+    shown = opened.overlay()
+    assert (shown["roi"], shown["channel"], shown["bin"]) == (("2", "2", "1,2") if "99" in place else ("0", "0", "1,1"))
+
+
 @pytest.mark.parametrize("address", ["#layer=none", "#", "#layer=pool&step=no&roi=-7&view=result", "#%"])
 def test_what_an_address_cannot_name(page: Path, open_page: Open, address: str) -> None:
     opened = open_page(page, address=address)

@@ -320,7 +320,16 @@ def trace() -> list[Case]:
     return [
         (["trace", _net(), "--text", "--backward", "--out", f"{FILE}.html"], (*SHOWN, *FILE_SHOWN, "!! ", "not a number")),
         (["trace", _net(), "--debug-info", "--npz", f"{FILE}.npz"], (*SHOWN, *FILE_SHOWN)),
+        (["trace", _net(), "--tour", _tour(f"{FILE}.json", NAME)], (*SHOWN, *FILE_SHOWN, "stop 1: the net has no layer")),
+        (["trace", _net(), "--tour", _tour(f"{FILE}2.json", f"c{NAME}"), "--out", f"{FILE}.html"], FILE_SHOWN),
     ]
+
+
+def _tour(path: str, layer: str) -> str:
+    """A tour that stops at a layer."""
+    stop = {"title": NAME, "text": NAME + "</script>", "layer": layer, "point": f"maps {NAME}"}
+    Path(path).write_text(json.dumps({"title": NAME, "stops": [stop]}))
+    return path
 
 
 def trace_diff() -> list[Case]:

@@ -6,15 +6,10 @@ let rememberedAt = -QUICK;
 
 /** Put the state into the address; in a new entry of the history, unless it is a detail or comes quickly. */
 function remember(isDetail = false) {
-  const {view, layer, step} = state;
-  const words = new URLSearchParams({layer: trace.layers[layer].name});
-  if (step !== null) words.set("step", trace.steps[step].kind);
-  if (trace.layers[layer].roi) words.set("roi", lastRoi.r);
-  if (view !== "layers") words.set("view", view);
-  const address = `#${words}`;
+  const address = `#${addressOf(state)}`;
   if (address === location.hash) return;
   const now = performance.now();
-  const other = !isDetail && location.hash !== "" && now - rememberedAt > QUICK;
+  const other = !isDetail && !embedded && location.hash !== "" && now - rememberedAt > QUICK;
   rememberedAt = now;
   try {
     history[other ? "pushState" : "replaceState"](null, "", address);
@@ -23,13 +18,45 @@ function remember(isDetail = false) {
   }
 }
 
-/** The place that the address names; {} where it names none of this net. */
+function addressOf({view, layer: i, step, detection}) {
+  const layer = trace.layers[i];
+  const words = new URLSearchParams({layer: layer.name});
+  if (step !== null) words.set("step", trace.steps[step].kind);
+  if (layer.roi) {
+    const usual = usualPlace(layer.roi);
+    const {c, ph, pw} = chosen[layer.name] ?? usual;
+    words.set("roi", lastRoi.r);
+    if (c !== usual.c) words.set("channel", c);
+    if (ph !== usual.ph || pw !== usual.pw) words.set("bin", `${ph},${pw}`);
+  }
+  if (view !== "layers") {
+    words.set("view", view);
+    if (detection !== null) words.set("detection", detection);
+  }
+  for (const [name, value] of Object.entries(guidedWords())) words.set(name, value);
+  return words;
+}
+
+/** The place that the page's address names; {} where it names none of this net. */
 function addressed() {
   const words = new URLSearchParams(location.hash.slice(1));
-  const layer = trace.layers.findIndex((other) => other.name === words.get("layer"));
-  if (layer < 0) return {};
-  const roi = Number(words.get("roi"));
-  if (Number.isInteger(roi) && roi >= 0) lastRoi.r = roi;
-  const step = stepFor(layer, words.get("step") in KINDS ? words.get("step") : "forward");
-  return {layer, step, view: words.get("view") === "result" && trace.detections && trace.image ? "result" : "layers"};
+  const stop = stopOf(words);
+  return placeOf(words.has("layer") || !stop ? words : new URLSearchParams(stop.address));
+}
+
+/** The place that an address names; {} where it names none. Its roi, channel and bin become the chosen ones. */
+function placeOf(words) {
+  const i = trace.layers.findIndex((other) => other.name === words.get("layer"));
+  if (i < 0) return {};
+  const whole = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : null);
+  lastRoi.r = whole(words.get("roi")) ?? lastRoi.r;
+  const {name, roi} = trace.layers[i];
+  if (roi) {
+    const [ph, pw] = (words.get("bin") ?? "").split(",").map(whole);
+    const place = usualPlace(roi);
+    chosen[name] = {...place, c: whole(words.get("channel")) ?? 0, ph: ph ?? place.ph, pw: pw ?? place.pw};
+  }
+  const step = stepFor(i, words.get("step") in KINDS ? words.get("step") : "forward");
+  const result = words.get("view") === "result" && trace.detections && trace.image;
+  return {layer: i, step, view: result ? "result" : "layers", detection: whole(words.get("detection"))};
 }

@@ -13,10 +13,15 @@ function detectionsPanel() {
   const output = el("output", {});
   const list = el("ol", {class: "detections", start: 0});
   const walk = el("div", {});
-  const choose = (k) => {
-    chosen = chosen === k ? null : k;
-    walked = found[chosen]?.row ?? null;
+  const open = (k) => {
+    chosen = state.detection = k;
+    walked = found[k]?.row ?? null;
+    if (k !== null) field.value = Math.min(field.value, Math.floor(found[k].score * 100));
     draw();
+  };
+  const choose = (k) => {
+    open(chosen === k ? null : k);
+    remember(true);
     list.querySelector(`[data-detection="${k}"]`)?.focus();
   };
   const draw = () => {
@@ -44,16 +49,16 @@ function detectionsPanel() {
   photoCanvas().then((canvas) => view.paint(canvas, 0, 0, trace.image.width, trace.image.height));
   draw();
   const sliders = el("div", {}, el("label", {class: "slider"}, field, output));
+  const asked = state.detection;
   readLineage().then((read) => {
-    if (!read) return;
     way = read;
     const ran = (now) => {
       run = now;
       found = detectionsOf(way, run);
-      chosen = walked = null;
-      draw();
+      open(null);
     };
-    sliders.append(nmsSlider(way.found, ran));
+    if (way) sliders.append(nmsSlider(way.found, ran));
+    if (asked in found) open(asked);
   });
   return [
     el(
@@ -62,7 +67,7 @@ function detectionsPanel() {
       el("h2", {}, "Detections"),
       el("p", {class: "quiet"}, "of the net's last pass, after NMS; boxes x1, y1, x2, y2 in pixels of the photo"),
     ),
-    el("section", {class: "card result"}, sliders, view.figure, walk, list),
+    el("section", {class: "card result"}, sliders, view.figure, saveButtons(() => view.figure, "the detections"), walk, list),
   ];
 }
 

@@ -4,6 +4,9 @@ const CLOSENESS = {map: "the whole map", roi: "the roi", bin: "the bin"};
 
 const chosen = {}; // by layer name: kept between steps
 
+/** The first place of an inspector: channel, bin, what the map shows, the cell asked for. */
+const usualPlace = ({pooled: [height, width]}) => ({c: 0, ph: height >> 1, pw: width >> 1, close: "roi", cell: null});
+
 function inspectorView(layer, backward) {
   const root = el("section", {
     class: "card inspector",
@@ -20,7 +23,7 @@ function inspectorView(layer, backward) {
 function inspector(root, layer, arrays, backward) {
   const roi = layer.roi;
   const [pooledH, pooledW] = roi.pooled;
-  const state = (chosen[layer.name] ??= {c: 0, ph: pooledH >> 1, pw: pooledW >> 1, close: "roi", cell: null});
+  const state = (chosen[layer.name] ??= usualPlace(roi));
   state.r = Math.min(lastRoi.r, arrays.rois.shape[0] - 1);
   state.c = Math.min(state.c, roi.output_channels - 1); // on a live page the layer may have had more
   [state.ph, state.pw] = [Math.min(state.ph, pooledH - 1), Math.min(state.pw, pooledW - 1)];
@@ -38,6 +41,7 @@ function inspector(root, layer, arrays, backward) {
     controls.element,
     el("div", {class: "views"}, [views.image.figure, views.map.figure, views.output.figure]),
     legend(roi, backward),
+    saveButtons(() => root.querySelector(".views"), "the ROI inspector"),
     text,
     explainedView(roi),
     backward ? "" : poolsView(roi, arrays, () => state),

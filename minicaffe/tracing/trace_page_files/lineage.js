@@ -205,7 +205,7 @@ function proposalsCard() {
   const view = stage("Rois on the image");
   const chooser = el("div", {});
   const walk = el("div", {});
-  const card = el("section", {class: "card result proposals"}, el("h3", {}, "NMS of the proposals"), view.figure, chooser, walk);
+  const card = el("section", {class: "card result proposals"}, el("h3", {}, "NMS of the proposals"), view.figure, saveButtons(() => view.figure, "the proposals"), chooser, walk);
   view.look(0, 0, trace.image.width, trace.image.height);
   photoCanvas().then((canvas) => view.paint(canvas, 0, 0, trace.image.width, trace.image.height));
   readLineage().then((way) => {

@@ -1,6 +1,6 @@
 // The page: its state, its views, its start.
 
-const state = {view: "layers", layer: 0, step: null};
+const state = {view: "layers", layer: 0, step: null, detection: null};
 let views = [];
 let shown = new AbortController(); // aborted when the views give way to those of another trace
 
@@ -87,7 +87,7 @@ function firstPlace() {
 }
 
 /** What the page's address names, else the first place. */
-const addressedPlace = () => ({...firstPlace(), ...addressed()});
+const addressedPlace = () => ({...firstPlace(), ...embeddedPlace(), ...addressed()});
 
 /** Make the views of the trace. graph: that of the same net before, to keep; place: what to show. */
 function open(graph, place) {
@@ -108,7 +108,13 @@ function open(graph, place) {
 }
 
 listenToHeader();
+offerTours(document.querySelector(".actions"));
+followAddress();
+embed();
 open(null, addressedPlace());
-addEventListener("popstate", () => show({view: "layers", ...addressedPlace()}));
+addEventListener("popstate", () => {
+  followAddress();
+  show({view: "layers", detection: null, turn: performance.now(), ...addressedPlace()});
+});
 if (trace.live) liveView(document.getElementById("live"));
 document.documentElement.dataset.ready = Math.round(performance.now());

@@ -3,7 +3,7 @@
 function panelView(root) {
   let shown = null;
   return (state) => {
-    const key = `${state.view} ${state.layer} ${state.step}`;
+    const key = `${state.view} ${state.layer} ${state.step} ${state.turn}`;
     if (key === shown) return;
     shown = key;
     root.replaceChildren(...(state.view === "result" ? detectionsPanel() : layerPanel(state)));

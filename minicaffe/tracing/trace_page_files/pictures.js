@@ -83,7 +83,7 @@ function tilesView(tiles, what) {
   const about = [scaleBar(tiles.low, tiles.high), shrunk];
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`; // its height before it is drawn, so that the page does not jump
   return whenSeen(
-    el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about), grid),
+    el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about, saveButtons(() => grid, `the ${what}s`)), grid),
     draw,
   );
 }

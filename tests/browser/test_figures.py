@@ -1,0 +1,110 @@
+"""Figures saved from the page: the SVG is whole, the PNG has print resolution, both say what they show."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from pages import Open, Opened
+from PIL import Image
+
+from minicaffe.cli import main
+
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("figures") / "trace.html"
+    folder = SHAPES / "rfcn"
+    given = [str(folder / "test.prototxt"), str(folder / "shapes_rfcn.caffemodel"), "--image", str(SHAPES / "scene.png")]
+    settings = ["--cfg", str(SHAPES / "shapes.yml"), "--classes", str(SHAPES / "classes.txt")]
+    found = CliRunner().invoke(main, ["trace", *given, *settings, "-o", str(out)])
+    assert found.exit_code == 0, found.output
+    return out
+
+
+def saved(opened: Opened, what: str, kind: str) -> tuple[str, bytes]:
+    with opened.page.expect_download() as download:
+        opened.page.get_by_role("group", name=f"Save {what} as a figure").first.get_by_text(kind).click()
+    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+
+INSPECTOR = "#layer=psroipooled_cls_rois&roi=3&channel=1&bin=0,2"
+FIGURES = {
+    "the channels": ("#layer=relu8", "Shapes-R-FCN-relu8-forward", "layer relu8 (ReLU), Forward, the channels"),
+    "the filters": ("#layer=conv1", "Shapes-R-FCN-conv1-forward", "layer conv1 (Convolution), Forward, the filters"),
+    "the ROI inspector": (
+        INSPECTOR,
+        "Shapes-R-FCN-psroipooled-cls-rois-forward",
+        "layer psroipooled_cls_rois (PSROIPooling), Forward, the ROI inspector",
+    ),
+    "the detections": (
+        "#layer=conv1&view=result&detection=3",
+        "Shapes-R-FCN-detections",
+        "the detections, detection 3 and where it comes from",
+    ),
+    "the proposals": ("#layer=proposal", "Shapes-R-FCN-proposal-forward", "layer proposal (Python), Forward, the proposals"),
+}
+
+
+@pytest.mark.parametrize("what", FIGURES)
+def test_a_figure(page: Path, open_page: Open, what: str) -> None:
+    address, name, caption = FIGURES[what]
+    opened = open_page(page, address=address)
+    opened.page.locator({"the ROI inspector": ".overlay", "the detections": ".walk"}.get(what, "#panel canvas")).first.wait_for(
+        state="attached"
+    )
+    opened.page.wait_for_timeout(300)
+    file, svg = saved(opened, what, "SVG")
+    assert file == f"{name}.svg"
+    root = ElementTree.fromstring(svg)
+    assert root.tag == f"{SVG}svg" and root.find(f"{SVG}title").text == f"Shapes R-FCN, {caption}"  # type: ignore[union-attr]
+    assert caption.split(",")[-1].strip() in " ".join(text.text or "" for text in root.iter(f"{SVG}text"))
+    pictures = list(root.iter(f"{SVG}image"))
+    assert pictures and all(picture.get("href", "").startswith("data:image/png;base64,") for picture in pictures)
+    assert b"var(" not in svg and b"class=" not in svg and b"non-scaling" not in svg  # no style of the page is needed
+    file, png = saved(opened, what, "PNG")
+    assert file == f"{name}.png"
+    image = Image.open(io.BytesIO(png))
+    *_, width, height = (float(part) for part in root.attrib["viewBox"].split())
+    assert image.size == (2008, round(2008 * height / width))
+    assert image.info["dpi"] == pytest.approx((300, 300), abs=0.01)
+    assert len(np.unique(np.asarray(image.convert("L")))) > 50  # it is not blank
+
+
+def boxes(root: Any, colour: str) -> list[Any]:
+    return [rect for rect in root.iter(f"{SVG}rect") if rect.get("stroke") == colour]
+
+
+def test_strokes_have_the_width_that_they_have_on_the_page(page: Path, open_page: Open) -> None:
+    """In units of the stage's own coordinates: pixels of the photo, cells of the map."""
+    opened = open_page(page, address=INSPECTOR)
+    opened.page.locator(".overlay").wait_for(state="attached")
+    opened.page.wait_for_timeout(300)
+    root = ElementTree.fromstring(saved(opened, "the ROI inspector", "SVG")[1])
+    stages = [svg for svg in root.iter(f"{SVG}svg") if svg.get("viewBox") and svg is not root]
+    assert len(stages) == 3
+    for stage in stages:
+        grain = float(stage.attrib["viewBox"].split()[2]) / float(stage.attrib["width"])
+        found = {round(float(rect.attrib["stroke-width"]) / grain, 3) for rect in boxes(stage, "rgb(255, 122, 26)")}
+        assert found and found <= {1, 2.2, 2.4}
+    (dashed,) = {rect.get("stroke-dasharray") for rect in boxes(stages[1], "rgb(255, 255, 255)")}
+    assert len(re.findall(r"[\d.]+", dashed or "")) == 2
+
+
+def test_a_figure_for_scripts(page: Path, open_page: Open) -> None:
+    opened = open_page(page, address=INSPECTOR)
+    opened.page.locator(".overlay").wait_for(state="attached")
+    whole = ElementTree.fromstring(opened.page.evaluate("minicaffe.figure('.inspector .views')"))
+    part = ElementTree.fromstring(opened.page.evaluate("minicaffe.figure('.inspector .views > :nth-child(2)')"))
+    counts = [sum(1 for svg in root.iter(f"{SVG}svg") if svg.get("viewBox")) - 1 for root in (whole, part)]
+    assert counts == [3, 1]
+    assert opened.page.evaluate("minicaffe.figure('.nothing')") is None
