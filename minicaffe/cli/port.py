@@ -7,12 +7,13 @@ from pathlib import Path
 
 from minicaffe.errors import Error
 from minicaffe.files import replacing
-from minicaffe.porting.folder import look, page, text, try_all
+from minicaffe.porting.folder import look, page, text
 from minicaffe.porting.folder.scan import IMAGE
 
 from .common import check_target
 from .groups import ThreadOptions, fork_option
 from .options import argument, option, with_options
+from .port_trials import try_all
 from .progress import counted
 from .terminal import echo
 

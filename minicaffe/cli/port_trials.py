@@ -6,7 +6,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +15,9 @@ from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.net import Net
 from minicaffe.porting.agreement import TOLERANCE
-
-from .matching import Pair
-from .scan import Item
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One trial of a pair. good: whether it worked; says: with what result."""
-
-    pair: Pair
-    what: str
-    good: bool
-    says: str
-    seconds: float
+from minicaffe.porting.folder.matching import Pair
+from minicaffe.porting.folder.report import Verdict
+from minicaffe.porting.folder.scan import Item
 
 
 def try_all(pairs: list[Pair], folder: Path, image: Item | None) -> Iterator[Verdict]:
@@ -53,8 +41,7 @@ def _tried(pair: Pair, what: str, trial: Callable[[Net, str, Path | None], str],
             says, good = trial(net, pair.kind, photo), True
     except (Error, ImportError, MemoryError) as error:
         says, good = shortened(on_one_line(str(error) or "out of memory")), False
-    taken = time.perf_counter() - start
-    return Verdict(pair, what, good, f"{says} ({taken:.1f} s)", taken)
+    return Verdict(pair, what, good, f"{says} ({time.perf_counter() - start:.1f} s)")
 
 
 def _forward(net: Net, kind: str, photo: Path | None) -> str:

@@ -10,13 +10,17 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.detect import check_detector
 from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.errors import Error, on_one_line, shortened
+from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.porting.dump import Dump
+from minicaffe.registry import types
 
 from .scan import Item
 
+IDLE = ("Split", "Dropout")
+"""Elementwise types that compute nothing in TEST."""
 TRIED = 6
 """Nets made for one file of weights, at most: those with the most of its layers' names."""
 
@@ -24,8 +28,9 @@ TRIED = 6
 @dataclass(frozen=True)
 class Pair:
     """Weights and a net. fitting, wanted: of the net's layers with weights; wrong: layers of other shapes, with both; lacking:
-    the net's layers that the weights lack; unread: the weights' layers that the net lacks; made: the net, None where it cannot
-    be made here, for the reason `problem`."""
+    the net's layers that the weights lack; unread: the weights' layers that the net lacks; types: of layers that the net stored
+    with the weights has and this one lacks, as Sigmoid where this one has ReLU; made: the net, None where it cannot be made
+    here, for the reason `problem`."""
 
     net: Item
     weights: Item
@@ -34,27 +39,27 @@ class Pair:
     wrong: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     problem: str = ""
     made: Net | None = field(default=None, repr=False)
 
     @property
     def fits(self) -> bool:
-        """Whether all weights of the net are there."""
-        return self.made is not None and self.fitting == self.wanted > 0
+        """Whether all weights of the net are there, and the net that was trained computes nothing that this one lacks."""
+        return self.made is not None and self.fitting == self.wanted > 0 and not self.types
 
     @property
     def says(self) -> str:
         text = f"{self.fitting} of {self.wanted} layers fit"
         if self.problem:
             text = f"{self.fitting} layers have the same names; the net cannot be made here: {self.problem}"
-        for names, what in (
-            (self.wrong, "other shapes"),
-            (self.lacking, "not in the weights"),
-            (self.unread, "not in the net"),
-        ):
+        parts = {"other shapes": self.wrong, "not in the weights": self.lacking, "not in the net": self.unread}
+        for what, names in parts.items():
             if names:
                 more = f" and {len(names) - 3} more" * (len(names) > 3)
                 text += f"; {what}: {', '.join(names[:3])}{more}"
+        if self.types:
+            text += f"; BUT the net that was trained has {', '.join(self.types)}, which this one lacks"
         return text
 
     @property
@@ -88,13 +93,16 @@ def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionS
     return found
 
 
-def _layers(weights: Item) -> list:  # type: ignore[type-arg]
+def _layers(weights: Item) -> list[LayerWeights]:
     content: Dump = weights.content
     return content.layers
 
 
 def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
     """The net for TEST, or why there is none."""
+    reads = [layer.type for layer in net.content.param.layer if not layer.bottom and layer.type not in ("Input", "Parameter")]
+    if reads:
+        return f"it reads data ({', '.join(dict.fromkeys(reads))}), which is not looked for"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the item's notes have what matters
@@ -122,4 +130,13 @@ def _pair(net: Item, weights: Item, made: Net | str, shared: int) -> Pair:
         shapes = [" ".join("x".join(map(str, each.shape)) for each in some) for some in (given, blobs)]
         wrong.append(f"{name} ({shapes[0]} in the weights, {shapes[1]} in the net)")
     unread = tuple(name for name in layers if name not in made.params)
-    return Pair(net, weights, fitting, len(made.params), tuple(wrong), tuple(lacking), unread, made=made)
+    found = (tuple(wrong), tuple(lacking), unread, _types(weights, made))
+    return Pair(net, weights, fitting, len(made.params), *found, made=made)
+
+
+def _types(weights: Item, net: Net) -> tuple[str, ...]:
+    """Types that compute in TEST, without weights, of which the net stored with the weights has some and this one none."""
+    kinds = {layer.type: types.get(layer.type) for layer in _layers(weights) if not any(layer.blobs)}
+    mine = {layer.type for layer in net.layers}
+    elementwise = (kind for kind, known in kinds.items() if known is not None and known.elementwise and kind not in IDLE)
+    return tuple(kind for kind in elementwise if kind not in mine)

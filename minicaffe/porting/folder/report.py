@@ -15,7 +15,6 @@ from minicaffe.errors import on_one_line
 
 from .matching import Pair, pairs_of
 from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SOLVER, STATE, WEIGHTS, Item, scan
-from .trials import Verdict
 
 SHOWN = 40
 """Files of a kind that the text lists."""
@@ -29,10 +28,20 @@ class Step:
     command: str
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """One trial of a pair. good: whether it worked; says: with what result."""
+
+    pair: Pair
+    what: str
+    good: bool
+    says: str
+
+
 @dataclass
 class Report:
-    """items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about the
-    preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of commands that were tried."""
+    """items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about
+    the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried."""
 
     folder: Path
     items: list[Item]
@@ -90,7 +99,7 @@ def _missing(report: Report) -> Iterator[str]:
     for fact in report.facts:
         file = fact.removeprefix("mean file ").partition(" (")[0]
         if fact.startswith("mean file ") and Path(file).name not in names:
-            yield f"{file}: {fact}"
+            yield f"{file}, the mean file of {fact.partition(' (')[2].rstrip(')')}"
     if report.best and not any(fact.startswith("mean ") for fact in report.facts):
         yield "the mean of the images: nothing here tells it"
     for pair in report.best:
@@ -177,7 +186,7 @@ def _sections(report: Report) -> Iterator[Section]:
         if rows:
             more = [("", f"and {len(same) - SHOWN} more")] if len(same) > SHOWN else []
             yield f"{kind.capitalize() if kind != LINK else 'Links'} ({len(same)})", rows + more
-    yield "Which weights fit which net", [(f"{pair.weights.path} in {pair.net.path}", pair.says) for pair in report.pairs]
+    yield "Which weights fit which net", [(f"{pair.weights.path} in {pair.net.path}", pair.says) for pair in _shown(report)]
     forks = [(pair.net.path, f"{name}: {choice}") for pair in report.best for name, choice in _forks(pair)]
     notes = [(item.path, note) for item in report.items for note in item.notes]
     yield "Whose layers, and what is computed otherwise than there", forks + notes
@@ -186,6 +195,15 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "What was left out", [("", one) for one in report.left_out]
     yield "Tried", [(f"{v.pair.net.path}: {v.what}", ("works" if v.good else "FAILS") + f": {v.says}") for v in report.verdicts]
     yield "What to do next", [(step.why, step.command) for step in report.steps]
+
+
+def _shown(report: Report) -> list[Pair]:
+    """For each file of weights the nets that fit, or else the nearest."""
+    fitting = {pair.weights.path for pair in report.best}
+    nearest = {pair.weights.path: pair for pair in reversed(report.pairs)}
+    return [
+        pair for pair in report.pairs if pair.fits or (pair.weights.path not in fitting and nearest[pair.weights.path] is pair)
+    ]
 
 
 def _forks(pair: Pair) -> Sequence[tuple[str, object]]:
@@ -198,8 +216,8 @@ def text(report: Report) -> str:
     for head, rows in _sections(report):
         if rows:
             lines += ["", head]
-            for name, says in rows:
-                name, says = on_one_line(name), on_one_line(says)
+            for row in rows:
+                name, says = map(on_one_line, row)
                 lines += [f"  {name}", f"      {says}"] if name and says else [f"  {name or says}"]
     return "\n".join(lines)
 
@@ -226,8 +244,5 @@ def page(report: Report) -> str:
             body.append((f"<dt>{escape(on_one_line(name))}</dt>" if name else "") + f"<dd>{shown}</dd>")
         body.append("</dl>")
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n'
-        + "\n".join(body)
-        + "\n</body></html>\n"
-    )
+    start = ["<!DOCTYPE html>", '<html lang="en">', f"<head>{head}<style>{STYLE}</style></head>", "<body>"]
+    return "\n".join([*start, *body, "</body></html>", ""])

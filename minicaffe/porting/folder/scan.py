@@ -30,6 +30,7 @@ SETTINGS, NAMES, IMAGE, LOG, SCRIPT, OTHER, LINK = "settings", "class names", "i
 ORDER = (NET, WEIGHTS, MEAN, SETTINGS, NAMES, SOLVER, STATE, LOG, SCRIPT, IMAGE, OTHER, LINK)
 
 MOST_FILES, DEEPEST = 2000, 12
+PROMISED = {".caffemodel": WEIGHTS, ".solverstate": STATE, ".binaryproto": MEAN, ".prototxt": NET, ".pt": NET, ".yml": SETTINGS}
 PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"}
 SCRIPTS = {".py", ".sh", ".m", ".ipynb", ".cpp", ".lua"}
 _SOLVER = re.compile(r"^\s*(train_net|test_net|net|base_lr|lr_policy|solver_type|snapshot_prefix|max_iter)\s*:", re.M)
@@ -40,8 +41,8 @@ _V1, _V0 = re.compile(r"^\s*layers\s*\{", re.M), re.compile(r"layers\s*\{\s*laye
 
 @dataclass(frozen=True)
 class Item:
-    """A file. path: relative to the folder; kind: one of ORDER; says: what is in it; problem: why it cannot be used; facts: what
-    it tells about preprocessing, each with its place; notes: what matters for the numbers; content: as read."""
+    """A file. path: relative to the folder; kind: one of ORDER; says: what is in it; problem: why it cannot be used;
+    facts: what it tells about the preprocessing, with places; notes: what matters for the numbers; content: as read."""
 
     path: str
     kind: str
@@ -56,7 +57,8 @@ def scan(folder: Path) -> tuple[list[Item], list[str]]:
     """The files, by kind and name, and what was left out. Raises Error for what is no folder."""
     if not folder.is_dir():
         raise Error(f"{folder}: {'a file' if folder.exists() else 'there is nothing'}: give the folder of a model")
-    found, left_out = [], []
+    found: list[Item] = []
+    left_out: list[str] = []
     for number, path in enumerate(_files(folder, left_out)):
         if number == MOST_FILES:
             left_out.append(f"more than {MOST_FILES} files: the others")
@@ -103,15 +105,7 @@ def _item(path: Path, name: str) -> Item:
 def _guess(path: Path) -> str:
     """The kind that the name promises, for a file that cannot be read."""
     suffixes = path.name.lower()
-    kinds = {
-        ".caffemodel": WEIGHTS,
-        ".solverstate": STATE,
-        ".binaryproto": MEAN,
-        ".prototxt": NET,
-        ".pt": NET,
-        ".yml": SETTINGS,
-    }
-    return next((kind for end, kind in kinds.items() if end in suffixes), OTHER)
+    return next((kind for end, kind in PROMISED.items() if end in suffixes), OTHER)
 
 
 def _reader(path: Path, start: bytes) -> Callable[[Path, str], Item]:
@@ -164,9 +158,8 @@ def _script(path: Path, name: str) -> Item:
     lines = read_text(path, errors="replace").split("\n")
     hints = [f"{name}:{i}: {on_one_line(line.strip())[:100]}" for i, line in enumerate(lines, 1) if _HINT.search(line)]
     caffe = any("caffe" in line for line in lines)
-    return Item(
-        name, SCRIPT, f"{len(lines)} lines" + ", which use Caffe" * caffe, facts=tuple(f"a hint: {line}" for line in hints[:5])
-    )
+    facts = tuple(f"a hint, perhaps: {line}" for line in hints[:5])
+    return Item(name, SCRIPT, f"{len(lines)} lines" + ", which use Caffe" * caffe, facts=facts)
 
 
 def _binary(path: Path, name: str) -> Item:
@@ -187,7 +180,7 @@ def _weights_text(dump: Dump) -> str:
     values = sum(array.size for array in dump.arrays.values())
     odd = [key for key, array in dump.arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
     broken = f"; NaN or infinite values in {', '.join(odd[:3])}" if odd else ""
-    written = f", written by {dump.origin}" if dump.kind == ".caffemodel" else ""
+    written = f"; written by: {dump.origin}" if dump.kind == ".caffemodel" else ""
     return f"{layers} layers with weights, {values:,} values{written}{broken}"
 
 
