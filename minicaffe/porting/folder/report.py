@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
 from os import PathLike
@@ -12,6 +12,7 @@ from pathlib import Path
 from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detector import class_count
 from minicaffe.errors import on_one_line
+from minicaffe.formats.fork_kinds import grouped
 
 from .matching import Pair, pairs_of
 from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SOLVER, STATE, WEIGHTS, Item, scan
@@ -100,8 +101,8 @@ def _missing(report: Report) -> Iterator[str]:
         file = fact.removeprefix("mean file ").partition(" (")[0]
         if fact.startswith("mean file ") and Path(file).name not in names:
             yield f"{file}, the mean file of {fact.partition(' (')[2].rstrip(')')}"
-    if report.best and not any(fact.startswith("mean ") for fact in report.facts):
-        yield "the mean of the images: nothing here tells it"
+    if any(pair.kind != "detector" for pair in report.best) and not any(fact.startswith("mean ") for fact in report.facts):
+        yield "the mean and the scale of the images: nothing here tells them"
     for pair in report.best:
         if (count := _classes(pair)) and not default_names(count) and not _names(report, count):
             yield f"the names of the {count} classes of {pair.net.path}"
@@ -141,7 +142,7 @@ def _steps(report: Report) -> Iterator[Step]:
             yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {files} {whole}")
         shown = f" --image {photo}" if takes else ""
         yield Step("see what every layer does", f"minicaffe trace {files}{shown}{cfg}{means if takes else ''} -o trace.html")
-        if pair.made is not None and any("BatchNorm" in layer.type for layer in pair.made.layers):
+        if _folds(pair):
             out = "--out-net merged.prototxt --out-weights merged.caffemodel --check"
             yield Step("fold BatchNorm into the convolutions", f"minicaffe merge-bn {files} {out}")
         if pair.kind == "detector":
@@ -153,6 +154,12 @@ def _steps(report: Report) -> Iterator[Step]:
     for item in report.of(STATE)[:1]:
         for solver in report.of(SOLVER)[:1]:
             yield Step("go on with the training", f"minicaffe train {report.path(solver)} --snapshot {report.path(item)}")
+
+
+def _folds(pair: Pair) -> bool:
+    """Whether the net has a BatchNorm with stored statistics, which a convolution can take over."""
+    params = [layer.param.batch_norm_param for layer in pair.made.layers if layer.type == "BatchNorm"] if pair.made else []
+    return any(param.use_global_stats or not param.HasField("use_global_stats") for param in params)
 
 
 def _means(report: Report) -> str:
@@ -187,7 +194,7 @@ def _sections(report: Report) -> Iterator[Section]:
             more = [("", f"and {len(same) - SHOWN} more")] if len(same) > SHOWN else []
             yield f"{kind.capitalize() if kind != LINK else 'Links'} ({len(same)})", rows + more
     yield "Which weights fit which net", [(f"{pair.weights.path} in {pair.net.path}", pair.says) for pair in _shown(report)]
-    forks = [(pair.net.path, f"{name}: {choice}") for pair in report.best for name, choice in _forks(pair)]
+    forks = [(pair.net.path, sentence) for pair in report.best if pair.made for sentence in grouped(pair.made.forks.items())]
     notes = [(item.path, note) for item in report.items for note in item.notes]
     yield "Whose layers, and what is computed otherwise than there", forks + notes
     yield "What the folder tells about the preprocessing", [("", fact) for fact in report.facts]
@@ -204,10 +211,6 @@ def _shown(report: Report) -> list[Pair]:
     return [
         pair for pair in report.pairs if pair.fits or (pair.weights.path not in fitting and nearest[pair.weights.path] is pair)
     ]
-
-
-def _forks(pair: Pair) -> Sequence[tuple[str, object]]:
-    return list(pair.made.forks.items())[:SHOWN] if pair.made is not None else []
 
 
 def text(report: Report) -> str:

@@ -189,7 +189,8 @@ def _prototxt(path: Path, name: str) -> Item:
     if not _LAYERS.search(text) and _SOLVER.search(text):
         solver = parse_solver(text, name, strict=False)
         net = solver.net or solver.train_net
-        return Item(name, SOLVER, f"{solver.type}, {solver.max_iter} iterations, net {net or '(in the file)'}", content=solver)
+        length = f"{solver.max_iter} iterations, " if solver.max_iter else ""
+        return Item(name, SOLVER, f"{solver.type}, {length}net {net or 'in the file'}", content=solver)
     if re.match(r"\s*item\s*\{", text):
         return Item(name, NAMES, "a label map of SSD")
     file = parse_net(text, name, warn=False)
