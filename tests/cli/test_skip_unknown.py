@@ -43,6 +43,7 @@ NO_NET = {
     "forks",
     "layers",
     "parse-log",
+    "port",
 }
 KEEP_ALL_FIELDS = {"retarget": "edits the text", "rescue": "reads a .caffemodel"}
 

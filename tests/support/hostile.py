@@ -395,12 +395,23 @@ def features() -> list[Case]:
     ]
 
 
+def port() -> list[Case]:
+    Path("old").mkdir()
+    os.chdir("old")
+    net = _net(QUIET)
+    Net(net, TEST).save(f"{FILE}.caffemodel")
+    Path(f"{FILE}.txt").write_text(f"{NAME[:-1]}\x1b[5m\na\n")
+    os.symlink(f"{FILE}gone", "link")
+    os.chdir("..")
+    return [(["port", "old", "-o", f"report{OUT}"], (*FILE_SHOWN, "[/][link=http://x]:skull:\\u202e"))]
+
+
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
-        extract_features, features, film, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary,
-        test, time, trace, trace_diff, train, upgrade,
+        extract_features, features, film, forks, layers, live, merge_bn, parse_log, port, rescue, retarget, run, script,
+        summary, test, time, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""

@@ -1,0 +1,48 @@
+"""minicaffe port"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from minicaffe.errors import Error
+from minicaffe.files import replacing
+from minicaffe.porting.folder import look, page, text
+from minicaffe.porting.folder.scan import IMAGE
+
+from .common import check_target
+from .groups import ThreadOptions, fork_option
+from .options import argument, option, with_options
+from .port_trials import try_all
+from .progress import counted
+from .terminal import echo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ThreadOptions):
+    folder: str = argument()
+    out: str | None = option("-o --out", "Write the report as a page, too.", metavar="FILE.html")
+    run: bool = option("--run", "Try each net with its weights: forward, ONNX, PyTorch.")
+    fork: str | None = fork_option()
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Look through the FOLDER of an old model, and report what each file is, which weights fit which net, what is missing,
+    and the commands to go on with. Nothing in it is run as a program, no link is followed, and nothing is written but --out.
+
+    Example:  minicaffe port old_model --run -o report.html
+    """
+    check_target("--out", options.out)
+    report = look(options.folder, fork=options.fork or "")
+    if options.run:
+        image = next(iter(report.of(IMAGE)), None)
+        trials = try_all(report.best, report.folder, image)
+        report.verdicts = list(counted(trials, "trials", 3 * len(report.best)))
+    echo(text(report))
+    if options.out:
+        with replacing(options.out) as temporary:
+            Path(temporary).write_text(page(report), encoding="utf-8")
+        echo(f"written: {options.out}")
+    if failed := sum(not verdict.good for verdict in report.verdicts):
+        raise Error(f"{failed} of {len(report.verdicts)} trials failed")

@@ -1,0 +1,142 @@
+"""Which weights fit which net, by the layers' names and the shapes of their blobs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.detection.detect import check_detector
+from minicaffe.detection.detect_ssd import ssd_layer
+from minicaffe.errors import Error, on_one_line, shortened
+from minicaffe.formats.caffemodel import LayerWeights
+from minicaffe.formats.weights import WeightsFile
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.porting.dump import Dump
+from minicaffe.registry import types
+
+from .scan import Item
+
+IDLE = ("Split", "Dropout")
+"""Elementwise types that compute nothing in TEST."""
+TRIED = 6
+"""Nets made for one file of weights, at most: those with the most of its layers' names."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Weights and a net. fitting, wanted: of the net's layers with weights; wrong: layers of other shapes, with both; lacking:
+    the net's layers that the weights lack; unread: the weights' layers that the net lacks; types: of layers that the net stored
+    with the weights has and this one lacks, as Sigmoid where this one has ReLU; made: the net, None where it cannot be made
+    here, for the reason `problem`."""
+
+    net: Item
+    weights: Item
+    fitting: int
+    wanted: int
+    wrong: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    problem: str = ""
+    made: Net | None = field(default=None, repr=False)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all weights of the net are there, and the net that was trained computes nothing that this one lacks."""
+        return self.made is not None and self.fitting == self.wanted > 0 and not self.types
+
+    @property
+    def says(self) -> str:
+        text = f"{self.fitting} of {self.wanted} layers fit"
+        if self.problem:
+            text = f"{self.fitting} layers have the same names; the net cannot be made here: {self.problem}"
+        parts = {"other shapes": self.wrong, "not in the weights": self.lacking, "not in the net": self.unread}
+        for what, names in parts.items():
+            if names:
+                more = f" and {len(names) - 3} more" * (len(names) > 3)
+                text += f"; {what}: {', '.join(names[:3])}{more}"
+        if self.types:
+            text += f"; BUT the net that was trained has {', '.join(self.types)}, which this one lacks"
+        return text
+
+    @property
+    def kind(self) -> str:
+        """detector, ssd or net."""
+        if self.made is None:
+            return "net"
+        if ssd_layer(self.made):
+            return "ssd"
+        try:
+            check_detector(self.made)
+        except Error:
+            return "net"
+        return "detector"
+
+
+def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Pair]:
+    """For each file of weights the nets that it may be for, the best first."""
+    found: list[Pair] = []
+    made: dict[str, Net | str] = {}
+    for file in weights:
+        stored = {layer.name for layer in _layers(file) if any(layer.blobs)}
+        shared = {net.path: len(stored & {layer.name for layer in net.content.param.layer}) for net in nets}
+        near = sorted((net for net in nets if shared[net.path]), key=lambda net: -shared[net.path])[:TRIED]
+        of_file = []
+        for net in near:
+            if net.path not in made:
+                made[net.path] = _made(net, settings, fork)
+            of_file.append(_pair(net, file, made[net.path], shared[net.path]))
+        found += sorted(of_file, key=lambda pair: (not pair.fits, pair.made is None, -pair.fitting, len(pair.unread)))
+    return found
+
+
+def _layers(weights: Item) -> list[LayerWeights]:
+    content: Dump = weights.content
+    return content.layers
+
+
+def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
+    """The net for TEST, or why there is none."""
+    reads = [layer.type for layer in net.content.param.layer if not layer.bottom and layer.type not in ("Input", "Parameter")]
+    if reads:
+        return f"it reads data ({', '.join(dict.fromkeys(reads))}), which is not looked for"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the item's notes have what matters
+            return Net(net.content, TEST, keep="outputs", settings=settings, strict=False, fork=fork)
+    except (Error, MemoryError, OSError) as error:
+        return shortened(on_one_line(str(error) or "out of memory"))
+
+
+def _pair(net: Item, weights: Item, made: Net | str, shared: int) -> Pair:
+    layers = {layer.name: layer for layer in _layers(weights) if any(layer.blobs)}
+    if isinstance(made, str):
+        return Pair(net, weights, shared, shared, problem=made)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made.take_layouts(WeightsFile(weights.path, list(layers.values())).shapes())
+    wrong, lacking, fitting = [], [], 0
+    for name, blobs in made.params.items():
+        if name not in layers:
+            lacking.append(name)
+            continue
+        given = [blob for blob in layers[name].blobs if blob is not None]
+        if len(given) == len(blobs) and all(one.fits(blob.shape) for one, blob in zip(given, blobs, strict=True)):
+            fitting += 1
+            continue
+        shapes = [" ".join("x".join(map(str, each.shape)) for each in some) for some in (given, blobs)]
+        wrong.append(f"{name} ({shapes[0]} in the weights, {shapes[1]} in the net)")
+    unread = tuple(name for name in layers if name not in made.params)
+    found = (tuple(wrong), tuple(lacking), unread, _types(weights, made))
+    return Pair(net, weights, fitting, len(made.params), *found, made=made)
+
+
+def _types(weights: Item, net: Net) -> tuple[str, ...]:
+    """Types that compute in TEST, without weights, of which the net stored with the weights has some and this one none."""
+    kinds = {layer.type: types.get(layer.type) for layer in _layers(weights) if not any(layer.blobs)}
+    mine = {layer.type for layer in net.layers}
+    elementwise = (kind for kind, known in kinds.items() if known is not None and known.elementwise and kind not in IDLE)
+    return tuple(kind for kind in elementwise if kind not in mine)

@@ -1,0 +1,251 @@
+"""What the folder holds, what is missing and what to do next; as text and as a page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape
+from os import PathLike
+from pathlib import Path
+
+from minicaffe.detection.class_names import default_names
+from minicaffe.detection.detector import class_count
+from minicaffe.errors import on_one_line
+from minicaffe.formats.fork_kinds import grouped
+
+from .matching import Pair, pairs_of
+from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SOLVER, STATE, WEIGHTS, Item, scan
+
+SHOWN = 40
+"""Files of a kind that the text lists."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command to go on with, and what it is for."""
+
+    why: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One trial of a pair. good: whether it worked; says: with what result."""
+
+    pair: Pair
+    what: str
+    good: bool
+    says: str
+
+
+@dataclass
+class Report:
+    """items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about
+    the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried."""
+
+    folder: Path
+    items: list[Item]
+    left_out: list[str]
+    pairs: list[Pair] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[Item]:
+        """The files of a kind that can be used."""
+        return [item for item in self.items if item.kind == kind and not item.problem]
+
+    @property
+    def best(self) -> list[Pair]:
+        """The pair to go on with for each file of weights that fits a net."""
+        found: dict[str, Pair] = {}
+        for pair in self.pairs:
+            if pair.fits:
+                found.setdefault(pair.weights.path, pair)
+        return list(found.values())
+
+    def path(self, item: Item) -> str:
+        """A file's name for a command."""
+        return shlex.quote(str(self.folder / item.path))
+
+
+def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
+    """Look through a folder. fork: whose layers those are that forks disagree on. Raises Error for what is no folder."""
+    report = Report(Path(folder), *scan(Path(folder)))
+    settings = report.of(SETTINGS)
+    report.pairs = pairs_of(report.of(NET), report.of(WEIGHTS), settings[0].content if len(settings) == 1 else None, fork)
+    report.facts = list(dict.fromkeys(fact for item in report.items for fact in item.facts))
+    report.missing = list(_missing(report))
+    report.steps = [*_steps(report)]
+    return report
+
+
+def _missing(report: Report) -> Iterator[str]:
+    fitting, nets = {pair.weights.path for pair in report.best}, report.of(NET)
+    if not nets and not report.of(WEIGHTS):
+        yield "neither a prototxt nor weights: is it another folder?"
+    for item in report.of(WEIGHTS):
+        if item.path not in fitting:
+            near = next((pair for pair in report.pairs if pair.weights.path == item.path), None)
+            yield f"a net for {item.path}" + (f": with {near.net.path}, {near.says}" if near else "")
+    if nets and not report.of(WEIGHTS):
+        yield "weights: no .caffemodel or .caffemodel.h5 is here, and the nets would start from random numbers"
+    names = {Path(item.path).name for item in report.items}
+    for item in report.of(SOLVER):
+        for file in filter(None, (item.content.net, item.content.train_net, *item.content.test_net)):
+            if Path(file).name not in names:
+                yield f"{file}, the net of {item.path}"
+    for fact in report.facts:
+        file = fact.removeprefix("mean file ").partition(" (")[0]
+        if fact.startswith("mean file ") and Path(file).name not in names:
+            yield f"{file}, the mean file of {fact.partition(' (')[2].rstrip(')')}"
+    if any(pair.kind != "detector" for pair in report.best) and not any(fact.startswith("mean ") for fact in report.facts):
+        yield "the mean and the scale of the images: nothing here tells them"
+    for pair in report.best:
+        if (count := _classes(pair)) and not default_names(count) and not _names(report, count):
+            yield f"the names of the {count} classes of {pair.net.path}"
+
+
+def _classes(pair: Pair) -> int:
+    if pair.made is None or pair.kind == "net":
+        return 0
+    return class_count(pair.made)[0]
+
+
+def _names(report: Report, count: int) -> Item | None:
+    """The file of so many class names, with or without the background."""
+    fit = (item for item in report.of(NAMES) if item.content and len(item.content) in (count, count - 1))
+    return next(fit, None)
+
+
+def _steps(report: Report) -> Iterator[Step]:
+    images = report.of(IMAGE)
+    photo = report.path(images[0]) if images else "photo.jpg"
+    for pair in report.best:
+        files = f"{report.path(pair.net)} {report.path(pair.weights)}"
+        means = _means(report) if pair.kind != "detector" else ""
+        cfg = (
+            f" --cfg {report.path(report.of(SETTINGS)[0])}" if len(report.of(SETTINGS)) == 1 and pair.kind == "detector" else ""
+        )
+        names = _names(report, _classes(pair))
+        classes = f" --classes {report.path(names)}" if names else ""
+        takes = _image_input(pair)
+        if pair.kind == "net":
+            given = f" --input {takes}={photo}" if takes else ""
+            yield Step("run it on an image" if takes else "run it", f"minicaffe run {files}{given}{means if takes else ''}")
+            yield Step("to ONNX, checked", f"minicaffe export {files} -o model.onnx --check")
+        else:
+            yield Step("find objects", f"minicaffe detect {files} {photo}{cfg}{means}{classes} --draw out")
+            whole = f"-o model.onnx --with-image --with-boxes --check --input data={photo}{cfg}{means}{classes}"
+            yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {files} {whole}")
+        shown = f" --image {photo}" if takes else ""
+        yield Step("see what every layer does", f"minicaffe trace {files}{shown}{cfg}{means if takes else ''} -o trace.html")
+        if _folds(pair):
+            out = "--out-net merged.prototxt --out-weights merged.caffemodel --check"
+            yield Step("fold BatchNorm into the convolutions", f"minicaffe merge-bn {files} {out}")
+        if pair.kind == "detector":
+            yield Step("other classes", f"minicaffe retarget {report.path(pair.net)} --classes N --out other.prototxt")
+    fitting = {pair.weights.path for pair in report.best}
+    for item in report.of(WEIGHTS):
+        if item.path not in fitting and item.content.kind == ".caffemodel":
+            yield Step(f"a net from {item.path}", f"minicaffe rescue {report.path(item)} -o rescued.prototxt")
+    for item in report.of(STATE)[:1]:
+        for solver in report.of(SOLVER)[:1]:
+            yield Step("go on with the training", f"minicaffe train {report.path(solver)} --snapshot {report.path(item)}")
+
+
+def _folds(pair: Pair) -> bool:
+    """Whether the net has a BatchNorm with stored statistics, which a convolution can take over."""
+    params = [layer.param.batch_norm_param for layer in pair.made.layers if layer.type == "BatchNorm"] if pair.made else []
+    return any(param.use_global_stats or not param.HasField("use_global_stats") for param in params)
+
+
+def _means(report: Report) -> str:
+    """--mean and --scale-factor, as far as the folder tells them in one way."""
+    means = {fact.split()[1] for fact in report.facts if fact.startswith("mean ") and not fact.startswith("mean file")}
+    scales = {fact.split()[1].rstrip(",") for fact in report.facts if fact.startswith("scale ")}
+    text = ""
+    if len(means) == 1:
+        values = next(iter(means)).split(",")
+        text += f" --mean {','.join(values * (3 if len(values) == 1 else 1))}" if len(values) in (1, 3) else ""
+    return text + (f" --scale-factor {next(iter(scales))}" if len(scales) == 1 else "")
+
+
+def _image_input(pair: Pair) -> str:
+    """The input that an image fits, "" if there is none."""
+    net = pair.made
+    if net is None:
+        return ""
+    shapes = {name: net.blobs[name].shape for name in net.inputs}
+    return next((name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)), "")
+
+
+Section = tuple[str, list[tuple[str, str]]]
+
+
+def _sections(report: Report) -> Iterator[Section]:
+    """Headings, and what stands under them: a name and what is said of it."""
+    for kind in ORDER:
+        same = [item for item in report.items if item.kind == kind]
+        rows = [(item.path, f"cannot be used: {item.problem}" if item.problem else item.says) for item in same[:SHOWN]]
+        if rows:
+            more = [("", f"and {len(same) - SHOWN} more")] if len(same) > SHOWN else []
+            yield f"{kind.capitalize() if kind != LINK else 'Links'} ({len(same)})", rows + more
+    yield "Which weights fit which net", [(f"{pair.weights.path} in {pair.net.path}", pair.says) for pair in _shown(report)]
+    forks = [(pair.net.path, sentence) for pair in report.best if pair.made for sentence in grouped(pair.made.forks.items())]
+    notes = [(item.path, note) for item in report.items for note in item.notes]
+    yield "Whose layers, and what is computed otherwise than there", forks + notes
+    yield "What the folder tells about the preprocessing", [("", fact) for fact in report.facts]
+    yield "What is missing", [("", one) for one in report.missing]
+    yield "What was left out", [("", one) for one in report.left_out]
+    yield "Tried", [(f"{v.pair.net.path}: {v.what}", ("works" if v.good else "FAILS") + f": {v.says}") for v in report.verdicts]
+    yield "What to do next", [(step.why, step.command) for step in report.steps]
+
+
+def _shown(report: Report) -> list[Pair]:
+    """For each file of weights the nets that fit, or else the nearest."""
+    fitting = {pair.weights.path for pair in report.best}
+    nearest = {pair.weights.path: pair for pair in reversed(report.pairs)}
+    return [
+        pair for pair in report.pairs if pair.fits or (pair.weights.path not in fitting and nearest[pair.weights.path] is pair)
+    ]
+
+
+def text(report: Report) -> str:
+    """The report for a terminal."""
+    lines = [f"{on_one_line(str(report.folder))}: {len(report.items)} files"]
+    for head, rows in _sections(report):
+        if rows:
+            lines += ["", head]
+            for row in rows:
+                name, says = map(on_one_line, row)
+                lines += [f"  {name}", f"      {says}"] if name and says else [f"  {name or says}"]
+    return "\n".join(lines)
+
+
+STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 0.5rem; }
+dt { font-weight: 600; } dd { margin: 0 0 0.5rem 1.5rem; } code { font-family: ui-monospace, monospace; }
+"""
+
+
+def page(report: Report) -> str:
+    """The report as an HTML page that needs nothing else."""
+    title = f"{on_one_line(str(report.folder))}: {len(report.items)} files"
+    body = [f"<h1>{escape(title)}</h1>"]
+    for head, rows in _sections(report):
+        if not rows:
+            continue
+        body.append(f"<h2>{escape(head)}</h2><dl>")
+        for name, says in rows:
+            shown = escape(on_one_line(says))
+            shown = f"<code>{shown}</code>" if head == "What to do next" else shown
+            body.append((f"<dt>{escape(on_one_line(name))}</dt>" if name else "") + f"<dd>{shown}</dd>")
+        body.append("</dl>")
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+    start = ["<!DOCTYPE html>", '<html lang="en">', f"<head>{head}<style>{STYLE}</style></head>", "<body>"]
+    return "\n".join([*start, *body, "</body></html>", ""])

@@ -1,0 +1,186 @@
+"""The report on an old model's folder: what each file is, which weights fit, what it never does."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from minicaffe import TEST, Error, Net
+from minicaffe.cli import main
+from minicaffe.formats.weights import write_binaryproto
+from minicaffe.porting.folder import Report, look, page, text
+from minicaffe.rng import set_random_seed
+
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+NET = """name: "small"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 10 dim: 12 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }
+layer { name: "relu" type: "%s" bottom: "conv" top: "relu" }
+layer { name: "ip" type: "InnerProduct" bottom: "relu" top: "ip"
+  inner_product_param { num_output: %d weight_filler { type: "xavier" } } }
+layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
+"""
+TRAIN = """name: "small"
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "/data/lmdb" batch_size: 2 }
+  transform_param { mean_value: 104 mean_value: 117 mean_value: 123 scale: 0.5 crop_size: 10 mean_file: "mean.binaryproto" } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 4 kernel_size: 3 } }
+"""
+V1 = """input: "data" input_dim: 1 input_dim: 3 input_dim: 6 input_dim: 7
+layers { name: "pool" type: POOLING bottom: "data" top: "pool" pooling_param { kernel_size: 2 } }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one of everything."""
+    root = tmp_path / "old model"
+    (root / "sub").mkdir(parents=True)
+    set_random_seed(1)
+    for name, kind, classes in (("deploy", "ReLU", 5), ("other", "ReLU", 7), ("sigmoid", "Sigmoid", 5)):
+        (root / f"{name}.prototxt").write_text(NET % (kind, classes))
+        if name != "other":
+            Net(root / f"{name}.prototxt", TEST).save(root / f"{name}.caffemodel")
+    (root / "sigmoid.prototxt").unlink()
+    (root / "train_val.prototxt").write_text(TRAIN)
+    (root / "sub" / "v1.prototxt").write_text(V1)
+    (root / "broken.prototxt").write_text(NET.replace("kernel_size", "kernel_sise") % ("ReLU", 5))
+    (root / "solver.prototxt").write_text('net: "nets/elsewhere.prototxt"\nbase_lr: 0.1\nmax_iter: 70\n')
+    write_binaryproto(root / "mean.binaryproto", np.full((1, 3, 4, 5), [[[[1]], [[2]], [[3]]]], np.float32))
+    (root / "synset.txt").write_text("cat\ndog\ncow\nhen\nfox\n")
+    (root / "demo.py").write_text("import caffe\nraise SystemExit('it was run')\nmean_value = [104, 117, 123]\n")
+    (root / "train.log").write_text("I1121 03:09:41.2 2001 solver.cpp:1] Iteration 0, loss = 2.5\n")
+    (root / "pointer.caffemodel").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+    (root / "cut.caffemodel").write_bytes((root / "deploy.caffemodel").read_bytes()[:-9])
+    (root / "empty.prototxt").write_bytes(b"")
+    (root / "link").symlink_to("/etc/passwd")
+    Image.new("RGB", (14, 11)).save(root / "photo.jpg")
+    return root
+
+
+def said(report: Report) -> dict[str, tuple[str, str]]:
+    return {item.path: (item.kind, item.problem or item.says) for item in report.items}
+
+
+def test_what_each_file_is(folder: Path) -> None:
+    found = said(look(folder))
+    assert found["deploy.prototxt"] == ("net", "5 layers, inputs data 1x3x10x12")
+    assert found["sub/v1.prototxt"] == ("net", "V1, 2 layers, inputs data 1x3x6x7")
+    assert found["train_val.prototxt"] == ("net", "2 layers, reads data by Data")
+    assert found["solver.prototxt"] == ("solver", "SGD, 70 iterations, net nets/elsewhere.prototxt")
+    assert found["deploy.caffemodel"][1].startswith("2 layers with weights, 1,717 values; written by: ")
+    assert found["mean.binaryproto"] == ("mean", "an image of (1, 3, 4, 5); channel means 1,2,3")
+    assert found["synset.txt"] == ("class names", "5 names, the first cat")
+    assert found["demo.py"] == ("script", "4 lines, which use Caffe")
+    assert found["train.log"][0] == "log"
+    assert found["photo.jpg"] == ("image", "14 x 11 pixels")
+    assert found["link"] == ("link", "a link to /etc/passwd, which is not followed")
+    assert found["pointer.caffemodel"][0] == "weights"
+    assert "a Git LFS pointer" in found["pointer.caffemodel"][1]
+    assert "cut short" in found["cut.caffemodel"][1]
+    assert found["empty.prototxt"][1] == "the file is empty"
+
+
+def test_which_weights_fit(folder: Path) -> None:
+    report = look(folder)
+    assert [(pair.weights.path, pair.net.path, pair.kind) for pair in report.best] == [
+        ("deploy.caffemodel", "deploy.prototxt", "net")
+    ]
+    of_sigmoid = next(pair for pair in report.pairs if pair.weights.path == "sigmoid.caffemodel")
+    assert of_sigmoid.says == "2 of 2 layers fit; BUT the net that was trained has Sigmoid, which this one lacks"
+    others = {pair.net.path: pair.says for pair in report.pairs if pair.weights.path == "deploy.caffemodel"}
+    assert others["other.prototxt"] == "1 of 2 layers fit; other shapes: ip (5x320 5 in the weights, 7x320 7 in the net)"
+    assert others["train_val.prototxt"].startswith("1 layers have the same names; the net cannot be made here: it reads data")
+
+
+def test_what_it_tells_and_lacks(folder: Path) -> None:
+    report = look(folder)
+    assert "mean 104,117,123 (train_val.prototxt:2)" in report.facts
+    assert "scale 0.5, after the mean (train_val.prototxt:2)" in report.facts
+    assert "crop 10 x 10 (train_val.prototxt:2)" in report.facts
+    assert "a hint, perhaps: demo.py:3: mean_value = [104, 117, 123]" in report.facts
+    assert "nets/elsewhere.prototxt, the net of solver.prototxt" in report.missing
+    assert not any("mean.binaryproto" in one for one in report.missing)
+    assert any(one.startswith("a net for sigmoid.caffemodel: with deploy.prototxt, ") for one in report.missing)
+    notes = [note for item in report.items for note in item.notes]
+    assert any("has no field kernel_sise; the nearest is kernel_size" in note for note in notes)
+
+
+def test_the_commands_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand, from where the report was made."""
+    monkeypatch.chdir(tmp_path)
+    report = look("old model")
+    commands = [step.command for step in report.steps]
+    files = "'old model/deploy.prototxt' 'old model/deploy.caffemodel'"
+    # two means, so that neither is given
+    assert commands[0] == f"minicaffe run {files} --input data='old model/photo.jpg' --scale-factor 0.5"
+    for command in commands:
+        ran = CliRunner().invoke(main, shlex.split(command)[1:])
+        assert ran.exit_code == 0, (command, ran.output)
+    assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
+
+
+def test_a_detector(tmp_path: Path) -> None:
+    report = look(SHAPES)
+    detects = [step.command for step in report.steps if step.why == "find objects"]
+    ran = CliRunner().invoke(main, [*shlex.split(detects[1])[1:], "--draw", str(tmp_path)])
+    assert "8 detections" in ran.output
+    assert "merge-bn" not in text(report), "its BatchNorms use each image's statistics"
+
+
+def test_the_command_and_its_trials(folder: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+    out = tmp_path / "report.html"
+    (folder / "<b>.txt").write_text("no\nnames/\n")
+    ran = CliRunner().invoke(main, ["port", str(folder), "--run", "-o", str(out)])
+    assert ran.exit_code == 0, ran.output
+    assert "works: prob 1x5, all finite" in ran.output
+    assert "it was run" not in ran.output
+    written = out.read_text()
+    assert written.startswith("<!DOCTYPE html>")
+    start, tried, rest = written.partition("<h2>Tried</h2>")
+    assert tried
+    assert start + "<h2>What to do next</h2>" + rest.partition("<h2>What to do next</h2>")[2] == page(look(folder))
+    assert "&lt;b&gt;.txt" in written
+    assert "<b>.txt" not in out.read_text()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(("name", "why"), [("file", "a file: give the"), ("nothing", "there is nothing: give the")])
+def test_what_is_no_folder(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Error, match=why):
+        look(tmp_path / name)
+
+
+def test_an_empty_folder_and_one_that_leads_into_itself(tmp_path: Path) -> None:
+    assert look(tmp_path).missing == ["neither a prototxt nor weights: is it another folder?"]
+    (tmp_path / "again").symlink_to(tmp_path)
+    deep = tmp_path
+    for _ in range(14):
+        deep = deep / "d"
+        deep.mkdir()
+    (deep / "x.txt").write_text("a\nb\n")
+    report = look(tmp_path)
+    assert [item.kind for item in report.items] == ["link"]
+    assert "deeper than 12 folders" in report.left_out[0]
+
+
+def test_pipes_are_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.caffemodel")
+    assert look(tmp_path).items[0].problem == "no regular file: it is not opened"
+
+
+def test_two_nets_that_fit(folder: Path) -> None:
+    shutil.copy(folder / "deploy.prototxt", folder / "again.prototxt")
+    report = look(folder)
+    both = [pair.net.path for pair in report.pairs if pair.fits]
+    assert both == ["again.prototxt", "deploy.prototxt"]
+    assert len(report.best) == 1
