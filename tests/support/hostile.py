@@ -20,7 +20,7 @@ from PIL import Image
 from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.data.database import new_database
-from minicaffe.porting.dump import write_npz
+from minicaffe.formats.arrays import write_npz
 from minicaffe.proto import caffe_pb2
 from minicaffe.training.solver_state import TrainingState, write_state
 
