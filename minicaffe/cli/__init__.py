@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": "find the first layer at which a net and another, or its port, differ, and why",
     "compute-image-mean": "average the images of a database, for mean_file",
     "convert-imageset": "make a database of the images in a list",
+    "cut": "write a part of a net as a net of its own, for other tool chains",
     "detect": "find objects in images with a detection net",
     "device-query": "show what nets run on here: GPUs, CPU, cores, BLAS, versions",
     "doctor": "check the requirements of a GPU and what is missing",

@@ -77,7 +77,8 @@ def _values(buffer: Buffer, start: int, info: Mapping[str, Any]) -> NDArray[Any]
     values = np.frombuffer(buffer, dtype, count, start + info["data_offsets"][0]) if count else np.zeros(0, dtype)
     if info["dtype"] == "BF16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
-    return values.reshape(shape)
+    shaped: NDArray[Any] = values.reshape(shape)
+    return shaped
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -140,6 +140,17 @@ def convert_imageset() -> list[Case]:
     ]
 
 
+def cut() -> list[Case]:
+    net = _net(QUIET)
+    Net(net, TEST).save("w.caffemodel")
+    command = ["cut", net, "w.caffemodel"]
+    return [
+        ([*command, "--to", f"c{NAME}", "-o", f"{FILE}2.prototxt", f"{FILE}2.caffemodel"], (*SHOWN, *FILE_SHOWN)),
+        ([*command, "--to", f"C{NAME}", "-o", "p.prototxt", "p.caffemodel"], SHOWN),
+        ([*command, "--target", "rknn", "-o", "p.prototxt", f"{OUT}.safetensors"], OUT_SHOWN),
+    ]
+
+
 def detect() -> list[Case]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -364,7 +375,7 @@ def upgrade() -> list[Case]:
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
+        compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, explain, export,
         extract_features, forks, layers, live, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
         trace, trace_diff, train, upgrade,
     )
