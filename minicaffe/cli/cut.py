@@ -96,4 +96,6 @@ def _write(files: ExitStack, part: Part, names: Files) -> None:
     part.save(*(files.enter_context(replacing(name)) for name in names))
     echo(f"{names[0]}: {len(part.param.layer)} layers, {len(part.weights)} with weights")
     echo("  inputs " + listed(f"{name} {shape_text(shape)}" for name, shape in part.inputs.items()))
+    if any(choice.by_fork for choice in net.forks.values()):
+        echo(f"  give --fork {part.fork} with it, as with the whole net")
     echo("  outputs " + listed(f"{name} {shape_text(net.blobs[name].shape)}" for name in part.outputs))

@@ -12,8 +12,8 @@ START = 1024
 
 PROTOTXT = rb"\s*(#[^\n]*\n\s*)*(name|layers?|input(_dim|_shape)?|net|train_net|force_backward|state|base_lr|test_iter)\s*[:{]"
 
-NPZ = rb"(?s)PK\x03\x04.{26}[^\0]*\.npy"
-"""A zip's first entry: 26 bytes of header, then its name."""
+NPZ = rb"(?s)PK\x03\x04.{26}[^\0]*\.npy|PK\x05\x06"
+"""A zip's first entry: 26 bytes of header, then its name; or the end of an empty one."""
 SWAPPED = "are the two files swapped?"
 PICTURES = "use minicaffe detect NET WEIGHTS FILE for images, minicaffe run with --input BLOB=FILE for inputs"
 LOOKALIKES = {

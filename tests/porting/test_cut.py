@@ -76,6 +76,7 @@ def layers(part: Part) -> str:
         (["blob:c1"], [], "c2 r2 k sum end side", "y c1", "end side"),
         (["c2", "side"], ["r2", "side"], "c2 r2 side", "c1", "c2 side"),
         (["end"], ["end"], "end", "sum", "end"),
+        (["in"], ["blob:c1"], "c1 r1", "x", "c1"),
         (["y"], [], "k sum end", "y c1 c2", "end"),
         ([], ["y", "c1"], "c1", "x y", "y c1"),
         ([], [], "c1 r1 c2 r2 k sum end side", "x y", "end side"),
@@ -191,6 +192,23 @@ def test_an_error_writes_nothing(files: Path) -> None:
     assert "this is an input" in run("net.prototxt", "net.caffemodel", "-o", "p.prototxt", "net.caffemodel")[1]
     assert "names this file too" in run("net.prototxt", "net.caffemodel", "-o", "p", "p")[1]
     assert sorted(path.name for path in files.iterdir()) == before
+
+
+def test_a_part_without_weights_loads(files: Path, whole: Net) -> None:
+    for suffix in ("caffemodel", "safetensors", "npz", "h5"):
+        cut(whole, ["side"]).save("side.prototxt", f"side.{suffix}")
+        assert Net("side.prototxt", TEST, weights=f"side.{suffix}").params == {}
+
+
+@pytest.mark.parametrize("fork", ["happynear", "ssd"])
+def test_the_fork_goes_with_a_part(fork: str, files: Path) -> None:
+    four = 'type: "Eltwise" bottom: "c1" bottom: "c2" bottom: "y" bottom: "k"'
+    Path("net.prototxt").write_text(NET.replace(four, 'type: "Normalize" bottom: "c2"'))
+    Net("net.prototxt", TEST, fork=fork).save("net.caffemodel")
+    for start, told in (("sum", True), ("end", False)):
+        words = ["net.prototxt", "net.caffemodel", "--from", start, "--to", start, "--fork", fork]
+        code, said = run(*words, "-o", "p.prototxt", "p.caffemodel")
+        assert code == 0 and (f"give --fork {fork} with it, as with the whole net" in said) == told, said
 
 
 # Heads.

@@ -149,7 +149,7 @@ def _part(net: Net, graph: Graph, chosen: Iterable[int], ends: Sequence[Value]) 
     sources = [step.layer.source for step in steps]
     lines = [""] * len(inputs) + [str(source.at("type")) if source else "" for source in sources]
     outputs = [graph.name(value) for value in ends]
-    return Part(param, weights, outputs, lines, net.settings, net.fork)
+    return Part(param, weights, outputs, lines, net.settings, net.layers[0].fork.name)
 
 
 def _check_overwritten(graph: Graph, inner: Iterable[int], ends: Sequence[Value]) -> None:
