@@ -100,23 +100,25 @@ def test_half_precision(tmp_path: Path) -> None:
 
 
 ONE = entry("F32", [2], 0, 8)
+REFUSED = "damaged safetensors file: "
+"""By the library, in its own words."""
 DAMAGED: dict[str, tuple[bytes, str]] = {
-    "cut short": (file_of({"a.0": ONE}, bytes(7)), "damaged safetensors file: .*not fully covered"),
-    "longer": (file_of({"a.0": ONE}, bytes(9)), "not fully covered"),
+    "cut short": (file_of({"a.0": ONE}, bytes(7)), REFUSED),
+    "longer": (file_of({"a.0": ONE}, bytes(9)), REFUSED),
     "the header beyond the file": (file_of({"a.0": ONE}, bytes(8), 10**6), "declares 1,000,000 bytes, but 71 are left"),
-    "overlapping": (file_of({"a.0": ONE, "b.0": entry("F32", [2], 4, 12)}, bytes(12)), "invalid offset for tensor `b.0`"),
-    "one place twice": (file_of({"a.0": ONE, "b.0": ONE}, bytes(8)), "invalid offset"),
-    "a gap": (file_of({"a.0": ONE, "b.0": entry("F32", [1], 12, 16)}, bytes(16)), "invalid offset for tensor `b.0`"),
+    "overlapping": (file_of({"a.0": ONE, "b.0": entry("F32", [2], 4, 12)}, bytes(12)), REFUSED),
+    "one place twice": (file_of({"a.0": ONE, "b.0": ONE}, bytes(8)), REFUSED),
+    "a gap": (file_of({"a.0": ONE, "b.0": entry("F32", [1], 12, 16)}, bytes(16)), REFUSED),
     "one name twice": (file_of(b'{"a.0":%s,"a.0":%s}' % ((json.dumps(ONE).encode(),) * 2), bytes(8)), "have one name"),
-    "a huge shape": (file_of({"a.0": entry("F32", [2**62, 4], 0, 8)}, bytes(8)), "overflow"),
+    "a huge shape": (file_of({"a.0": entry("F32", [2**62, 4], 0, 8)}, bytes(8)), REFUSED),
     "a huge empty shape": (file_of({"a.0": entry("F32", [2**31, 0], 0, 0)}), r'"a\.0" has 2,147,483,648 elements'),
-    "a negative shape": (file_of({"a.0": entry("F32", [-1], 0, 0)}), "invalid value: integer `-1`"),
+    "a negative shape": (file_of({"a.0": entry("F32", [-1], 0, 0)}), REFUSED),
     "many axes": (file_of({"a.0": entry("F32", [1] * 33, 0, 4)}, bytes(4)), "has 33 axes; a blob has at most 32"),
     "integers": (file_of({"a.0": entry("I64", [1], 0, 8)}, bytes(8)), r'"a\.0" holds I64 values; weights are F64, F32,'),
     "8 bits": (file_of({"a.0": entry("F8_E4M3", [1], 0, 1)}, bytes(1)), "holds F8_E4M3 values"),
-    "another type": (file_of({"a.0": entry("F31", [1], 0, 1)}, bytes(1)), "unknown variant `F31`"),
-    "deep": (file_of(b'{"a":' * 9999), "recursion limit"),
-    "no UTF-8": (file_of(b'{"a\xff.0":{}}'), "safetensors file: "),
+    "another type": (file_of({"a.0": entry("F31", [1], 0, 1)}, bytes(1)), REFUSED),
+    "deep": (file_of(b'{"a":' * 9999), REFUSED),
+    "no UTF-8": (file_of(b'{"a\xff.0":{}}'), REFUSED),
     "PyTorch's names": (
         file_of({"conv1.weight": ONE, "conv1.bias": entry("F32", [1], 8, 12)}, bytes(12)),
         r'array "conv1\.weight" is not named after a layer\'s blob \(nor are 1 others\): weights are named LAYER\.0',
