@@ -17,6 +17,7 @@ PUBLIC = {
     "classifier": "pycaffe.classifier",
     "comparison": "porting.comparison",
     "coord_map": "pycaffe.coord_map",
+    "cut": "porting.cut",
     "detect": "detection.detect",
     "detect_ssd": "detection.detect_ssd",
     "detector": "pycaffe.detector",

@@ -124,7 +124,7 @@ class LayerError(Error, RuntimeError):
 
 
 class WeightsError(Error, RuntimeError):
-    """A weights file (.caffemodel, .h5, .binaryproto) that cannot be read, or does not fit the net."""
+    """A weights file (.caffemodel, .h5, .safetensors, .npz, .binaryproto) that cannot be read, or does not fit the net."""
 
 
 class SolverError(Error, RuntimeError):

@@ -30,7 +30,7 @@ from .filter import filter_layers
 from .formats.fork_kinds import Choice, fork_named, fork_of_net
 from .formats.skipped import skip
 from .formats.source import LayerSource
-from .formats.weights import LayerWeights, WeightsFile, read_weights
+from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights
 from .hooks import Hooked
 from .layer import Layer
 from .layers import create, settings_or_current
@@ -439,7 +439,7 @@ class Net(PycaffeNet, Hooked):
             blob.zero_diff()
 
     def copy_from(self, weights: str | PathLike[str] | WeightsFile) -> LoadReport:
-        """Load weights by layer name from a .caffemodel of any version or a .caffemodel.h5.
+        """Load weights by layer name from a .caffemodel of any version, a .caffemodel.h5, .safetensors or .npz.
 
         Layers that the file lacks keep their values and are listed in the report, unless earlier layers own all their blobs.
         Raises WeightsError when a layer's blobs differ in number or shape.
@@ -494,13 +494,9 @@ class Net(PycaffeNet, Hooked):
                 blob.share_data(theirs)  # not the diff: each net computes its own gradients
 
     def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
-        """Write the net with its weights, and with diffs their diffs, as a .caffemodel, or as HDF5 if path ends in .h5."""
-        from .formats import hdf5, weights
-
-        if str(path).endswith(".h5"):
-            hdf5.write_hdf5(path, self.param, self.params, diffs=diffs)
-        else:
-            weights.write_caffemodel(path, self.param, self.params, diffs=diffs)
+        """Write the net with its weights, and with diffs their diffs, as a .caffemodel; the weights alone if path ends in .h5,
+        .safetensors or .npz (without diffs)."""
+        write_weights(path, self.param, self.params, diffs=diffs)
 
     # Lookups.
 

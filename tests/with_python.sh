@@ -20,7 +20,7 @@ if [ -z "$oldest" ]; then
     pip -q install -e ".[fast]"
     bash -euo pipefail -c "$(awk '/^```bash$/ {n++; inside = 1; next} /^```$/ {inside = 0} inside && n == 2' README.md)"
 else
-    pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize]" "pytest==8.*" "hypothesis==6.*"
+    pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize,safetensors]" "pytest==8.*" "hypothesis==6.*"
     python -m pytest -q -p no:cacheprovider
     pip -q install -c tests/oldest.txt -e ".[fast,mpi,ray]" psutil
     python -m pytest -q -p no:cacheprovider tests/scaling/test_ray.py tests/scaling/test_mpi.py tests/test_loops.py tests/layers

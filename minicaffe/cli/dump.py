@@ -18,18 +18,19 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options:
     file: str = argument()
-    out: str | None = option("-o --out", "The file to write.  [default without --list: FILE.npz, here]", metavar="FILE.npz")
+    out: str | None = option("-o --out", "The .npz, .safetensors or .caffemodel.  [default without --list: FILE.npz, here]")
     listed: bool = option("--list", "Print layers, types, shapes, statistics and the fork that wrote FILE.")
 
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Write the contents of a .caffemodel, .h5, .solverstate or .binaryproto as an .npz; no prototxt is needed.
+    """Write the arrays of a .caffemodel, .h5, .safetensors, .npz, .solverstate or .binaryproto; no prototxt is needed.
 
+    The name after -o decides the format: .safetensors, .caffemodel (weights without a net), else .npz.
     A net's arrays are named LAYER.0, LAYER.1; a training state's iter, history.0; a mean's data.
     An existing file is replaced only if -o names it.
 
-    Example:  minicaffe dump net.caffemodel -o net.npz
+    Example:  minicaffe dump net.caffemodel -o net.safetensors
     """
     file, out, listed = options.file, options.out, options.listed
     target = out or ("" if listed else f"{Path(file).name}.npz")

@@ -35,7 +35,7 @@ class Options(WholeOptions, InputOptions, StateOptions, ThreadOptions):
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Write the net in the prototxt NET with WEIGHTS (.caffemodel, .h5) as an ONNX model of standard operators.
+    """Write the net in the prototxt NET with WEIGHTS (of any format) as an ONNX model of standard operators.
 
     The batch, the image's height and width and the number of rois are dynamic axes of the model if the net allows it.
     --input is for --check. With --with-image and --with-boxes a detector is whole: a photo goes in, boxes come out.

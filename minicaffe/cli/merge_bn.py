@@ -29,7 +29,7 @@ class Options(ShapeOptions, StateOptions):
     net: str = argument()
     weights: str = argument()
     out_net: str = option("--out-net", "The prototxt to write.", required=True, metavar="FILE")
-    out_weights: str = option("--out-weights", "The weights to write; HDF5 if it ends in .h5.", required=True, metavar="FILE")
+    out_weights: str = option("--out-weights", "The weights; the suffix decides the format.", required=True, metavar="FILE")
     check: bool = check_option()
     seed: int = seed_option()
 

@@ -25,7 +25,7 @@ class Options(InputOptions, NetOptions, DeviceOptions):
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Run the net in the prototxt NET forward once with WEIGHTS (.caffemodel, .h5); print layers, shapes and times.
+    """Run the net in the prototxt NET forward once with WEIGHTS (of any format); print layers, shapes and times.
 
     Example:  minicaffe run deploy.prototxt net.caffemodel --input data=cat.jpg --out scores.npz
     """

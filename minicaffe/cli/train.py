@@ -51,7 +51,7 @@ class Options(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOp
     weights: tuple[str, ...] = weights_option()
     snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
     iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
-    out: str | None = option("--out", "Write the trained weights here too.", metavar="FILE.caffemodel")
+    out: str | None = option("--out", "Write the trained weights here too; the suffix decides the format.", metavar="FILE")
     seed_given: int | None = option(
         "--seed", "Seed of weights and samples.  [default: the solver's random_seed, or RNG_SEED of the settings]"
     )

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import click
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from minicaffe.errors import PrototxtError, WeightsError
 from minicaffe.files import read_bytes, replacing
 from minicaffe.formats.prototxt import read_net, read_solver, to_text
 from minicaffe.formats.skipped import skip
 from minicaffe.formats.upgrade import upgrade_net
+from minicaffe.formats.wire import MESSAGE_BYTES
 from minicaffe.proto import caffe_pb2
 from minicaffe.skipped_fields import of_file
 
 from .groups import UnknownFieldOptions
 from .options import argument, option, with_options
 from .terminal import echo
+
+TOO_LONG = "the net has {:,} bytes, and protobuf converts at most 2 GB; minicaffe reads the old file; Net.save writes it anew"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ def command(options: Options) -> None:
     if binary:
         upgraded = upgraded_binary(source)
         with replacing(target) as path:
-            path.write_bytes(upgraded.SerializePartialToString())
+            path.write_bytes(_bytes_of(upgraded, target))
         echo(f"written: {target} ({len(upgraded.layer)} layers)")
         return
     message = read_solver(source) if solver else _net(source)
@@ -66,6 +69,8 @@ def upgraded_binary(source: str) -> caffe_pb2.NetParameter:
     data = read_bytes(source, "bytes")
     if not data:
         raise WeightsError(f"{source}: the file is empty")
+    if len(data) > MESSAGE_BYTES:
+        raise WeightsError(f"{source}: {TOO_LONG.format(len(data))}")
     try:
         param = caffe_pb2.NetParameter.FromString(data)
     except DecodeError as error:
@@ -73,3 +78,10 @@ def upgraded_binary(source: str) -> caffe_pb2.NetParameter:
     if not (param.layer or param.layers):
         raise PrototxtError("no layers in it: is it a .caffemodel?", file=source)
     return upgrade_net(param)[0]
+
+
+def _bytes_of(net: caffe_pb2.NetParameter, target: str) -> bytes:
+    try:
+        return net.SerializePartialToString()
+    except EncodeError as error:
+        raise WeightsError(f"{target}: {TOO_LONG.format(net.ByteSize())}") from error

@@ -93,7 +93,7 @@ def load(  # noqa: PLR0913 - public, by keyword
     strict: bool | None = None,
     fork: str = "",
 ) -> Detector:
-    """The detector of a test prototxt, or of a Net, with the weights of a .caffemodel or .caffemodel.h5.
+    """The detector of a test prototxt, or of a Net, with the weights of a file of any format.
 
     cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
     DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none.

@@ -12,22 +12,24 @@ Source: Caffe's caffe.proto and blob.cpp (FromProto, ShapeEquals).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from minicaffe import limits, threads
 from minicaffe.blob import MAX_AXES
+from minicaffe.errors import WeightsError
 from minicaffe.proto import caffe_pb2
 
 from .generations import C3D_TYPES, V0_TYPES, V1_TYPES, capitalised
 from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, signed, varint
 
 FLOAT, DOUBLE, HALF = np.dtype("<f4"), np.dtype("<f8"), np.dtype("<f2")
+Stored = TypeVar("Stored")
 RAW_TYPES: dict[int, np.dtype[Any]] = {0: DOUBLE, 1: FLOAT, 2: HALF}
 
 
@@ -77,12 +79,19 @@ def _cast(target: NDArray[Any], values: NDArray[Any]) -> None:
 class LayerWeights:
     """A stored layer: its name, its type (V2's name; "" if unknown) and its blobs.
 
-    A blob is None if an HDF5 file stores a shared parameter only with the layer that owns it.
+    A blob is None if a file (HDF5) stores a shared parameter only with the layer that owns it.
     """
 
     name: str
     type: str
     blobs: list[BlobWeights | None]
+
+
+def numbered(blobs: Mapping[int, Stored], layer: str) -> list[Stored | None]:
+    """A layer's blobs in a list, by their numbers; None for missing ones. Raises WeightsError for a number far beyond them."""
+    if max(blobs, default=0) > len(blobs) + 64:  # shared blobs are missing, but not millions
+        raise WeightsError(f"{layer} has a blob {max(blobs)} but only {len(blobs)} blobs")
+    return [blobs.get(i) for i in range(max(blobs, default=-1) + 1)]
 
 
 class _Numbers(NamedTuple):

@@ -25,7 +25,7 @@ from minicaffe.errors import Error, LimitError, NotAFileError, WeightsError, opt
 from minicaffe.files import opened, replacing
 from minicaffe.proto import caffe_pb2
 
-from .caffemodel import BlobWeights, LayerWeights
+from .caffemodel import BlobWeights, LayerWeights, numbered
 from .hdf5_chunks import Chunks
 
 Path = str | os.PathLike[str]
@@ -139,12 +139,9 @@ def _blobs(path: Path, name: str, group: Any) -> list[Any]:
     """A layer's datasets by number, checked; None for a missing one."""
     inner = require_h5py().Group
     indices = {int(key): key for key in group if NUMBER.fullmatch(key) and not isinstance(child_of(group, key), inner)}
-    if indices and max(indices) > len(indices) + 64:  # shared blobs are missing, but not millions
-        raise WeightsError(f'{path}: layer "{name}" has a dataset {max(indices)} but only {len(indices)} datasets')
-    blobs = [None] * (max(indices, default=-1) + 1)
-    for i, key in sorted(indices.items()):
-        blobs[i] = _checked(group, key, f'{path}: /data/{name}/{key} (layer "{name}", blob {i})', "f", "floats")
-    return blobs
+    keys = numbered(indices, f'{path}: layer "{name}"')
+    places = [f'{path}: /data/{name}/{key} (layer "{name}", blob {i})' for i, key in enumerate(keys)]
+    return [key and _checked(group, key, place, "f", "floats") for key, place in zip(keys, places, strict=True)]
 
 
 def _read(dataset: Any, path: Path) -> BlobWeights | None:

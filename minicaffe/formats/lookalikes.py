@@ -5,11 +5,15 @@ from __future__ import annotations
 import codecs
 import re
 
+from .safetensors import SIGNATURE as SAFETENSORS
+
 START = 1024
 """The number of bytes to look at."""
 
 PROTOTXT = rb"\s*(#[^\n]*\n\s*)*(name|layers?|input(_dim|_shape)?|net|train_net|force_backward|state|base_lr|test_iter)\s*[:{]"
 
+NPZ = rb"(?s)PK\x03\x04.{26}[^\0]*\.npy|PK\x05\x06"
+"""A zip's first entry: 26 bytes of header, then its name; or the end of an empty one."""
 SWAPPED = "are the two files swapped?"
 PICTURES = "use minicaffe detect NET WEIGHTS FILE for images, minicaffe run with --input BLOB=FILE for inputs"
 LOOKALIKES = {
@@ -22,8 +26,7 @@ LOOKALIKES = {
     rb"II\*\0|MM\0\*": ("a TIFF picture", PICTURES),
     rb"(?s)RIFF.{4}WEBP": ("a WebP picture", PICTURES),
     rb"\x93NUMPY": ("a NumPy array (.npy)", "minicaffe run NET WEIGHTS --input BLOB=FILE reads it"),
-    # A zip's first entry: 26 bytes of header, then its name.
-    rb"(?s)PK\x03\x04.{26}[^\0]*\.npy": ("an .npz of arrays", "minicaffe compare NET FILE reads it, by the names of blobs"),
+    NPZ: ("an .npz of arrays", "minicaffe compare NET FILE reads it, by the names of blobs"),
     rb"(?s)PK\x03\x04.{26}[^/\0]*/(data\.pkl|\.format|byteorder)": (
         "a PyTorch file (.pt, .pth)",
         "load it in PyTorch; for a to_torch Module use load_state_dict and copy_to",
@@ -33,7 +36,7 @@ LOOKALIKES = {
     rb"\x1f\x8b|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!": ("a packed file", "unpack it first"),
     rb"(?s).{257}ustar": ("a tar archive", "unpack it first"),
     rb"%PDF-": ("a PDF", ""),
-    rb"(?s).{8}\{\"": ("a safetensors file", ""),  # the length of the JSON, then the JSON
+    SAFETENSORS: ("a safetensors file", "give it as weights, after the net"),
     # MDB_page's header, then MDB_meta's magic number.
     rb"(?s).{16}\xde\xc0\xef\xbe": ("an LMDB database", "give its folder as a Data layer's source"),
 }

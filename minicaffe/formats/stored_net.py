@@ -19,7 +19,7 @@ from .fork_readings import V1_CONVOLUTION, Block, ForkError, todays_block, today
 from .forks import find_fork
 from .generations import C3D_TYPES, V1_TYPES
 from .upgrade import upgrade_net
-from .weights import HDF5_SIGNATURE, NO_LAYER, file_error, mapped, refuse_lookalikes
+from .weights import NO_LAYER, file_error, kind_of_arrays, mapped, refuse_lookalikes
 from .wire import BYTES, Buffer, Field, WireError, delimited, fields
 
 TEXT, MESSAGE = FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE
@@ -33,8 +33,8 @@ def read_stored_net(path: str | os.PathLike[str], fork: str = "") -> tuple[caffe
     have other meanings in other forks. Raises WeightsError, also for such a field if nothing tells the fork, and Error for an
     unknown name."""
     buffer = mapped(path)
-    if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
-        raise WeightsError(f"{path}: HDF5 weights contain no net: give a .caffemodel")
+    if kind := kind_of_arrays(buffer):
+        raise WeightsError(f"{path}: {kind} weights contain no net: give a .caffemodel")
     refuse_lookalikes(path, buffer)
     try:
         found = origin(buffer)

@@ -1,7 +1,9 @@
-"""Reading and writing weights files: .caffemodel of any fork and version, .caffemodel.h5 and .binaryproto.
+"""Reading and writing weights files: .caffemodel of any fork and version, .caffemodel.h5, .safetensors, .npz and .binaryproto.
 
-Reading maps the file and returns views (caffemodel.py). Writing goes layer by layer, directly from the blobs' memory.
-Neither has protobuf's 2 GB limit. Source: Caffe's net.cpp (CopyTrainedLayersFrom, ToProto).
+A file's content tells its kind, a new file's name. All hold layers' names and their blobs; a .caffemodel also holds the net.
+
+Reading maps the file and returns views (caffemodel.py). Writing goes layer by layer, directly from the blobs' memory. Neither
+has protobuf's limit of 2 GB, but for one blob of a .caffemodel. Source: Caffe's net.cpp (CopyTrainedLayersFrom, ToProto).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -17,14 +19,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.errors import WeightsError
+from minicaffe.errors import Error, LimitError, WeightsError
 from minicaffe.files import opened, replacing
 from minicaffe.proto import caffe_pb2
 
 from . import caffemodel
+from .arrays import read_npz
 from .caffemodel import BlobWeights, LayerWeights
-from .lookalikes import START, lookalike
-from .wire import Buffer, WireError, delimited, encoded, header
+from .lookalikes import NPZ, START, lookalike
+from .named_arrays import is_named, layers_of, write_named
+from .safetensors import SIGNATURE as SAFETENSORS
+from .safetensors import read_safetensors
+from .wire import MESSAGE_BYTES, Buffer, WireError, delimited, encoded, header
 
 __all__ = [
     "BlobWeights",
@@ -34,11 +40,14 @@ __all__ = [
     "read_weights",
     "write_binaryproto",
     "write_caffemodel",
+    "write_weights",
 ]
 
 Path = str | os.PathLike[str]
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+KINDS = {"HDF5": re.escape(HDF5_SIGNATURE), "safetensors": SAFETENSORS, ".npz": NPZ}
+"""The kinds that hold names and arrays alone, and what they begin with."""
 NO_LAYER = "{path}: contains no layer: it is not a .caffemodel, or the net was empty"
 
 
@@ -57,13 +66,24 @@ class WeightsFile:
                 yield layer.name, shapes
 
 
+def kind_of_arrays(buffer: Buffer) -> str:
+    """The one of KINDS that a file's bytes begin; "" for any other."""
+    start = bytes(buffer[:START])
+    return next((kind for kind, pattern in KINDS.items() if re.match(pattern, start)), "")
+
+
 def read_weights(path: Path) -> WeightsFile:
-    """Read a .caffemodel, or an HDF5 file (recognised by its signature). Raises WeightsError."""
-    buffer = mapped(path)
-    if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
+    """Read a weights file of any kind, which its content tells. Raises WeightsError, LimitError."""
+    buffer, name = mapped(path), os.fspath(path)
+    kind = kind_of_arrays(buffer)
+    if kind == "HDF5":
         from .hdf5 import read_hdf5
 
-        return WeightsFile(os.fspath(path), read_hdf5(path))
+        return WeightsFile(name, read_hdf5(path))
+    if kind == "safetensors":
+        return WeightsFile(name, layers_of(path, read_safetensors(path, buffer)))
+    if kind == ".npz":
+        return WeightsFile(name, layers_of(path, _read_npz(path)))
     refuse_lookalikes(path, buffer)
     try:
         layers = caffemodel.layers(buffer)
@@ -71,7 +91,34 @@ def read_weights(path: Path) -> WeightsFile:
         raise file_error(path, error, ".caffemodel") from error
     if not layers:
         raise WeightsError(NO_LAYER.format(path=path))
-    return WeightsFile(os.fspath(path), layers)
+    return WeightsFile(name, layers)
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        return read_npz(path)
+    except LimitError:
+        raise
+    except Error as error:
+        raise WeightsError(str(error)) from error
+
+
+def write_weights(
+    path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False
+) -> None:
+    """Write a net's learnable blobs by layer name in the format of path's suffix: .h5, .safetensors, .npz, else a .caffemodel.
+
+    Raises Error, and WeightsError for diffs in a format that has none."""
+    if os.fspath(path).endswith(".h5"):
+        from .hdf5 import write_hdf5
+
+        write_hdf5(path, param, blobs, diffs=diffs)
+    elif not is_named(path):
+        write_caffemodel(path, param, blobs, diffs=diffs)
+    elif diffs:
+        raise WeightsError(f"{path}: diffs are stored in a .caffemodel or .h5 alone")
+    else:
+        write_named(path, {f"{name}.{i}": blob.read_data() for name, own in blobs.items() for i, blob in enumerate(own)})
 
 
 def read_binaryproto(path: Path) -> NDArray[Any]:
@@ -101,10 +148,26 @@ def write_caffemodel(
     Raises WeightsError for blobs of a layer that the net lacks, Error if the file cannot be written.
     """
     check_names(path, param, blobs)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(caffe_pb2.NetParameter(name=param.name).SerializeToString())  # serialised fields may be concatenated
-        for layer in param.layer:
-            _write_layer(file, layer, blobs.get(layer.name, ()), diffs)
+    parts = ((layer, [_encoded(blob, diffs) for blob in blobs.get(layer.name, ())]) for layer in param.layer)
+    _write_net(path, param.name, parts)
+
+
+def write_layers(path: Path, layers: Sequence[LayerWeights]) -> None:
+    """Write layers' names, types and blobs as a .caffemodel, float16 as float32: enough for every reader that has the prototxt.
+
+    Raises WeightsError for a blob that an HDF5 file stores with another layer, Error if the file cannot be written."""
+    for layer in layers:
+        if None in layer.blobs:
+            place = f'{path}: layer "{layer.name}": its blob {layer.blobs.index(None)}'
+            raise WeightsError(f"{place} is stored with the layer that it is shared with: load the net, and save it")
+    bare = [caffe_pb2.LayerParameter(name=layer.name, type=layer.type) for layer in layers]
+    stored = [[encoded_blob(_as_stored(blob), blob.legacy) for blob in layer.blobs if blob is not None] for layer in layers]
+    _write_net(path, "", zip(bare, stored, strict=True))
+
+
+def _as_stored(blob: BlobWeights) -> NDArray[Any]:
+    """The values in one of a BlobProto's two types."""
+    return blob.read(np.float64 if blob.chunks and blob.chunks[0].dtype.itemsize == 8 else np.float32)
 
 
 def check_names(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
@@ -114,7 +177,24 @@ def check_names(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, S
         raise WeightsError(f'{path}: cannot write the blobs of layer "{unknown[0]}": the net has no such layer')
 
 
-def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequence[Blob], diffs: bool) -> None:
+Parts = Sequence[bytes | memoryview]
+"""A BlobProto, in parts."""
+
+
+def _write_net(path: Path, name: str, layers: Iterable[tuple[caffe_pb2.LayerParameter, Sequence[Parts]]]) -> None:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(caffe_pb2.NetParameter(name=name).SerializeToString())  # serialised fields may be concatenated
+        for layer, blobs in layers:
+            for i, blob in enumerate(blobs):
+                if (length := _bytes_of(blob)) > MESSAGE_BYTES:
+                    raise WeightsError(
+                        f'{path}: blob {i} of layer "{layer.name}" has {length:,} bytes, and no program reads a blob of more '
+                        f"than {MESSAGE_BYTES:,} (2 GB) from a .caffemodel: write a .safetensors or .h5"
+                    )
+            _write_layer(file, layer, blobs)
+
+
+def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequence[Parts]) -> None:
     bare = caffe_pb2.LayerParameter()
     bare.CopyFrom(layer)
     bare.ClearField("blobs")
@@ -122,18 +202,29 @@ def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequenc
         bare.pooling_param.ceil_mode = bare.pooling_param.round_mode == caffe_pb2.PoolingParameter.CEIL
     parts: list[bytes | memoryview] = [bare.SerializeToString()]  # lengths come first; values are views, not copies
     for blob in blobs:
-        stored = [*encoded_blob(blob.data), *(_encoded_values(blob.diff, 6, 9) if diffs else ())]
-        parts += [header(7, sum(memoryview(part).nbytes for part in stored)), *stored]
-    file.write(header(100, sum(memoryview(part).nbytes for part in parts)))
+        parts += [header(7, _bytes_of(blob)), *blob]
+    file.write(header(100, _bytes_of(parts)))
     for part in parts:
         file.write(part)
 
 
-def encoded_blob(array: NDArray[Any]) -> tuple[bytes, memoryview]:
-    """A float32 or float64 array as a BlobProto: the bytes before its values, and its values."""
-    shape = delimited(1, b"".join(encoded(dim) for dim in array.shape))
+def _bytes_of(parts: Parts) -> int:
+    return sum(memoryview(part).nbytes for part in parts)
+
+
+def _encoded(blob: Blob, diffs: bool) -> Parts:
+    return [*encoded_blob(blob.data), *(_encoded_values(blob.diff, 6, 9) if diffs else ())]
+
+
+def encoded_blob(array: NDArray[Any], legacy: bool = False) -> tuple[bytes, memoryview]:
+    """A float32 or float64 array as a BlobProto: the bytes before its values, and its values. legacy: write the shape, of four
+    axes, as num, channels, height, width."""
+    if legacy:
+        shape = b"".join(encoded(number << 3) + encoded(dim) for number, dim in enumerate(array.shape, 1))
+    else:
+        shape = delimited(7, delimited(1, b"".join(encoded(dim) for dim in array.shape)))
     start, values = _encoded_values(array, 5, 8)
-    return delimited(7, shape) + start, values
+    return shape + start, values
 
 
 def _encoded_values(array: NDArray[Any], single: int, double: int) -> tuple[bytes, memoryview]:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 Buffer = bytes | mmap.mmap
 
 VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5
+MESSAGE_BYTES = 2**31 - 1
+"""Most bytes of a message that protobuf reads or writes."""
 WIDTHS = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
 
 

@@ -1,6 +1,6 @@
-"""Any of Caffe's binary files as arrays, without a prototxt: weights, training states, means, HDF5.
+"""Any of Caffe's binary files as arrays, without a prototxt: weights (also back), training states, means, HDF5.
 
-    dump = read("net.caffemodel")     # or .caffemodel.h5, .solverstate(.h5), .binaryproto, HDF5 data
+    dump = read("net.caffemodel")     # or .caffemodel.h5, .safetensors, .npz, .solverstate(.h5), .binaryproto, HDF5 data
     dump.arrays["conv1.0"], dump.layers[0].type, str(dump.origin)
 
 The kind of file is recognised by its fields, not its name:
@@ -12,21 +12,19 @@ The kind of file is recognised by its fields, not its name:
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.blob import Arrays
 from minicaffe.errors import WeightsError
 from minicaffe.formats import caffemodel, hdf5
-from minicaffe.formats.arrays import distinct, write_npz
-from minicaffe.formats.caffemodel import BlobWeights, LayerWeights
+from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.fork_kinds import Choice, grouped
 from minicaffe.formats.fork_numbers import Origin, origin
-from minicaffe.formats.weights import HDF5_SIGNATURE, file_error, mapped, refuse_lookalikes
+from minicaffe.formats.named_arrays import arrays_of, stored_type, write_named
+from minicaffe.formats.weights import file_error, kind_of_arrays, mapped, read_weights, refuse_lookalikes, write_layers
 from minicaffe.formats.wire import BYTES, VARINT, Buffer, WireError, fields
 from minicaffe.layer import Layer
 from minicaffe.registry import types
@@ -63,22 +61,36 @@ class Dump:
         return grouped(found)
 
     def write(self, path: Path) -> None:
-        """Write the arrays to an .npz, from which minicaffe.arrays.read_npz restores the names."""
-        write_npz(path, self.arrays)
+        """Write the arrays as safetensors, as a .caffemodel of names and blobs (of a net), else as an .npz, by path's suffix.
+        Raises Error, and WeightsError for what a format cannot hold."""
+        name = os.fspath(path)
+        if name.endswith(".h5"):
+            raise WeightsError(f"{name}: this writes .npz, .safetensors and .caffemodel; a Net's save writes HDF5")
+        if not name.endswith(".caffemodel"):
+            write_named(path, self.arrays)
+        elif self.kind == NET:
+            raise WeightsError(f"{self.path} is a .caffemodel already, with its net: minicaffe upgrade converts an old one")
+        elif not self.layers:
+            raise WeightsError(f"{name}: {self.path} holds no layers ({self.kind}), as a .caffemodel does: write an .npz")
+        else:
+            write_layers(path, self.layers)
 
 
 def read(path: Path) -> Dump:
     """Read any of the files above. Raises WeightsError."""
     name, buffer = os.fspath(path), mapped(path)
-    if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
+    kind = kind_of_arrays(buffer)
+    if kind == "HDF5":
         return _read_hdf5(name)
+    if kind:
+        layers = read_weights(path).layers
+        return Dump(name, kind, arrays_of(layers), layers)
     refuse_lookalikes(path, buffer, "a .caffemodel, .solverstate or .binaryproto")
-    kind = ""
     try:
         kind = kind_of(buffer)
         if kind == NET:
             layers = caffemodel.layers(buffer)
-            return Dump(name, NET, _layer_arrays(layers), layers, origin(buffer))
+            return Dump(name, NET, arrays_of(layers), layers, origin(buffer))
         if kind == BLOB:
             return Dump(name, BLOB, {"data": stored_type(caffemodel.blob(buffer, 0, len(buffer)))})
     except WireError as error:
@@ -109,19 +121,6 @@ def kind_of(buffer: Buffer) -> str:
     raise WireError(0, "no layers, no training state and no blob in it")
 
 
-def stored_type(blob: BlobWeights) -> NDArray[Any]:
-    """A stored blob's values in the file's type."""
-    return blob.read(blob.chunks[0].dtype if blob.chunks else np.float32)
-
-
-def _layer_arrays(layers: Sequence[LayerWeights]) -> Arrays:
-    """`layer.i` -> values; a repeated layer name gets a number: `conv#2.0`."""
-    arrays: Arrays = {}
-    for name, layer in zip(distinct(layer.name for layer in layers), layers, strict=True):
-        arrays |= {f"{name}.{i}": stored_type(blob) for i, blob in enumerate(layer.blobs) if blob is not None}
-    return arrays
-
-
 def _state_arrays(path: Path) -> Arrays:
     state = read_state(path)
     return {
@@ -143,7 +142,7 @@ def _read_hdf5(path: str) -> Dump:
     if is_state:
         return Dump(path, HDF5_STATE, _state_arrays(path))
     layers = hdf5.read_hdf5(path)
-    return Dump(path, HDF5_NET, _layer_arrays(layers), layers)
+    return Dump(path, HDF5_NET, arrays_of(layers), layers)
 
 
 def _datasets(path: str, group: Any, prefix: str = "") -> Arrays:

@@ -140,7 +140,7 @@ def virtual(file) -> None:
             lambda file: file.create_dataset("data/fc/0", (2**20, 2**20), "f4", chunks=(64, 64)),
             r'layer "fc", blob 0\): shape \(1048576, 1048576\) needs 4398046511104 bytes, but 0 are stored',
         ),
-        (lambda file: file.create_dataset("data/fc/70000000", data=np.zeros(3)), "has a dataset 70000000 but only 1"),
+        (lambda file: file.create_dataset("data/fc/70000000", data=np.zeros(3)), "has a blob 70000000 but only 1"),
     ],
 )
 def test_errors(tmp_path, fill, text):

@@ -220,7 +220,7 @@ def test_a_picture_is_called_one(tmp_path, kind):
 def test_arrays_are_called_arrays(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(3))
     np.savez(tmp_path / "a.npz", conv=np.zeros(3))
-    for name, words in (("a.npy", "a NumPy array"), ("a.npz", r"an \.npz of arrays, not weights: minicaffe compare NET")):
+    for name, words in (("a.npy", "a NumPy array"), ("a.npz", r"minicaffe compare NET FILE reads an \.npz of other blobs")):
         with pytest.raises(WeightsError, match=words):
             read_weights(tmp_path / name)
 

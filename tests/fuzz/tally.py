@@ -26,6 +26,8 @@ READERS = {
     "solver": "solver prototxts",
     "caffemodel": "`.caffemodel`",
     "hdf5": "`.caffemodel.h5`",
+    "safetensors": "weights in `.safetensors`",
+    "npz_weights": "weights in `.npz`",
     "solverstate": "`.solverstate`",
     "solverstate_hdf5": "`.solverstate.h5`",
     "binaryproto": "`.binaryproto`",

@@ -169,18 +169,21 @@ def _small_net() -> Net:
     return Net(parse_net(NET), TEST)
 
 
-def _caffemodels() -> Iterator[bytes]:
+def _saved(suffix: str) -> Iterator[bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        _small_net().save(Path(folder) / "a.caffemodel")
-        yield (Path(folder) / "a.caffemodel").read_bytes()
-    yield from _files("**/*.caffemodel")
+        _small_net().save(Path(folder) / f"a{suffix}")
+        yield (Path(folder) / f"a{suffix}").read_bytes()
+    yield from _files(f"**/*{suffix}")
 
 
-def _hdf5s() -> Iterator[bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        _small_net().save(Path(folder) / "a.caffemodel.h5")
-        yield (Path(folder) / "a.caffemodel.h5").read_bytes()
-    yield from _files("**/*.caffemodel.h5")
+def _safetensors() -> Iterator[bytes]:
+    """Of each type of weights, one without values and one of bfloat16."""
+    from safetensors.numpy import save
+
+    yield from _saved(".safetensors")
+    yield save({"a.0": np.arange(3.0), "a.1": np.ones((2, 0), np.float16), "b.0": np.array(7, np.float32)}, {"of": "x"})
+    header = b'{"a.0":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}'
+    yield len(header).to_bytes(8, "little") + header + bytes(12)
 
 
 def _datums() -> Iterator[bytes]:
@@ -387,8 +390,10 @@ TARGETS = {
     "prototxt": Target(lambda data: parse_net(_text(data)), lambda: _files("**/*.prototxt")),
     "net": Target(_net, lambda: iter([NET.encode(), *_files("shapes/**/test.prototxt", "heads/*.prototxt")])),
     "solver": Target(lambda data: parse_solver(_text(data)), lambda: _files("**/*solver*.prototxt")),
-    "caffemodel": Target(_of_path(_weights, ".caffemodel"), _caffemodels),
-    "hdf5": Target(_of_path(_weights, ".h5"), _hdf5s),
+    "caffemodel": Target(_of_path(_weights, ".caffemodel"), lambda: _saved(".caffemodel")),
+    "hdf5": Target(_of_path(_weights, ".h5"), lambda: _saved(".caffemodel.h5")),
+    "safetensors": Target(_of_path(_weights, ".safetensors"), _safetensors),
+    "npz_weights": Target(_of_path(_weights, ".npz"), lambda: _saved(".npz")),
     "solverstate": Target(_of_path(read_state, ".solverstate"), lambda: _states(".solverstate")),
     "solverstate_hdf5": Target(_of_path(read_state, ".solverstate.h5"), lambda: _states(".solverstate.h5")),
     "binaryproto": Target(_of_path(read_binaryproto, ".binaryproto"), _means),

@@ -75,6 +75,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "solver.prototxt": read_solver,
     "a.caffemodel": read_weights,
     "a.caffemodel.h5": read_weights,
+    "a.safetensors": read_weights,
+    "weights.npz": read_weights,
     "dumped.caffemodel": dump,
     "dumped.h5": dump,
     "old.caffemodel": upgraded_binary,
@@ -133,7 +135,7 @@ def write_real(name: str) -> None:
 
         with h5py.File(name, "w") as file:
             file["t"] = np.ones((3, 2), np.float32)
-    elif kind in ("caffemodel", "h5"):
+    elif kind in ("caffemodel", "h5", "safetensors") or name == "weights.npz":
         Net(parse_net(NET)).save(name)
     else:
         Path(name).write_text("a 1\n")

@@ -20,7 +20,7 @@ from PIL import Image
 from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.data.database import new_database
-from minicaffe.porting.dump import write_npz
+from minicaffe.formats.arrays import write_npz
 from minicaffe.proto import caffe_pb2
 from minicaffe.training.solver_state import TrainingState, write_state
 
@@ -137,6 +137,17 @@ def convert_imageset() -> list[Case]:
             ("[/][link=http:/x]:skull:\\u202e\\x1b[5m", *FILE_SHOWN),
         ),
         (["convert-imageset", ".", "list.txt", "other"], ("[/][link=http:/x]:skull:\\u202e\\x1b[5m",)),
+    ]
+
+
+def cut() -> list[Case]:
+    net = _net(QUIET)
+    Net(net, TEST).save("w.caffemodel")
+    command = ["cut", net, "w.caffemodel"]
+    return [
+        ([*command, "--to", f"c{NAME}", "-o", f"{FILE}2.prototxt", f"{FILE}2.caffemodel"], (*SHOWN, *FILE_SHOWN)),
+        ([*command, "--to", f"C{NAME}", "-o", "p.prototxt", "p.caffemodel"], SHOWN),
+        ([*command, "--target", "rknn", "-o", "p.prototxt", f"{OUT}.safetensors"], OUT_SHOWN),
     ]
 
 
@@ -409,9 +420,9 @@ def port() -> list[Case]:
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
-        extract_features, features, film, forks, layers, live, merge_bn, parse_log, port, rescue, retarget, run, script,
-        summary, test, time, trace, trace_diff, train, upgrade,
+        compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, explain,
+        export, extract_features, features, film, forks, layers, live, merge_bn, parse_log, port, rescue, retarget,
+        run, script, summary, test, time, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""
