@@ -38,6 +38,7 @@ COMMANDS = {
     "export": "write a net as an ONNX model",
     "extract-features": "store the contents of blobs for each item of a net's data",
     "forks": "list what the fields of Caffe's forks mean here",
+    "import": "write an ONNX model as a Caffe net",
     "layers": "list the layer types",
     "live": "change a net on a page that shows what every layer does",
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",

@@ -15,6 +15,7 @@ from minicaffe.net import Net
 from minicaffe.registry import exports
 from minicaffe.version import __version__
 
+from .description import describe
 from .graph import Dims, Graph, Value
 from .sizes import symbolic_shapes
 
@@ -89,6 +90,7 @@ def _emit(graph: Graph, net: Net, layer: Layer, values: dict[str, Value], shapes
         raise layer.error(f"this layer has no ONNX form{_why(layer)}{_instead(net, bottoms)}")
     graph.scope = layer.name
     made = emitter(graph, layer, [values[name] for name in bottoms], [shapes[name] for name in tops])
+    graph.layers.append((layer, [values[name].name for name in bottoms], made))
     values.update((top, Value(name, shapes[top])) for top, name in zip(tops, made, strict=True))
 
 
@@ -112,7 +114,7 @@ def _assembled(
 ) -> ModelProto:
     from onnx import helper
 
-    _name_after_blobs(graph, outputs, values)
+    renamed = _name_after_blobs(graph, outputs, values)
 
     def info(name: str) -> ValueInfoProto:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), values[name].dims)
@@ -121,11 +123,12 @@ def _assembled(
     opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(whole, opset_imports=opsets, producer_name="minicaffe", producer_version=__version__)
     model.ir_version = helper.find_min_ir_version_for(opsets)
+    describe(model, graph, net, renamed)
     return model
 
 
-def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> None:
-    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it."""
+def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> dict[str, str]:
+    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it. The new names."""
     made = {name for node in graph.nodes for name in node.output}
     renamed: dict[str, str] = {}
     for blob in (*outputs, *values):  # outputs first: their names are the model's interface
@@ -143,6 +146,7 @@ def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Va
 
             # The tensor has another blob's name, or is an input or a weight, which cannot be renamed.
             graph.nodes.append(helper.make_node("Identity", [name], [blob], name=graph.reserve(f"{blob}/Identity")))
+    return renamed
 
 
 def _with_inner(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
