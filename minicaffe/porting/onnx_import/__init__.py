@@ -21,9 +21,10 @@ from minicaffe.porting.onnx.session import run_model
 from minicaffe.proto import caffe_pb2
 
 from . import arithmetic, arrangement, neurons, normalization, pooling, products, resizing, restored  # noqa: F401  # entries
-from .builder import Builder, RefusedError, importers, imports, whole_error
+from .builder import Builder, importers, imports, whole_error
 from .finish import finished
 from .graph import Graph, known_graph
+from .node import RefusedError
 from .patterns import recognise
 from .reading import NEWEST, OLDEST, read_model
 

@@ -12,9 +12,9 @@ from minicaffe.blob import Array
 from minicaffe.proto import caffe_pb2
 
 from .arrangement import permuted
-from .builder import Builder, RefusedError, imports, refuse_others
-from .graph import Node, Shape
+from .builder import Builder, imports, refuse_others
 from .neurons import LARGEST, clipped
+from .node import Node, RefusedError, Shape
 
 PROD, SUM, MAX = (caffe_pb2.EltwiseParameter.EltwiseOp.Value(name) for name in ("PROD", "SUM", "MAX"))
 SUMS = {"ReduceSum": "SUM", "ReduceMean": "MEAN", "ReduceL1": "ASUM", "ReduceSumSquare": "SUMSQ", "ReduceL2": "SUMSQ"}

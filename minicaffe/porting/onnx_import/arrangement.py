@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
-from .builder import Builder, RefusedError, imports, refuse_others
-from .graph import Node, Shape
+from .builder import Builder, imports, refuse_others
+from .node import Node, RefusedError, Shape
 
 
 @imports("Concat")

@@ -19,12 +19,8 @@ from minicaffe.errors import Error, LayerError
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import types
 
-from .graph import Graph, Node, Shape
-
-
-class RefusedError(Exception):
-    """Caffe has no layer for a node; the text says why."""
-
+from .graph import Graph
+from .node import Node, RefusedError, Shape
 
 Importer = Callable[["Builder", Node], Sequence[str]]
 """(builder, node) -> the blobs that are the node's outputs. Raises RefusedError."""

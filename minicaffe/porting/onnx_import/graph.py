@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from minicaffe import limits
 from minicaffe.blob import Array
 from minicaffe.errors import Error
 
+from .node import Node, Shape
+from .windows import pool_windows
+
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
-
-Shape = tuple[int, ...]
 
 SMALL = 1024
 """Constants of at most this many elements are shown to shape inference: sizes, axes, pads."""
@@ -36,24 +37,6 @@ FOLDED = frozenset(
     " ScatterND Sigmoid Sign Slice Split Sqrt Squeeze Sub Sum Tanh Tile Transpose Unsqueeze Where".split()
 )
 """Operators that are evaluated: their work grows as their inputs and outputs do."""
-
-
-@dataclass
-class Node:
-    """An operator: attributes as Python values, inputs "" where left out."""
-
-    op: str
-    name: str
-    inputs: list[str]
-    outputs: list[str]
-    attributes: dict[str, Any] = field(default_factory=dict)
-
-    def get(self, attribute: str, default: Any) -> Any:
-        return self.attributes.get(attribute, default)
-
-    def input(self, i: int) -> str:
-        """The name of input i, "" if it is left out."""
-        return self.inputs[i] if i < len(self.inputs) else ""
 
 
 @dataclass
@@ -112,9 +95,9 @@ class _Pass:
     def run(self) -> Graph:
         self.graph.outputs = [output.name for output in self.model.graph.output]
         for proto in self.model.graph.node:
-            node = _node(proto)
+            node = Node.of(proto)
             if not self._fold(node, proto):
-                self._infer(proto)
+                self._infer(node, proto)
                 self.graph.nodes.append(node)
         self.graph.drop_unused()
         return self.graph
@@ -202,12 +185,17 @@ class _Pass:
             self._keep(name, np.asarray(array))
         return True
 
-    def _infer(self, proto: NodeProto) -> None:
+    def _infer(self, node: Node, proto: NodeProto) -> None:
         for name, (kind, shape) in self._inferred(proto).items():
             self.types[name] = kind
             if None not in shape:
                 self._check_elements(name, shape)  # type: ignore[arg-type]
                 self.graph.shapes[name] = shape  # type: ignore[assignment]
+        ceil = node.op in ("MaxPool", "AveragePool") and node.get("ceil_mode", 0) and "pads" in node.attributes
+        if ceil and node.outputs[0] in self.graph.shapes:
+            # onnx counts a window that starts in the padding, which no runtime computes
+            shape = self.graph.shapes[node.inputs[0]]
+            self.graph.shapes[node.outputs[0]] = (*shape[:2], *(axis.count for axis in pool_windows(node, shape[2:])))
 
     def _inferred(self, proto: NodeProto) -> dict[str, tuple[int, tuple[int | None, ...]]]:
         """The type and shape of each output that onnx can tell."""
@@ -241,16 +229,3 @@ class _Pass:
         outputs = [ValueInfoProto(name=name) for name in proto.output if name]
         whole = helper.make_graph([proto], "node", inputs, outputs)
         return helper.make_model(whole, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
-
-
-def _node(proto: NodeProto) -> Node:
-    from onnx import helper
-
-    attributes = {item.name: _plain(helper.get_attribute_value(item)) for item in proto.attribute}
-    op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
-    name = (proto.name or next(iter(proto.output), "")).lstrip("/") or proto.op_type
-    return Node(op, name, [*proto.input], [*proto.output], attributes)
-
-
-def _plain(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .builder import Builder, RefusedError, imports
-from .graph import Node
+from .builder import Builder, imports
+from .node import Node, RefusedError
 
 LARGEST = float(np.finfo(np.float32).max)
 

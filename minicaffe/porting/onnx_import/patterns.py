@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
 
 Readers = Mapping[str, Sequence[Node]]
 Pattern = Callable[[Graph, Node, Mapping[str, Node], Readers], Node | None]

@@ -5,7 +5,7 @@ A window's pixels and divisor are compared with ONNX's, so that a Pooling layer 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from minicaffe.layers.pool.pooling_windows import PoolAxis
 from minicaffe.proto import caffe_pb2
 
-from .builder import Builder, RefusedError, imports, refuse_others
-from .graph import Node
-from .products import pads_of
+from .builder import Builder, imports, refuse_others
+from .node import Node, RefusedError
+from .windows import Windows, pool_windows
 
 AVE, MAX = caffe_pb2.PoolingParameter.AVE, caffe_pb2.PoolingParameter.MAX
 
@@ -31,19 +31,17 @@ def global_pool(b: Builder, node: Node) -> list[str]:
 
 @imports("MaxPool", "AveragePool")
 def pool(b: Builder, node: Node) -> list[str]:
-    shape, kernel = b.shape(node.inputs[0]), list(node.attributes["kernel_shape"])
+    shape, kernel = b.shape(node.inputs[0]), list(node.get("kernel_shape", []))
     if len(shape) != 4:
         raise RefusedError(f"x of shape {shape} (Pooling has maps)")
     if len(node.outputs) > 1 and node.outputs[1] in {*b.graph.outputs, *b.graph.readers()}:
         raise RefusedError("its indices count over the whole batch")
     refuse_others(node, dilations=[1, 1])
-    stride = list(node.get("strides", [1, 1]))
-    begin, end = pads_of(node, shape[2:], kernel, stride)
-    up, counts = bool(node.get("ceil_mode", 0)), bool(node.get("count_include_pad", 0))
-    wanted = [_Windows(*sizes, up, counts) for sizes in zip(shape[2:], kernel, stride, begin, end, strict=True)]
+    wanted = pool_windows(node, shape[2:])
     floor, counted = _matching(wanted, average=node.op == "AveragePool")
     axes = _caffes(wanted, floor)
-    fields: dict[str, Any] = _both("kernel", kernel, 0) | _both("stride", stride, 1) | _both("pad", begin, 0)
+    sizes = {"kernel": kernel, "stride": [w.stride for w in wanted], "pad": [w.begin for w in wanted]}
+    fields: dict[str, Any] = {name: size for what, pair in sizes.items() for name, size in _both(what, pair).items()}
     pooled = b(
         "Pooling",
         [b.blob(node.inputs[0])],
@@ -59,37 +57,12 @@ def pool(b: Builder, node: Node) -> list[str]:
     return [pooled]
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """ONNX's windows on one axis. up: their number is rounded up; counts: an average counts padding."""
-
-    size: int
-    kernel: int
-    stride: int
-    begin: int
-    end: int
-    up: bool
-    counts: bool
-
-    @property
-    def count(self) -> int:
-        room = self.size + self.begin + self.end - self.kernel
-        count = (-(-room // self.stride) if self.up else room // self.stride) + 1
-        return count - (self.up and (count - 1) * self.stride >= self.size + self.begin)  # less one that starts in the padding
-
-    def divisors(self) -> NDArray[np.intp]:
-        """The pixels that count in each window (count,)."""
-        start = np.arange(self.count) * self.stride - self.begin
-        last, first = (self.size + self.end, -self.begin) if self.counts else (self.size, 0)
-        return np.minimum(start + self.kernel, last) - np.maximum(start, first)
-
-
-def _caffes(wanted: list[_Windows], floor: bool) -> list[PoolAxis]:
+def _caffes(wanted: list[Windows], floor: bool) -> list[PoolAxis]:
     padded = any(w.begin for w in wanted)
     return [PoolAxis(w.size, w.kernel, w.stride, w.begin, floor, clip=padded) for w in wanted]
 
 
-def _matching(wanted: list[_Windows], *, average: bool) -> tuple[bool, bool]:
+def _matching(wanted: list[Windows], *, average: bool) -> tuple[bool, bool]:
     """Whether Caffe's windows are rounded down, and whether its average counts padding. Raises RefusedError."""
     exact = [f for f in (False, True) if all(a.pooled == w.count for a, w in zip(_caffes(wanted, f), wanted))]
     enough = [f for f in (False, True) if all(a.pooled >= w.count for a, w in zip(_caffes(wanted, f), wanted))]
@@ -114,8 +87,8 @@ def _divisors(axis: PoolAxis, count: int) -> NDArray[np.intp]:
     return np.minimum(start + axis.kernel, axis.size) - np.maximum(start, 0)
 
 
-def _both(name: str, numbers: list[int], default: int) -> dict[str, int]:
+def _both(name: str, numbers: list[int]) -> dict[str, int]:
     """A size of a pooling_param, once or for each axis."""
     if numbers[0] != numbers[1]:
         return {f"{name}_h": numbers[0], f"{name}_w": numbers[1]}
-    return {} if numbers[0] == default else {"kernel_size" if name == "kernel" else name: numbers[0]}
+    return {} if numbers[0] == {"stride": 1, "pad": 0}.get(name) else {"kernel_size" if name == "kernel" else name: numbers[0]}

@@ -12,8 +12,9 @@ import numpy as np
 
 from minicaffe.blob import Array
 
-from .builder import Builder, RefusedError, imports, refuse_others
-from .graph import Node, Shape
+from .builder import Builder, imports, refuse_others
+from .node import Node, RefusedError
+from .windows import pads_of
 
 PER_AXIS = "strides", "dilations"
 
@@ -23,19 +24,6 @@ def one_or_all(numbers: list[int], default: int) -> list[int] | None:
     if set(numbers) == {default}:
         return None
     return numbers[:1] if len(set(numbers)) == 1 else numbers
-
-
-def pads_of(node: Node, size: Shape, kernel: list[int], stride: list[int]) -> tuple[list[int], list[int]]:
-    """Padding at the start and at the end of each axis. kernel: as far as it reaches, dilated."""
-    auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
-    if auto in ("NOTSET", ""):
-        pads = list(node.get("pads", [0] * 2 * axes))
-        return pads[:axes], pads[axes:]
-    if auto == "VALID":
-        return [0] * axes, [0] * axes
-    whole = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(size, kernel, stride)]
-    less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
-    return (less, more) if auto == "SAME_UPPER" else (more, less)
 
 
 @imports("Conv")

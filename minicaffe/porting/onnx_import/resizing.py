@@ -9,8 +9,8 @@ from minicaffe.blob import Array
 from minicaffe.layers.interp import Taps
 
 from .arrangement import permuted
-from .builder import Builder, RefusedError, imports
-from .graph import Node
+from .builder import Builder, imports
+from .node import Node, RefusedError
 
 CLOSE = 1e-6
 MOST = 4096

@@ -19,7 +19,8 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, exports
 
 from .builder import Builder, imports
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
 
 if TYPE_CHECKING:
     from onnx import ModelProto
