@@ -191,8 +191,8 @@ class _Pass:
             if None not in shape:
                 self._check_elements(name, shape)  # type: ignore[arg-type]
                 self.graph.shapes[name] = shape  # type: ignore[assignment]
-        ceil = node.op in ("MaxPool", "AveragePool") and node.get("ceil_mode", 0) and "pads" in node.attributes
-        if ceil and node.outputs[0] in self.graph.shapes:
+        ceil = node.op in ("MaxPool", "AveragePool") and node.get("ceil_mode", 0)
+        if ceil and node.get("auto_pad", "NOTSET") == "NOTSET" and node.outputs[0] in self.graph.shapes:
             # onnx counts a window that starts in the padding, which no runtime computes
             shape = self.graph.shapes[node.inputs[0]]
             self.graph.shapes[node.outputs[0]] = (*shape[:2], *(axis.count for axis in pool_windows(node, shape[2:])))

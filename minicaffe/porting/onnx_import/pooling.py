@@ -37,6 +37,8 @@ def pool(b: Builder, node: Node) -> list[str]:
     if len(node.outputs) > 1 and node.outputs[1] in {*b.graph.outputs, *b.graph.readers()}:
         raise RefusedError("its indices count over the whole batch")
     refuse_others(node, dilations=[1, 1])
+    if node.get("ceil_mode", 0):
+        refuse_others(node, auto_pad="NOTSET")
     wanted = pool_windows(node, shape[2:])
     floor, counted = _matching(wanted, average=node.op == "AveragePool")
     axes = _caffes(wanted, floor)
