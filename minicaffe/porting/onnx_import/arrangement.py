@@ -36,12 +36,12 @@ def slice_(b: Builder, node: Node) -> list[str]:
     axes = b.numbers(node, 3, "axes") or list(range(len(starts)))
     steps = b.numbers(node, 4, "steps") or [1] * len(starts)
     x, strides = b.blob(node.inputs[0]), {}
-    for start, end, axis, step in zip(starts, ends, [axis % len(shape) for axis in axes], steps, strict=True):
-        found = range(*slice(start, end, step).indices(shape[axis]))
-        if step < 1 or (step > 1 and (axis < 2 or len(shape) != 4)) or not found:
-            raise RefusedError(f"{start}:{end}:{step} along axis {axis} of {shape}")
-        x = b.cut(x, shape, axis, found[0], found[-1] + 1)
-        shape = (*shape[:axis], found[-1] + 1 - found[0], *shape[axis + 1 :])
+    for given, axis in zip(zip(starts, ends, steps, strict=True), [axis % len(shape) for axis in axes], strict=True):
+        start, end, step = slice(*given).indices(shape[axis])
+        if step < 1 or (step > 1 and (axis < 2 or len(shape) != 4)) or start >= end:
+            raise RefusedError(f"{':'.join(map(str, given))} along axis {axis} of {shape}")
+        x = b.cut(x, shape, axis, start, end)
+        shape = (*shape[:axis], end - start, *shape[axis + 1 :])
         strides[axis] = step
     if max(strides.values(), default=1) == 1:
         return [x]
