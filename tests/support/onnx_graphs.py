@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+from click.testing import CliRunner
 from onnx import helper, numpy_helper, shape_inference
 
 from minicaffe import Net
+from minicaffe.cli import main
 from minicaffe.porting.agreement import differences, run_of
 from minicaffe.porting.onnx.session import run_model
 from minicaffe.porting.onnx_import import Imported, import_onnx
@@ -32,6 +34,7 @@ def save(
     *,
     opset: int = 18,
     outputs: Sequence[str] = ("y",),
+    shapes_are_computed: bool = False,
 ) -> Path:
     """Write a model; constants: int64 for whole numbers, else float32."""
     arrays = {name: np.asarray(value) for name, value in (constants or {}).items()}
@@ -44,7 +47,7 @@ def save(
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    onnx.save(shape_inference.infer_shapes(model, data_prop=True), path)  # the outputs' shapes
+    onnx.save(shape_inference.infer_shapes(model, data_prop=shapes_are_computed), path)  # the outputs' shapes
     return path
 
 
@@ -71,3 +74,9 @@ def compare(net: Net, path: Path, *, positive: bool = False) -> None:
 def kinds(imported: Imported) -> list[str]:
     """The types of the layers, without Input."""
     return [layer.type for layer in imported.param.layer if layer.type != "Input"]
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    """The exit status of a minicaffe command, and what it wrote."""
+    found = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return found.exit_code, found.output

@@ -1,7 +1,7 @@
 """What an exported model's metadata tell of the layers that it was made of, for `minicaffe import`, which puts them back.
 
-minicaffe.layers   JSON: for each layer that is made of nodes its parameters as prototxt text, and the names of the tensors that
-                   are its bottoms, its tops and its learnable blobs
+minicaffe.layers   JSON: for each layer that is made of nodes its parameters as prototxt text, the names of its nodes and of the
+                   tensors that are its bottoms, its tops and its learnable blobs
 minicaffe.inputs   JSON: the shape of each input of the net
 """
 
@@ -31,13 +31,15 @@ def describe(model: ModelProto, graph: Graph, net: Net, renamed: Mapping[str, st
     from onnx import helper
 
     entries, stored = [], graph.weights_by_address()
-    for layer, bottoms, tops in graph.layers:
-        blobs = layer.blobs if layer.name not in graph.weightless else []
+    for written in graph.layers:
+        blobs = written.layer.blobs if written.layer.name not in graph.weightless else []
         addresses = [blob.read_data().__array_interface__["data"][0] for blob in blobs]
-        made = [top for top in tops if top not in bottoms and top not in graph.constants]
+        made = [top for top in written.tops if top not in written.bottoms and top not in graph.constants]
         if made and all(address in stored for address in addresses):  # others were computed of its blobs
-            names = {"bottoms": bottoms, "tops": tops, "weights": [stored[address] for address in addresses]}
-            entries.append({"layer": _text(layer), **{key: [renamed.get(n, n) for n in some] for key, some in names.items()}})
+            weights = [stored[address] for address in addresses]
+            tensors = {"bottoms": written.bottoms, "tops": written.tops, "weights": weights}
+            entry = {key: [renamed.get(name, name) for name in names] for key, names in tensors.items()}
+            entries.append({"layer": _text(written.layer), **entry, "nodes": [node.name for node in written.nodes]})
     shapes = {name: list(net.blobs[name].shape) for name in net.inputs}
     helper.set_model_props(model, {LAYERS: json.dumps(entries), INPUTS: json.dumps(shapes)})
 

@@ -16,7 +16,7 @@ from minicaffe.registry import exports
 from minicaffe.version import __version__
 
 from .description import describe
-from .graph import Dims, Graph, Value
+from .graph import Dims, Graph, Value, Written
 from .sizes import symbolic_shapes
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def _emit(graph: Graph, net: Net, layer: Layer, values: dict[str, Value], shapes
     bottoms, tops = net.bottom_names[layer.name], net.top_names[layer.name]
     if emitter is None:
         raise layer.error(f"this layer has no ONNX form{_why(layer)}{_instead(net, bottoms)}")
-    graph.scope = layer.name
+    graph.scope, before = layer.name, len(graph.nodes)
     made = emitter(graph, layer, [values[name] for name in bottoms], [shapes[name] for name in tops])
-    graph.layers.append((layer, [values[name].name for name in bottoms], made))
+    graph.layers.append(Written(layer, [values[name].name for name in bottoms], made, graph.nodes[before:]))
     values.update((top, Value(name, shapes[top])) for top, name in zip(tops, made, strict=True))
 
 

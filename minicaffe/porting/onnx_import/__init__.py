@@ -23,8 +23,8 @@ from minicaffe.proto import caffe_pb2
 from . import arithmetic, arrangement, neurons, normalization, pooling, products, resizing, restored  # noqa: F401  # entries
 from .builder import Builder, importers, imports, whole_error
 from .finish import finished
-from .graph import Graph, known_graph
-from .node import RefusedError
+from .graph import known_graph
+from .node import RefusedError, Shape
 from .patterns import recognise
 from .reading import NEWEST, OLDEST, read_model
 
@@ -33,18 +33,22 @@ __all__ = ["NEWEST", "OLDEST", "Imported", "RefusedError", "compare_with_model",
 
 @dataclass(frozen=True)
 class Imported:
-    """A net and the weights of its layers by name. restored: the layers that the model's metadata describes, which
-    minicaffe.export_onnx wrote."""
+    """A net and the weights of its layers by name. output_shapes: the model's, where they are known; restored: the layers that
+    the model's metadata describes, which minicaffe.export_onnx wrote."""
 
     param: caffe_pb2.NetParameter
     weights: Weights
+    output_shapes: Mapping[str, Shape]
     restored: Sequence[str]
 
     def net(self, settings: DetectionSettings | None = None, fork: str = "") -> Net:
         """The net with its weights, in TEST. settings: those of a detection net. fork: whose layers those are that forks
-        disagree on."""
+        disagree on. Raises LayerError for an output of another shape than the model's."""
         net = Net(self.param, TEST, settings=settings or DetectionSettings(), fork=fork)
         put_weights(net, weights_of(net) | dict(self.weights))  # those without any do not matter
+        for name, shape in self.output_shapes.items():
+            if net.blobs[name].shape != shape:
+                raise LayerError(f'output "{name}": the model gives {shape}, the net {net.blobs[name].shape}: this is a bug')
         return net
 
 
@@ -63,18 +67,8 @@ def import_onnx(path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]
     if builder.refused:
         raise whole_error(os.fspath(path), list(builder.refused.values()))
     names = [node.name for node in graph.nodes if node.op == restored.LAYER]
-    imported = Imported(finished(builder, model.graph.name), builder.weights, names)
-    _check_shapes(imported, graph)
-    return imported
-
-
-def _check_shapes(imported: Imported, graph: Graph) -> None:
-    """Raise LayerError for an output whose shape in the net is not the model's."""
-    net = imported.net()
-    for name in graph.outputs:
-        shape, found = graph.shapes.get(name), net.blobs[name].shape
-        if shape is not None and shape != found:
-            raise LayerError(f'output "{name}": the model gives {shape}, the net {found}: this is a bug')
+    shapes_of_outputs = {name: graph.shapes[name] for name in graph.outputs if name in graph.shapes}
+    return Imported(finished(builder, model.graph.name), builder.weights, shapes_of_outputs, names)
 
 
 def compare_with_model(net: Net, path: str | os.PathLike[str]) -> list[Difference]:

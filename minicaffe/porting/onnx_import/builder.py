@@ -40,7 +40,8 @@ def imports(*operators: str) -> Callable[[Importer], Importer]:
 
 
 class Builder:
-    """Layers in order, weights by layer, blobs by tensor; refused: why, by node; restored: the tops of restored layers."""
+    """Layers in order, weights by layer, blobs by tensor. read: the tensors that are read; refused: why, by node; restored: the
+    tops of restored layers."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -51,14 +52,14 @@ class Builder:
         self.restored: set[str] = set()
         self._layer_names: set[str] = set()
         self._blob_names: set[str] = {*graph.inputs, *graph.outputs}
+        self.read = {*graph.readers(), *graph.outputs}
         self._unknown: set[str] = set()  # what refused nodes make
         self._scope = ""
 
     def build(self) -> None:
         """Add the layers of all nodes; what is refused is collected, with the node's name."""
-        read = {name for node in self.graph.nodes for name in node.inputs} | set(self.graph.outputs)
         for name, shape in self.graph.inputs.items():
-            if name in read:
+            if name in self.read:
                 layer = self._add("Input", [], name)
                 layer.top.append(name)
                 layer.input_param.shape.add(dim=shape)
@@ -79,9 +80,10 @@ class Builder:
             if node.op not in importers:
                 raise RefusedError("no layer of Caffe computes it")
             self.blobs.update(zip(node.outputs, importers[node.op](self, node), strict=False))
-        except (RefusedError, LayerError) as why:
+        except (RefusedError, LayerError, ArithmeticError, LookupError, TypeError, ValueError) as why:
+            # the last ones are those of a node that no runtime takes: without an attribute, with shapes that do not fit
             self._unknown.update(node.outputs)
-            self.refused[node.name] = f'node "{node.name}" ({node.op}): {why}'
+            self.refused[node.name] = f'node "{node.name}" ({node.op}): {why or type(why).__name__}'
             self.blobs.update((name, name) for name in node.outputs)
 
     def __call__(

@@ -57,7 +57,7 @@ class Graph:
         """The nodes that read each tensor."""
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
-            for name in dict.fromkeys(node.inputs):
+            for name in dict.fromkeys(node.reads):
                 found.setdefault(name, []).append(node)
         return found
 
@@ -66,7 +66,7 @@ class Graph:
         wanted, kept = set(self.outputs), []
         for node in reversed(self.nodes):
             if wanted.intersection(node.outputs):
-                wanted.update(node.inputs)
+                wanted.update(node.reads)
                 kept.append(node)
         self.nodes = kept[::-1]
 
@@ -93,7 +93,7 @@ class _Pass:
         self._take_inputs(given)
 
     def run(self) -> Graph:
-        self.graph.outputs = [output.name for output in self.model.graph.output]
+        self.graph.outputs = list(dict.fromkeys(output.name for output in self.model.graph.output))
         for proto in self.model.graph.node:
             node = Node.of(proto)
             if not self._fold(node, proto):
@@ -110,6 +110,8 @@ class _Pass:
                 raise Error(f"--shape {name}: the model's inputs are {', '.join(names) or 'none'}")
         unknown = []
         for item in inputs:
+            if not item.type.HasField("tensor_type"):
+                raise Error(f'{self.path}: its input "{item.name}" is no tensor')
             dims = [d.dim_value for d in item.type.tensor_type.shape.dim]  # 0 if it is dynamic
             shape = tuple(given.get(item.name, [dims[0] or 1, *dims[1:]] if dims else []))
             fits = len(shape) == len(dims) and all(d in (0, s) or i == 0 for i, (s, d) in enumerate(zip(shape, dims)))
@@ -160,9 +162,11 @@ class _Pass:
         return True
 
     def _constant(self, node: Node) -> Array:
-        (kind, value), *_ = node.attributes.items()
-        if kind == "value":
-            return self._array(value)
+        if "value" in node.attributes:
+            return self._array(node.attributes["value"])
+        kind, value = next(iter(node.attributes.items()), ("", None))
+        if kind in ("", "sparse_value"):
+            raise Error(f'{self.path}: the constant "{node.name}" is sparse, or has no value')
         return np.array(value, np.int64 if "int" in kind else np.float32 if "float" in kind else object)
 
     def _evaluate(self, node: Node, proto: NodeProto) -> bool:

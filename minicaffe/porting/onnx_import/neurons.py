@@ -100,6 +100,6 @@ def same(b: Builder, node: Node) -> list[str]:
     """Nothing to compute: Dropout is its input in TEST. A Cast to whole numbers is not."""
     if node.op == "Cast" and node.get("to", 1) not in (1, 10, 11, 16):  # float, float16, double, bfloat16
         raise RefusedError("blobs hold no whole numbers")
-    if len(node.outputs) > 1 and node.outputs[1] in b.graph.readers():
+    if len(node.outputs) > 1 and node.outputs[1] in b.read:
         raise RefusedError("its mask has no layer")
     return [b.blob(node.inputs[0])]

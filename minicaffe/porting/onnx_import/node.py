@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,11 @@ class Node:
         """The name of input i, "" if it is left out."""
         return self.inputs[i] if i < len(self.inputs) else ""
 
+    @property
+    def reads(self) -> list[str]:
+        """Its inputs, and what its sub-graphs read from outside."""
+        return [*self.inputs, *(name for graph in self.attributes.values() for name in _outer(graph))]
+
     @classmethod
     def of(cls, proto: NodeProto) -> Node:
         from onnx import helper
@@ -44,3 +50,14 @@ class Node:
 
 def _plain(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _outer(graph: Any) -> Iterator[str]:
+    """What a sub-graph reads that is not its own; nothing for another attribute."""
+    from onnx import GraphProto
+
+    if isinstance(graph, GraphProto):
+        nodes = [Node.of(proto) for proto in graph.node]
+        own = {item.name for item in graph.input} | {tensor.name for tensor in graph.initializer}
+        own.update(name for node in nodes for name in node.outputs)
+        yield from (name for node in nodes for name in node.reads if name not in own)

@@ -34,7 +34,7 @@ def pool(b: Builder, node: Node) -> list[str]:
     shape, kernel = b.shape(node.inputs[0]), list(node.get("kernel_shape", []))
     if len(shape) != 4:
         raise RefusedError(f"x of shape {shape} (Pooling has maps)")
-    if len(node.outputs) > 1 and node.outputs[1] in {*b.graph.outputs, *b.graph.readers()}:
+    if len(node.outputs) > 1 and node.outputs[1] in b.read:
         raise RefusedError("its indices count over the whole batch")
     refuse_others(node, dilations=[1, 1])
     if node.get("ceil_mode", 0):

@@ -1,7 +1,7 @@
 """Layers that minicaffe.export_onnx wrote as groups of nodes: its metadata describe them, and here they are put back.
 
 A group is what lies between a layer's tops and its bottoms. A layer is put back if the group is whole: all that its tops are
-made of are its bottoms and constants, and its nodes are no other layer's. What it computes is checked with the whole model.
+made of are its bottoms and constants, by nodes that the metadata name. What it computes is checked with the whole model.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ LAYER = "minicaffe.Layer"
 
 @dataclass(frozen=True)
 class _Described:
-    """A layer of the metadata: its parameters, tensors, and constants that are its weights."""
+    """A layer of the metadata: its parameters, tensors, constants that are its weights, and the names of its nodes."""
 
     param: caffe_pb2.LayerParameter
     bottoms: list[str]
     tops: list[str]
     weights: list[str]
+    nodes: set[str]
 
 
 def input_shapes(model: ModelProto) -> dict[str, list[int]]:
@@ -83,12 +84,16 @@ def _described(entry: Any) -> _Described | None:
     """An entry of the metadata, or None if it is not one of an exported layer."""
     param = caffe_pb2.LayerParameter()
     try:
-        text_format.Parse(entry["layer"], param)
-        names = [[str(name) for name in entry[key]] for key in ("bottoms", "tops", "weights")]
+        text_format.Parse(str(entry["layer"]), param)
+        names = [[str(name) for name in entry[key]] for key in ("bottoms", "tops", "weights", "nodes")]
     except (KeyError, TypeError, text_format.ParseError, RecursionError, UnicodeError):
         return None
     exported = exports.get(class_of(param)) is not None  # no data layers, nor others that open files
-    return _Described(param, *names) if exported and names[1] else None
+    return (
+        _Described(param, names[0], names[1], names[2], {name.lstrip("/") for name in names[3]})
+        if exported and names[1]
+        else None
+    )
 
 
 def _group(layer: _Described, graph: Graph, makers: Mapping[str, Node], taken: set[int]) -> list[Node] | None:
@@ -102,24 +107,12 @@ def _group(layer: _Described, graph: Graph, makers: Mapping[str, Node], taken: s
         if not name or name in layer.bottoms or name in graph.constants:
             continue
         node = makers.get(name)
-        if node is None or id(node) in taken:
+        if node is None or id(node) in taken or node.name not in layer.nodes:
             return None
         if id(node) not in group:
             group[id(node)] = node
-            waiting += [*node.inputs, *_outer(node)]
+            waiting += node.reads
     return list(group.values())
-
-
-def _outer(node: Node) -> list[str]:
-    """What the sub-graphs of a Loop read from outside."""
-    from onnx import GraphProto
-
-    found: list[str] = []
-    for value in node.attributes.values():
-        if isinstance(value, GraphProto):
-            inside = {item.name for item in value.input} | {name for inner in value.node for name in inner.output}
-            found += [name for inner in value.node for name in inner.input if name not in inside]
-    return found
 
 
 @imports(LAYER)

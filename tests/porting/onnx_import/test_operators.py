@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
 from onnx_graphs import check, kinds, node, save
 
 from minicaffe.errors import Error
