@@ -32,6 +32,7 @@ PUBLIC = {
     "mpi": "scaling.mpi",
     "net_spec": "pycaffe.net_spec",
     "onnx_export": "porting.onnx",
+    "onnx_import": "porting.onnx_import",
     "parse_log": "training.parse_log",
     "prototxt": "formats.prototxt",
     "rescue": "porting.rescue",

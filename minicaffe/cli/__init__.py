@@ -41,6 +41,7 @@ COMMANDS = {
     "features": "store the features of the best regions of images",
     "film": "make a page of the film that a training left",
     "forks": "list what the fields of Caffe's forks mean here",
+    "import": "write an ONNX model as a Caffe net",
     "layers": "list the layer types",
     "live": "change a net on a page that shows what every layer does",
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",

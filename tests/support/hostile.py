@@ -239,6 +239,26 @@ def extract_features() -> list[Case]:
     ]
 
 
+def import_() -> list[Case]:
+    from onnx import helper, save
+
+    def model(operator: str) -> str:
+        node = helper.make_node(operator, [WILD], [f"y{WILD}"], name=WILD)
+        x, y = (helper.make_tensor_value_info(name, 1, [1, 2]) for name in (WILD, f"y{WILD}"))
+        save(
+            helper.make_model(
+                helper.make_graph([node], WILD, [x], [y]), ir_version=8, opset_imports=[helper.make_opsetid("", 18)]
+            ),
+            f"{operator}.onnx",
+        )
+        return f"{operator}.onnx"
+
+    return [
+        (["import", model("Relu"), "-o", f"{FILE}.prototxt", f"{FILE}.caffemodel"], (*WILD_SHOWN, *FILE_SHOWN)),
+        (["import", model("Erf"), "-o", f"{FILE}.prototxt", f"{FILE}.caffemodel"], WILD_SHOWN),
+    ]
+
+
 def layers() -> list[Case]:
     return [(["layers", WILD], WILD_SHOWN), (["layers", "--markdown"], ())]
 
@@ -418,11 +438,11 @@ def port() -> list[Case]:
 
 
 CASES: Mapping[str, Callable[[], list[Case]]] = {
-    function.__name__.replace("_", "-"): function
+    function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, explain,
-        export, extract_features, features, film, forks, layers, live, merge_bn, parse_log, port, rescue, retarget,
-        run, script, summary, test, time, trace, trace_diff, train, upgrade,
+        export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, rescue,
+        retarget, run, script, summary, test, time, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""

@@ -57,9 +57,11 @@ def check(
     rtol: float = 1e-5,
     atol: float = 1e-6,
     net: Net | None = None,
+    back: bool = True,
     **options: Any,
 ) -> dict[str, list[int | str]]:
     """Export at the first arrays' sizes; the net and the model must agree on those and on the others.
+    back: the model, imported, gives the net's outputs too.
 
     Returns the shapes of the model's inputs and outputs, with names for dynamic axes.
     """
@@ -77,8 +79,21 @@ def check(
         made = run_model(path, given)
         wanted = run_net(net, given)
         assert made
+        if back and given is inputs:
+            _check_back(path, net, given, list(made))
         for name, array in made.items():
             assert array.shape == wanted[name].shape, f"{name}: {array.shape}, minicaffe has {wanted[name].shape}"
             np.testing.assert_allclose(array, wanted[name], rtol=rtol, atol=atol, err_msg=name)
     graph = onnx.load(path).graph
     return {x.name: [d.dim_param or d.dim_value for d in x.type.tensor_type.shape.dim] for x in [*graph.input, *graph.output]}
+
+
+def _check_back(path: Path, net: Net, given: Arrays, outputs: list[str]) -> None:
+    """Assert that the imported model gives the net's outputs."""
+    from minicaffe.porting.onnx_import import import_onnx
+
+    imported = import_onnx(path)
+    back = imported.net(net.settings)
+    run_net(back, {name: array for name, array in given.items() if name in back.inputs})
+    for name in outputs:
+        np.testing.assert_allclose(back.blobs[name].data, net.blobs[name].data, rtol=2e-6, atol=1e-6, err_msg=name)

@@ -48,12 +48,25 @@ SHARED = 64
 """Equal constants of at most this many elements are stored once."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """A layer, the names of the tensors that are its bottoms and tops, and its nodes."""
+
+    layer: Layer
+    bottoms: list[str]
+    tops: list[str]
+    nodes: list[NodeProto]
+
+
 class Graph:
-    """Nodes in order and constants by name. scope: the layer's name, a prefix of new names."""
+    """Nodes in order and constants by name. scope: the layer's name, a prefix of new names. layers: those written so far;
+    weightless: the names of those whose learnable blobs have no effect."""
 
     def __init__(self, parent: Graph | None = None) -> None:
         self.nodes: list[NodeProto] = []
         self.scope: str = parent.scope if parent else ""
+        self.weightless: set[str] = set()
+        self.layers: list[Written] = []
         self.constants: dict[str, Array] = parent.constants if parent else {}
         self._names: set[str] = parent._names if parent else set()  # shared: a sub-graph must not hide an outer name
         self._known: dict[Any, str] = parent._known if parent else {}
@@ -113,6 +126,10 @@ class Graph:
         if key not in self._known:
             self._known[key] = self.constant(array, f"blobs.{i}")
         return self._known[key]
+
+    def weights_by_address(self) -> dict[int, str]:
+        """The constants that are learnable blobs, by the blob's address in the net."""
+        return {key[1]: name for key, name in self._known.items() if key[0] == "weight"}
 
     # Shapes.
 

@@ -16,7 +16,8 @@ from minicaffe.registry import exports
 from minicaffe.version import __version__
 
 from .boxes import OUTPUTS
-from .graph import Dims, Graph, Value
+from .description import describe
+from .graph import Dims, Graph, Value, Written
 from .photo import IMAGE
 from .sizes import symbolic_shapes
 from .whole import Whole
@@ -59,10 +60,8 @@ def onnx_model(
             _emit(graph, net, layer, values, shapes)
     made = whole.end(graph, net, values, photo) if whole and whole.boxes else {name: values[name] for name in outputs}
     model = _assembled(graph, net, inputs, made, values, opset)
-    if whole:
-        from onnx import helper
-
-        helper.set_model_props(model, whole.facts())
+    for key, value in (whole.facts() if whole else {}).items():
+        model.metadata_props.add(key=key, value=value)
     read = {name for node in _with_inner(graph.nodes) for name in node.input}
     return model, {name: array for name, array in graph.constants.items() if name in read}
 
@@ -106,8 +105,9 @@ def _emit(graph: Graph, net: Net, layer: Layer, values: dict[str, Value], shapes
     bottoms, tops = net.bottom_names[layer.name], net.top_names[layer.name]
     if emitter is None:
         raise layer.error(f"this layer has no ONNX form{_why(layer)}{_instead(net, bottoms)}")
-    graph.scope = layer.name
+    graph.scope, before = layer.name, len(graph.nodes)
     made = emitter(graph, layer, [values[name] for name in bottoms], [shapes[name] for name in tops])
+    graph.layers.append(Written(layer, [values[name].name for name in bottoms], made, graph.nodes[before:]))
     values.update((top, Value(name, shapes[top])) for top, name in zip(tops, made, strict=True))
 
 
@@ -131,7 +131,7 @@ def _assembled(
 ) -> ModelProto:
     from onnx import helper
 
-    _name_after_blobs(graph, list(outputs), {**values, **outputs})
+    renamed = _name_after_blobs(graph, list(outputs), {**values, **outputs})
 
     def info(name: str, value: Value) -> ValueInfoProto:
         kind = np.dtype(TYPES.get(name, np.float32))
@@ -142,11 +142,12 @@ def _assembled(
     opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(whole, opset_imports=opsets, producer_name="minicaffe", producer_version=__version__)
     model.ir_version = helper.find_min_ir_version_for(opsets)
+    describe(model, graph, net, renamed)
     return model
 
 
-def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> None:
-    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it."""
+def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> dict[str, str]:
+    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it. The new names."""
     made = {name for node in graph.nodes for name in node.output}
     renamed: dict[str, str] = {}
     for blob in (*outputs, *values):  # outputs first: their names are the model's interface
@@ -164,6 +165,7 @@ def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Va
 
             # The tensor has another blob's name, or is an input or a weight, which cannot be renamed.
             graph.nodes.append(helper.make_node("Identity", [name], [blob], name=graph.reserve(f"{blob}/Identity")))
+    return renamed
 
 
 def _with_inner(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:

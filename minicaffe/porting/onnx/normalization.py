@@ -26,6 +26,7 @@ def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims])
     if not layer.use_global_stats:
         y = _normalised(g, x, layer.eps)[0]
         if learnt is None:
+            g.weightless.add(layer.name)
             return [y]
         along = (1, -1, *[1] * (x.rank - 2))
         scale, bias = (g.constant(a.reshape(along).astype(np.float32), n) for a, n in zip(learnt, ("scale", "bias")))

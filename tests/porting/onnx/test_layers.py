@@ -133,7 +133,8 @@ FIXED_MAP = {"inner_product_last_axis", "inner_product_normalized"}
 def test_layers_of_one_bottom(name: str, tmp_path: Path) -> None:
     sizes = SAME if name in FIXED_MAP else IMAGES
     inputs = [{"x": maps(*shape)} for (shape,) in sizes]
-    dims = check(tmp_path, layer(ANY_SIZE[name]), *inputs, rtol=1e-4, atol=1e-5)
+    back = name != "batch_norm_scaled_of_batch"  # what the model computes of its weights is in no layer
+    dims = check(tmp_path, layer(ANY_SIZE[name]), *inputs, rtol=1e-4, atol=1e-5, back=back)
     assert dims["x"] == (["x_n", 4, "x_h", 9] if name in FIXED_MAP else ["x_n", 4, "x_h", "x_w"])
 
 

@@ -66,7 +66,14 @@ def test_newer_opsets(opset: int, tmp_path: Path) -> None:
         layer { name: "sum" type: "Reduction" bottom: "p" top: "r" reduction_param { axis: 2 } }
         layer { name: "fc" type: "InnerProduct" bottom: "r" top: "f" inner_product_param { num_output: 4 } }
     """
-    check(tmp_path, text, {"x": np.random.default_rng(0).random((2, 3, 8, 9), np.float32)}, opset=opset, rtol=1e-4)
+    check(
+        tmp_path,
+        text,
+        {"x": np.random.default_rng(0).random((2, 3, 8, 9), np.float32)},
+        opset=opset,
+        rtol=1e-4,
+        back=opset <= 22,
+    )
     assert onnx.load(path).opset_import[0].version == opset
 
 
@@ -194,7 +201,7 @@ def test_one_weight_too_large_for_a_message(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(onnx.numpy_helper, "from_array", refuses)
     monkeypatch.setattr(write, "LIMIT", 1000)
     text = 'layer { name: "f" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 70 } }'
-    check(tmp_path, text, {"x": np.random.default_rng(0).random((2, 5), np.float32)})
+    check(tmp_path, text, {"x": np.random.default_rng(0).random((2, 5), np.float32)}, back=False)
     assert (tmp_path / "model.onnx.data").stat().st_size == 4 * 5 * 70
 
 

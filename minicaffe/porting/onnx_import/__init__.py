@@ -1,0 +1,77 @@
+"""ONNX models as Caffe nets: a prototxt and weights.
+
+imported = minicaffe.onnx_import.import_onnx("model.onnx")
+net = imported.net()
+differences = minicaffe.onnx_import.compare_with_model(net, "model.onnx")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.errors import LayerError
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.parameters import Weights, put_weights, weights_of
+from minicaffe.porting.agreement import Difference, differences, run_of
+from minicaffe.porting.onnx.session import run_model
+from minicaffe.proto import caffe_pb2
+
+from . import arithmetic, arrangement, neurons, normalization, pooling, products, resizing, restored  # noqa: F401  # entries
+from .builder import Builder, importers, imports, whole_error
+from .finish import finished
+from .graph import known_graph
+from .node import RefusedError, Shape
+from .patterns import recognise
+from .reading import NEWEST, OLDEST, read_model
+
+__all__ = ["NEWEST", "OLDEST", "Imported", "RefusedError", "compare_with_model", "import_onnx", "importers", "imports"]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A net and the weights of its layers by name. output_shapes: the model's, where they are known; restored: the layers that
+    the model's metadata describes, which minicaffe.export_onnx wrote."""
+
+    param: caffe_pb2.NetParameter
+    weights: Weights
+    output_shapes: Mapping[str, Shape]
+    restored: Sequence[str]
+
+    def net(self, settings: DetectionSettings | None = None, fork: str = "") -> Net:
+        """The net with its weights, in TEST. settings: those of a detection net. fork: whose layers those are that forks
+        disagree on. Raises LayerError for an output of another shape than the model's."""
+        net = Net(self.param, TEST, settings=settings or DetectionSettings(), fork=fork)
+        put_weights(net, weights_of(net) | dict(self.weights))  # those without any do not matter
+        for name, shape in self.output_shapes.items():
+            if net.blobs[name].shape != shape:
+                raise LayerError(f'output "{name}": the model gives {shape}, the net {net.blobs[name].shape}: this is a bug')
+        return net
+
+
+def import_onnx(path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
+    """The net that computes what an ONNX model (opset 9 to 22) does. shapes: of its inputs; a dynamic batch is 1 by default.
+
+    Raises Error for a model that cannot be read, or has dynamic axes, and one that lists all nodes without a layer in Caffe.
+    """
+    model = read_model(path)
+    given = {**restored.input_shapes(model), **(shapes or {})}
+    graph = known_graph(model, given, path)
+    restored.regroup(graph, model)
+    recognise(graph)
+    builder = Builder(graph)
+    builder.build()
+    if builder.refused:
+        raise whole_error(os.fspath(path), list(builder.refused.values()))
+    names = [node.name for node in graph.nodes if node.op == restored.LAYER]
+    shapes_of_outputs = {name: graph.shapes[name] for name in graph.outputs if name in graph.shapes}
+    return Imported(finished(builder, model.graph.name), builder.weights, shapes_of_outputs, names)
+
+
+def compare_with_model(net: Net, path: str | os.PathLike[str]) -> list[Difference]:
+    """Run the model and the net on the net's inputs; a Difference for each output."""
+    made = run_model(path, {name: net.blobs[name].read_data().copy() for name in net.inputs})
+    return differences(run_of(net, made), made)

@@ -1,0 +1,209 @@
+"""A Caffe net under construction: layers, their weights, and the blob of each ONNX tensor.
+
+@imports("Relu")
+def relu(b, node): return [b("ReLU", [b.blob(node.inputs[0])])]      # the blobs that are the node's outputs
+
+b(kind, bottoms, weights, tops=1, **fields) adds a layer; the fields are those of the type's parameter block. Layers are named
+after their node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.blob import Array
+from minicaffe.errors import Error, LayerError
+from minicaffe.proto import caffe_pb2
+from minicaffe.registry import types
+
+from .graph import Graph
+from .node import Node, RefusedError, Shape
+
+Importer = Callable[["Builder", Node], Sequence[str]]
+"""(builder, node) -> the blobs that are the node's outputs. Raises RefusedError."""
+
+importers: dict[str, Importer] = {}
+"""By ONNX operator."""
+
+
+def imports(*operators: str) -> Callable[[Importer], Importer]:
+    """A decorator: the function imports the nodes of these operators."""
+
+    def decorate(function: Importer) -> Importer:
+        importers.update(dict.fromkeys(operators, function))
+        return function
+
+    return decorate
+
+
+class Builder:
+    """Layers in order, weights by layer, blobs by tensor. read: the tensors that are read; refused: why, by node; restored: the
+    tops of restored layers."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.layers: list[caffe_pb2.LayerParameter] = []
+        self.weights: dict[str, list[Array]] = {}
+        self.blobs: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.restored: set[str] = set()
+        self._layer_names: set[str] = set()
+        self._blob_names: set[str] = {*graph.inputs, *graph.outputs}
+        self.read = {*graph.readers(), *graph.outputs}
+        self._unknown: set[str] = set()  # what refused nodes make
+        self._scope = ""
+
+    def build(self) -> None:
+        """Add the layers of all nodes; what is refused is collected, with the node's name."""
+        for name, shape in self.graph.inputs.items():
+            if name in self.read:
+                layer = self._add("Input", [], name)
+                layer.top.append(name)
+                layer.input_param.shape.add(dim=shape)
+                self.blobs[name] = name
+        for node in self.graph.nodes:
+            self._build_node(node)
+        for output in self.graph.outputs if not self.refused else ():
+            self._scope = output
+            self.blob(output)  # one may be a constant
+
+    def _build_node(self, node: Node) -> None:
+        self._scope = node.name
+        unknown = [name for name in node.inputs if name in self._unknown and name not in self.graph.shapes]
+        try:
+            if unknown:  # the fault of a node that is refused already
+                self._unknown.update(node.outputs)
+                return
+            if node.op not in importers:
+                raise RefusedError("no layer of Caffe computes it")
+            self.blobs.update(zip(node.outputs, importers[node.op](self, node), strict=False))
+        except (RefusedError, LayerError, ArithmeticError, LookupError, TypeError, ValueError) as why:
+            # the last ones are those of a node that no runtime takes: without an attribute, with shapes that do not fit
+            self._unknown.update(node.outputs)
+            self.refused[node.name] = f'node "{node.name}" ({node.op}): {why or type(why).__name__}'
+            self.blobs.update((name, name) for name in node.outputs)
+
+    def __call__(
+        self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, **fields: Any
+    ) -> str:
+        """Add a layer; the blob that is its first top."""
+        return self.several(kind, bottoms, weights, tops=tops, **fields)[0]
+
+    def several(
+        self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, **fields: Any
+    ) -> list[str]:
+        """Add a layer; the blobs that are its tops."""
+        layer = self._add(kind, bottoms, self._scope)
+        given = {name: value for name, value in fields.items() if value is not None}
+        if given:
+            block = getattr(layer, types[kind].param_block[0])
+            block.MergeFrom(type(block)(**given))
+        layer.top.extend(self._free(self._blob_names, layer.name) for _ in range(tops))
+        self._keep(layer, weights)
+        return list(layer.top)
+
+    def restore(
+        self, param: caffe_pb2.LayerParameter, bottoms: Sequence[str], weights: Sequence[Array], tops: Sequence[str]
+    ) -> list[str]:
+        """Add a layer with the name, type and parameters of another; its tops get the names of these tensors, if they can."""
+        layer = self._add(param.type, bottoms, param.name)
+        name = layer.name
+        layer.MergeFrom(param)
+        layer.name = name
+        layer.top.extend(top if top in self.graph.outputs else self._free(self._blob_names, top) for top in tops)
+        self.restored.update(layer.top)
+        self._keep(layer, weights)
+        return list(layer.top)
+
+    def _keep(self, layer: caffe_pb2.LayerParameter, weights: Sequence[Array]) -> None:
+        if len(weights):
+            self.weights[layer.name] = [np.ascontiguousarray(array, np.float32) for array in weights]
+
+    def _add(self, kind: str, bottoms: Sequence[str], name: str) -> caffe_pb2.LayerParameter:
+        taken = f"{name}/{kind.lower()}" if name in self._layer_names else name
+        layer = caffe_pb2.LayerParameter(name=self._free(self._layer_names, taken), type=kind, bottom=bottoms)
+        self.layers.append(layer)
+        return layer
+
+    @staticmethod
+    def _free(taken: set[str], name: str) -> str:
+        free, number = name, 1
+        while free in taken:
+            number += 1
+            free = f"{name}_{number}"
+        taken.add(free)
+        return free
+
+    # What a node's inputs are.
+
+    def blob(self, tensor: str) -> str:
+        """The blob of a tensor; a constant becomes a Parameter layer."""
+        if tensor in self.blobs:
+            return self.blobs[tensor]
+        array = self.constant(tensor)
+        self.blobs[tensor] = self("Parameter", [], [array], shape=caffe_pb2.BlobShape(dim=array.shape))
+        return self.blobs[tensor]
+
+    def is_constant(self, tensor: str) -> bool:
+        return tensor in self.graph.constants
+
+    def constant(self, tensor: str) -> Array:
+        """A constant in its type. Raises RefusedError for what is computed."""
+        if tensor not in self.graph.constants:
+            raise RefusedError(f'its input "{tensor}" is computed, and is a constant in Caffe')
+        return self.graph.constants[tensor]
+
+    def weight(self, tensor: str) -> Array:
+        """A constant in float32."""
+        return np.asarray(self.constant(tensor), np.float32)
+
+    def shape(self, tensor: str) -> Shape:
+        """Raises RefusedError if it is only known at run time."""
+        if tensor not in self.graph.shapes:
+            raise RefusedError(f'the shape of "{tensor}" is only known when the model runs')
+        return self.graph.shapes[tensor]
+
+    def numbers(self, node: Node, i: int, attribute: str) -> list[Any] | None:
+        """What old opsets have as an attribute and new ones as input i; None if it is left out."""
+        if node.input(i):
+            numbers: list[Any] = self.constant(node.input(i)).reshape(-1).tolist()
+            return numbers
+        given = node.get(attribute, None)
+        return None if given is None else list(given) if isinstance(given, list | tuple) else [given]
+
+    # Layers that several importers need.
+
+    def cut(self, blob: str, shape: Shape, axis: int, start: int, end: int) -> str:
+        """The part of a blob of this shape from start to end along an axis."""
+        points = [point for point in (start, end) if 0 < point < shape[axis]]
+        if not points:
+            return blob
+        tops = self.several("Slice", [blob], tops=len(points) + 1, axis=axis, slice_point=points)
+        return tops[1 if start > 0 else 0]
+
+    def reshaped(self, blob: str, old: Shape, new: Shape, free: int | None = None) -> str:
+        """A blob of shape `old` in shape `new`. The batch is copied if it stays; free: the axis whose length is inferred."""
+        if old == new:
+            return blob
+        if len(new) == 2 and len(old) > 2 and new[0] == old[0]:
+            return self("Flatten", [blob])
+        same = [bool(old) and i == 0 and bool(new) and old[0] == new[0] for i in range(len(new))]
+        dims = [0 if copied else -1 if i == free else length for i, (copied, length) in enumerate(zip(same, new))]
+        return self("Reshape", [blob], shape=caffe_pb2.BlobShape(dim=dims))
+
+
+def refuse_others(node: Node, **allowed: Any) -> None:
+    """Raise RefusedError for an attribute with another value than the one that Caffe's layer computes."""
+    for attribute, value in allowed.items():
+        given = node.get(attribute, value)
+        if given != value:
+            raise RefusedError(f"{attribute} = {given} (Caffe's layer has {value})")
+
+
+def whole_error(path: str, refused: Sequence[str]) -> Error:
+    """The error that lists all nodes that are refused."""
+    lines = "\n  ".join(refused)
+    return Error(f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\nnothing was written")

@@ -1,0 +1,235 @@
+"""An ONNX graph with everything known about it: constants folded, and the shape of every tensor.
+
+One pass over the nodes, in order: a node whose inputs are constants is evaluated by onnx's reference implementation, Shape is
+a constant as the inputs have fixed shapes, and of all other nodes onnx's shape inference gives the outputs' shapes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from minicaffe import limits
+from minicaffe.blob import Array
+from minicaffe.errors import Error
+
+from .node import Node, Shape
+from .windows import pool_windows
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+SMALL = 1024
+"""Constants of at most this many elements are shown to shape inference: sizes, axes, pads."""
+
+ROOM = 2**28
+"""Bytes that constants may take beyond four times those of the model: a few bytes can ask for any size."""
+
+FOLDED = frozenset(
+    "Abs Add And BatchNormalization Cast CastLike Ceil Clip Concat ConstantOfShape CumSum DequantizeLinear Div Equal Exp Expand"
+    " Flatten Floor Gather GatherElements Greater GreaterOrEqual Less LessOrEqual Log Max Mean Min Mod Mul Neg Not Or Pad Pow"
+    " Range Reciprocal ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Round"
+    " ScatterND Sigmoid Sign Slice Split Sqrt Squeeze Sub Sum Tanh Tile Transpose Unsqueeze Where".split()
+)
+"""Operators that are evaluated: their work grows as their inputs and outputs do."""
+
+
+@dataclass
+class Graph:
+    """Nodes in order. inputs: the shapes of what is fed; shapes: of all tensors whose shape is known."""
+
+    opset: int
+    nodes: list[Node] = field(default_factory=list)
+    inputs: dict[str, Shape] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
+
+    def makers(self) -> dict[str, Node]:
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes that read each tensor."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.reads):
+                found.setdefault(name, []).append(node)
+        return found
+
+    def drop_unused(self) -> None:
+        """Remove the nodes that no output depends on."""
+        wanted, kept = set(self.outputs), []
+        for node in reversed(self.nodes):
+            if wanted.intersection(node.outputs):
+                wanted.update(node.reads)
+                kept.append(node)
+        self.nodes = kept[::-1]
+
+
+def known_graph(model: ModelProto, given: Mapping[str, Sequence[int]], path: str | os.PathLike[str]) -> Graph:
+    """The graph of a model whose inputs have the shapes given: by name, else the model's, with 1 for a dynamic batch.
+
+    Raises Error for a dynamic axis other than the first, and for a constant or a tensor that is too large.
+    """
+    return _Pass(model, given, os.fspath(path)).run()
+
+
+class _Pass:
+    """The pass over the nodes: types and shapes by name."""
+
+    def __init__(self, model: ModelProto, given: Mapping[str, Sequence[int]], path: str) -> None:
+        self.model, self.path = model, path
+        versions = {item.domain: item.version for item in model.opset_import}
+        self.graph = Graph(versions.get("", versions.get("ai.onnx", 0)))
+        self.types: dict[str, int] = {}
+        self.room = ROOM + 4 * sum(t.ByteSize() for t in model.graph.initializer)
+        for tensor in model.graph.initializer:
+            self._keep(tensor.name, self._array(tensor), free=True)
+        self._take_inputs(given)
+
+    def run(self) -> Graph:
+        self.graph.outputs = list(dict.fromkeys(output.name for output in self.model.graph.output))
+        for proto in self.model.graph.node:
+            node = Node.of(proto)
+            if not self._fold(node, proto):
+                self._infer(node, proto)
+                self.graph.nodes.append(node)
+        self.graph.drop_unused()
+        return self.graph
+
+    def _take_inputs(self, given: Mapping[str, Sequence[int]]) -> None:
+        inputs = [item for item in self.model.graph.input if item.name not in self.graph.constants]
+        names = [item.name for item in inputs]
+        for name in given:
+            if name not in names:
+                raise Error(f"--shape {name}: the model's inputs are {', '.join(names) or 'none'}")
+        unknown = []
+        for item in inputs:
+            if not item.type.HasField("tensor_type"):
+                raise Error(f'{self.path}: its input "{item.name}" is no tensor')
+            dims = [d.dim_value for d in item.type.tensor_type.shape.dim]  # 0 if it is dynamic
+            shape = tuple(given.get(item.name, [dims[0] or 1, *dims[1:]] if dims else []))
+            fits = len(shape) == len(dims) and all(d in (0, s) or i == 0 for i, (s, d) in enumerate(zip(shape, dims)))
+            if item.name in given and not fits:
+                raise Error(f"--shape {item.name}: the model wants {' x '.join(str(d or '?') for d in dims)}, got {shape}")
+            if 0 in shape:
+                unknown.append(f"--shape {item.name}={','.join(str(d or '?') for d in shape)}")
+            self._check_elements(item.name, shape)
+            self.graph.inputs[item.name] = self.graph.shapes[item.name] = shape
+            self.types[item.name] = item.type.tensor_type.elem_type
+        if unknown:
+            raise Error(f"{self.path}: axes of its inputs are dynamic: give their sizes with {' '.join(unknown)}")
+
+    def _array(self, tensor: TensorProto) -> Array:
+        from onnx import numpy_helper
+
+        try:
+            array: Array = numpy_helper.to_array(tensor)
+            return array
+        except Exception as error:  # numpy's and onnx's, for contents that do not fit the shape
+            raise Error(f'{self.path}: the constant "{tensor.name}" is damaged: {error}') from error
+
+    def _keep(self, name: str, array: Array, *, free: bool = False) -> None:
+        from onnx import helper
+
+        self.room -= 0 if free else array.nbytes
+        self.graph.constants[name], self.graph.shapes[name] = array, array.shape
+        self.types[name] = helper.np_dtype_to_tensor_dtype(array.dtype)
+
+    def _check_elements(self, name: str, shape: Shape) -> None:
+        limits.check(f'{self.path}: the tensor "{name}" of shape {shape}', math.prod(shape), "blob_elements")
+
+    def _fold(self, node: Node, proto: NodeProto) -> bool:
+        """Make the node's outputs constants, if they are."""
+        graph = self.graph
+        if node.op == "Constant":
+            self._keep(node.outputs[0], self._constant(node))
+        elif node.op in ("Shape", "Size") and node.inputs[0] in graph.shapes:
+            shape = graph.shapes[node.inputs[0]]
+            shape = shape[slice(node.get("start", 0), node.get("end", None))]
+            self._keep(node.outputs[0], np.array(math.prod(shape) if node.op == "Size" else shape, np.int64))
+        elif node.op == "Identity" and node.inputs[0] in graph.constants:
+            self._keep(node.outputs[0], graph.constants[node.inputs[0]], free=True)
+        elif node.op in FOLDED and all(not name or name in graph.constants for name in node.inputs):
+            return self._evaluate(node, proto)
+        else:
+            return False
+        return True
+
+    def _constant(self, node: Node) -> Array:
+        if "value" in node.attributes:
+            return self._array(node.attributes["value"])
+        kind, value = next(iter(node.attributes.items()), ("", None))
+        if kind in ("", "sparse_value"):
+            raise Error(f'{self.path}: the constant "{node.name}" is sparse, or has no value')
+        return np.array(value, np.int64 if "int" in kind else np.float32 if "float" in kind else object)
+
+    def _evaluate(self, node: Node, proto: NodeProto) -> bool:
+        from onnx.reference import ReferenceEvaluator
+
+        found = self._inferred(proto)
+        shapes = [[d for d in found[name][1] if d is not None] for name in node.outputs if name in found]
+        if any(name and (name not in found or None in found[name][1]) for name in node.outputs):
+            return False  # of unknown size
+        if self.room < (size := sum(8 * math.prod(shape) for shape in shapes)):
+            raise Error(f'{self.path}: node "{node.name}" ({node.op}) makes a constant of {size:,} bytes, which is refused')
+        try:
+            with np.errstate(all="ignore"):
+                made = ReferenceEvaluator(self._single(proto)).run(
+                    None, {name: self.graph.constants[name] for name in node.inputs if name}
+                )
+        except Exception as error:  # of any kind: the node is not valid
+            raise Error(f'{self.path}: node "{node.name}" ({node.op}) cannot be evaluated: {error}') from error
+        for name, array in zip(node.outputs, made, strict=False):
+            self._keep(name, np.asarray(array))
+        return True
+
+    def _infer(self, node: Node, proto: NodeProto) -> None:
+        for name, (kind, shape) in self._inferred(proto).items():
+            self.types[name] = kind
+            if None not in shape:
+                self._check_elements(name, shape)  # type: ignore[arg-type]
+                self.graph.shapes[name] = shape  # type: ignore[assignment]
+        ceil = node.op in ("MaxPool", "AveragePool") and node.get("ceil_mode", 0)
+        if ceil and node.get("auto_pad", "NOTSET") == "NOTSET" and node.outputs[0] in self.graph.shapes:
+            # onnx counts a window that starts in the padding, which no runtime computes
+            shape = self.graph.shapes[node.inputs[0]]
+            self.graph.shapes[node.outputs[0]] = (*shape[:2], *(axis.count for axis in pool_windows(node, shape[2:])))
+
+    def _inferred(self, proto: NodeProto) -> dict[str, tuple[int, tuple[int | None, ...]]]:
+        """The type and shape of each output that onnx can tell."""
+        from onnx import numpy_helper, shape_inference
+
+        model = self._single(proto)
+        for item in model.graph.input:
+            array = self.graph.constants.get(item.name)
+            if array is not None and array.size <= SMALL and array.dtype != object:
+                model.graph.initializer.append(numpy_helper.from_array(array, item.name))
+        try:
+            inferred = shape_inference.infer_shapes(model)
+        except Exception as error:
+            raise Error(f'{self.path}: node "{proto.name}" ({proto.op_type}) is not valid: {error}') from error
+        found = {}
+        for item in inferred.graph.output:
+            tensor = item.type.tensor_type
+            if tensor.HasField("shape"):
+                dims = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
+                found[item.name] = tensor.elem_type, dims
+        return found
+
+    def _single(self, proto: NodeProto) -> ModelProto:
+        """A model of this node alone."""
+        from onnx import ValueInfoProto, helper
+
+        def info(name: str) -> ValueInfoProto:
+            return helper.make_tensor_value_info(name, self.types.get(name, 1), self.graph.shapes.get(name))
+
+        inputs = [info(name) for name in dict.fromkeys(proto.input) if name]
+        outputs = [ValueInfoProto(name=name) for name in proto.output if name]
+        whole = helper.make_graph([proto], "node", inputs, outputs)
+        return helper.make_model(whole, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
