@@ -41,6 +41,7 @@ NO_NET = {
     "dump",
     "film",
     "forks",
+    "import",
     "layers",
     "parse-log",
     "port",
