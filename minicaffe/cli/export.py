@@ -15,6 +15,7 @@ from minicaffe.net import Net
 
 from .agreement import check_option, print_agreement
 from .common import check_target, warn
+from .export_int8 import Int8Options
 from .export_whole import WholeOptions, whole_check
 from .groups import InputOptions, StateOptions, ThreadOptions, seed_option
 from .options import argument, option, with_options
@@ -22,7 +23,7 @@ from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(WholeOptions, InputOptions, StateOptions, ThreadOptions):
+class Options(Int8Options, WholeOptions, InputOptions, StateOptions, ThreadOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     out: str = option("-o --out", "The model to write.", required=True, metavar="FILE.onnx")
@@ -49,6 +50,7 @@ def command(options: Options) -> None:
     if options.inputs and not options.check:
         raise click.UsageError("--input is for --check")
     whole = options.whole(options)
+    options.check_int8(whole)
     net = options.load(options.net, options.weights)
     options.reshape(net)
     arrays = _arrays(net, options) if options.check and not whole else {}
@@ -63,6 +65,9 @@ def command(options: Options) -> None:
             for name, array in arrays.items():
                 put_array(net, name, array)
             print_agreement("the model beside the net", compare_with_net(net, draft, until=until), ("the net", "the model"))
+        if options.int8:
+            options.to_int8(net, draft, options, whole)
+            size = draft.stat().st_size / 2**20
     beside = f", weights in {Path(out).with_name(data)}" if data else ""
     echo(f"written: {out} (opset {opset}, {size:.1f} MiB{beside})")
 

@@ -112,7 +112,13 @@ def _put_image(net: Net, name: str, file: str, settings: DetectionSettings) -> s
         raise Error(f'input "{name}": {given} is {"a folder" if os.path.isdir(file) else "not there"}')
     if len(shape) != 4 or shape[1] not in (1, 3):
         raise Error(f'input "{name}" of shape {shape} cannot hold the image {file}: it needs (N, 3, H, W) or (N, 1, H, W)')
-    image = load_image(file)
+    return put_image(net, name, load_image(file), settings)
+
+
+def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: DetectionSettings) -> set[str]:
+    """Put an image (H, W, 3), blue, green, red, into an input of shape (N, 3, H, W) or (N, 1, H, W), and im_info if there is
+    one; the names of the inputs that are filled."""
+    shape = net.blobs[name].shape
     if "im_info" in net.inputs:
         data, im_info = prepare_image(image, settings)
         put_array(net, name, data)
