@@ -165,6 +165,6 @@ def _check_overwritten(graph: Graph, inner: Iterable[int], ends: Sequence[Value]
         if writers.get(blob, -1) > value[0]:
             name, maker = graph.steps[writers[blob]].layer.name, graph.steps[value[0]].layer.name
             raise Error(
-                f'blob "{blob}" as layer "{maker}" makes it is overwritten in place by layer "{name}", which another --to needs: '
+                f'blob "{blob}" as layer "{maker}" makes it is overwritten in place by layer "{name}", which an end needs: '
                 f"end at {BLOB}{blob}, or cut twice"
             )
