@@ -82,6 +82,8 @@ def _rest_of(out: Files) -> tuple[str, str, str]:
     names = [str(folder / name) for name in ("rest.prototxt", f"rest{suffix or '.caffemodel'}", "join.py")]
     if found := [name for name in names if Path(name).exists()]:
         raise Error(f"{found[0]} is there already: remove it, or write the part into another folder")
+    if taken := [name for name in names if Path(name).name in (Path(out[0]).name, Path(out[1]).name)]:
+        raise Error(f"--out {taken[0]}: the rest of the net gets this name; give another one")
     return names[0], names[1], names[2]
 
 

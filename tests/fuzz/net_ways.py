@@ -80,11 +80,11 @@ def check_threads(random: RandomNet) -> Counts:
 
 
 def check_saved(random: RandomNet) -> None:
-    """Weights through a .caffemodel and a .h5 are the same to the bit, and so is what the net makes of them."""
+    """Weights through each kind of file are the same to the bit, and so is what the net makes of them."""
     net = make(random, np.float32)
     wanted = _weights(net)
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        for name in ("a.caffemodel", "a.caffemodel.h5"):
+        for name in ("a.caffemodel", "a.caffemodel.h5", "a.safetensors", "a.npz"):
             net.save(Path(folder) / name)
             other = make(random, np.float32)
             for blob in other.learnable_params:

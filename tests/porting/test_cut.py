@@ -135,8 +135,10 @@ def test_what_cannot_be_cut(whole: Net, starts: list[str], ends: list[str], text
 
 
 def test_a_training_net_is_refused() -> None:
-    with pytest.raises(Error, match="a net is cut in TEST"):
-        cut(Net(parse_net(NET.replace("exclude { phase: TRAIN }", "")), TRAIN))
+    net = Net(parse_net(NET.replace("exclude { phase: TRAIN }", "")), TRAIN)
+    for way in (cut, drop_head):
+        with pytest.raises(Error, match="a net is cut in TEST"):
+            way(net)
 
 
 CROPPED = NET + 'layer { name: "crop" type: "Crop" bottom: "c1" bottom: "small" top: "crop" }'
@@ -150,6 +152,11 @@ def test_crop_keeps_the_offsets_of_the_whole_net() -> None:
     net = Net(parse_net(CROPPED.replace('layer { name: "crop"', pool + 'layer { name: "crop"')), TEST)
     assert list(net.layer_dict["crop"].param.crop_param.offset) == [1, 1]
     assert list(cut(net, ["crop"]).net().layer_dict["crop"].param.crop_param.offset) == [1, 1]
+
+
+def test_force_backward_goes_with_a_part() -> None:
+    """It decides how a chain in place is computed, to the last bit."""
+    assert cut(Net(parse_net("force_backward: true " + NET), TEST), ["c2"]).param.force_backward
 
 
 # The command.
@@ -190,6 +197,8 @@ def test_an_error_writes_nothing(files: Path) -> None:
         code, said = run("net.prototxt", "net.caffemodel", *words, "-o", "p.prototxt", "p.caffemodel")
         assert code and text in said, said
     assert "this is an input" in run("net.prototxt", "net.caffemodel", "-o", "p.prototxt", "net.caffemodel")[1]
+    rest = run("net.prototxt", "net.caffemodel", "--drop-head", "-o", "rest.prototxt", "p.caffemodel")[1]
+    assert "--out rest.prototxt: the rest of the net gets this name" in rest
     assert "names this file too" in run("net.prototxt", "net.caffemodel", "-o", "p", "p")[1]
     assert sorted(path.name for path in files.iterdir()) == before
 
@@ -244,6 +253,11 @@ def test_the_script_gives_the_detectors_outputs(kind: str, tmp_path: Path) -> No
     assert "rest.prototxt is there already" in run(*words)[1]
 
 
+ONE = 'layer { name: "n" type: "DummyData" top: "n" dummy_data_param { shape { dim: 1 dim: 1 } data_filler { value: 1 } } }\n'
+HEAD_ALONE = """
+input: "x" input_shape { dim: 1 dim: 2 dim: 4 dim: 4 } input: "rois" input_shape { dim: 1 dim: 5 }
+layer { name: "pool" type: "ROIPooling" bottom: "x" bottom: "rois" top: "pool" roi_pooling_param { pooled_w: 1 pooled_h: 1 } }
+"""
 PRIORS = (
     NET
     + """
@@ -270,6 +284,14 @@ def test_priors_read_only_shapes_of_the_first_part() -> None:
     made, expected = run_parts([first, rest], inputs), net.forward(**inputs)
     for name, array in expected.items():
         np.testing.assert_array_equal(made[name], array)
+
+
+def test_heads_that_leave_nothing() -> None:
+    filtered = 'layer { name: "f" type: "Filter" bottom: "end" bottom: "n" top: "f" }\n'
+    silent = NET + ONE + filtered + 'layer { name: "s" type: "Silence" bottom: "f" }'
+    for text, why in ((silent, 'no output depends on "f"'), (HEAD_ALONE, 'nothing is left of the net before "pool"')):
+        with pytest.raises(Error, match=why):
+            drop_head(Net(parse_net(text), TEST))
 
 
 def test_names_of_a_strangers_net_are_literals_in_the_script(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.mode import TEST
 from minicaffe.named import names_near
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
@@ -84,7 +85,9 @@ class Graph:
 
 
 def graph_of(net: Net) -> Graph:
-    """The graph of a net, without the Splits that it inserts."""
+    """The graph of a TEST net, without the Splits that it inserts. Raises Error for a TRAIN net."""
+    if net.phase != TEST:
+        raise Error("a net is cut in TEST; this one is in TRAIN")
     graph, copied = Graph(), dict[str, str]()
     for layer in net.layers:
         param = caffe_pb2.LayerParameter()

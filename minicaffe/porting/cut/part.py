@@ -54,7 +54,10 @@ class Part:
         other layers that it does not list."""
         check_target(zip(self.param.layer, self.lines, strict=True), target)
         kept = [i for i, layer in enumerate(self.param.layer) if layer.type.lower() in TARGETS[target]]
-        param = caffe_pb2.NetParameter(name=self.param.name, layer=[self.param.layer[i] for i in kept])
+        param = caffe_pb2.NetParameter()
+        param.CopyFrom(self.param)
+        del param.layer[:]
+        param.layer.extend(self.param.layer[i] for i in kept)
         return replace(self, param=param, lines=[self.lines[i] for i in kept])
 
     def save(self, prototxt: Path, weights: Path) -> None:
@@ -72,8 +75,6 @@ def cut(net: Net, starts: Sequence[str] = (), ends: Sequence[str] = ()) -> Part:
     an end depends on; whatever else these read becomes an input too. Raises Error, naming what is unknown, not connected, or
     overwritten in place.
     """
-    if net.phase != TEST:
-        raise Error("a net is cut in TEST; this one is in TRAIN")
     graph = graph_of(net)
     behind = [_from(graph, name) for name in starts]
     reached = set().union(*behind) if starts else set(range(len(graph.steps)))
@@ -120,6 +121,8 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
     handed = [v for v in sorted(read) if v[0] not in rest and not _is_given(graph, v)]
     kept = list(dict.fromkeys([*handed, *(v for v in outputs if v[0] not in rest)]))
     first = graph.before(kept)
+    if not rest:
+        raise Error(f'no output depends on "{graph.steps[heads[0]].layer.name}", the first layer of the head')
     if not any(graph.steps[i].reads for i in first):
         raise Error(f'nothing is left of the net before "{graph.steps[heads[0]].layer.name}", the first layer that is dropped')
     return _part(net, graph, first, kept), _part(net, graph, rest, [v for v in outputs if v[0] in rest])
@@ -139,6 +142,8 @@ def _part(net: Net, graph: Graph, chosen: Iterable[int], ends: Sequence[Value]) 
     inputs = sorted({value for value in [*read, *ends] if value[0] not in inner})
     names = {graph.steps[i].layer.name for i in inner}
     param = caffe_pb2.NetParameter(name=net.name)
+    if net.param.force_backward:
+        param.force_backward = True
     for value in inputs:
         blob = graph.name(value)
         layer = param.layer.add(name=blob if blob not in names else f"{blob}_input", type="Input", top=[blob])
@@ -154,12 +159,12 @@ def _part(net: Net, graph: Graph, chosen: Iterable[int], ends: Sequence[Value]) 
 
 def _check_overwritten(graph: Graph, inner: Iterable[int], ends: Sequence[Value]) -> None:
     """Raise Error for an end that a later layer of the part changes in place."""
+    writers = {blob: i for i in sorted(inner) for blob in graph.steps[i].param.top}
     for value in ends:
         blob = graph.name(value)
-        for i in inner:
-            if i > value[0] and blob in graph.steps[i].param.top:
-                name, maker = graph.steps[i].layer.name, graph.steps[value[0]].layer.name
-                raise Error(
-                    f'blob "{blob}" as layer "{maker}" makes it is overwritten in place by layer "{name}", which another --to '
-                    f"needs: end at {BLOB}{blob}, or cut twice"
-                )
+        if writers.get(blob, -1) > value[0]:
+            name, maker = graph.steps[writers[blob]].layer.name, graph.steps[value[0]].layer.name
+            raise Error(
+                f'blob "{blob}" as layer "{maker}" makes it is overwritten in place by layer "{name}", which an end needs: '
+                f"end at {BLOB}{blob}, or cut twice"
+            )
