@@ -1,0 +1,130 @@
+"""A net as readable PyTorch source, which needs torch alone, and its weights as safetensors.
+
+write_source(net, "model.py")      # and model.safetensors beside it
+from model import load; module = load()
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+
+from minicaffe.errors import Error, on_one_line
+from minicaffe.formats.safetensors import write_safetensors
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.version import __version__
+
+from .forms import source
+from .source import Source
+
+__all__ = ["source", "source_of", "write_source"]
+
+HEAD = '''"""{title}, as PyTorch source written by minicaffe {version}. It needs torch alone; the weights are in {weights}.
+
+    from {module} import load
+    net = load().eval()
+    outputs = net({inputs})      # {{name: tensor}}
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+'''
+LOAD = '''
+def load(weights: str = str(Path(__file__).with_name("{weights}"))) -> Net:
+    """The net with its weights."""
+    net = Net()
+    net.load_state_dict(read_safetensors(weights))
+    return net
+'''
+
+
+def write_source(net: Net, path: str | os.PathLike[str]) -> None:
+    """Write the net as `path`, and its weights beside it, with the suffix .safetensors.
+
+    Raises Error for a TRAIN net, LayerError for layers without a form, all named.
+    """
+    target = Path(path)
+    weights = target.with_suffix(".safetensors")
+    text, made = source_of(net, target.stem, weights.name)
+    write_safetensors(weights, made.tensors)
+    target.write_text(text, encoding="utf-8")
+
+
+def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
+    """The text for a module of this name with weights in this file, and what it was made of. Raises as write_source."""
+    if net.phase != TEST:
+        raise Error("PyTorch source is made of a net in TEST; this one is in TRAIN")
+    net.reshape()
+    made = Source()
+    _check(net)
+    made.part("safetensors")
+    names = {name: made.variable(name) for name in net.inputs}
+    values: dict[str, str] = dict(names)
+    for node in net.nodes:
+        layer = node.layer
+        if layer.is_input:
+            continue
+        if layer.is_split:
+            values.update(dict.fromkeys(node.top_names, values[node.bottom_names[0]]))
+            continue
+        bottoms = [values[name] for name in node.bottom_names]
+        shapes = [top.shape for top in node.tops]
+        result = source.get(type(layer))(made, layer, bottoms, shapes)  # type: ignore[misc]
+        comment = " -> ".join(["", *("x".join(map(str, shape)) for shape in shapes)])
+        made.assign(node.top_names, result, comment.removeprefix(" -> "))
+        values.update({top: made.variable(top) for top in node.top_names})
+    return _text(net, made, names, {name: values[name] for name in _outputs(net)}, module, weights), made
+
+
+def _outputs(net: Net) -> list[str]:
+    rois = [top for layer in net.layers if layer.makes_rois for top in net.top_names[layer.name]]
+    return [*net.outputs, *(top for top in rois if top not in net.outputs)]
+
+
+def _check(net: Net) -> None:
+    """Raises LayerError that names all layers without a form."""
+    lacking = [layer for layer in net.layers if not (layer.is_input or layer.is_split) and source.get(type(layer)) is None]
+    if lacking:
+        more = "".join(f'; {layer.type} layer "{layer.name}"' for layer in lacking[1:20])
+        raise lacking[0].error(f"has no form in PyTorch source{more}", "type")
+
+
+def _text(net: Net, made: Source, inputs: dict[str, str], outputs: dict[str, str], module: str, weights: str) -> str:
+    title = on_one_line(net.name or "A Caffe net").replace("\\", "").replace('"', "'")
+    head = HEAD.format(title=title, version=__version__, weights=weights, module=module, inputs=", ".join(inputs.values()))
+    parts = [_part(name) for name in made.parts]
+    init = [f"self.{name} = {text}" + (f"  # {comment}" if comment else "") for name, (text, comment) in made.modules.items()]
+    given = ", ".join(f"{name}: torch.Tensor" for name in inputs.values())
+    shapes = [f"{name} {'x'.join(map(str, net.blobs[blob].shape))}" for blob, name in inputs.items()]
+    lines = [*(f"{line}  # {comment}" for line, comment in made.lines)]
+    returned = ", ".join(f"{blob!r}: {name}" for blob, name in outputs.items())
+    body = "\n".join(
+        [
+            "class Net(nn.Module):",
+            f'    """{title}: {", ".join(shapes)}."""',
+            "",
+            "    def __init__(self) -> None:",
+            "        super().__init__()",
+            *(f"        {line}" for line in init),
+            "",
+            f"    def forward(self, {given}) -> dict[str, torch.Tensor]:",
+            *(f"        {line}" for line in lines),
+            f"        return {{{returned}}}",
+        ]
+    )
+    return "\n\n".join([head.rstrip() + "\n", *parts, body + "\n", LOAD.format(weights=weights).strip() + "\n"])
+
+
+def _part(name: str) -> str:
+    """The part's functions and classes, without its head."""
+    text = resources.files(__package__).joinpath("parts", f"{name}.py").read_text(encoding="utf-8")
+    starts = [place for place in (text.find("\ndef "), text.find("\nclass ")) if place >= 0]
+    return text[min(starts) + 1 :]

@@ -1,0 +1,75 @@
+"""A torch module under construction: its sub-modules, the lines of its forward, its tensors, the parts that it needs."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.blob import Array, Arrays
+from minicaffe.layer import Layer
+
+NEEDS = {"proposal": ("nms",), "detection_output": ("nms",), "roi_pool": ("bins",), "psroi_pool": ("bins",)}
+"""The parts that a part needs."""
+
+Form = Callable[["Source", Any, Sequence[str], Sequence[tuple[int, ...]]], "str | Sequence[str]"]
+"""(source, layer, the bottoms' variables, the tops' shapes) -> an expression for the top, or one for each."""
+
+
+class Source:
+    """modules: attribute -> (constructor, comment); lines: of forward; tensors: of the state_dict; parts: names, in order."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, tuple[str, str]] = {}
+        self.lines: list[tuple[str, str]] = []
+        self.tensors: Arrays = {}
+        self.parts: list[str] = []
+        self._attributes: dict[str, str] = {}
+        self._variables: dict[str, str] = {}
+
+    def part(self, name: str) -> None:
+        """Take along a function or class of parts/."""
+        for each in (*NEEDS.get(name, ()), name):
+            if each not in self.parts:
+                self.parts.append(each)
+
+    def module(self, layer: Layer, constructor: str, tensors: dict[str, Array]) -> str:
+        """Add a sub-module with its tensors: `self.conv1`. A layer that shares its weights with another is that one's module."""
+        name = _free(layer.name, self._attributes.values())
+        self._attributes[layer.name] = name
+        comment = ", ".join(f"{key} {'x'.join(map(str, array.shape)) or '1'}" for key, array in tensors.items())
+        self.modules[name] = (constructor, comment)
+        for key, array in tensors.items():
+            self.tensors[f"{name}.{key}"] = np.ascontiguousarray(array)
+        return f"self.{name}"
+
+    def variable(self, blob: str) -> str:
+        """The variable of a blob."""
+        if blob not in self._variables:
+            self._variables[blob] = _free(blob, self._variables.values(), reserved=("self", "torch", "nn", "F", "json"))
+        return self._variables[blob]
+
+    def assign(self, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
+        """A line of forward."""
+        values = [made] if isinstance(made, str) else list(made)
+        names = [self.variable(top) for top in tops]
+        if isinstance(made, str) and len(names) > 1:
+            self.lines.append((f"{', '.join(names)} = {made}", comment))
+            return
+        for name, value in zip(names, values, strict=True):
+            if name != value:
+                self.lines.append((f"{name} = {value}", comment))
+
+
+def _free(name: str, taken: Any, reserved: Sequence[str] = ()) -> str:
+    """name as an identifier that is free."""
+    word = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
+    word = f"_{word}" if word[0].isdigit() else word
+    word = f"{word}_" if keyword.iskeyword(word) or word in reserved else word
+    free, number = word, 2
+    while free in taken:
+        free, number = f"{word}_{number}", number + 1
+    return free
