@@ -60,7 +60,7 @@ class Builder:
         """Add the layers of all nodes; what is refused is collected, with the node's name."""
         for name, shape in self.graph.inputs.items():
             if name in self.read:
-                layer = self._add("Input", [], name)
+                layer = self.add("Input", [], name)
                 layer.top.append(name)
                 layer.input_param.shape.add(dim=shape)
                 self.blobs[name] = name
@@ -96,7 +96,7 @@ class Builder:
         self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, **fields: Any
     ) -> list[str]:
         """Add a layer; the blobs that are its tops."""
-        layer = self._add(kind, bottoms, self._scope)
+        layer = self.add(kind, bottoms, self._scope)
         given = {name: value for name, value in fields.items() if value is not None}
         if given:
             block = getattr(layer, types[kind].param_block[0])
@@ -109,7 +109,7 @@ class Builder:
         self, param: caffe_pb2.LayerParameter, bottoms: Sequence[str], weights: Sequence[Array], tops: Sequence[str]
     ) -> list[str]:
         """Add a layer with the name, type and parameters of another; its tops get the names of these tensors, if they can."""
-        layer = self._add(param.type, bottoms, param.name)
+        layer = self.add(param.type, bottoms, param.name)
         name = layer.name
         layer.MergeFrom(param)
         layer.name = name
@@ -122,7 +122,8 @@ class Builder:
         if len(weights):
             self.weights[layer.name] = [np.ascontiguousarray(array, np.float32) for array in weights]
 
-    def _add(self, kind: str, bottoms: Sequence[str], name: str) -> caffe_pb2.LayerParameter:
+    def add(self, kind: str, bottoms: Sequence[str], name: str) -> caffe_pb2.LayerParameter:
+        """Add a layer without tops; of an existing name, it gets its type after it, or a number."""
         taken = f"{name}/{kind.lower()}" if name in self._layer_names else name
         layer = caffe_pb2.LayerParameter(name=self._free(self._layer_names, taken), type=kind, bottom=bottoms)
         self.layers.append(layer)
