@@ -207,4 +207,6 @@ def refuse_others(node: Node, **allowed: Any) -> None:
 def whole_error(path: str, refused: Sequence[str]) -> Error:
     """The error that lists all nodes that are refused."""
     lines = "\n  ".join(refused)
-    return Error(f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\nnothing was written")
+    return Error(
+        f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\nnothing was written (--until TENSOR imports what is before a tensor)"
+    )

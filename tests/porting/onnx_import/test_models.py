@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,16 @@ def test_the_command_writes_net_and_weights(exported: Path, tmp_path: Path) -> N
     ours = Net(net, TEST, weights=weights, settings=read_settings(SHAPES / "shapes.yml"))
     fill_inputs(ours, {})
     assert all(one.agrees for one in compare_with_model(ours, exported))
+
+
+def test_a_model_up_to_a_tensor(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "r"), node("Exp", "r", "e"), node("Erf", "e", "y")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": X})
+    code, shown = run("import", path, "-o", tmp_path / "net.prototxt", tmp_path / "w.caffemodel", "--until", "e")
+    assert code == 0 and re.search(r"^ e +2x6x5x7", shown, re.MULTILINE), shown
+    assert kinds(import_onnx(path, until=["e", "r"])) == ["ReLU", "Exp", "Split"]
+    code, shown = run("import", path, "-o", tmp_path / "net.prototxt", tmp_path / "w.caffemodel", "--until", "x/E")
+    assert code == 1 and 'no node makes the tensor "x/E"' in shown
 
 
 def test_the_command_writes_nothing_that_fails_the_check(exported: Path, tmp_path: Path) -> None:
