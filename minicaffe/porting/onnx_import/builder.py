@@ -59,11 +59,10 @@ class Builder:
     def build(self) -> None:
         """Add the layers of all nodes; what is refused is collected, with the node's name."""
         for name, shape in self.graph.inputs.items():
-            if name in self.read:
-                layer = self.add("Input", [], name)
-                layer.top.append(name)
-                layer.input_param.shape.add(dim=shape)
-                self.blobs[name] = name
+            layer = self.add("Input", [], name)
+            layer.top.append(name)
+            layer.input_param.shape.add(dim=shape)
+            self.blobs[name] = name
         for node in self.graph.nodes:
             self._build_node(node)
         for output in self.graph.outputs if not self.refused else ():
@@ -207,6 +206,5 @@ def refuse_others(node: Node, **allowed: Any) -> None:
 def whole_error(path: str, refused: Sequence[str]) -> Error:
     """The error that lists all nodes that are refused."""
     lines = "\n  ".join(refused)
-    return Error(
-        f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\nnothing was written (--until TENSOR imports what is before a tensor)"
-    )
+    advice = "nothing was written (--until TENSOR imports what is before a tensor)"
+    return Error(f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\n{advice}")

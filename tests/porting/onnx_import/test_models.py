@@ -111,6 +111,13 @@ def test_an_output_that_is_read_has_a_copy(tmp_path: Path) -> None:
     assert sorted(imported.net().outputs) == ["y", "z"]
 
 
+def test_an_input_that_nothing_reads_stays(tmp_path: Path) -> None:
+    imported = check(save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": X, "z": (1, 3)}))
+    assert kinds(imported) == ["ReLU", "Silence"]
+    net = imported.net()
+    assert (net.inputs, net.outputs) == (["x", "z"], ["y"])
+
+
 def test_weights_in_a_file_beside_the_model(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [node("Add", "x a", "y")], {"x": (2, 300)}, {"a": RANDOM.normal(size=(2, 300))})
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights", size_threshold=0)
