@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import onnx
-from onnx_graphs import check, compare, kinds, node, run, save
+from onnx_graphs import Dims, check, compare, kinds, node, run, save
 
 from minicaffe import TEST, Net
 from minicaffe.data.settings import read_settings
@@ -80,6 +81,24 @@ def test_arithmetic_on_shapes_is_folded(tmp_path: Path) -> None:
     net = imported.net()
     net.blobs["x"].reshape(3, *X[1:])
     compare(net, path)  # of another batch
+
+
+@pytest.mark.parametrize(
+    ("nodes", "others"),
+    [
+        ([node("Flatten", "x", "y", axis=3)], {}),
+        ([node("Mul", "x z", "y")], {"z": ("n", 6, 1, 1)}),
+        ([node("Add", "z x", "y")], {"z": (1, 1)}),
+        ([node("GlobalAveragePool", "x", "p"), node("Sub", "x p", "y")], {}),
+        ([node("SpaceToDepth", "x", "y", blocksize=1)], {}),
+    ],
+)
+def test_a_dynamic_batch_stays_free(nodes: list[Any], others: dict[str, Dims], tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", nodes, {"x": ("n", *X[1:]), **others})
+    net = check(path).net()
+    for name, dims in {"x": ("n", *X[1:]), **others}.items():
+        net.blobs[name].reshape(*(3 if dim == "n" else dim for dim in dims))
+    compare(net, path)
 
 
 def test_layers_have_the_nodes_names_and_overwrite_what_they_alone_read(tmp_path: Path) -> None:
