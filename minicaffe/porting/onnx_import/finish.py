@@ -31,11 +31,11 @@ def finished(builder: Builder, name: str) -> caffe_pb2.NetParameter:
     _rename(layers, renamed)
     for blob, output in copies:
         bottom = renamed.get(blob, blob)
-        layers.append(caffe_pb2.LayerParameter(name=f"{output}/copy", type="Split", bottom=[bottom], top=[output]))
+        builder.add("Split", [bottom], f"{output}/copy").top.append(output)
     read |= {bottom for layer in layers for bottom in layer.bottom}.union(outputs)
     unused = [top for layer in layers for top in layer.top if top not in read]
     if unused:
-        layers.append(caffe_pb2.LayerParameter(name="unused", type="Silence", bottom=unused))
+        builder.add("Silence", unused, "unused")
     return caffe_pb2.NetParameter(name=name, layer=layers)
 
 
