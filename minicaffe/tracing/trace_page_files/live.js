@@ -7,7 +7,9 @@ const EDGE = 8; // pixels from a roi's edge in which a drag moves that edge; at 
 const sender = {
   busy: false,
   next: null,
+  asked: null, // the last change without an answer
   async send(change) {
+    sender.asked = change;
     if (sender.busy) {
       sender.next = change;
       return;
@@ -21,8 +23,9 @@ const sender = {
     sender.busy = false;
     const {next} = sender;
     sender.next = null;
-    if (next) sender.send(next);
-    else document.getElementById("live-says").removeAttribute("aria-busy");
+    if (next) return sender.send(next);
+    sender.asked = null;
+    document.getElementById("live-says").removeAttribute("aria-busy");
   },
 };
 
@@ -120,6 +123,10 @@ function drop(file) {
 /** Let the chosen roi be dragged on the image: its edges where the mouse is near one, else all of it. */
 function dragsRoi(view, layer, arrays, state) {
   if (!trace.live) return;
+  view.frame.style.touchAction = "none";
+  const asked = () => sender.asked?.layer === layer.name && sender.asked.roi === state.r && sender.asked.box;
+  const corners = () => asked() || [...row(arrays.rois, state.r)].slice(1);
+  keysMove(view.frame, corners, (box) => sender.send({layer: layer.name, roi: state.r, box}));
   view.frame.addEventListener("pointerdown", (down) => {
     const scale = imageScale();
     const [, ...box] = row(arrays.rois, state.r);
@@ -141,7 +148,7 @@ function dragsRoi(view, layer, arrays, state) {
     };
     const {signal} = listening;
     window.addEventListener("pointermove", move, {signal});
-    window.addEventListener("pointerup", () => listening.abort(), {signal});
+    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => listening.abort(), {signal});
     window.addEventListener("click", (event) => !still && event.stopPropagation(), {capture: true, once: true});
   });
 }
