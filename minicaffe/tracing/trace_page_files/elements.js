@@ -75,12 +75,12 @@ function withFocus(root, redraw) {
   watching.observe(root, {childList: true, subtree: true});
 }
 
-/** A select of these texts by value. */
+/** A select of [value, text]. */
 const choiceOf = (label, texts, value, onchange) =>
   el(
     "select",
     {"aria-label": label, title: label, onchange: (event) => onchange(event.target.value)},
-    Object.entries(texts).map(([each, text]) => el("option", {value: each, selected: each === String(value)}, text)),
+    texts.map(([each, text]) => el("option", {value: each, selected: each === String(value)}, text)),
   );
 
 const ARROWS = {ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0]};

@@ -51,7 +51,8 @@ async function startPython() {
   if (next) sender.send(next);
 }
 
-async function answered(change) {
+async function answered(wanted) {
+  const change = {...wanted, shown: trace.live.shown};
   if (python) return told(change);
   try {
     const body = JSON.stringify(change);
@@ -68,6 +69,14 @@ function say(text, isError = false) {
   line.classList.toggle("loud", isError);
 }
 
+/** The trace of an answer: what it leaves out is as in the one that is shown. */
+function completed({trace: found, arrays, kept, number}) {
+  referTo(fromBase64(arrays).buffer, found);
+  trace.live.shown = number;
+  const whole = (part) => [...trace[part].slice(0, kept[part]), ...found[part]];
+  return {...trace, ...found, layers: whole("layers"), steps: whole("steps")};
+}
+
 /** Show the trace of an answer, at the same layer and step. */
 function showAnswer(answer, change) {
   const layer = trace.layers[state.layer]?.name;
@@ -75,8 +84,7 @@ function showAnswer(answer, change) {
   const {view} = state;
   const panel = document.getElementById("panel");
   const top = panel.scrollTop;
-  const {live} = trace;
-  take({...answer.trace, live}, fromBase64(answer.arrays).buffer);
+  take(completed(answer));
   const found = trace.layers.findIndex((other) => other.name === layer);
   const place = found < 0 ? firstPlace() : {layer: found, step: stepFor(found, kind)};
   open("prototxt" in change ? null : views[1], {...place, view: trace.detections ? view : "layers"});

@@ -62,8 +62,8 @@ function timelineView(root, goTo, ended) {
   const found = Object.fromEntries(kinds.map((kind) => [kind, `${KINDS[kind]} only`]));
   const texts = {all: "Every step", ...found, ...(found.backward && {[both]: "Forward and Backward"})};
   if (!texts[walking.kinds]) walking.kinds = "all";
-  const walk = choiceOf("Steps to walk", texts, walking.kinds, (value) => (walking.kinds = value));
-  const speeds = Object.fromEntries([0.5, 1, 2, 4].map((speed) => [speed, `${speed}×`]));
+  const walk = choiceOf("Steps to walk", Object.entries(texts), walking.kinds, (value) => (walking.kinds = value));
+  const speeds = [0.5, 1, 2, 4].map((speed) => [speed, `${speed}×`]);
   const speed = choiceOf("Speed", speeds, walking.speed, (value) => {
     walking.speed = Number(value);
     if (playing) start();
