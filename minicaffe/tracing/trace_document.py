@@ -56,13 +56,13 @@ def document(trace: Trace, layers: int = 0, steps: int = 0) -> tuple[Json, bytes
     arrays = Arrays()
     whole = {} if layers else {"graph": graph(trace.layers), "image": _picture(trace.picture, arrays)}
     return {
-        **whole,
         "format": FORMAT,
         "minicaffe": __version__,
         "net": {key: getattr(trace, key) for key in NET},
         "notes": trace.notes,
         "error": vars(trace.error) if trace.error else None,
         "layers": [_layer(layer, arrays) for layer in trace.layers[layers:]],
+        **whole,
         "steps": [_step(step, arrays) for step in trace.steps[steps:]],
         "detections": trace.detections,
         "lineage": trace.lineage and _lineage(trace.lineage, trace.class_names, arrays),
