@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from exported_models import nets
+from exported_models import nets, published_net
+from published_models import MODELS
 
 from minicaffe import Net
 from minicaffe.porting.agreement import Difference, difference, differences, run_of
@@ -48,6 +49,14 @@ TIMM = (
 )  # fmt: skip
 TWICE = ("resnet18", "mobilenet_v3_small")
 """Of BRIEF, those that the newer exporter writes too."""
+FAMILIES = {
+    "VGG_CNN_M_1024, Faster R-CNN": "py-faster-rcnn/pascal_voc/VGG_CNN_M_1024/faster_rcnn_end2end/test.prototxt",
+    "ZF, Fast R-CNN": "py-faster-rcnn/pascal_voc/ZF/fast_rcnn/test.prototxt",
+    "VGG16, Faster R-CNN, COCO": "py-faster-rcnn/coco/VGG16/faster_rcnn_end2end/test.prototxt",
+    "ResNet-50, R-FCN, a box for each class": "py-R-FCN/pascal_voc/ResNet-50/rfcn_end2end/class-aware/test.prototxt",
+    "ResNet-101, R-FCN, COCO": "py-R-FCN/coco/ResNet-101/rfcn_end2end/test_agnostic.prototxt",
+}
+"""Beside the published ones of exported_models.py; not in brief."""
 LARGE = ("VGG16, Faster R-CNN", "CaffeNet")
 
 
@@ -147,6 +156,8 @@ def round_trips(brief: bool) -> Iterator[tuple[str, Callable[[Path], list[Differ
     for name, make in nets():
         if not (brief and name in LARGE):
             yield f"Caffe {name}", lambda path, make=make: there_and_back(path, make())
+    for name, prototxt in FAMILIES.items() if MODELS.is_dir() and not brief else ():
+        yield f"Caffe {name}", lambda path, prototxt=prototxt: there_and_back(path, published_net(prototxt)())
 
 
 def there_and_back(path: Path, net: Net) -> list[Difference]:

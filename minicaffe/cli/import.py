@@ -28,6 +28,9 @@ class Options(ShapeOptions, SettingsOptions, ThreadOptions):
         multiple=False,
         metavar="NET.prototxt NET.caffemodel",
     )
+    until: tuple[str, ...] = option(
+        "--until", "A tensor that becomes an output; what is beyond it is left out; may be repeated.", metavar="TENSOR"
+    )
     check: bool = option(
         "--check/--no-check",
         "First run both and print the largest differences; beyond 1e-4 write nothing and exit with 1.",
@@ -49,7 +52,7 @@ def command(options: Options) -> None:
     for path in options.out:
         check_target("--out", path, [model, options.cfg])
     check_apart("--out", out_net, "--out", out_weights)
-    imported = import_onnx(model, dict(options.shapes))
+    imported = import_onnx(model, dict(options.shapes), options.until)
     net = imported.net(options.settings, options.fork or "")
     _say(imported)
     with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
@@ -58,7 +61,7 @@ def command(options: Options) -> None:
         if options.check:
             for note in fill_inputs(net, {}, seed=options.seed):
                 echo(note)
-            print_agreement("the net beside the model", compare_with_model(net, model), ("the net", "the model"))
+            print_agreement("the net beside the model", compare_with_model(net, model, options.until), ("the net", "the model"))
     echo(f"written: {out_net}, {out_weights}")
 
 

@@ -13,7 +13,7 @@ from minicaffe.porting.folder.scan import IMAGE
 from .common import check_target
 from .groups import ThreadOptions, fork_option
 from .options import argument, option, with_options
-from .port_trials import try_all
+from .port_trials import trials, try_all
 from .progress import counted
 from .terminal import echo
 
@@ -37,8 +37,8 @@ def command(options: Options) -> None:
     report = look(options.folder, fork=options.fork or "")
     if options.run:
         image = next(iter(report.of(IMAGE)), None)
-        trials = try_all(report.best, report.folder, image)
-        report.verdicts = list(counted(trials, "trials", 3 * len(report.best)))
+        tried = try_all(report.best, report.folder, image)
+        report.verdicts = list(counted(tried, "trials", len(trials()) * len(report.best)))
     echo(text(report))
     if options.out:
         with replacing(options.out) as temporary:

@@ -6,6 +6,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,14 @@ def try_all(pairs: list[Pair], folder: Path, image: Item | None) -> Iterator[Ver
             warnings.simplefilter("ignore")
             net.copy_from(folder / pair.weights.path)
         photo = folder / image.path if image else None
-        for what, trial in (("forward", _forward), ("ONNX", _onnx), ("PyTorch", _torch)):
+        for what, trial in trials().items():
             yield _tried(pair, what, trial, net, photo)
+
+
+def trials() -> dict[str, Callable[[Net, str, Path | None], str]]:
+    """The trials whose packages are installed."""
+    packages = {"ONNX": ("onnxruntime", _onnx), "PyTorch": ("torch", _torch)}
+    return {"forward": _forward, **{what: trial for what, (name, trial) in packages.items() if find_spec(name)}}
 
 
 def _tried(pair: Pair, what: str, trial: Callable[[Net, str, Path | None], str], net: Net, photo: Path | None) -> Verdict:

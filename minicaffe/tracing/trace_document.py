@@ -48,19 +48,22 @@ class Arrays:
         return b"".join(self._parts)
 
 
-def document(trace: Trace) -> tuple[Json, bytes]:
-    """The JSON (without NaN) and the arrays."""
+def document(trace: Trace, layers: int = 0, steps: int = 0) -> tuple[Json, bytes]:
+    """The JSON (without NaN) and the arrays.
+
+    layers, steps: how many of the first ones are left out, as the reader has them; with layers also the graph and the image.
+    """
     arrays = Arrays()
+    whole = {} if layers else {"graph": graph(trace.layers), "image": _picture(trace.picture, arrays)}
     return {
         "format": FORMAT,
         "minicaffe": __version__,
         "net": {key: getattr(trace, key) for key in NET},
         "notes": trace.notes,
         "error": vars(trace.error) if trace.error else None,
-        "layers": [_layer(layer, arrays) for layer in trace.layers],
-        "graph": graph(trace.layers),
-        "steps": [_step(step, arrays) for step in trace.steps],
-        "image": _picture(trace.picture, arrays),
+        "layers": [_layer(layer, arrays) for layer in trace.layers[layers:]],
+        **whole,
+        "steps": [_step(step, arrays) for step in trace.steps[steps:]],
         "detections": trace.detections,
         "lineage": trace.lineage and _lineage(trace.lineage, trace.class_names, arrays),
         "tours": [tour.on_page(trace) for tour in trace.tours] if trace.error is None else [],

@@ -31,7 +31,7 @@ from minicaffe.net import Net
 from .explanations.lineage import Lineage, lineage
 from .explanations.runs import shown_name
 from .tours import Tour
-from .trace import BlobShot, Failure, Step, Trace
+from .trace import BlobShot, Failure, LayerFacts, Step, Trace
 from .trace_facts import TakenMemory, layer_facts, reduced
 from .trace_picture import MOST_DETECTIONS, found_detections, names_of, picture
 from .trace_roi import RoiShot, add_gradients, explained, roi_shot, shows_rois
@@ -110,6 +110,10 @@ class Tracer:
     def trace(self) -> Trace:
         """The record: so far inside the block, of the whole run after it. Raises ValueError without a net."""
         return self._trace or self._collect()
+
+    def trace_from(self, first: int, before: Trace) -> Trace:
+        """As `trace`, which is `before` but for what layer number `first` and those after it did since."""
+        return self._collect(before.layers[:first])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the page."""
@@ -299,11 +303,12 @@ class Tracer:
             shots *= 2  # a data and a diff picture of each blob
         return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))
 
-    def _collect(self) -> Trace:
+    def _collect(self, known: Sequence[LayerFacts] = ()) -> Trace:
+        """known: of the first layers."""
         net, room = self._traced, self._room()
-        layers = [
-            layer_facts(net, i, layer, self._rois.get(i), i in self._went_back, room) for i, layer in enumerate(self._layers())
-        ]
+        rest = list(enumerate(self._layers()))[len(known) :]
+        made = [layer_facts(net, i, layer, self._rois.get(i), i in self._went_back, room) for i, layer in rest]
+        layers = [*known, *made]
         passes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
         # else the outputs are of no or of half a pass
         done = self.error is None and any(step.kind == "forward" for step in self.steps)

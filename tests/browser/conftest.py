@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pages import Open, Opened
+
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +29,20 @@ def chromium() -> Iterator[Any]:
         browser = driver.chromium.launch(executable_path=program, headless=True, args=options)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A running `minicaffe live` of the shapes Faster R-CNN."""
+    room = SHAPES / "faster_rcnn"
+    net = [room / "test.prototxt", room / "shapes_faster_rcnn.caffemodel", "--image", SHAPES / "scene.png"]
+    command = [sys.executable, "-m", "minicaffe", "live", *net, "--cfg", SHAPES / "shapes.yml", "--threads", "1"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+        assert process.wait() == 143
 
 
 @pytest.fixture

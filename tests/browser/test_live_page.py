@@ -5,10 +5,7 @@ Needs Playwright (the `test` extra) and a Chromium on the PATH.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,19 +16,6 @@ from PIL import Image
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 ROOM = SHAPES / "faster_rcnn"
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A running `minicaffe live` of the shapes Faster R-CNN."""
-    net = [ROOM / "test.prototxt", ROOM / "shapes_faster_rcnn.caffemodel", "--image", SHAPES / "scene.png"]
-    command = [sys.executable, "-m", "minicaffe", "live", *net, "--cfg", SHAPES / "shapes.yml", "--threads", "1"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
-        assert process.wait() == 143
 
 
 @pytest.fixture

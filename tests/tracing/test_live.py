@@ -138,6 +138,23 @@ def test_questions_without_an_answer(live: Watched) -> None:
     live.check()
 
 
+def test_an_answer_leaves_out_what_the_page_shows(live: Watched) -> None:
+    """The layers and steps before the change, the graph and the image; nothing for a page that shows an older trace."""
+    change = {"layer": "pool", "roi": 1, "box": [2, 3, 8, 7.5]}
+    part, whole = live.answer({**change, "shown": 0}), live.answer({**change, "shown": 0})
+    layers, steps = part["kept"]["layers"], part["kept"]["steps"]
+    assert layers == live.net.index_of("pool")
+    assert steps == len(whole["trace"]["steps"]) - 2 * len(live.ran)
+    assert whole["kept"] == {"layers": 0, "steps": 0}
+    assert part["trace"].keys() ^ whole["trace"].keys() == {"graph", "image"}
+    assert [layer["name"] for layer in part["trace"]["layers"]] == ["pool", "fc", "prob"]
+    assert [layer["name"] for layer in whole["trace"]["layers"]] == [layer.name for layer in live.net.layers]
+    kinds = [[(step["kind"], step["layer"]) for step in answer["trace"]["steps"]] for answer in (part, whole)]
+    assert kinds[0] == kinds[1][steps:]
+    assert whole["number"] == 2
+    assert live.answer({"prototxt": TEXT.replace("num_output: 5", "num_output: 6"), "shown": 2})["kept"]["layers"] == 0
+
+
 def test_a_photo_runs_everything(live: Watched) -> None:
     assert "error" not in live.answer({"photo": base64.b64encode(photo(1)).decode()})
     assert len(live.ran) == len(live.net.layers)

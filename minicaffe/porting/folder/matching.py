@@ -12,15 +12,14 @@ from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
+from minicaffe.layers.dropout import Dropout
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.porting.dump import Dump
 from minicaffe.registry import types
 
-from .scan import Item
+from .scan import Item, reading
 
-IDLE = ("Split", "Dropout")
-"""Elementwise types that compute nothing in TEST."""
 TRIED = 6
 """Nets made for one file of weights, at most: those with the most of its layers' names."""
 
@@ -100,8 +99,7 @@ def _layers(weights: Item) -> list[LayerWeights]:
 
 def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
     """The net for TEST, or why there is none."""
-    reads = [layer.type for layer in net.content.param.layer if not layer.bottom and layer.type not in ("Input", "Parameter")]
-    if reads:
+    if reads := reading(net.content):
         return f"it reads data ({', '.join(dict.fromkeys(reads))}), which is not looked for"
     try:
         with warnings.catch_warnings():
@@ -138,5 +136,5 @@ def _types(weights: Item, net: Net) -> tuple[str, ...]:
     """Types that compute in TEST, without weights, of which the net stored with the weights has some and this one none."""
     kinds = {layer.type: types.get(layer.type) for layer in _layers(weights) if not any(layer.blobs)}
     mine = {layer.type for layer in net.layers}
-    elementwise = (kind for kind, known in kinds.items() if known is not None and known.elementwise and kind not in IDLE)
-    return tuple(kind for kind in elementwise if kind not in mine)
+    computing = (kind for kind, known in kinds.items() if known is not None and known.elementwise)
+    return tuple(kind for kind in computing if kind not in mine and not (types[kind].is_split or types[kind] is Dropout))

@@ -24,6 +24,7 @@ from minicaffe.formats.skipped import matters, sentence
 from minicaffe.formats.weights import HDF5_SIGNATURE
 from minicaffe.porting.dump import BLOB, HDF5_DATA, Dump
 from minicaffe.porting.dump import read as read_dump
+from minicaffe.registry import types
 
 NET, SOLVER, WEIGHTS, STATE, MEAN = "net", "solver", "weights", "training state", "mean"
 SETTINGS, NAMES, IMAGE, LOG, SCRIPT, OTHER, LINK = "settings", "class names", "image", "log", "script", "other", "link"
@@ -202,10 +203,16 @@ def _prototxt(path: Path, name: str) -> Item:
 def _net_text(file: NetFile, text: str) -> str:
     generation = "V0, " if _V0.search(text) else "V1, " if _V1.search(text) else ""
     layers = file.param.layer
-    reads = [layer.type for layer in layers if not layer.bottom and layer.type not in ("Input", "Parameter")]
+    reads = reading(file)
     inputs = [f"{top} {'x'.join(map(str, shape.dim))}" for layer in layers for top, shape in _inputs(layer)]
     use = f"reads data by {', '.join(dict.fromkeys(reads))}" if reads else f"inputs {', '.join(inputs) or 'none'}"
     return f"{generation}{len(layers)} layers, {use}"
+
+
+def reading(file: NetFile) -> list[str]:
+    """The types of the layers that read data."""
+    alone = (layer.type for layer in file.param.layer if not layer.bottom)
+    return [kind for kind in alone if kind == "Python" or (kind in types and types[kind].reads_data)]
 
 
 def _inputs(layer: Any) -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,7 @@ from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import Weights, put_weights, weights_of
 from minicaffe.porting.agreement import Difference, differences, run_of
-from minicaffe.porting.onnx.session import run_model
+from minicaffe.porting.onnx.session import Session
 from minicaffe.proto import caffe_pb2
 
 from . import arithmetic, arrangement, neurons, normalization, pooling, products, resizing, restored  # noqa: F401  # entries
@@ -52,14 +52,17 @@ class Imported:
         return net
 
 
-def import_onnx(path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
+def import_onnx(
+    path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None, until: Sequence[str] = ()
+) -> Imported:
     """The net that computes what an ONNX model (opset 9 to 22) does. shapes: of its inputs; a dynamic batch is 1 by default.
+    until: the tensors that become the outputs; what is beyond them is left out.
 
     Raises Error for a model that cannot be read, or has dynamic axes, and one that lists all nodes without a layer in Caffe.
     """
     model = read_model(path)
     given = {**restored.input_shapes(model), **(shapes or {})}
-    graph = known_graph(model, given, path)
+    graph = known_graph(model, given, path, until)
     restored.regroup(graph, model)
     recognise(graph)
     builder = Builder(graph)
@@ -71,7 +74,9 @@ def import_onnx(path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]
     return Imported(finished(builder, model.graph.name), builder.weights, shapes_of_outputs, names)
 
 
-def compare_with_model(net: Net, path: str | os.PathLike[str]) -> list[Difference]:
-    """Run the model and the net on the net's inputs; a Difference for each output."""
-    made = run_model(path, {name: net.blobs[name].read_data().copy() for name in net.inputs})
-    return differences(run_of(net, made), made)
+def compare_with_model(net: Net, path: str | os.PathLike[str], until: Sequence[str] = ()) -> list[Difference]:
+    """Run the model and the net on the net's inputs; a Difference for each output of the model, or for each tensor of until."""
+    inputs = {name: net.blobs[name].read_data().copy() for name in net.inputs}
+    made = Session(path, inner=bool(until)).run(inputs)
+    wanted = {name: made[name] for name in until or made}
+    return differences(run_of(net, wanted), wanted)

@@ -70,6 +70,8 @@ def _of_two(b: Builder, x: str, y: str, xs: Shape, ys: Shape, adds: bool) -> str
     if ys == out:
         return b("Eltwise", [x, y], operation=SUM if adds else PROD)
     dims = (1,) * (len(out) - len(ys)) + ys
+    if max(ys, default=1) == 1 and (len(ys) < len(out) or ys[0] != out[0]):  # one number, not one for each image
+        return b("Bias" if adds else "Scale", [x, b.reshaped(y, ys, ())], axis=0)
     # the batch is an axis of both, even if it is 1 here
     first = 0 if len(ys) == len(out) and ys[0] == out[0] else next((i for i, d in enumerate(dims) if d > 1), 0)
     last = max([i + 1 for i, d in enumerate(dims) if d > 1], default=first + 1)

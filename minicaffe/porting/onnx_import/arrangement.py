@@ -56,7 +56,7 @@ def slice_(b: Builder, node: Node) -> list[str]:
 def reshape(b: Builder, node: Node) -> list[str]:
     old, new = b.shape(node.inputs[0]), b.shape(node.outputs[0])
     target = b.numbers(node, 1, "shape") or [] if node.op == "Reshape" else []
-    free = target.index(-1) if -1 in target else None
+    free = target.index(-1) if -1 in target else 0 if node.op == "Flatten" else None
     return [b.reshaped(b.blob(node.inputs[0]), old, new, free)]
 
 
@@ -99,6 +99,8 @@ def pad(b: Builder, node: Node) -> list[str]:
     begin, end = pads_by_axis(b, node, rank)
     if any(begin[:2] + end[:2]) or (rank != 4 and any(begin + end)):
         raise RefusedError(f"pads {begin} before and {end} after x of shape {shape} (Padding pads height and width)")
+    if min(b.shape(node.outputs[0])) < 1:
+        raise RefusedError(f"pads {begin} before and {end} after x of shape {shape} leave nothing")
     if value and max(begin + end) > 0:
         raise RefusedError(f"it pads with {value:g} (Padding with 0)")
     x, size = _zeros_around(b, b.blob(node.inputs[0]), shape, begin, end)

@@ -59,11 +59,10 @@ class Builder:
     def build(self) -> None:
         """Add the layers of all nodes; what is refused is collected, with the node's name."""
         for name, shape in self.graph.inputs.items():
-            if name in self.read:
-                layer = self._add("Input", [], name)
-                layer.top.append(name)
-                layer.input_param.shape.add(dim=shape)
-                self.blobs[name] = name
+            layer = self.add("Input", [], name)
+            layer.top.append(name)
+            layer.input_param.shape.add(dim=shape)
+            self.blobs[name] = name
         for node in self.graph.nodes:
             self._build_node(node)
         for output in self.graph.outputs if not self.refused else ():
@@ -96,7 +95,7 @@ class Builder:
         self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, **fields: Any
     ) -> list[str]:
         """Add a layer; the blobs that are its tops."""
-        layer = self._add(kind, bottoms, self._scope)
+        layer = self.add(kind, bottoms, self._scope)
         given = {name: value for name, value in fields.items() if value is not None}
         if given:
             block = getattr(layer, types[kind].param_block[0])
@@ -109,7 +108,7 @@ class Builder:
         self, param: caffe_pb2.LayerParameter, bottoms: Sequence[str], weights: Sequence[Array], tops: Sequence[str]
     ) -> list[str]:
         """Add a layer with the name, type and parameters of another; its tops get the names of these tensors, if they can."""
-        layer = self._add(param.type, bottoms, param.name)
+        layer = self.add(param.type, bottoms, param.name)
         name = layer.name
         layer.MergeFrom(param)
         layer.name = name
@@ -122,7 +121,8 @@ class Builder:
         if len(weights):
             self.weights[layer.name] = [np.ascontiguousarray(array, np.float32) for array in weights]
 
-    def _add(self, kind: str, bottoms: Sequence[str], name: str) -> caffe_pb2.LayerParameter:
+    def add(self, kind: str, bottoms: Sequence[str], name: str) -> caffe_pb2.LayerParameter:
+        """Add a layer without tops; of an existing name, it gets its type after it, or a number."""
         taken = f"{name}/{kind.lower()}" if name in self._layer_names else name
         layer = caffe_pb2.LayerParameter(name=self._free(self._layer_names, taken), type=kind, bottom=bottoms)
         self.layers.append(layer)
@@ -206,4 +206,5 @@ def refuse_others(node: Node, **allowed: Any) -> None:
 def whole_error(path: str, refused: Sequence[str]) -> Error:
     """The error that lists all nodes that are refused."""
     lines = "\n  ".join(refused)
-    return Error(f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\nnothing was written")
+    advice = "nothing was written (--until TENSOR imports what is before a tensor)"
+    return Error(f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\n{advice}")

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 
+from minicaffe.layer import Layer
+from minicaffe.layers.batch_norm import BatchNorm
+from minicaffe.layers.bias import Bias
+from minicaffe.layers.convolution import Convolution
+from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.eltwise import Eltwise
+from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.prelu import PReLU
+from minicaffe.layers.relu import ReLU
+from minicaffe.layers.relu6 import ReLU6
+from minicaffe.layers.scale import Scale
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import types
 
 from .builder import Builder
 
-SUMS = ("Convolution", "Deconvolution", "InnerProduct", "BatchNorm", "Scale", "Bias", "Eltwise")
+SUMS = (Convolution, Deconvolution, InnerProduct, BatchNorm, Scale, Bias, Eltwise)
 """Layers whose tops backward does not read, so that the next layer may replace them, as Caffe's own nets do."""
-FOLLOWING = ("BatchNorm", "Scale", "Bias", "ReLU", "ReLU6", "PReLU")
+FOLLOWING = (BatchNorm, Scale, Bias, ReLU, ReLU6, PReLU)
 
 
 def finished(builder: Builder, name: str) -> caffe_pb2.NetParameter:
@@ -31,11 +42,11 @@ def finished(builder: Builder, name: str) -> caffe_pb2.NetParameter:
     _rename(layers, renamed)
     for blob, output in copies:
         bottom = renamed.get(blob, blob)
-        layers.append(caffe_pb2.LayerParameter(name=f"{output}/copy", type="Split", bottom=[bottom], top=[output]))
+        builder.add("Split", [bottom], f"{output}/copy").top.append(output)
     read |= {bottom for layer in layers for bottom in layer.bottom}.union(outputs)
     unused = [top for layer in layers for top in layer.top if top not in read]
     if unused:
-        layers.append(caffe_pb2.LayerParameter(name="unused", type="Silence", bottom=unused))
+        builder.add("Silence", unused, "unused")
     return caffe_pb2.NetParameter(name=name, layer=layers)
 
 
@@ -48,13 +59,17 @@ def _in_place(layers: list[caffe_pb2.LayerParameter], kept: set[str], named: set
     for layer in layers:
         bottom = layer.bottom[0] if layer.bottom else ""
         alone = readers[bottom] == 1 and bottom not in kept and bottom in makers
-        if alone and layer.type in FOLLOWING and makers[bottom].type in SUMS and types[layer.type].in_place:
+        if alone and _is(layer, FOLLOWING) and _is(makers[bottom], SUMS) and types[layer.type].in_place:
             top, root = layer.top[0], first.get(bottom, bottom)
             first[top] = root
             if top in named or root not in title:
                 title[root] = top if top in named else root
         makers.update(dict.fromkeys(layer.top, layer))
     return {name: title[root] for name, root in [*first.items(), *zip(title, title)] if name != title[root]}
+
+
+def _is(layer: caffe_pb2.LayerParameter, kinds: tuple[type[Layer], ...]) -> bool:
+    return layer.type in types and types[layer.type] in kinds
 
 
 def _rename(layers: list[caffe_pb2.LayerParameter], names: dict[str, str]) -> None:

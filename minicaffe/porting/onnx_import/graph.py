@@ -17,6 +17,7 @@ import numpy as np
 from minicaffe import limits
 from minicaffe.blob import Array
 from minicaffe.errors import Error
+from minicaffe.nearest import nearest
 
 from .node import Node, Shape
 from .windows import pool_windows
@@ -71,12 +72,16 @@ class Graph:
         self.nodes = kept[::-1]
 
 
-def known_graph(model: ModelProto, given: Mapping[str, Sequence[int]], path: str | os.PathLike[str]) -> Graph:
+def known_graph(
+    model: ModelProto, given: Mapping[str, Sequence[int]], path: str | os.PathLike[str], until: Sequence[str] = ()
+) -> Graph:
     """The graph of a model whose inputs have the shapes given: by name, else the model's, with 1 for a dynamic batch.
+    until: the tensors that are its outputs, instead of the model's.
 
-    Raises Error for a dynamic axis other than the first, and for a constant or a tensor that is too large.
+    Raises Error for a dynamic axis other than the first, for a constant or a tensor that is too large, and for a tensor that
+    the model lacks.
     """
-    return _Pass(model, given, os.fspath(path)).run()
+    return _Pass(model, given, os.fspath(path)).run(until)
 
 
 class _Pass:
@@ -92,8 +97,14 @@ class _Pass:
             self._keep(tensor.name, self._array(tensor), free=True)
         self._take_inputs(given)
 
-    def run(self) -> Graph:
-        self.graph.outputs = list(dict.fromkeys(output.name for output in self.model.graph.output))
+    def run(self, until: Sequence[str]) -> Graph:
+        made = [name for proto in self.model.graph.node for name in proto.output]
+        for name in until:
+            if name not in made:
+                near = nearest(name, made)
+                meant = f'; did you mean "{near[0]}"?' if near else ""
+                raise Error(f'{self.path}: no node makes the tensor "{name}"{meant}')
+        self.graph.outputs = list(dict.fromkeys(until or [output.name for output in self.model.graph.output]))
         for proto in self.model.graph.node:
             node = Node.of(proto)
             if not self._fold(node, proto):

@@ -88,12 +88,10 @@ def _described(entry: Any) -> _Described | None:
         names = [[str(name) for name in entry[key]] for key in ("bottoms", "tops", "weights", "nodes")]
     except (KeyError, TypeError, text_format.ParseError, RecursionError, UnicodeError):
         return None
-    exported = exports.get(class_of(param)) is not None  # no data layers, nor others that open files
-    return (
-        _Described(param, names[0], names[1], names[2], {name.lstrip("/") for name in names[3]})
-        if exported and names[1]
-        else None
-    )
+    bottoms, tops, weights, nodes = names
+    if exports.get(class_of(param)) is None or not tops:  # a data layer, or another that opens files
+        return None
+    return _Described(param, bottoms, tops, weights, {name.lstrip("/") for name in nodes})
 
 
 def _group(layer: _Described, graph: Graph, makers: Mapping[str, Node], taken: set[int]) -> list[Node] | None:

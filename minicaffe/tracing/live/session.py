@@ -1,9 +1,13 @@
 """A net whose trace is kept up to date: a change runs the net again from the first layer that it reaches.
 
     page  --{"prototxt": text}, {"photo": base64}, {"layer": name, "roi": row, "box": [x1, y1, x2, y2]}-->  Live.answer
-          <--{"trace": ..., "arrays": base64, "ran": words}, or {"error": message} with nothing changed--
+          <--{"trace": ..., "arrays": base64, "ran": words, "number": of the trace, "kept": {"layers": n, "steps": n}},
+             or {"error": message} with nothing changed--
     page  --{"explain": layer, "top": number, "at": [n, c, h, w]}-->
           <--{"says": text}, or {"error": message}--
+
+A change may have the number of the trace that is "shown". If that is the last one, the answer leaves out the first layers and
+steps that are as they were.
 
 Requests and answers are JSON, so that the same page is served by a process (server.py) and by Python in a browser.
 """
@@ -47,26 +51,34 @@ class Live:
         self._text, (self._now, self._net) = text, self._made(text)
         self._put_photo(None)
         self._net.forward()
+        self._trace, self._number = self._now.trace, 0
 
     def page(self, python: Json | None = None) -> str:
         """The page, with the editor. python: what worker.js starts from, where the page has no server."""
         with self._lock:
-            return page(self._now.trace, live={"prototxt": self._text, "file": self._file, "python": python})
+            return page(self._trace, live={"prototxt": self._text, "file": self._file, "python": python, "shown": self._number})
 
     def answer(self, request: object) -> Json:
         """Make a change, and answer with the new trace; {"error": message} where it is impossible, with nothing changed."""
         with self._lock:
             start = time.perf_counter()
             try:
-                if "explain" in _checked(request):
-                    return {"says": self._explained(_checked(request))}
-                first = self._change(_checked(request))
+                change, tracer, before = _checked(request), self._now, self._trace
+                if "explain" in change:
+                    return {"says": self._explained(change)}
+                first = self._change(change)
             except (Error, OSError, MemoryError) as error:
                 return {"error": str(error) or "out of memory"}
             ms = (time.perf_counter() - start) * 1e3
-            data, arrays = document(self._now.trace)
+            self._trace = self._now.trace_from(first if self._now is tracer else 0, before)
+            kept = {"layers": 0, "steps": 0}
+            if change.get("shown") == self._number:
+                kept = {key: _same(getattr(before, key), getattr(self._trace, key)) for key in kept}
+            self._number += 1
+            data, arrays = document(self._trace, **kept)
             layer = self._net.layers[first].name if first < len(self._net.layers) else "the end"
-            return {"trace": data, "arrays": base64.b64encode(arrays).decode(), "ran": f"from {layer} on, in {ms:.0f} ms"}
+            shown = {"trace": data, "arrays": base64.b64encode(arrays).decode(), "kept": kept, "number": self._number}
+            return {**shown, "ran": f"from {layer} on, in {ms:.0f} ms"}
 
     def _change(self, request: Mapping[str, Any]) -> int:
         """The number of the first layer that ran."""
@@ -141,6 +153,11 @@ class Live:
     def _made(self, text: str) -> tuple[Tracer, Net]:
         tracer = self._tracer()
         return tracer, self._make(parse_net(text, self._file, warn=False), tracer)
+
+
+def _same(old: Sequence[object], new: Sequence[object]) -> int:
+    """How many of the first ones are the same objects."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(old, new)))
 
 
 def _checked(request: object) -> Mapping[str, Any]:

@@ -2,8 +2,8 @@
 
 let trace;
 
-/** Promise of the bytes of all arrays. */
-let bytes;
+/** Promise of the bytes of the page's arrays; those of an answer are with its references. */
+const bytes = inflated(document.getElementById("arrays"));
 
 const KINDS = {setup: "LayerSetUp", reshape: "Reshape", forward: "Forward", backward: "Backward"};
 
@@ -29,7 +29,7 @@ function fromBase64(text) {
 async function read(ref) {
   if (!ref) return null;
   const count = product(ref.shape);
-  const buffer = await bytes;
+  const buffer = ref.bytes ?? (await bytes);
   const Type = ARRAY_TYPES[ref.dtype];
   // A copy: the array then holds nothing else of the buffer.
   const data = new Type(buffer.slice(ref.at, ref.at + count * Type.BYTES_PER_ELEMENT));
@@ -81,10 +81,16 @@ let stepsOf;
 /** For each layer: the shapes of its tops and bottoms by blob name, if the trace has them. */
 let shapesOf;
 
+/** Let the references in a part of a document be to these bytes. */
+function referTo(buffer, part) {
+  if (!part || typeof part !== "object") return;
+  if ("at" in part && part.dtype) part.bytes = buffer;
+  else for (const inner of Object.values(part)) referTo(buffer, inner);
+}
+
 /** Show this trace from now on: the views are made after it. */
-function take(found, itsBytes) {
+function take(found) {
   trace = found;
-  bytes = itsBytes;
   stepsOf = trace.layers.map(() => ({}));
   trace.steps.forEach((step, i) => {
     stepsOf[step.layer][step.kind] = i;
@@ -110,4 +116,4 @@ function stepFor(layer, kind) {
   return found ? stepsOf[layer][found] : null;
 }
 
-take(JSON.parse(document.getElementById("trace").textContent), inflated(document.getElementById("arrays")));
+take(JSON.parse(document.getElementById("trace").textContent));

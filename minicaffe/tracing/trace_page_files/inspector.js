@@ -66,8 +66,17 @@ function inspector(root, layer, arrays, backward) {
 
 function inspectorStages(backward) {
   return {
-    image: stage(trace.image ? "Image" : "Input area", {"aria-label": "Rois on the image: click one"}),
-    map: stage(backward ? "Gradient of the feature map" : "Feature map", {"aria-label": "The feature map: click a bin"}),
+    image: stage(trace.image ? "Image" : "Input area", {
+      tabindex: 0,
+      role: "application",
+      "aria-label":
+        "Rois on the image: click one, or [ and ] choose it" + (trace.live ? "; arrow keys move it, with Shift its end" : ""),
+    }),
+    map: stage(backward ? "Gradient of the feature map" : "Feature map", {
+      tabindex: 0,
+      role: "application",
+      "aria-label": `The feature map: click, or arrow keys, choose ${backward ? "a cell" : "the bin"}`,
+    }),
     output: stage(backward ? "Gradient of the output" : "Pooled output", {
       tabindex: 0,
       role: "application",
@@ -108,7 +117,7 @@ const partView = ({title, lines}) =>
 function explainedView(roi) {
   if (!roi.explained.length) return "";
   const summary = el("summary", {}, "Output of minicaffe explain for the middle bin");
-  return el("details", {class: "inner"}, summary, el("pre", {}, roi.explained.join("\n")));
+  return el("details", {class: "inner"}, summary, el("pre", {tabindex: 0}, roi.explained.join("\n")));
 }
 
 /** Mouse and keys on the three stages. */
@@ -119,21 +128,34 @@ function listen(views, roi, arrays, state, set, backward) {
     if (next !== null) set({r: next, cell: null});
   });
   views.image.frame.addEventListener("pointermove", (event) => hoverRoi(roiUnder(views.image, arrays, event, state.r)));
-  views.map.frame.addEventListener("click", (event) => {
-    const [x, y] = views.map.at(event);
+  views.image.frame.addEventListener("keydown", (event) => {
+    const by = {"[": -1, "]": 1}[event.key];
+    if (by) set({r: clamp(state.r + by, 0, arrays.rois.shape[0] - 1), cell: null});
+  });
+  const choosePoint = (x, y) => {
     const boxes = drawnBoxes(roi, arrays, state.r);
     const bin = {ph: between(boxes.rows, y), pw: between(boxes.columns, x)};
     set({...(bin.ph !== null && bin.pw !== null ? bin : {}), cell: backward ? cellAt(arrays.map, x, y) : null});
+  };
+  views.map.frame.addEventListener("click", (event) => choosePoint(...views.map.at(event)));
+  const moveBin = ([x, y]) =>
+    set({ph: clamp(state.ph + y, 0, pooledH - 1), pw: clamp(state.pw + x, 0, pooledW - 1)});
+  views.map.frame.addEventListener("keydown", (event) => {
+    const by = arrowOf(event);
+    if (!by) return;
+    if (!backward) return moveBin(by);
+    const [, height, width] = arrays.map.shape;
+    const {rows, columns} = drawnBoxes(roi, arrays, state.r);
+    const from = state.cell ?? {h: Math.floor(rows[state.ph]), w: Math.floor(columns[state.pw])};
+    choosePoint(clamp(from.w + by[0], 0, width - 1) + 0.5, clamp(from.h + by[1], 0, height - 1) + 0.5);
   });
   views.output.frame.addEventListener("click", (event) => {
     const [x, y] = views.output.at(event).map(Math.floor);
     if (x >= 0 && y >= 0 && x < pooledW && y < pooledH) set({ph: y, pw: x});
   });
   views.output.frame.addEventListener("keydown", (event) => {
-    const by = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]}[event.key];
-    if (!by) return;
-    event.preventDefault();
-    set({ph: clamp(state.ph + by[0], 0, pooledH - 1), pw: clamp(state.pw + by[1], 0, pooledW - 1)});
+    const by = arrowOf(event);
+    if (by) moveBin(by);
   });
 }
 

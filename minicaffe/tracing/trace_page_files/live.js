@@ -7,7 +7,9 @@ const EDGE = 8; // pixels from a roi's edge in which a drag moves that edge; at 
 const sender = {
   busy: false,
   next: null,
+  asked: null, // the last change without an answer
   async send(change, take = showAnswer) {
+    if (take === showAnswer) sender.asked = change;
     if (sender.busy) {
       sender.next = [change, take];
       return;
@@ -21,8 +23,9 @@ const sender = {
     sender.busy = false;
     const {next} = sender;
     sender.next = null;
-    if (next) sender.send(...next);
-    else document.getElementById("live-says").removeAttribute("aria-busy");
+    if (next) return sender.send(...next);
+    sender.asked = null;
+    document.getElementById("live-says").removeAttribute("aria-busy");
   },
 };
 
@@ -48,7 +51,8 @@ async function startPython() {
   if (next) sender.send(...next);
 }
 
-async function answered(change) {
+async function answered(wanted) {
+  const change = {...wanted, shown: trace.live.shown};
   if (python) return told(change);
   try {
     const body = JSON.stringify(change);
@@ -65,6 +69,14 @@ function say(text, isError = false) {
   line.classList.toggle("loud", isError);
 }
 
+/** The trace of an answer: what it leaves out is as in the one that is shown. */
+function completed({trace: found, arrays, kept, number}) {
+  referTo(fromBase64(arrays).buffer, found);
+  trace.live.shown = number;
+  const whole = (part) => [...trace[part].slice(0, kept[part]), ...found[part]];
+  return {...trace, ...found, layers: whole("layers"), steps: whole("steps")};
+}
+
 /** Show the trace of an answer, at the same layer and step. */
 function showAnswer(answer, change) {
   const layer = trace.layers[state.layer]?.name;
@@ -72,8 +84,7 @@ function showAnswer(answer, change) {
   const {view} = state;
   const panel = document.getElementById("panel");
   const top = panel.scrollTop;
-  const {live} = trace;
-  take({...answer.trace, live}, fromBase64(answer.arrays).buffer);
+  take(completed(answer));
   const found = trace.layers.findIndex((other) => other.name === layer);
   const place = found < 0 ? firstPlace() : {layer: found, step: stepFor(found, kind)};
   open("prototxt" in change ? null : views[1], {...place, view: trace.detections ? view : "layers"});
@@ -120,6 +131,10 @@ function drop(file) {
 /** Let the chosen roi be dragged on the image: its edges where the mouse is near one, else all of it. */
 function dragsRoi(view, layer, arrays, state) {
   if (!trace.live) return;
+  view.frame.style.touchAction = "none";
+  const asked = () => sender.asked?.layer === layer.name && sender.asked.roi === state.r && sender.asked.box;
+  const corners = () => asked() || [...row(arrays.rois, state.r)].slice(1);
+  keysMove(view.frame, corners, (box) => sender.send({layer: layer.name, roi: state.r, box}));
   view.frame.addEventListener("pointerdown", (down) => {
     const scale = imageScale();
     const [, ...box] = row(arrays.rois, state.r);
@@ -141,7 +156,7 @@ function dragsRoi(view, layer, arrays, state) {
     };
     const {signal} = listening;
     window.addEventListener("pointermove", move, {signal});
-    window.addEventListener("pointerup", () => listening.abort(), {signal});
+    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => listening.abort(), {signal});
     window.addEventListener("click", (event) => !still && event.stopPropagation(), {capture: true, once: true});
   });
 }

@@ -54,6 +54,14 @@ function listenToHeader() {
   theme(document.getElementById("theme"));
 }
 
+/** Where the panel is below the graph, a layer that is clicked brings it into view. */
+function panelAfterClick() {
+  document.getElementById("graph").addEventListener("click", (event) => {
+    const panel = document.getElementById("panel");
+    if (event.target.closest(".node") && getComputedStyle(panel.parentElement).display === "block") panel.scrollIntoView();
+  });
+}
+
 const resultView = (button) => (now) => button.setAttribute("aria-pressed", String(now.view === "result"));
 
 function failure(banner, error) {
@@ -96,10 +104,14 @@ function open(graph, place) {
   header();
   const panel = document.getElementById("panel");
   const roots = ["timeline", "graph"].map((id) => document.getElementById(id));
-  roots[0].replaceChildren();
+  let timeline;
+  withFocus(roots[0], () => {
+    roots[0].replaceChildren();
+    timeline = timelineView(roots[0], goTo, shown.signal);
+  });
   if (!graph) roots[1].replaceChildren();
   views = [
-    timelineView(roots[0], goTo, shown.signal),
+    timeline,
     graph ?? graphView(roots[1], choose),
     panelView(panel),
     resultView(document.getElementById("open-result")),
@@ -108,6 +120,7 @@ function open(graph, place) {
 }
 
 listenToHeader();
+panelAfterClick();
 offerTours(document.querySelector(".actions"));
 followAddress();
 embed();

@@ -6,7 +6,7 @@ function panelView(root) {
     const key = `${state.view} ${state.layer} ${state.step} ${state.turn}`;
     if (key === shown) return;
     shown = key;
-    root.replaceChildren(...(state.view === "result" ? detectionsPanel() : layerPanel(state)));
+    withFocus(root, () => root.replaceChildren(...(state.view === "result" ? detectionsPanel() : layerPanel(state))));
     root.scrollTop = 0;
   };
 }
@@ -29,7 +29,7 @@ function layerPanel({layer: i, step: s}) {
       blobCard(blob, `${blob.role} ${blob.part}`),
     ),
     ...layer.params.flatMap((param) => paramCards(param, kind)),
-    el("details", {class: "card", open: true}, el("summary", {}, "Block in the prototxt"), el("pre", {}, layer.param)),
+    el("details", {class: "card", open: true}, el("summary", {}, "Block in the prototxt"), el("pre", {tabindex: 0}, layer.param)),
   ].filter(Boolean);
 }
 
@@ -177,8 +177,7 @@ function valuesView(blob) {
       const say = () => {
         const last = Math.min(first[what] + steps[what], lengths[what]);
         where.textContent = `${what}s ${first[what]} to ${last - 1} of ${lengths[what]}`;
-        back.disabled = first[what] === 0;
-        on.disabled = last === lengths[what];
+        pagerEnds(back, on, first[what] === 0, last === lengths[what]);
       };
       return {say, row: el("div", {class: "row"}, back, on, where)};
     });

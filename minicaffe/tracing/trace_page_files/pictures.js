@@ -70,8 +70,7 @@ function tilesView(tiles, what) {
     where.textContent =
       `${what}s ${first} to ${last - 1} of ${tiles.channels}` +
       (stored < tiles.channels ? ` (the first ${stored} are in this page)` : "");
-    back.disabled = first === 0;
-    on.disabled = last === stored;
+    pagerEnds(back, on, first === 0, last === stored);
   };
   const move = (by) => {
     first = clamp(first + by, 0, stored - 1);

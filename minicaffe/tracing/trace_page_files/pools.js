@@ -27,7 +27,11 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
     asked.corners = asked.corners.map((v, i) => clamp(v, -bounds[i % 2], 2 * bounds[i % 2]));
     draw();
   };
-  const photo = stage(trace.image ? "Image" : "Input area", {"aria-label": "The roi: drag it, or a corner of it"});
+  const photo = stage(trace.image ? "Image" : "Input area", {
+    tabindex: 0,
+    role: "application",
+    "aria-label": "The roi: drag it, or a corner of it; arrow keys move it, with Shift its end",
+  });
   const pools = POOLS.map((pool) => {
     return {...pool, view: stage(pool.name), values: stage("The values"), words: el("p", {class: "mono"})};
   });
@@ -49,6 +53,7 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
   };
   const fields = poolFields(roi, arrays, asked, set);
   drag(photo, () => asked.corners, (corners) => set({corners}));
+  keysMove(photo.frame, () => asked.corners, (corners) => set({corners}));
   for (const pool of pools) {
     pool.values.frame.addEventListener("click", (event) => {
       const [x, y] = pool.values.at(event).map(Math.floor);
@@ -100,7 +105,7 @@ function poolFields(roi, arrays, asked, set) {
     ),
     follow() {
       corners.forEach(({field}, i) => {
-        field.value = asked.corners[i];
+        field.value = Number(asked.corners[i].toFixed(3));
       });
       for (const name of Object.keys(sliders)) sliders[name].set(asked[name]);
     },

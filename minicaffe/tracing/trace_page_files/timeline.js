@@ -2,6 +2,9 @@
 
 const PLAY_MS = 350;
 
+/** How the steps are walked by buttons, keys and play: "all", or the kinds of steps; times the usual speed. */
+const walking = {kinds: "all", speed: 1};
+
 /** ended: an AbortSignal, after which the view is no longer shown. */
 function timelineView(root, goTo, ended) {
   const steps = trace.steps;
@@ -29,21 +32,41 @@ function timelineView(root, goTo, ended) {
   };
   const toggle = () => {
     if (playing) return stop();
-    if (current === steps.length - 1) goTo(0);
+    if (next(1) === current) goTo(next(-steps.length));
     play.textContent = "❚❚";
     play.setAttribute("aria-label", "Pause");
-    playing = setInterval(() => (current < steps.length - 1 ? goTo(current + 1) : stop()), PLAY_MS);
+    start();
+  };
+  const start = () => {
+    clearInterval(playing);
+    playing = setInterval(() => (next(1) === current ? stop() : goTo(next(1))), PLAY_MS / walking.speed);
+  };
+  /** The step `count` walked steps on, at most the last of them. */
+  const next = (count) => {
+    const walked = Array.from(steps.keys()).filter((i) => walking.kinds === "all" || walking.kinds.includes(steps[i].kind));
+    const ahead = count > 0 ? walked.filter((i) => i > current) : walked.filter((i) => i < current).reverse();
+    return ahead[Math.min(Math.abs(count), ahead.length) - 1] ?? current;
   };
   const to = (step) => {
     stop();
     goTo(clamp(step, 0, steps.length - 1));
   };
-  const by = (count) => to(current + count);
+  const by = (count) => to(next(count));
   const play = button("▶", "Play", toggle, {class: "play"});
   const kinds = Object.keys(KINDS).filter((kind) => steps.some((step) => step.kind === kind));
   const jumps = kinds.map((kind) => {
     const first = steps.findIndex((step) => step.kind === kind);
     return button(KINDS[kind], `First ${KINDS[kind]}`, () => to(first), {class: "kind", "data-kind": kind});
+  });
+  const both = "forward backward";
+  const found = Object.fromEntries(kinds.map((kind) => [kind, `${KINDS[kind]} only`]));
+  const texts = {all: "Every step", ...found, ...(found.backward && {[both]: "Forward and Backward"})};
+  if (!texts[walking.kinds]) walking.kinds = "all";
+  const walk = choiceOf("Steps to walk", Object.entries(texts), walking.kinds, (value) => (walking.kinds = value));
+  const speeds = [0.5, 1, 2, 4].map((speed) => [speed, `${speed}×`]);
+  const speed = choiceOf("Speed", speeds, walking.speed, (value) => {
+    walking.speed = Number(value);
+    if (playing) start();
   });
   const label = el("p", {class: "step-label", "aria-live": "polite"});
   root.append(
@@ -55,6 +78,8 @@ function timelineView(root, goTo, ended) {
       play,
       button("›", "Next step (right arrow)", () => by(1)),
       button("⇥", "Last step (End)", () => by(steps.length)),
+      walk,
+      speed,
       el("span", {class: "row jumps"}, jumps),
       label,
     ),

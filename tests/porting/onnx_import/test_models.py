@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import onnx
-from onnx_graphs import check, compare, kinds, node, run, save
+from onnx_graphs import Dims, check, compare, kinds, node, run, save
 
 from minicaffe import TEST, Net
 from minicaffe.data.settings import read_settings
@@ -81,6 +83,24 @@ def test_arithmetic_on_shapes_is_folded(tmp_path: Path) -> None:
     compare(net, path)  # of another batch
 
 
+@pytest.mark.parametrize(
+    ("nodes", "others"),
+    [
+        ([node("Flatten", "x", "y", axis=3)], {}),
+        ([node("Mul", "x z", "y")], {"z": ("n", 6, 1, 1)}),
+        ([node("Add", "z x", "y")], {"z": (1, 1)}),
+        ([node("GlobalAveragePool", "x", "p"), node("Sub", "x p", "y")], {}),
+        ([node("SpaceToDepth", "x", "y", blocksize=1)], {}),
+    ],
+)
+def test_a_dynamic_batch_stays_free(nodes: list[Any], others: dict[str, Dims], tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", nodes, {"x": ("n", *X[1:]), **others})
+    net = check(path).net()
+    for name, dims in {"x": ("n", *X[1:]), **others}.items():
+        net.blobs[name].reshape(*(3 if dim == "n" else dim for dim in dims))
+    compare(net, path)
+
+
 def test_layers_have_the_nodes_names_and_overwrite_what_they_alone_read(tmp_path: Path) -> None:
     nodes = [
         node("Conv", "x w", "c"),
@@ -108,6 +128,13 @@ def test_an_output_that_is_read_has_a_copy(tmp_path: Path) -> None:
     imported = check(save(tmp_path / "m.onnx", nodes, {"x": X}, outputs=("y", "z")))
     assert kinds(imported) == ["ReLU", "Exp", "Split"]
     assert sorted(imported.net().outputs) == ["y", "z"]
+
+
+def test_an_input_that_nothing_reads_stays(tmp_path: Path) -> None:
+    imported = check(save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": X, "z": (1, 3)}))
+    assert kinds(imported) == ["ReLU", "Silence"]
+    net = imported.net()
+    assert (net.inputs, net.outputs) == (["x", "z"], ["y"])
 
 
 def test_weights_in_a_file_beside_the_model(tmp_path: Path) -> None:
@@ -185,6 +212,16 @@ def test_the_command_writes_net_and_weights(exported: Path, tmp_path: Path) -> N
     ours = Net(net, TEST, weights=weights, settings=read_settings(SHAPES / "shapes.yml"))
     fill_inputs(ours, {})
     assert all(one.agrees for one in compare_with_model(ours, exported))
+
+
+def test_a_model_up_to_a_tensor(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "r"), node("Exp", "r", "e"), node("Erf", "e", "y")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": X})
+    code, shown = run("import", path, "-o", tmp_path / "net.prototxt", tmp_path / "w.caffemodel", "--until", "e")
+    assert code == 0 and re.search(r"^ e +2x6x5x7", shown, re.MULTILINE), shown
+    assert kinds(import_onnx(path, until=["e", "r"])) == ["ReLU", "Exp", "Split"]
+    code, shown = run("import", path, "-o", tmp_path / "net.prototxt", tmp_path / "w.caffemodel", "--until", "x/E")
+    assert code == 1 and 'no node makes the tensor "x/E"' in shown
 
 
 def test_the_command_writes_nothing_that_fails_the_check(exported: Path, tmp_path: Path) -> None:

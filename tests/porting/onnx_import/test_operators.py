@@ -126,7 +126,7 @@ TWO: Sequence[tuple[str, str, tuple[int, ...]]] = [
     ("Eltwise", "Max", X), ("Power Power Eltwise Power", "Min", X), ("Eltwise", "Sum", X), ("Eltwise", "Mean", X),
     ("Flatten Scale", "Mul", (2, 4, 1, 1)), ("Flatten Bias", "Add", (2, 4, 1, 1)), ("Reshape Scale", "Mul", (4, 1, 1)),
     ("Scale", "Mul", (7,)), ("Tile Eltwise", "Mul", (2, 1, 6, 7)), ("Power Reshape Bias", "Sub", (2, 4, 6, 1)),
-    ("Power Flatten Scale", "Div", (2, 4, 1, 1)),
+    ("Power Flatten Scale", "Div", (2, 4, 1, 1)), ("Bias", "Add", ()), ("Reshape Scale", "Mul", (1, 1)),
 ]  # fmt: skip
 
 
@@ -187,6 +187,7 @@ REFUSED: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Any], str]] = 
     ("LRN", "x", {}, {"size": 4}, "size = 4 (LRN's is odd)"),
     ("Pad", "x a b", {"a": [0, 0, 1, 1, 0, 0, 1, 1], "b": 2.0}, {}, "it pads with 2"),
     ("Pad", "x a", {"a": [0, 0, 1, 1, 0, 0, 1, 1]}, {"mode": "reflect"}, "mode = reflect"),
+    ("Pad", "x a", {"a": [0, 0, -3, 0, 0, 0, -3, 0]}, {}, "leave nothing"),
     ("Pad", "x a", {"a": [0, 1, 0, 0, 0, 0, 0, 0]}, {}, "Padding pads height and width"),
     ("AveragePool", "x", {}, {"kernel_shape": [3, 3], "pads": [0, 0, 1, 1], "count_include_pad": 1}, "Caffe's windows differ"),
     ("MaxPool", "x", {}, {"kernel_shape": [2, 2], "dilations": [2, 2]}, "dilations = [2, 2]"),
