@@ -54,6 +54,7 @@ COMMANDS = {
     "summary": "print layers, shapes, parameters, multiply-adds and memory of a net",
     "test": "average a net's outputs over many forward passes",
     "time": "time each layer of a net, forward and backward",
+    "to-torch": "write a net as PyTorch source that needs torch alone",
     "trace": "write a page that shows every layer of a net at work",
     "trace-diff": "find the first step at which two traces differ",
     "train": "train a net with a solver prototxt",

@@ -16,10 +16,11 @@ from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.version import __version__
 
+from .check import compare_source
 from .forms import source
 from .source import Source
 
-__all__ = ["source", "source_of", "write_source"]
+__all__ = ["compare_source", "source", "source_of", "write_source"]
 
 HEAD = '''"""{title}, as PyTorch source written by minicaffe {version}. It needs torch alone; the weights are in {weights}.
 
@@ -46,8 +47,8 @@ def load(weights: str = str(Path(__file__).with_name("{weights}"))) -> Net:
 '''
 
 
-def write_source(net: Net, path: str | os.PathLike[str]) -> None:
-    """Write the net as `path`, and its weights beside it, with the suffix .safetensors.
+def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
+    """Write the net as `path`, and its weights beside it, with the suffix .safetensors; what it was made of.
 
     Raises Error for a TRAIN net, LayerError for layers without a form, all named.
     """
@@ -56,6 +57,7 @@ def write_source(net: Net, path: str | os.PathLike[str]) -> None:
     text, made = source_of(net, target.stem, weights.name)
     write_safetensors(weights, made.tensors)
     target.write_text(text, encoding="utf-8")
+    return made
 
 
 def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
@@ -125,6 +127,6 @@ def _text(net: Net, made: Source, inputs: dict[str, str], outputs: dict[str, str
 
 def _part(name: str) -> str:
     """The part's functions and classes, without its head."""
-    text = resources.files(__package__).joinpath("parts", f"{name}.py").read_text(encoding="utf-8")
+    text = (resources.files(__package__) / "parts" / f"{name}.py").read_text(encoding="utf-8")
     starts = [place for place in (text.find("\ndef "), text.find("\nclass ")) if place >= 0]
     return text[min(starts) + 1 :]

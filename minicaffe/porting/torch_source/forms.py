@@ -107,10 +107,12 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
     x, mean = bottom[0], layer.method == AVE
     if param.global_pooling:
         return f"{x}.mean((2, 3), keepdim=True)" if mean else f"F.adaptive_max_pool2d({x}, 1)"
-    if any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad)):
-        raise layer.error(
-            "has windows that PyTorch's pooling lacks: a stride above the kernel, or padding above its half", "type"
-        )
+    if any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad)):  # PyTorch has no such windows
+        if mean and not layer.counts_padding:
+            raise layer.error("has no form where its means leave the padding out", "pooling_param")
+        s.part("pool_windows")
+        sizes = ", ".join(str(tuple(int(value) for value in each)) for each in (kernel, stride, pad))
+        return f"pool_windows({x}, {sizes}, mean={mean}, floor={layer.floor})"
     options = _options(padding=(_sizes(pad), 0), ceil_mode=(not layer.floor, False))
     options += _options(count_include_pad=(layer.counts_padding, True)) if mean else ""
     return f"F.{'avg' if mean else 'max'}_pool2d({x}, {_sizes(kernel)}, stride={_sizes(stride)}{options})"
@@ -243,9 +245,10 @@ def tanh(s: Source, layer: TanH, bottom: Sequence[str], top: Shapes) -> str:
 
 @source(Dropout)
 def dropout(s: Source, layer: Dropout, bottom: Sequence[str], top: Shapes) -> str:
-    if layer.param.dropout_param.HasField("scale_train") and not layer.param.dropout_param.scale_train:
-        raise layer.error("with scale_train: false has no form", "dropout_param.scale_train")
-    return f"F.dropout({bottom[0]}, {layer.param.dropout_param.dropout_ratio:.8g}, self.training)"
+    ratio = layer.param.dropout_param.dropout_ratio
+    made = f"F.dropout({bottom[0]}, {ratio:.8g}, self.training)"
+    scaled = layer.param.dropout_param.scale_train
+    return made if scaled else f"{made} * {1 - ratio:.8g}"  # the R-CNN forks': scaled in TEST, not in TRAIN
 
 
 @source(Silence)

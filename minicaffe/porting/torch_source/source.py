@@ -27,7 +27,9 @@ class Source:
         self.lines: list[tuple[str, str]] = []
         self.tensors: Arrays = {}
         self.parts: list[str] = []
+        self.layers: dict[str, str] = {}  # the layer of each attribute
         self._attributes: dict[str, str] = {}
+        self._owners: dict[tuple[int, ...], str] = {}
         self._variables: dict[str, str] = {}
 
     def part(self, name: str) -> None:
@@ -37,11 +39,18 @@ class Source:
                 self.parts.append(each)
 
     def module(self, layer: Layer, constructor: str, tensors: dict[str, Array]) -> str:
-        """Add a sub-module with its tensors: `self.conv1`. A layer that shares its weights with another is that one's module."""
+        """Add a sub-module with its tensors: `self.conv1`; of a layer that shares its weights, the module of the other one."""
+        memories = tuple(id(blob.data_memory) for blob in layer.blobs)
+        if (owner := self._owners.get(memories)) and self.modules[owner][0] == constructor:
+            return f"self.{owner}"
+        if set(memories) & {memory for known in self._owners for memory in known}:
+            raise layer.error("shares some of its weights with a layer of another form", "param")
         name = _free(layer.name, self._attributes.values())
         self._attributes[layer.name] = name
+        self._owners[memories] = name
         comment = ", ".join(f"{key} {'x'.join(map(str, array.shape)) or '1'}" for key, array in tensors.items())
         self.modules[name] = (constructor, comment)
+        self.layers[name] = layer.name
         for key, array in tensors.items():
             self.tensors[f"{name}.{key}"] = np.ascontiguousarray(array)
         return f"self.{name}"

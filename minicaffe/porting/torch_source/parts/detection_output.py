@@ -20,7 +20,7 @@ def detection_output(
     most_before: int,
     most: int,
 ) -> torch.Tensor:
-    """SSD's detections (1, 1, n, 7): image, class, score and corners, relative to the image; a row of -1 for an image without any.
+    """SSD's detections (1, 1, n, 7): image, class, score and corners relative to the image; without any, a row of -1 for each.
 
     loc: codes (N, P * 4 * classes, or P * 4 where the classes share them); conf (N, P * classes); priors (1, 2, P * 4).
     most_before, most: boxes of a class before the suppression, and of an image after it; -1 for all.

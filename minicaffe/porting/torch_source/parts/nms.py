@@ -11,7 +11,8 @@ def nms(boxes: torch.Tensor, threshold: float, limit: int = 0, unit: float = 1.0
     unit: 1 where x2 and y2 are pixels in the box, so that its width is x2 - x1 + 1; 0 where they are points.
     """
     areas = (boxes[:, 2] - boxes[:, 0] + unit) * (boxes[:, 3] - boxes[:, 1] + unit)
-    left, kept = torch.arange(len(boxes), device=boxes.device), []
+    kept: list[torch.Tensor] = []
+    left = torch.arange(len(boxes), device=boxes.device)
     while len(left) and not (limit and len(kept) == limit):
         best, left = left[0], left[1:]
         kept.append(best)

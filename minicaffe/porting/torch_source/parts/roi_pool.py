@@ -8,7 +8,7 @@ from .bins import bin_edges, rounded
 
 
 def roi_pool(x: torch.Tensor, rois: torch.Tensor, height: int, width: int, scale: float) -> torch.Tensor:
-    """ROIPooling: the maximum of each of height x width bins of each roi (R, 5): image, x1, y1, x2, y2. (R, C, height, width)."""
+    """ROIPooling: the maximum of each bin of each roi (R, 5): image, x1, y1, x2, y2. (R, C, height, width)."""
     pooled = []
     for roi in rois.reshape(-1, 5).detach().cpu():
         x1, y1, x2, y2 = rounded(roi[1:] * scale)
