@@ -437,12 +437,18 @@ def port() -> list[Case]:
     return [(["port", "old", "-o", f"report{OUT}"], (*FILE_SHOWN, "[/][link=http://x]:skull:\\u202e"))]
 
 
+def to_torch() -> list[Case]:
+    net = _net(QUIET)
+    Net(net, TEST).save("w.caffemodel")
+    return [(["to-torch", net, "w.caffemodel", "-o", "model.py", "--seed", "1"], ("written: model.py",))]
+
+
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, explain,
         export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, rescue,
-        retarget, run, script, summary, test, time, trace, trace_diff, train, upgrade,
+        retarget, run, script, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""

@@ -42,7 +42,7 @@ LOAD = '''
 def load(weights: str = str(Path(__file__).with_name("{weights}"))) -> Net:
     """The net with its weights."""
     net = Net()
-    net.load_state_dict(read_safetensors(weights))
+    net.load_state_dict(read_safetensors(weights), assign=True)
     return net
 '''
 
@@ -122,11 +122,12 @@ def _text(net: Net, made: Source, inputs: dict[str, str], outputs: dict[str, str
             f"        return {{{returned}}}",
         ]
     )
-    return "\n\n".join([head.rstrip() + "\n", *parts, body + "\n", LOAD.format(weights=weights).strip() + "\n"])
+    tables = ["\n".join([f"{name} = [", *(f"    {row}," for row in rows), "]", ""]) for name, rows in made.constants.items()]
+    return "\n\n".join([head.rstrip() + "\n", *parts, *tables, body + "\n", LOAD.format(weights=weights).strip() + "\n"])
 
 
 def _part(name: str) -> str:
     """The part's functions and classes, without its head."""
     text = (resources.files(__package__) / "parts" / f"{name}.py").read_text(encoding="utf-8")
-    starts = [place for place in (text.find("\ndef "), text.find("\nclass ")) if place >= 0]
+    starts = [place for start in ("def ", "class ", "@") if (place := text.find(f"\n{start}")) >= 0]
     return text[min(starts) + 1 :]

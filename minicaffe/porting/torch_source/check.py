@@ -5,34 +5,49 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
 
 from minicaffe.blob import Arrays
 from minicaffe.errors import Error
+from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.parameters import put_weights, weights_of
 from minicaffe.porting.agreement import Difference, difference, differences, run_of
 
 from .source import Source
 
 
 def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list[Difference]:
-    """Run the net and the module in the file on the net's inputs: a Difference for each output, for the gradient of each weight
-    and of each input, all for one random gradient of the outputs. Gradients are left out where proposals change places."""
+    """Run the net and the module in the file on the net's inputs: a Difference for each output; and, both in float64, where
+    rounding moves no maximum and no ReLU, for the gradient of each weight and input, of one random gradient of the outputs."""
     try:
         import torch
     except ImportError:
         raise Error('running the generated file needs torch: pip install "minicaffe[torch]"') from None
-    module = _module(path).load().eval().to(torch.float64 if net.dtype == np.float64 else torch.float32)
+    module = _module(path).load().eval()
     inputs = {name: torch.from_numpy(net.blobs[name].data.copy()) for name in net.inputs}
-    for tensor in inputs.values():
-        tensor.requires_grad_()
-    outputs = module(*inputs.values())
-    found = differences(run_of(net, outputs), {name: tensor.detach().numpy() for name, tensor in outputs.items()})
-    if any(one.note or not one.agrees for one in found):
-        return found
-    return found + _gradients(net, made, module, inputs, outputs)
+    with torch.no_grad():
+        outputs = {name: tensor.numpy() for name, tensor in module(*inputs.values()).items()}
+    found = differences(run_of(net, outputs), outputs)
+    exact = {name: tensor.double().requires_grad_() for name, tensor in inputs.items()}
+    double = net if net.dtype == np.float64 else _double(net)
+    module.double()
+    return found + _gradients(double, made, module, exact, module(*exact.values()))
+
+
+def _double(net: Net) -> Net:
+    """The net in float64, with the same weights and inputs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        double = Net(net.param, TEST, dtype=np.float64, settings=net.settings, strict=False, fork=net.fork)
+    put_weights(double, weights_of(net))
+    for name in net.inputs:
+        double.blobs[name].reshape(net.blobs[name].shape)
+        double.blobs[name].data[...] = net.blobs[name].data
+    return double
 
 
 def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], outputs: dict[str, Any]) -> list[Difference]:

@@ -58,6 +58,11 @@ def _weights(layer: Layer, *shapes: Sequence[int] | None) -> dict[str, Array]:
     return {name: array if shape is None else array.reshape(shape) for name, array, shape in zip(names, arrays, shapes)}
 
 
+def _number(layer: Layer, value: float) -> str:
+    """The shortest number that is this one in the layer's type."""
+    return repr(float(value)) if layer.dtype == np.float64 else str(np.float32(value))
+
+
 def _sizes(values: Sequence[int]) -> str:
     """3 for equal sizes, (3, 5) for others."""
     return str(values[0]) if len(set(values)) == 1 else str(tuple(int(value) for value in values))
@@ -122,9 +127,10 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
 def lrn(s: Source, layer: LRN, bottom: Sequence[str], top: Shapes) -> str:
     p = layer.param.lrn_param
     if p.norm_region != WITHIN_CHANNEL:
-        return f"F.local_response_norm({bottom[0]}, {p.local_size}, alpha={p.alpha:.8g}, beta={p.beta:.8g}, k={p.k:.8g})"
+        numbers = ", ".join(f"{name}={_number(layer, getattr(p, name))}" for name in ("alpha", "beta", "k"))
+        return f"F.local_response_norm({bottom[0]}, {p.local_size}, {numbers})"
     mean = f"F.avg_pool2d({bottom[0]}.square(), {p.local_size}, stride=1, padding={p.local_size // 2})"
-    return f"{bottom[0]} / (1 + {p.alpha:.8g} * {mean}) ** {p.beta:.8g}"
+    return f"{bottom[0]} / (1 + {_number(layer, p.alpha)} * {mean}) ** {_number(layer, p.beta)}"
 
 
 @source(BatchNorm)
@@ -134,13 +140,13 @@ def batch_norm(s: Source, layer: BatchNorm, bottom: Sequence[str], top: Shapes) 
     param = layer.param.batch_norm_param
     if param.HasField("use_global_stats") and not param.use_global_stats:
         s.part("batch_statistics")
-        return f"normalized_by_batch({bottom[0]}, {layer.eps:.8g})"
+        return f"normalized_by_batch({bottom[0]}, {_number(layer, layer.eps)})"
     mean, variance, factor = (np.asarray(blob.read_data(), np.float64) for blob in layer.blobs)
     inverse = 0 if factor.reshape(-1)[0] == 0 else 1 / factor.reshape(-1)[0]
     kind = layer.blobs[0].dtype
     tensors = {"running_mean": (mean * inverse).astype(kind), "running_var": (variance * inverse).astype(kind)}
     axes = {4: "2d", 5: "3d"}.get(len(top[0]), "1d")
-    options = f"eps={layer.eps:.8g}, affine=False"
+    options = f"eps={_number(layer, layer.eps)}, affine=False"
     return f"{s.module(layer, f'nn.BatchNorm{axes}({len(mean)}, {options})', tensors)}({bottom[0]})"
 
 
@@ -167,7 +173,7 @@ def prelu(s: Source, layer: PReLU, bottom: Sequence[str], top: Shapes) -> str:
 @source(ReLU)
 def relu(s: Source, layer: ReLU, bottom: Sequence[str], top: Shapes) -> str:
     slope = layer.negative_slope
-    return f"F.leaky_relu({bottom[0]}, {slope:.8g})" if slope else f"F.relu({bottom[0]})"
+    return f"F.leaky_relu({bottom[0]}, {_number(layer, slope)})" if slope else f"F.relu({bottom[0]})"
 
 
 @source(Eltwise)
@@ -176,7 +182,7 @@ def eltwise(s: Source, layer: Eltwise, bottom: Sequence[str], top: Shapes) -> st
     if operation == Operation.PROD:
         return " * ".join(bottom)
     if operation == Operation.SUM:
-        terms = (x if c == 1 else f"{c:.8g} * {x}" for x, c in zip(bottom, layer.coeff))
+        terms = (x if c == 1 else f"{_number(layer, c)} * {x}" for x, c in zip(bottom, layer.coeff))
         return " + ".join(terms)
     made = bottom[0]
     for i, x in enumerate(bottom[1:]):  # equal numbers: the gradient goes where Caffe's does
@@ -227,10 +233,10 @@ def power(s: Source, layer: Power, bottom: Sequence[str], top: Shapes) -> str:
     param = layer.param.power_param
     if param.power * param.scale == 0:
         constant = param.shift**param.power if param.power else 1.0
-        return f"torch.full_like({bottom[0]}, {constant:.8g})"
-    scaled = bottom[0] if param.scale == 1 else f"{bottom[0]} * {param.scale:.8g}"
-    shifted = scaled if param.shift == 0 else f"{scaled} + {param.shift:.8g}"
-    return shifted if param.power == 1 else f"({shifted}) ** {param.power:.8g}"
+        return f"torch.full_like({bottom[0]}, {_number(layer, constant)})"
+    scaled = bottom[0] if param.scale == 1 else f"{bottom[0]} * {_number(layer, param.scale)}"
+    shifted = scaled if param.shift == 0 else f"{scaled} + {_number(layer, param.shift)}"
+    return shifted if param.power == 1 else f"({shifted}) ** {_number(layer, param.power)}"
 
 
 @source(Sigmoid)
@@ -246,9 +252,9 @@ def tanh(s: Source, layer: TanH, bottom: Sequence[str], top: Shapes) -> str:
 @source(Dropout)
 def dropout(s: Source, layer: Dropout, bottom: Sequence[str], top: Shapes) -> str:
     ratio = layer.param.dropout_param.dropout_ratio
-    made = f"F.dropout({bottom[0]}, {ratio:.8g}, self.training)"
+    made = f"F.dropout({bottom[0]}, {_number(layer, ratio)}, self.training)"
     scaled = layer.param.dropout_param.scale_train
-    return made if scaled else f"{made} * {1 - ratio:.8g}"  # the R-CNN forks': scaled in TEST, not in TRAIN
+    return made if scaled else f"{made} * {_number(layer, 1 - ratio)}"  # the R-CNN forks': scaled in TEST, not in TRAIN
 
 
 @source(Silence)
@@ -263,8 +269,8 @@ def normalize(s: Source, layer: Normalize, bottom: Sequence[str], top: Shapes) -
         raise layer.error("of caffe-windows has no form", "type")
     s.part("normalize")
     param = layer.param.norm_param
-    scales = np.broadcast_to(np.asarray(layer.blobs[0].read_data()).reshape(-1), (top[0][1],))
-    made = f"Normalize({top[0][1]}, across_spatial={param.across_spatial}, eps={param.eps:.8g})"
+    scales = np.asarray(layer.blobs[0].read_data()).reshape(-1)
+    made = f"Normalize({len(scales)}, across_spatial={param.across_spatial}, eps={_number(layer, param.eps)})"
     return f"{s.module(layer, made, {'weight': scales})}({bottom[0]})"
 
 
@@ -291,7 +297,8 @@ def proposal(s: Source, layer: Proposal, bottom: Sequence[str], top: Shapes) -> 
     anchors = [[float(value) for value in anchor] for anchor in layer.anchors]
     limits = layer.limits
     numbers = (int(layer.stride), limits.pre_nms_top_n, limits.post_nms_top_n, limits.nms_threshold, limits.min_size)
-    made = f"proposal({', '.join(bottom)}, {anchors}, {', '.join(map(repr, numbers))})"
+    table = s.constant(f"{layer.name}_anchors", anchors)
+    made = f"proposal({', '.join(bottom)}, {table}, {', '.join(map(repr, numbers))})"
     return made if len(top) > 1 else f"{made}[0]"
 
 
@@ -301,7 +308,7 @@ def prior_box(s: Source, layer: PriorBox, bottom: Sequence[str], top: Shapes) ->
     param = layer.param.prior_box_param
     lists = [[float(value) for value in each or ()] for each in (layer.variance, layer.step, layer.image)]
     sides = [[float(value) for value in side] for side in layer.sides]
-    numbers = f"{sides}, {', '.join(map(str, lists))}, {param.offset:.8g}, {param.clip}"
+    numbers = f"{sides}, {', '.join(map(str, lists))}, {_number(layer, param.offset)}, {param.clip}"
     return f"prior_boxes({', '.join(bottom)}, {numbers})"
 
 
@@ -311,7 +318,8 @@ def detection_output(s: Source, layer: DetectionOutput, bottom: Sequence[str], t
     if layer.of_cells or layer.refines or p.nms_param.eta < 1 or p.code_type != caffe_pb2.PriorBoxParameter.CENTER_SIZE:
         raise layer.error("has no form: only SSD's with CENTER_SIZE codes, and eta 1", "detection_output_param")
     s.part("detection_output")
-    least = f"{p.confidence_threshold:.8g}" if p.HasField("confidence_threshold") else "-float('inf')"
+    least = f"{_number(layer, p.confidence_threshold)}" if p.HasField("confidence_threshold") else "-float('inf')"
     before = p.nms_param.top_k if p.nms_param.HasField("top_k") else -1
     flags = f"{p.num_classes}, {p.background_label_id}, {p.share_location}, {p.variance_encoded_in_target}"
-    return f"detection_output({', '.join(bottom)}, {flags}, {least}, {p.nms_param.nms_threshold:.8g}, {before}, {p.keep_top_k})"
+    ends = f"{_number(layer, p.nms_param.nms_threshold)}, {before}, {p.keep_top_k}"
+    return f"detection_output({', '.join(bottom)}, {flags}, {least}, {ends})"

@@ -26,6 +26,7 @@ class Source:
         self.modules: dict[str, tuple[str, str]] = {}
         self.lines: list[tuple[str, str]] = []
         self.tensors: Arrays = {}
+        self.constants: dict[str, Sequence[object]] = {}
         self.parts: list[str] = []
         self.layers: dict[str, str] = {}  # the layer of each attribute
         self._attributes: dict[str, str] = {}
@@ -54,6 +55,12 @@ class Source:
         for key, array in tensors.items():
             self.tensors[f"{name}.{key}"] = np.ascontiguousarray(array)
         return f"self.{name}"
+
+    def constant(self, name: str, rows: Sequence[object]) -> str:
+        """Add a table above the class; its name."""
+        free = _free(name.upper(), self.constants)
+        self.constants[free] = rows
+        return free
 
     def variable(self, blob: str) -> str:
         """The variable of a blob."""

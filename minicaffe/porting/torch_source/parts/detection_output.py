@@ -7,6 +7,7 @@ import torch
 from .nms import nms
 
 
+@torch.no_grad()
 def detection_output(
     loc: torch.Tensor,
     conf: torch.Tensor,

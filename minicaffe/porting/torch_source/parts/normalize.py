@@ -7,11 +7,11 @@ from torch import nn
 
 
 class Normalize(nn.Module):
-    """x over its Euclidean norm at each position (or of the whole image), times a learnt scale: SSD's Normalize."""
+    """x over its Euclidean norm at each position (or of the whole image), times a learnt scale, or one a channel: SSD's."""
 
-    def __init__(self, channels: int, across_spatial: bool, eps: float) -> None:
+    def __init__(self, scales: int, across_spatial: bool, eps: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(channels))
+        self.weight = nn.Parameter(torch.ones(scales))
         self.axes = (1, 2, 3) if across_spatial else (1,)
         self.eps = eps
 

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from .nms import nms
 
 
+@torch.no_grad()
 def proposal(
     scores: torch.Tensor,
     deltas: torch.Tensor,

@@ -1,0 +1,185 @@
+"""PyTorch source: each layer's lines beside the layer, forward and backward, in float64; and whole files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("safetensors", reason="needs safetensors")
+
+import torch
+
+from minicaffe import TEST, Net
+from minicaffe.cli import main
+from minicaffe.errors import LayerError
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.porting.torch_source import compare_source, write_source
+from minicaffe.rng import set_random_seed
+
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+INPUT = 'layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ {} }} }} }}\n'
+FILL = 'weight_filler { type: "gaussian" std: 0.3 } bias_filler { type: "gaussian" std: 0.3 }'
+LAYERS = [
+    f'"Convolution" convolution_param {{ num_output: 6 kernel_h: 3 kernel_w: 2 stride: 2 pad_h: 1 group: 2 {FILL} }}',
+    f'"Convolution" convolution_param {{ num_output: 5 kernel_size: 3 dilation: 2 bias_term: false {FILL} }}',
+    f'"Deconvolution" convolution_param {{ num_output: 6 kernel_size: 4 stride: 2 pad: 1 group: 2 {FILL} }}',
+    f'"InnerProduct" inner_product_param {{ num_output: 7 {FILL} }}',
+    f'"InnerProduct" inner_product_param {{ num_output: 7 transpose: true {FILL} }}',
+    '"Pooling" pooling_param { kernel_size: 3 stride: 2 }',
+    '"Pooling" pooling_param { kernel_size: 3 stride: 2 pad: 1 pool: AVE }',
+    '"Pooling" pooling_param { kernel_size: 2 stride: 3 pad: 1 }',
+    '"Pooling" pooling_param { kernel_size: 3 stride: 2 pad: 2 pool: AVE }',
+    '"Pooling" pooling_param { global_pooling: true pool: AVE }',
+    '"Pooling" pooling_param { global_pooling: true }',
+    '"LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 k: 2 }',
+    '"LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 norm_region: WITHIN_CHANNEL }',
+    '"BatchNorm"',
+    '"BatchNorm" batch_norm_param { use_global_stats: false eps: 0.01 }',
+    '"Scale" scale_param { bias_term: true filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 } }',
+    '"Scale" scale_param { axis: 1 num_axes: 2 filler { type: "gaussian" std: 1 } }',
+    '"Bias" bias_param { filler { type: "gaussian" std: 1 } }',
+    '"PReLU"',
+    '"PReLU" prelu_param { channel_shared: true }',
+    '"ReLU" relu_param { negative_slope: 0.1 }',
+    '"Permute" permute_param { order: 0 order: 2 order: 3 order: 1 }',
+    '"Reshape" reshape_param { shape { dim: 0 dim: 2 dim: -1 dim: 0 } }',
+    '"Flatten" flatten_param { axis: 2 }',
+    '"Softmax" softmax_param { axis: 1 }',
+    '"Power" power_param { power: 2 scale: 0.3 shift: 1.5 }',
+    '"Dropout" dropout_param { dropout_ratio: 0.3 scale_train: false }',
+    '"Sigmoid"',
+    '"TanH"',
+    '"Normalize" norm_param { across_spatial: false channel_shared: false scale_filler { type: "gaussian" std: 1 } }',
+    '"Normalize" norm_param { channel_shared: true scale_filler { type: "constant" value: 3 } }',
+]
+
+
+def net_of(text: str, dims: str = "dim: 2 dim: 4 dim: 9 dim: 8") -> Net:
+    set_random_seed(4)
+    net = Net(parse_net(INPUT.format(dims) + text), TEST, dtype=np.float64)
+    random = np.random.default_rng(1)
+    for name in net.inputs:
+        net.blobs[name].data[...] = random.standard_normal(net.blobs[name].shape)
+    for layer in net.layers:
+        if layer.type == "BatchNorm":
+            for blob, value in zip(layer.blobs, (0.7, 1.9, 1.3)):
+                blob.data[...] = value * (1 + random.random(blob.shape))
+    return net
+
+
+def check(net: Net, folder: Path, tolerance: float = 1e-9) -> list[str]:
+    made = write_source(net, folder / "model.py")
+    found = compare_source(net, folder / "model.py", made)
+    for one in found:
+        assert one.relative <= tolerance, one
+    return [one.name for one in found]
+
+
+@pytest.mark.parametrize("text", LAYERS)
+def test_a_layer(tmp_path: Path, text: str) -> None:
+    net = net_of(f'layer {{ name: "y" bottom: "data" top: "y" type: {text} }}')
+    names = check(net, tmp_path)
+    assert "d data" in names
+    learnt = 0 if "BatchNorm" in text else len(net.layers[-1].blobs)
+    assert len([name for name in names if name.startswith("d y.")]) == learnt
+
+
+SECOND = 'layer { name: "b" type: "Power" bottom: "data" top: "b" power_param { scale: -0.5 shift: 0.2 } }\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'type: "Eltwise" eltwise_param { coeff: 0.5 coeff: -2 }',
+        'type: "Eltwise" eltwise_param { operation: PROD }',
+        'type: "Eltwise" eltwise_param { operation: MAX }',
+        'type: "Concat" concat_param { axis: 2 }',
+    ],
+)
+def test_two_bottoms(tmp_path: Path, text: str) -> None:
+    check(net_of(SECOND + f'layer {{ name: "y" bottom: "data" bottom: "b" top: "y" {text} }}'), tmp_path)
+
+
+def test_slices_names_and_layers_in_place(tmp_path: Path) -> None:
+    """Names that Python has for itself, or cannot have; two blobs of one variable's name."""
+    text = """
+    layer { name: "class" type: "Slice" bottom: "data" top: "1/a" top: "1.a" slice_param { axis: 1 slice_point: 1 } }
+    layer { name: "conv/1" type: "Convolution" bottom: "1/a" top: "self" convolution_param { num_output: 3 kernel_size: 3
+      weight_filler { type: "xavier" } } }
+    layer { name: "relu" type: "ReLU" bottom: "self" top: "self" }
+    layer { name: "flat" type: "Flatten" bottom: "1.a" top: "torch" }
+    """
+    names = check(net_of(text), tmp_path)
+    assert {"self", "torch"} <= set(names)
+    assert "self.conv_1 = nn.Conv2d(1, 3, 3)" in (tmp_path / "model.py").read_text()
+
+
+def test_layers_that_share_their_weights(tmp_path: Path) -> None:
+    layer = """layer {{ name: "{}" type: "Convolution" bottom: "{}" top: "{}" param {{ name: "w" }} param {{ name: "b" }}
+      convolution_param {{ num_output: 4 kernel_size: 3 pad: 1 weight_filler {{ type: "xavier" }} }} }}"""
+    net = net_of(layer.format("one", "data", "a") + layer.format("two", "a", "b"))
+    assert "d one.weight" in check(net, tmp_path)
+    assert "self.two" not in (tmp_path / "model.py").read_text()
+
+
+@pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
+def test_a_detector(tmp_path: Path, kind: str) -> None:
+    words = [
+        SHAPES / kind / "test.prototxt",
+        SHAPES / kind / f"shapes_{kind}.caffemodel",
+        "-o",
+        tmp_path / "model.py",
+        "--check",
+    ]
+    words += ["--input", f"data={SHAPES / 'scene.png'}", "--cfg", SHAPES / "shapes.yml"]
+    ran = CliRunner().invoke(main, ["to-torch", *map(str, words)])
+    assert ran.exit_code == 0, ran.output
+    assert " d conv1.weight " in ran.output
+    code = "import sys, torch; from model import load; net = load().eval(); print('minicaffe' in sys.modules);"
+    code += "print(sorted(net(torch.zeros(1, 3, 64, 96), torch.tensor([[64., 96, 1]]))))"
+    alone = subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert alone.stdout.split("\n")[:2] == ["False", "['bbox_pred', 'cls_prob', 'rois']"], alone.stderr
+
+
+def test_it_can_be_exported(tmp_path: Path) -> None:
+    """Where no shape depends on the data."""
+    text = f'layer {{ name: "y" bottom: "data" top: "y" type: {LAYERS[0]} }}'
+    text += 'layer { name: "r" type: "ReLU" bottom: "y" top: "r" }'
+    net = net_of(text)
+    write_source(net, tmp_path / "model.py")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        sys.modules.pop("model", None)
+        from model import load
+
+        module = load().eval()
+        x = torch.from_numpy(net.blobs["data"].data.copy())
+        exported = torch.export.export(module, (x,)).module()
+        torch.testing.assert_close(exported(x)["r"], module(x)["r"])
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("model", None)
+
+
+def test_what_has_no_form(tmp_path: Path) -> None:
+    text = 'layer { name: "m" type: "MVN" bottom: "data" top: "m" }'
+    text += 'layer { name: "t" type: "Tile" bottom: "m" top: "t" tile_param { tiles: 2 } }'
+    with pytest.raises(LayerError, match=r'MVN layer "m": has no form in PyTorch source; Tile layer "t" \(.*:2\)'):
+        write_source(net_of(text), tmp_path / "model.py")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_cannot_write_into_the_file(tmp_path: Path) -> None:
+    text = 'name: "\\"\\"\\"\\nraise SystemExit(1) #\\\\" \n' + INPUT.format("dim: 2 dim: 3")
+    with pytest.raises(Exception, match="control character"):
+        parse_net(text)
+    head = 'name: "a\\"\\"\\" + exit(1) \\\\"\n' + INPUT.format("dim: 2 dim: 3")
+    layer = 'layer { name: "y\'; exit(1) #" type: "ReLU" bottom: "data" top: "y\'}; exit(1) #" }'
+    net = Net(parse_net(head + layer), TEST)
+    check(net, tmp_path, 1e-6)
