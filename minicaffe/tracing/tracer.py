@@ -311,7 +311,7 @@ class Tracer:
         layers = [*known, *made]
         passes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
         # else the outputs are of no or of half a pass
-        done = self.error is None and any(step.kind == "forward" for step in self.steps)
+        done = self.error is None and len(net.nodes) - 1 in self._went_forward
         return Trace(
             name=net.name,
             file=str(net.file),

@@ -315,6 +315,8 @@ def test_the_gradients_are_of_what_was_asked_for_and_the_page_says_so(net: str) 
     assert steps_of(data, "backward")[0] == "cls_prob_reshape", "the boxes' branch takes no part"
     assert shapes("--backward", "--until", "conv5").exit_code == 0
     assert document_of("trace.html")["net"]["gradient"] == "the sum of conv5"
+    assert shapes("--until", "psroipooled_cls_rois").exit_code == 0
+    assert document_of("trace.html")["detections"] is None, "the boxes of the rois that there are have not been computed"
     assert shapes().exit_code == 0
     assert document_of("trace.html")["net"]["gradient"] == ""
 

@@ -87,6 +87,8 @@ class Whole:
     def end(self, g: Graph, net: Net, values: dict[str, Value], photo: Photo) -> dict[str, Value]:
         """The outputs behind the net."""
         g.scope = "detections"
+        if lacking := [name for name in ("rois", "cls_prob") if name not in values and ssd_layer(net) is None]:
+            raise Error(f'{net.file}: no output of the net is computed from the blob "{lacking[0]}", which boxes come from')
         ends = Ends(photo.height, photo.width, self.threshold, self.max_detections)
         if layer := ssd_layer(net):
             made = ssd_boxes(g, values[net.top_names[layer.name][0]], ends)
