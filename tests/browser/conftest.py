@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,15 @@ def address() -> Iterator[str]:
         yield process.stdout.readline().strip()
         process.terminate()
         assert process.wait() == 143
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core."""
+    found = find_spec("axe_core_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-core-python is not installed")
+    return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture

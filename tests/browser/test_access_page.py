@@ -5,13 +5,13 @@ Needs Playwright and axe-core-python (the `browser` extra) and a Chromium on the
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pages import violations
 
 from minicaffe.cli import main
 from minicaffe.tracing.saved_trace import read_trace
@@ -23,18 +23,10 @@ Show = Callable[[Any], None]
 
 
 @pytest.fixture(scope="module")
-def axe() -> str:
-    found = importlib.util.find_spec("axe_core_python")
-    if found is None or found.origin is None:
-        pytest.skip("axe-core-python is not installed")
-    return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The addresses of a trace with backward and of two traces side by side."""
     room, files = SHAPES / "faster_rcnn", tmp_path_factory.mktemp("pages")
-    for name, more in (("trace", ["--backward"]), ("other", ["--mean", "90,90,90"])):
+    for name, more in (("trace", ["--backward", "--tour", "roi-pooling"]), ("other", ["--mean", "90,90,90"])):
         net = [room / "test.prototxt", room / "shapes_faster_rcnn.caffemodel", "--image", SHAPES / "scene.png"]
         words = ["trace", *net, "--cfg", SHAPES / "shapes.yml", "-o", files / f"{name}.html", *more]
         assert CliRunner().invoke(main, [*map(str, words)]).exit_code == 0
@@ -97,6 +89,11 @@ def editor(page: Any) -> None:
     page.locator("#live summary").click()
 
 
+def tour(page: Any) -> None:
+    page.evaluate("location.hash = 'tour=roi-pooling&stop=3'")
+    page.locator(".tour-ring").first.wait_for()
+
+
 STATES: dict[str, tuple[str, Show]] = {
     "graph": ("trace", layer("conv1")),
     "inspector": ("trace", inspector("Forward")),
@@ -104,6 +101,7 @@ STATES: dict[str, tuple[str, Show]] = {
     "pools": ("trace", pools),
     "proposals": ("trace", layer("proposal")),
     "lineage": ("trace", lineage),
+    "tour": ("trace", tour),
     "live": ("live", editor),
     "diff": ("diff", lambda page: None),
 }
@@ -119,10 +117,7 @@ def state(request: pytest.FixtureRequest, traces: dict[str, str]) -> tuple[str, 
 def test_axe_finds_nothing(axe: str, state: tuple[str, Show], open_at: Callable[..., Any], scheme: str) -> None:
     page = open_at(state[0], color_scheme=scheme)
     state[1](page)
-    page.evaluate(axe)
-    found = page.evaluate("axe.run().then((result) => result.violations)")
-    nodes = [(each["id"], node["target"], node["failureSummary"]) for each in found for node in each["nodes"]]
-    assert nodes == []
+    assert violations(page, axe) == []
 
 
 CUT_OFF = """() => [...document.querySelectorAll("body *")].filter((e) => {

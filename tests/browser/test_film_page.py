@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import Open, Opened
+from pages import Open, Opened, violations
 from PIL import Image
 
 from minicaffe.tracing.film import write_film
@@ -98,3 +98,9 @@ def test_a_phone_and_the_dark(film: Opened, open_page: Open, tmp_path: Path) -> 
     page = open_page(tmp_path / "film.html", 360, 700, "dark").page
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.screenshot(path=tmp_path / "film.png", full_page=True)
+
+
+@pytest.mark.usefixtures("film")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(open_page: Open, tmp_path: Path, axe: str, scheme: str) -> None:
+    assert violations(open_page(tmp_path / "film.html", 1440, 900, scheme).page, axe) == []

@@ -43,3 +43,10 @@ class Opened:
 
 Open = Callable[..., Opened]
 """file, width, height, colour scheme -> the page."""
+
+
+def violations(page: Any, axe: str) -> list[tuple[str, str, str]]:
+    """The rules that axe-core, given as its source, finds broken: rule, element and what to do, for each."""
+    page.evaluate(axe)
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    return [(each["id"], str(node["target"]), node["failureSummary"]) for each in found for node in each["nodes"]]
