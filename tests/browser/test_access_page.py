@@ -166,6 +166,7 @@ def test_the_focus_stays_when_the_panel_is_redrawn(traces: dict[str, str], open_
 def test_steps_of_one_kind_at_a_speed(traces: dict[str, str], open_at: Callable[..., Any]) -> None:
     page = open_at(traces["trace"])
     label = page.locator(".step-label strong")
+    assert [page.get_by_label(name).input_value() for name in ("Steps to walk", "Speed")] == ["all", "1"]
     page.get_by_label("Steps to walk").select_option(label="Forward only")
     page.keyboard.press("Home")
     page.locator("h1").click()

@@ -80,7 +80,7 @@ const choiceOf = (label, texts, value, onchange) =>
   el(
     "select",
     {"aria-label": label, title: label, onchange: (event) => onchange(event.target.value)},
-    texts.map(([each, text]) => el("option", {value: each, selected: each === String(value)}, text)),
+    texts.map(([each, text]) => el("option", {value: each, selected: String(each) === String(value)}, text)),
   );
 
 const ARROWS = {ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0]};
