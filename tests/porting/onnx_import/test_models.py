@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import onnx
+import onnxruntime
 from onnx_graphs import Dims, check, compare, kinds, node, run, save
 
 from minicaffe import TEST, Net
@@ -51,11 +52,16 @@ def test_a_product_and_its_bias(tmp_path: Path) -> None:
     assert kinds(check(path)) == ["InnerProduct"]
 
 
+FUSED = pytest.mark.skipif(
+    onnxruntime.__version__.startswith("1.22."), reason="onnxruntime 1.22 makes a Pad by 0 the padding of a MaxPool, which is -inf"
+)
+
+
 @pytest.mark.parametrize(
     ("operator", "value", "attributes", "layers"),
     [
         ("MaxPool", -np.inf, {"kernel_shape": [3, 3]}, ["Pooling"]),
-        ("MaxPool", 0.0, {"kernel_shape": [3, 3]}, ["Padding", "Pooling"]),
+        pytest.param("MaxPool", 0.0, {"kernel_shape": [3, 3]}, ["Padding", "Pooling"], marks=FUSED),
         ("AveragePool", 0.0, {"kernel_shape": [3, 3]}, ["Pooling"]),
         ("AveragePool", 0.0, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, ["Padding", "Pooling"]),
     ],
