@@ -53,7 +53,7 @@ def test_a_product_and_its_bias(tmp_path: Path) -> None:
 
 
 FUSED = pytest.mark.skipif(
-    onnxruntime.__version__.startswith("1.22."), reason="onnxruntime 1.22 makes a Pad by 0 the padding of a MaxPool, which is -inf"
+    onnxruntime.__version__.startswith("1.22."), reason="onnxruntime 1.22 takes a Pad by 0 for a MaxPool's own, by -inf"
 )
 
 
