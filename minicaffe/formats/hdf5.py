@@ -184,12 +184,13 @@ def read_number_dataset(group: Any, name: str, place: str, rows: int | None = No
 
 
 def read_text_dataset(group: Any, name: str, place: str) -> bytes:
-    """The one text of a dataset. Raises WeightsError and LimitError."""
+    """The one text of a dataset, which has a fixed length, as Caffe writes it. Raises WeightsError and LimitError."""
     dataset = _checked(group, name, place, "SO", "text")
-    text = _values(dataset, place).item() if dataset.size == 1 else None
-    if not isinstance(text, bytes):
+    if dataset.dtype.hasobject:  # damaged bytes make HDF5 clear gigabytes for one, or look for it forever
+        raise WeightsError(f"{place}: a text of variable length, which is not read: write it by h5py as numpy.bytes_(text)")
+    if dataset.size != 1:
         raise WeightsError(f"{place}: holds {dataset.dtype} values of shape {dataset.shape}, not one text")
-    return text
+    return bytes(_values(dataset, place).item())
 
 
 def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:

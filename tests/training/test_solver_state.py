@@ -17,6 +17,8 @@ from minicaffe.training.solver_state import RUNNING_NAME, TrainingState, read_st
 h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
 
 STATE = TrainingState(7, "net.caffemodel.h5", 2, [np.ones((2, 3), np.float32)], b"{}")
+LISTS = np.empty(1, h5py.vlen_dtype(np.int32))
+LISTS[0] = np.array([3, 4], np.int32)
 MEMBERS = ("iter", "current_step", "learned_net", "history/0", RUNNING_NAME)
 
 
@@ -81,8 +83,8 @@ def test_more_bytes_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read_state(path)
 
 
-@pytest.mark.parametrize("text", ["net.caffemodel", np.bytes_("net.caffemodel"), [b"net.caffemodel"]])
-def test_texts_of_either_kind(tmp_path: Path, text: Any) -> None:
+@pytest.mark.parametrize("text", [np.bytes_("net.caffemodel"), np.array([b"net.caffemodel"])])
+def test_one_text_with_and_without_an_axis(tmp_path: Path, text: Any) -> None:
     state = read_state(replaced(tmp_path, "learned_net", lambda file, name: file.create_dataset(name, data=text)))
     assert (state.iteration, state.learned_net, state.current_step, state.running) == (7, "net.caffemodel", 2, b"{}")
 
@@ -92,7 +94,9 @@ def test_texts_of_either_kind(tmp_path: Path, text: Any) -> None:
     [
         ("iter", [3, 4], r"/iter has shape \(2,\), not one integer"),
         ("iter", b"a", "/iter: holds .* values, not numbers"),
-        ("learned_net", [b"a", b"b"], r"/learned_net: holds .* values of shape \(2,\), not one text"),
+        ("learned_net", np.array([b"a", b"b"]), r"/learned_net: holds .* values of shape \(2,\), not one text"),
+        ("learned_net", LISTS, "/learned_net: a text of variable length, which is not read"),
+        ("learned_net", "net.caffemodel", "/learned_net: a text of variable length, which is not read: write it by h5py"),
         ("learned_net", [3], "/learned_net: holds int64 values, not text"),
     ],
 )
