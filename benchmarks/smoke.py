@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 
-TABLES = ("conv", "deformable", "forks", "load", "nets", "roi", "scale", "start", "trace", "train")
+TABLES = ("conv", "deformable", "forks", "live", "load", "nets", "roi", "scale", "start", "trace", "train")
 
 
 def main() -> None:

@@ -37,11 +37,11 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
     classes: str | None = classes_option()
-    site: str | None = option(
-        "--site", "Write the page for any web server, with Python in the reader's browser, and end.", metavar="FOLDER"
+    static: str | None = option(
+        "--static", "Write the page for any web server, with Python in the reader's browser, and end.", metavar="FOLDER"
     )
     pyodide: str = option(
-        "--pyodide", f"With --site, where Pyodide's files are.  [default: {PYODIDE}]", metavar="URL", default=PYODIDE
+        "--pyodide", f"With --static, where Pyodide's files are.  [default: {PYODIDE}]", metavar="URL", default=PYODIDE
     )
     port: int = option("--port", "Port of 127.0.0.1; 0: a free one.", type=click.IntRange(0, 65535), default=0)
 
@@ -56,9 +56,9 @@ def command(options: Options) -> None:
     Example:  minicaffe live test.prototxt net.caffemodel --image photo.jpg
     """
     options.use_device()
-    if options.site:
+    if options.static:
         with TemporaryDirectory(prefix="minicaffe-live-") as photos:
-            _write_site(options, Path(options.site), session(options, Path(photos)))
+            _write_site(options, Path(options.static), session(options, Path(photos)))
         return
     folder = TemporaryDirectory(prefix="minicaffe-live-")
     with folder, LiveServer(session(options, Path(folder.name)), options.port) as server:
@@ -68,7 +68,7 @@ def command(options: Options) -> None:
 
 def _write_site(options: Options, folder: Path, live: Live) -> None:
     if options.allow_module or options.skip_unknown:
-        raise Error("--site takes neither --allow-module nor --skip-unknown along")
+        raise Error("--static takes neither --allow-module nor --skip-unknown along")
     named: dict[str, Path] = {}
 
     def taken(file: str | None) -> str | None:

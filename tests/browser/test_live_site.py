@@ -35,7 +35,7 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder, kind = tmp_path_factory.mktemp("site"), request.param
     (folder / "pyodide").symlink_to(Path(PYODIDE).resolve())
     net = [SHAPES / kind / "test.prototxt", SHAPES / kind / f"shapes_{kind}.caffemodel", "--image", SHAPES / "scene.png"]
-    words = ["live", *map(str, net), "--cfg", str(SHAPES / "shapes.yml"), "--site", str(folder), "--pyodide", "pyodide/"]
+    words = ["live", *map(str, net), "--cfg", str(SHAPES / "shapes.yml"), "--static", str(folder), "--pyodide", "pyodide/"]
     assert CliRunner().invoke(main, words).exit_code == 0
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -264,7 +264,7 @@ def layers() -> list[Case]:
 
 
 def live() -> list[Case]:
-    return [(["live", _net(), "--site", f"{FILE}.site"], FILE_SHOWN)]
+    return [(["live", _net(), "--static", f"{FILE}.site"], FILE_SHOWN)]
 
 
 def merge_bn() -> list[Case]:

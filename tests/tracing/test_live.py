@@ -346,7 +346,9 @@ def test_the_site_holds_what_the_browser_needs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     Path("net.prototxt").write_text(TEXT)
     Path("photo.png").write_bytes(photo(4))
-    result = CliRunner().invoke(main, ["live", "net.prototxt", "--image", "photo.png", "--site", "site", "--pyodide", "there/"])
+    result = CliRunner().invoke(
+        main, ["live", "net.prototxt", "--image", "photo.png", "--static", "site", "--pyodide", "there/"]
+    )
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in Path("site").iterdir()) == ["files.zip", "index.html", "packages.zip", "worker.js"]
     with zipfile.ZipFile("site/packages.zip") as packages:
@@ -370,7 +372,7 @@ def test_the_site_holds_what_the_browser_needs(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("option", [("--allow-module", "json"), ("--skip-unknown",)])
 def test_what_the_site_cannot_take_along(tmp_path: Path, option: tuple[str, ...]) -> None:
     (tmp_path / "net.prototxt").write_text(TEXT)
-    result = CliRunner().invoke(main, ["live", str(tmp_path / "net.prototxt"), "--site", str(tmp_path / "site"), *option])
+    result = CliRunner().invoke(main, ["live", str(tmp_path / "net.prototxt"), "--static", str(tmp_path / "site"), *option])
     assert result.exit_code == 1
-    assert "--site takes neither --allow-module nor --skip-unknown along" in result.output
+    assert "--static takes neither --allow-module nor --skip-unknown along" in result.output
     assert not (tmp_path / "site").exists()
