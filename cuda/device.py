@@ -15,7 +15,7 @@ import importlib
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +66,14 @@ class Device:
         self._lock = threading.RLock()
         full = self.driver.MemoryError
         exact = bool(os.environ.get("MINICAFFE_EXACT_MEMORY"))
-        self._pool = Pool(self.driver.mem_alloc, full, self.driver.Context.synchronize, exact)
+        self._pool = Pool(
+            self.driver.mem_alloc, full, order=self.order, settle=self.driver.Context.synchronize, exact=exact
+        )
         self._pinned = Pool(lambda nbytes: self.driver.pagelocked_empty(nbytes, np.uint8), full)
         self.spare_streams = Spares(self, self.driver.Stream)
         self.spare_events = Spares(self, self.driver.Event)
         self.stream = Stream(self)
-        atexit.register(self.release_memory)  # while the context can still be made current
+        atexit.register(self._leave)  # while the context can still be made current
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -109,20 +111,27 @@ class Device:
         """The stream that launches of the calling thread go to."""
         return _local.stream if _local.stream is not None and _local.stream.device is self else self.stream
 
+    def order(self, handle: Any, other: Any) -> None:
+        """Let what the driver's stream `handle` gets from now on wait for what `other` got so far; the host does not wait.
+        The device must be current."""
+        event = self.spare_events.take()
+        event.record(other)
+        handle.wait_for_event(event)  # for the event as it now is: it may be recorded again at once
+        self.spare_events.give(event)
+
     # Memory.
 
-    def allocate(self, nbytes: int) -> DeviceMemory:
-        """nbytes of zeros. DeviceError, with the requested and the free bytes, where memory is full."""
+    def allocate(self, nbytes: int, stream: Stream | None = None) -> DeviceMemory:
+        """nbytes with any contents, for a stream (default: the current one). DeviceError, with the requested and the free
+        bytes, where memory is full."""
         with self.active(), self._lock:
             try:
-                memory = DeviceMemory(self, self._pool, nbytes)
+                return DeviceMemory(self, self._pool, nbytes, (stream or self.current_stream).handle)
             except self.driver.MemoryError:
                 free, total = self.driver.mem_get_info()
                 raise DeviceError(
                     f"out of memory on {self.name}: {nbytes} bytes requested, {free} of {total} bytes are free"
                 ) from None
-            self.zero(memory.address, nbytes)  # a block from the pool has old contents
-            return memory
 
     def zero(self, address: int, nbytes: int) -> None:
         """Set bytes of the device to 0, on the current stream."""
@@ -145,10 +154,10 @@ class Device:
                 stream.synchronize()
                 self.transfers.to_device += array.nbytes
 
-    def to_host(self, array: NDArray[Any], address: int, stream: Stream | None = None) -> None:
-        """Wait for stream (default: the current one), raise the error of a check, and fill a contiguous array."""
+    def to_host(self, array: NDArray[Any], address: int) -> None:
+        """Wait for the current stream, raise the error of a check, and fill a contiguous array."""
         with self.active():
-            stream = stream or self.current_stream
+            stream = self.current_stream
             stream.synchronize()
             if array.nbytes:
                 self.driver.memcpy_dtoh_async(array, address, stream.handle)
@@ -170,9 +179,12 @@ class Device:
     def release_memory(self) -> None:
         """Return the pools' unused memory to the driver."""
         with self.active(), self._lock:
-            self.driver.Context.synchronize()  # kernels may still use what was returned
             self._pool.release()
             self._pinned.release()
+
+    def _leave(self) -> None:
+        with suppress(DeviceError):  # after a device error every call fails, and the driver frees all memory anyway
+            self.release_memory()
 
 
 class _Local(threading.local):
