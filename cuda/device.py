@@ -4,8 +4,8 @@
     Net.forward  -> device.running(stream): launches go to the net's stream (stream.py); one synchronisation at the end
     layer        -> launch("roi_pooling.pool", dtype, count, x, rois, ...): compiled at its first use (compile.py)
 
-Memory comes from pools (pool.py): freed blocks are used again without asking the driver. With compile.py, the only module that
-imports PyCUDA, and it does so only when a GPU is asked for.
+Memory comes from pools (pool.py): freed blocks are used again without asking the driver. The only module that imports PyCUDA,
+and only when a GPU is asked for.
 """
 
 from __future__ import annotations
