@@ -97,8 +97,8 @@ def _compiler() -> Finding:
 def _products() -> Finding:
     """The library that multiplies matrices; needs a GPU."""
     used = blas.backend()
-    if used == "cuBLAS":
-        return Finding("matrix products", True, f"cuBLAS, by nvmath-python {metadata.version('nvmath-python')}")
+    if used.startswith("cuBLAS"):
+        return Finding("matrix products", True, used)
     advice = 'minicaffe\'s kernel is used, which is slower; pip install "minicaffe[gpu-cu13]" for cuBLAS'
     return Finding("matrix products", False, used, advice)
 
