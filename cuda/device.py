@@ -164,6 +164,15 @@ class Device:
                 stream.handle.synchronize()
                 self.transfers.to_host += array.nbytes
 
+    def fetch(self, address: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
+        """An array (count,) that the current stream fills: read it after a wait for that."""
+        array = self.pinned(count, dtype)
+        if count:
+            with self.active():
+                self.driver.memcpy_dtoh_async(array, address, self.current_stream.handle)
+                self.transfers.to_host += array.nbytes
+        return array
+
     def pinned(self, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """Zeros in page-locked memory of the host, (count,): copies to and from it are faster."""
         if not count:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
@@ -94,6 +94,16 @@ class SyncedMemory:
             if access != "read":
                 self.state = MemoryState.DEVICE
         return memory.address
+
+    def fetched(self, count: int) -> Array:
+        """A copy of the first count elements: of those on the device, whole after the next wait for the current stream."""
+        memory = self._device
+        if self.state is not MemoryState.DEVICE or memory is None or count > self._held:
+            array: Array = self.host(count, "read").copy()
+            return array
+        with memory.device.active():
+            memory.used_by(memory.device.current_stream.handle, only_read=True)
+            return memory.device.fetch(memory.address, count, self.dtype)
 
     def zero(self, count: int) -> None:
         """Set the first count elements to 0, in GPU mode on the device."""
@@ -223,6 +233,12 @@ class Blob:
     def read_data(self) -> Array:
         """The values as a read-only array: a copy on the device stays valid."""
         return self._read(self.data_memory)
+
+    def read_later(self) -> Callable[[], Array]:
+        """What gives the values as they now are, as a flat array: after the next wait for the current stream where they are on
+        the device."""
+        array = self.data_memory.fetched(self._count)
+        return lambda: array
 
     def read_diff(self) -> Array:
         """The gradient as a read-only array."""

@@ -104,6 +104,27 @@ def test_a_steady_forward_waits_once_and_clears_nothing(keep: Any, text: str, ca
     assert calls == {"synchronize": 1}
 
 
+LOSSES = """
+input: "x" input_shape { dim: 2 dim: 3 } input: "y" input_shape { dim: 2 dim: 3 }
+layer { name: "a" type: "EuclideanLoss" bottom: "x" bottom: "y" top: "a" }
+layer { name: "b" type: "EuclideanLoss" bottom: "y" bottom: "x" top: "b" loss_weight: 0.5 }
+layer { name: "c" type: "ReLU" bottom: "x" top: "c" loss_weight: 2 }
+layer { name: "d" type: "Power" bottom: "c" top: "d" power_param { shift: 100 } }
+layer { name: "e" type: "ReLU" bottom: "d" top: "e" }
+"""
+
+
+@pytest.mark.parametrize("keep", ["all", "outputs"])
+def test_losses_are_read_together_at_the_end(keep: Any, calls: Counter[str]) -> None:
+    """As they were where they were made: their memory may be another blob's by then."""
+    net = Net(parse_net(LOSSES), keep=keep)
+    net.blobs["x"].data[...] = [[1, 2, 3], [-4, 5, 6]]
+    for _ in range(3):
+        calls.clear()
+        assert net.forward_from_to(0, len(net.layers) - 1) == 91 / 4 * 1.5 + 2 * 17
+    assert calls == {"synchronize": 1}
+
+
 def test_nets_that_share_weights_do_not_wait_for_each_other(calls: Counter[str]) -> None:
     nets = [Net(parse_net(POOLING)) for _ in range(2)]
     nets[1].share_with(nets[0])
