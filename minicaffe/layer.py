@@ -72,6 +72,7 @@ class Layer:
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
+    gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
     (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable
@@ -114,6 +115,7 @@ class Layer:
     fork: NetFork = UNKNOWN
     choice: Choice | None = None
     forward_only: bool = False
+    gradient_wanted: bool = True
     settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
     """Net, for layers that contain a net; set by net.py, which imports this file."""

@@ -201,6 +201,8 @@ class Net(PycaffeNet, Hooked):
                 blob_needs[name] = blob_needs.get(name, False) or node.needs_backward  # in place, a need below stays
         self._learnable.share()
         drop_unasked_gradients(self.nodes)
+        for node in self.nodes:
+            node.layer.gradient_wanted = node.needs_backward
         if self._forced:
             self.force_backward()
 
@@ -293,6 +295,7 @@ class Net(PycaffeNet, Hooked):
         self._forced = True
         for node in self.nodes:
             layer, node.needs_backward = node.layer, True
+            layer.gradient_wanted = True
             node.bottom_needs = [n or b not in layer.index_bottoms for b, n in enumerate(node.bottom_needs)]
             layer.param_propagate_down = [True] * len(layer.blobs)
 
