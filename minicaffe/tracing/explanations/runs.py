@@ -122,8 +122,8 @@ def _check_number(net: Net, index: int, number: int, backward: bool, prefix: str
 
 @contextmanager
 def _gradient_wanted(net: Net, layer: Layer | None = None, number: int = 0) -> Iterator[None]:
-    """Forward keeps what backward needs, also in a net without a loss, and what the gradient in the layer's blob `number` needs,
-    also of a layer that training leaves alone."""
+    """Forward keeps what backward needs, also in a net without a loss, and what the gradient in the layer's blob `number`
+    needs, also of a layer that training leaves alone."""
     kept = [(each, each.gradient_wanted, each.param_propagate_down) for each in net.layers]
     for each in net.layers:
         each.gradient_wanted = True
