@@ -1,6 +1,6 @@
 """From cuda/<stem>.cu to kernels that can be launched: machine code, the modules of it, the types of the arguments.
 
-    Kernels.get("relu", "relu", float32) -> compiled(...): kept, or made by the first compiler that does -> loaded -> prepared
+    Kernels.bind("relu.relu", float32) -> compiled(...): kept, or made by the first compiler that does -> loaded -> prepared
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import hashlib
 import importlib
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from minicaffe.errors import DeviceError
 from minicaffe.files import replacing
@@ -29,22 +31,23 @@ class Kernels:
 
     def __init__(self, driver: Any, name: str, capability: tuple[int, int]) -> None:
         self._driver, self._device, self._capability = driver, name, capability
-        self._functions: dict[tuple[str, str, np.dtype[Any]], Any] = {}
+        self.bound: dict[tuple[str, DTypeLike], Callable[..., None]] = {}
         self._modules: dict[tuple[str, np.dtype[Any]], Any] = {}
         self._lock = threading.Lock()
 
-    def get(self, stem: str, name: str, dtype: np.dtype[Any]) -> Any:
-        """The kernel `name` of cuda/<stem>.cu for REAL = dtype, prepared for a launch."""
-        key = stem, name, dtype
-        if key not in self._functions:
-            kinds = source.signatures(stem)
-            if name not in kinds:
-                raise DeviceError(f"cuda/{stem}.cu has no kernel {name}; it has {', '.join(kinds)}")
-            function = self._module(stem, dtype).get_function(name)
-            real = "f" if dtype == np.float32 else "d"
-            function.prepare("".join(real if kind == "REAL" else kind for kind in kinds[name]))
-            self._functions[key] = function
-        return self._functions[key]
+    def bind(self, kernel: str, dtype: DTypeLike) -> Callable[..., None]:
+        """What launches the kernel "stem.name" for REAL = dtype, given grid, block, the driver's stream and the arguments; kept in
+        `bound`."""
+        stem, _, name = kernel.partition(".")
+        kinds = source.signatures(stem)
+        if name not in kinds:
+            raise DeviceError(f"cuda/{stem}.cu has no kernel {name}; it has {', '.join(kinds)}")
+        real = np.dtype(dtype)
+        function = self._module(stem, real).get_function(name)
+        function.prepare("".join(real.char if kind == "REAL" else kind for kind in kinds[name]))
+        launch: Callable[..., None] = function.prepared_async_call
+        self.bound[kernel, dtype] = launch
+        return launch
 
     def _module(self, stem: str, dtype: np.dtype[Any]) -> Any:
         with self._lock:

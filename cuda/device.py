@@ -263,9 +263,16 @@ def current() -> Device:
 
 
 def _device(ordinal: int) -> Device:
-    if ordinal not in _devices:
-        _devices[ordinal] = Device(ordinal)
-    return _devices[ordinal]
+    device = _devices.get(ordinal)
+    if device is None:
+        device = _devices[ordinal] = Device(ordinal)
+    return device
+
+
+def stream_of_pass() -> Stream | None:
+    """The stream of the pass that the calling thread runs, if it runs one and its device is current."""
+    stream = _local.stream
+    return stream if stream is not None and stream.device is _local.device and stream.device is current() else None
 
 
 @contextmanager
@@ -290,11 +297,26 @@ def launch_blocks(kernel: str, dtype: DTypeLike, grid: tuple[int, int], block: t
     """Run the kernel "stem.name" compiled for REAL = dtype. Pointers are addresses (int); no synchronisation."""
     if not all(grid):
         return
+    stream = stream_of_pass()
+    if stream is not None:
+        _launch(stream, kernel, dtype, grid, block, arguments)
+        return
     device = current()
-    stem, _, name = kernel.partition(".")
     with device.active():
-        function = device.kernels.get(stem, name, np.dtype(dtype))
-        try:
-            function.prepared_async_call(grid, block, device.current_stream.handle, *arguments)
-        except device.driver.Error as error:
-            raise DeviceError(f"kernel {kernel}, grid {grid}, block {block}: {error}") from error
+        _launch(device.current_stream, kernel, dtype, grid, block, arguments)
+
+
+def _launch(  # noqa: PLR0917 - by position, for speed
+    stream: Stream,
+    kernel: str,
+    dtype: DTypeLike,
+    grid: tuple[int, int],
+    block: tuple[int, int, int],
+    arguments: tuple[Any, ...],
+) -> None:
+    device = stream.device
+    function = device.kernels.bound.get((kernel, dtype)) or device.kernels.bind(kernel, dtype)
+    try:
+        function(grid, block, stream.handle, *arguments)
+    except device.driver.Error as error:
+        raise DeviceError(f"kernel {kernel}, grid {grid}, block {block}: {error}") from error

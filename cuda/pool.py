@@ -16,6 +16,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .device import Device
+    from .stream import Stream
 
 
 class Pool:
@@ -129,6 +130,11 @@ class DeviceMemory:
         self.users: tuple[Any, ...] = (stream,)
         self.nbytes, self._block = pool.take(nbytes, stream)
         self.address = int(self._block)
+
+    def used_only_by(self, stream: Stream) -> bool:
+        """Whether no other stream uses it."""
+        users = self.users
+        return users[0] is stream.handle and len(users) == 1
 
     def used_by(self, stream: Any, *, only_read: bool) -> None:
         """Let what the driver's stream gets next wait for what others do with the memory: the last writer, or before a write

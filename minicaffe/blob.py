@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import limits
+from .cuda.device import current, stream_of_pass
 from .errors import BlobError, Error
 from .mode import gpu_mode
 
@@ -77,8 +78,17 @@ class SyncedMemory:
 
     def device(self, count: int, access: Access) -> int:
         """The address of the first count elements on the device. Raises DeviceError if it is out of memory."""
-        from .cuda.device import current
-
+        memory, stream = self._device, stream_of_pass()
+        if (
+            stream is not None
+            and memory is not None
+            and count <= self._held
+            and self.state is not MemoryState.HOST
+            and memory.used_only_by(stream)
+        ):  # as in most accesses: nothing is to be done
+            if access != "read":
+                self.state = MemoryState.DEVICE
+            return memory.address
         if self.gone:
             raise Error(self.gone)
         gpu = current()
@@ -110,8 +120,6 @@ class SyncedMemory:
         if not gpu_mode():
             self.host(count, "write")[...] = 0
         elif count:
-            from .cuda.device import current
-
             current().zero(self.device(count, "write"), count * self.dtype.itemsize)
 
     def _new_host(self) -> Array:
@@ -119,8 +127,6 @@ class SyncedMemory:
             raise Error(self.gone)
         # What was on the GPU once goes there again, and copies from page-locked memory are faster.
         if self._device is not None or (self.pinned and gpu_mode()):
-            from .cuda.device import current
-
             return current().pinned(self.size, self.dtype)
         return np.zeros(self.size, self.dtype)
 
