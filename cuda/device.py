@@ -78,17 +78,17 @@ class Device:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Make the device's context current in the calling thread for a while; PyCUDA's errors become DeviceErrors."""
-        before = _local.device
+        before, running = _local.device, _local.running
         try:
             if before is not self:
                 self._context.push()
-                _local.device = self
+                _local.device, _local.running = self, None
             yield
         except self.driver.Error as error:
             raise DeviceError(f"{self.name}: {error}") from error
         finally:
             if before is not self and _local.device is self:  # not where push failed
-                _local.device = before
+                _local.device, _local.running = before, running
                 self._context.pop()
 
     @contextmanager
@@ -96,6 +96,7 @@ class Device:
         """Send the calling thread's launches to stream; at the end wait for it and raise the error of a check."""
         before = _local.stream
         with self.active():
+            running, _local.running = _local.running, stream if current() is self else None
             _local.stream = stream
             try:
                 yield
@@ -104,7 +105,7 @@ class Device:
                 stream.forget_checks()  # else the next wait would raise a finding of this run
                 raise
             finally:
-                _local.stream = before
+                _local.stream, _local.running = before, running
 
     @property
     def current_stream(self) -> Stream:
@@ -198,7 +199,11 @@ class Device:
 
 class _Local(threading.local):
     device: Device | None = None
+    """Whose context is current."""
     stream: Stream | None = None
+    """The innermost of Device.running."""
+    running: Stream | None = None
+    """That stream, while its device is the current one in every sense: launches then need not look for it."""
     ordinal: int | None = None
 
 
@@ -249,7 +254,7 @@ def choose(ordinal: int) -> None:
     """Make current() this GPU. DeviceError where no GPU has this number."""
     global _ordinal
     _device(ordinal)
-    _ordinal = ordinal
+    _ordinal, _local.running = ordinal, None
 
 
 def is_chosen() -> bool:
@@ -270,20 +275,20 @@ def _device(ordinal: int) -> Device:
 
 
 def stream_of_pass() -> Stream | None:
-    """The stream of the pass that the calling thread runs, if it runs one and its device is current."""
-    stream = _local.stream
-    return stream if stream is not None and stream.device is _local.device and stream.device is current() else None
+    """The stream of the pass that the calling thread runs on its current device, if it runs one."""
+    return _local.running
 
 
 @contextmanager
 def chosen(ordinal: int) -> Iterator[Device]:
     """Make current() this GPU in the calling thread for a while."""
     device = _device(ordinal)
-    before, _local.ordinal = _local.ordinal, ordinal
+    before, running = _local.ordinal, _local.running
+    _local.ordinal, _local.running = ordinal, None
     try:
         yield device
     finally:
-        _local.ordinal = before
+        _local.ordinal, _local.running = before, running
 
 
 def launch(kernel: str, dtype: DTypeLike, threads: int, *arguments: Any) -> None:
@@ -297,26 +302,21 @@ def launch_blocks(kernel: str, dtype: DTypeLike, grid: tuple[int, int], block: t
     """Run the kernel "stem.name" compiled for REAL = dtype. Pointers are addresses (int); no synchronisation."""
     if not all(grid):
         return
-    stream = stream_of_pass()
-    if stream is not None:
-        _launch(stream, kernel, dtype, grid, block, arguments)
-        return
-    device = current()
-    with device.active():
-        _launch(device.current_stream, kernel, dtype, grid, block, arguments)
+    stream = _local.running
+    if stream is None:
+        device = current()
+        with device.active():
+            _launch(device.current_stream, kernel, dtype, grid, block, *arguments)
+    else:
+        _launch(stream, kernel, dtype, grid, block, *arguments)
 
 
-def _launch(  # noqa: PLR0917 - by position, for speed
-    stream: Stream,
-    kernel: str,
-    dtype: DTypeLike,
-    grid: tuple[int, int],
-    block: tuple[int, int, int],
-    arguments: tuple[Any, ...],
+def _launch(
+    stream: Stream, kernel: str, dtype: DTypeLike, grid: tuple[int, int], block: tuple[int, int, int], *arguments: Any
 ) -> None:
-    device = stream.device
-    function = device.kernels.bound.get((kernel, dtype)) or device.kernels.bind(kernel, dtype)
+    kernels = stream.device.kernels
+    function = kernels.bound.get((kernel, dtype)) or kernels.bind(kernel, dtype)
     try:
         function(grid, block, stream.handle, *arguments)
-    except device.driver.Error as error:
+    except stream.device.driver.Error as error:
         raise DeviceError(f"kernel {kernel}, grid {grid}, block {block}: {error}") from error
