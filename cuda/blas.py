@@ -1,4 +1,4 @@
-"""Matrix products on the GPU: cuBLAS through nvmath-python, or without it a slower kernel of minicaffe's (gemm.cu).
+"""Matrix products on the GPU: cuBLAS, through nvmath-python or cublas.py, or without it a slower kernel of minicaffe's (gemm.cu).
 
     C = alpha op(A) op(B) + beta C, row-major; `batch` such products, each matrix a stride further on
 
@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 
 from minicaffe.errors import DeviceError
 
+from . import cublas
 from .device import current, launch_blocks
 from .stream import Stream
 
@@ -84,8 +85,9 @@ def gemm(
 
 
 def backend() -> str:
-    """What multiplies matrices on the GPU: "cuBLAS", or "gemm.cu (...)" with the reason why cuBLAS is not used."""
-    return "cuBLAS" if _library() is not None else f"gemm.cu ({_state.reason})"
+    """What multiplies matrices on the GPU: "cuBLAS (...)" with its source, or "gemm.cu (...)" with the reason why not cuBLAS."""
+    library = _library()
+    return f"gemm.cu ({_state.reason})" if library is None else f"cuBLAS ({library.source})"
 
 
 def allow_tf32(allowed: bool = True) -> None:
@@ -97,20 +99,20 @@ class CuBLAS:
     """cuBLAS: a handle for each stream, made at its first product; the handle of a freed stream is used again."""
 
     def __init__(self) -> None:
-        self.cublas = importlib.import_module("nvmath.bindings.cublas")
+        self.cublas, self.source = _bindings()
         self._handles: weakref.WeakKeyDictionary[Stream, list[int]] = weakref.WeakKeyDictionary()
         self._left: list[tuple[int, list[int]]] = []
         self.handle(current().current_stream)
 
     def handle(self, stream: Stream) -> int:
         """The stream's handle, in the math mode that allow_tf32 chose."""
-        cublas = self.cublas
-        mode = int(cublas.Math.TF32_TENSOR_OP_MATH if _state.tf32 else cublas.Math.DEFAULT_MATH)
+        math = self.cublas.Math
+        mode = int(math.TF32_TENSOR_OP_MATH if _state.tf32 else math.DEFAULT_MATH)
         if stream not in self._handles:
             self._handles[stream] = self._new(stream)
         pair = self._handles[stream]
         if pair[1] != mode:
-            cublas.set_math_mode(pair[0], mode)  # allow_tf32 may come between two products
+            self.cublas.set_math_mode(pair[0], mode)  # allow_tf32 may come between two products
             pair[1] = mode
         return pair[0]
 
@@ -124,6 +126,15 @@ class CuBLAS:
         # a handle is not destroyed: that would wait for the device
         weakref.finalize(stream, self._left.append, (ordinal, pair)).atexit = False
         return pair
+
+
+def _bindings() -> tuple[Any, str]:
+    """The module, or object, with cuBLAS's functions, and where it comes from."""
+    try:
+        return importlib.import_module("nvmath.bindings.cublas"), "nvmath-python"
+    except ModuleNotFoundError:
+        library = cublas.load()
+        return library, library.path
 
 
 @dataclass
@@ -146,10 +157,8 @@ def _library() -> CuBLAS | None:
                 try:
                     with current().active():
                         _state.library = CuBLAS()
-                except ModuleNotFoundError as error:
-                    _state.reason = f'{error.name} is not installed: pip install "nvmath-python[cu13]", or [cu12]'
-                except Exception as error:  # nvmath's errors: libcublas is missing, or does not support the device
-                    _state.reason = f"cuBLAS does not load: {error}"
+                except Exception as error:  # also nvmath's: libcublas is missing, or does not support the device
+                    _state.reason = f'cuBLAS does not load: {error}; pip install "minicaffe[gpu-cu13]"'
                 if _state.library is None:
                     logger.warning("matrix products use minicaffe's kernel, which is slower than cuBLAS: %s", _state.reason)
                 _state.tried = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,8 @@ Product = Callable[["Maps", int, int, int], None]
 
 @dataclass(frozen=True)
 class Maps:
-    """x (count, channels, *spatial), y (count, outputs, *windows), weight (outputs, channels / group, *kernel)."""
+    """x (count, channels, *spatial), y (count, outputs, *windows), weight (outputs, channels / group, *kernel).
+    What follows from these is computed once: a layer keeps the Maps of a shape."""
 
     dtype: np.dtype[Any]
     window: Window
@@ -48,47 +50,47 @@ class Maps:
     outputs: int
     spatial: tuple[int, ...]
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """Pixels of x's maps."""
         return math.prod(self.spatial)
 
-    @property
+    @cached_property
     def windows(self) -> int:
         """Pixels of y's maps."""
         return math.prod(self.window.output(self.spatial))
 
-    @property
+    @cached_property
     def taps(self) -> int:
         """Numbers of one channel under a window."""
         return math.prod(self.window.kernel)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Rows of the columns' matrix, of all groups."""
         return self.channels * self.taps
 
-    @property
+    @cached_property
     def block(self) -> tuple[int, int]:
         """A group's outputs and rows: the shape of its matrix of weights."""
         return self.outputs // self.group, self.rows // self.group
 
-    @property
+    @cached_property
     def depthwise(self) -> bool:
         """Whether every channel is a group."""
         return self.group == self.channels > 1
 
-    @property
+    @cached_property
     def single(self) -> bool:
         """Whether y is one product of matrices: a 1x1 convolution of maps of one pixel."""
         return self.window.pointwise and self.windows == 1
 
-    @property
+    @cached_property
     def depthwise_sizes(self) -> tuple[int, ...]:
         """The last arguments of the kernels of depthwise_convolution.cu."""
         return self.channels, self.outputs // self.channels, *self.geometry
 
-    @property
+    @cached_property
     def geometry(self) -> tuple[int, ...]:
         """The members of struct Window of window.cuh: 3 axes, the first ones of length 1 where the maps have fewer."""
         w, missing = self.window, MOST_AXES - len(self.spatial)

@@ -4,8 +4,8 @@
     Net.forward  -> device.running(stream): launches go to the net's stream (stream.py); one synchronisation at the end
     layer        -> launch("roi_pooling.pool", dtype, count, x, rois, ...): compiled at its first use (compile.py)
 
-Memory comes from pools (pool.py): freed blocks are used again without asking the driver. With compile.py, the only module that
-imports PyCUDA, and it does so only when a GPU is asked for.
+Memory comes from pools (pool.py): freed blocks are used again without asking the driver. The only module that imports PyCUDA,
+and only when a GPU is asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import importlib
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,27 +66,29 @@ class Device:
         self._lock = threading.RLock()
         full = self.driver.MemoryError
         exact = bool(os.environ.get("MINICAFFE_EXACT_MEMORY"))
-        self._pool = Pool(self.driver.mem_alloc, full, self.driver.Context.synchronize, exact)
+        self._pool = Pool(
+            self.driver.mem_alloc, full, order=self.order, settle=self.driver.Context.synchronize, exact=exact
+        )
         self._pinned = Pool(lambda nbytes: self.driver.pagelocked_empty(nbytes, np.uint8), full)
         self.spare_streams = Spares(self, self.driver.Stream)
         self.spare_events = Spares(self, self.driver.Event)
         self.stream = Stream(self)
-        atexit.register(self.release_memory)  # while the context can still be made current
+        atexit.register(self._leave)  # while the context can still be made current
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Make the device's context current in the calling thread for a while; PyCUDA's errors become DeviceErrors."""
-        before = _local.device
+        before, running = _local.device, _local.running
         try:
             if before is not self:
                 self._context.push()
-                _local.device = self
+                _local.device, _local.running = self, None
             yield
         except self.driver.Error as error:
             raise DeviceError(f"{self.name}: {error}") from error
         finally:
             if before is not self and _local.device is self:  # not where push failed
-                _local.device = before
+                _local.device, _local.running = before, running
                 self._context.pop()
 
     @contextmanager
@@ -94,6 +96,7 @@ class Device:
         """Send the calling thread's launches to stream; at the end wait for it and raise the error of a check."""
         before = _local.stream
         with self.active():
+            running, _local.running = _local.running, stream if current() is self else None
             _local.stream = stream
             try:
                 yield
@@ -102,27 +105,34 @@ class Device:
                 stream.forget_checks()  # else the next wait would raise a finding of this run
                 raise
             finally:
-                _local.stream = before
+                _local.stream, _local.running = before, running
 
     @property
     def current_stream(self) -> Stream:
         """The stream that launches of the calling thread go to."""
         return _local.stream if _local.stream is not None and _local.stream.device is self else self.stream
 
+    def order(self, handle: Any, other: Any) -> None:
+        """Let what the driver's stream `handle` gets from now on wait for what `other` got so far; the host does not wait.
+        The device must be current."""
+        event = self.spare_events.take()
+        event.record(other)
+        handle.wait_for_event(event)  # for the event as it now is: it may be recorded again at once
+        self.spare_events.give(event)
+
     # Memory.
 
-    def allocate(self, nbytes: int) -> DeviceMemory:
-        """nbytes of zeros. DeviceError, with the requested and the free bytes, where memory is full."""
+    def allocate(self, nbytes: int, stream: Stream | None = None) -> DeviceMemory:
+        """nbytes with any contents, for a stream (default: the current one). DeviceError, with the requested and the free
+        bytes, where memory is full."""
         with self.active(), self._lock:
             try:
-                memory = DeviceMemory(self, self._pool, nbytes)
+                return DeviceMemory(self, self._pool, nbytes, (stream or self.current_stream).handle)
             except self.driver.MemoryError:
                 free, total = self.driver.mem_get_info()
                 raise DeviceError(
                     f"out of memory on {self.name}: {nbytes} bytes requested, {free} of {total} bytes are free"
                 ) from None
-            self.zero(memory.address, nbytes)  # a block from the pool has old contents
-            return memory
 
     def zero(self, address: int, nbytes: int) -> None:
         """Set bytes of the device to 0, on the current stream."""
@@ -145,15 +155,24 @@ class Device:
                 stream.synchronize()
                 self.transfers.to_device += array.nbytes
 
-    def to_host(self, array: NDArray[Any], address: int, stream: Stream | None = None) -> None:
-        """Wait for stream (default: the current one), raise the error of a check, and fill a contiguous array."""
+    def to_host(self, array: NDArray[Any], address: int) -> None:
+        """Wait for the current stream, raise the error of a check, and fill a contiguous array."""
         with self.active():
-            stream = stream or self.current_stream
+            stream = self.current_stream
             stream.synchronize()
             if array.nbytes:
                 self.driver.memcpy_dtoh_async(array, address, stream.handle)
                 stream.handle.synchronize()
                 self.transfers.to_host += array.nbytes
+
+    def fetch(self, address: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
+        """An array (count,) that the current stream fills: read it after a wait for that."""
+        array = self.pinned(count, dtype)
+        if count:
+            with self.active():
+                self.driver.memcpy_dtoh_async(array, address, self.current_stream.handle)
+                self.transfers.to_host += array.nbytes
+        return array
 
     def pinned(self, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """Zeros in page-locked memory of the host, (count,): copies to and from it are faster."""
@@ -170,14 +189,21 @@ class Device:
     def release_memory(self) -> None:
         """Return the pools' unused memory to the driver."""
         with self.active(), self._lock:
-            self.driver.Context.synchronize()  # kernels may still use what was returned
             self._pool.release()
             self._pinned.release()
+
+    def _leave(self) -> None:
+        with suppress(DeviceError):  # after a device error every call fails, and the driver frees all memory anyway
+            self.release_memory()
 
 
 class _Local(threading.local):
     device: Device | None = None
+    """Whose context is current."""
     stream: Stream | None = None
+    """The innermost of Device.running."""
+    running: Stream | None = None
+    """That stream, while its device is the current one in every sense: launches then need not look for it."""
     ordinal: int | None = None
 
 
@@ -228,7 +254,7 @@ def choose(ordinal: int) -> None:
     """Make current() this GPU. DeviceError where no GPU has this number."""
     global _ordinal
     _device(ordinal)
-    _ordinal = ordinal
+    _ordinal, _local.running = ordinal, None
 
 
 def is_chosen() -> bool:
@@ -242,20 +268,27 @@ def current() -> Device:
 
 
 def _device(ordinal: int) -> Device:
-    if ordinal not in _devices:
-        _devices[ordinal] = Device(ordinal)
-    return _devices[ordinal]
+    device = _devices.get(ordinal)
+    if device is None:
+        device = _devices[ordinal] = Device(ordinal)
+    return device
+
+
+def stream_of_pass() -> Stream | None:
+    """The stream of the pass that the calling thread runs on its current device, if it runs one."""
+    return _local.running
 
 
 @contextmanager
 def chosen(ordinal: int) -> Iterator[Device]:
     """Make current() this GPU in the calling thread for a while."""
     device = _device(ordinal)
-    before, _local.ordinal = _local.ordinal, ordinal
+    before, running = _local.ordinal, _local.running
+    _local.ordinal, _local.running = ordinal, None
     try:
         yield device
     finally:
-        _local.ordinal = before
+        _local.ordinal, _local.running = before, running
 
 
 def launch(kernel: str, dtype: DTypeLike, threads: int, *arguments: Any) -> None:
@@ -269,11 +302,21 @@ def launch_blocks(kernel: str, dtype: DTypeLike, grid: tuple[int, int], block: t
     """Run the kernel "stem.name" compiled for REAL = dtype. Pointers are addresses (int); no synchronisation."""
     if not all(grid):
         return
-    device = current()
-    stem, _, name = kernel.partition(".")
-    with device.active():
-        function = device.kernels.get(stem, name, np.dtype(dtype))
-        try:
-            function.prepared_async_call(grid, block, device.current_stream.handle, *arguments)
-        except device.driver.Error as error:
-            raise DeviceError(f"kernel {kernel}, grid {grid}, block {block}: {error}") from error
+    stream = _local.running
+    if stream is None:
+        device = current()
+        with device.active():
+            _launch(device.current_stream, kernel, dtype, grid, block, *arguments)
+    else:
+        _launch(stream, kernel, dtype, grid, block, *arguments)
+
+
+def _launch(
+    stream: Stream, kernel: str, dtype: DTypeLike, grid: tuple[int, int], block: tuple[int, int, int], *arguments: Any
+) -> None:
+    kernels = stream.device.kernels
+    function = kernels.bound.get((kernel, dtype)) or kernels.bind(kernel, dtype)
+    try:
+        function(grid, block, stream.handle, *arguments)
+    except stream.device.driver.Error as error:
+        raise DeviceError(f"kernel {kernel}, grid {grid}, block {block}: {error}") from error

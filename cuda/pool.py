@@ -16,76 +16,98 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .device import Device
+    from .stream import Stream
 
 
 class Pool:
-    """Blocks by size. allocate(nbytes) makes a block, or raises `full`; the last reference to a block frees it.
+    """Blocks by size and by the streams that used them. allocate(nbytes) makes a block, or raises `full`; the last reference
+    to a block frees it.
 
-    settle() is called before returned blocks are used again: it waits for whoever still uses them.
-    exact: sizes are not rounded up, so that a memory checker sees an access past the end.
+    A block that came back goes to the next user on the same stream at once, whatever is still queued there. Before another
+    stream gets it, order(that stream, the one that used it) makes the first wait for the second.
+    settle() waits for the device, before blocks are freed. exact: sizes are not rounded up, so that a memory checker sees an
+    access past the end.
     """
 
     def __init__(
         self,
         allocate: Callable[[int], Any],
         full: type[Exception],
+        *,
+        order: Callable[[Any, Any], None] = lambda stream, other: None,
         settle: Callable[[], None] = lambda: None,
         exact: bool = False,
     ) -> None:
-        self._allocate, self._full, self._settle, self._exact = allocate, full, settle, exact
+        self._allocate, self._full, self._order, self._settle, self._exact = allocate, full, order, settle, exact
         self._lock = threading.Lock()
-        self._returned: deque[tuple[int, Any]] = deque()  # given back, perhaps still used by kernels
-        self._held: defaultdict[int, list[Any]] = defaultdict(list)  # free for the next use, by size
+        self._returned: deque[tuple[int, Any, tuple[Any, ...]]] = deque()  # given back, and not yet in _held
+        self._held: defaultdict[int, dict[tuple[Any, ...], list[Any]]] = defaultdict(dict)  # by size, by the streams
         self._taken = 0
 
-    def take(self, nbytes: int) -> tuple[int, Any]:
-        """(its size, a block of at least nbytes). The unused blocks are freed before `full` is raised."""
+    def take(self, nbytes: int, stream: Any = None) -> tuple[int, Any]:
+        """(its size, a block of at least nbytes), for use on a stream. The unused blocks are freed before `full` is raised."""
         size = max(nbytes, 1) if self._exact else block_size(nbytes)
         with self._lock:
             self._sort()
-            if self._held[size]:
-                block = self._held[size].pop()
-            else:
+            block = self._from_held(size, stream)
+            if block is None:
                 try:
                     block = self._allocate(size)
                 except self._full:
-                    self._held.clear()  # dropping PyCUDA's objects frees them
+                    self._free()
                     block = self._allocate(size)
             self._taken += size
         return size, block
 
-    def give(self, size: int, block: Any) -> None:
-        """Take a block back, on any thread, at any moment."""
+    def _from_held(self, size: int, stream: Any) -> Any:
+        by_streams = self._held[size]
+        users = (stream,) if (stream,) in by_streams else next(iter(by_streams), None)
+        if users is None:
+            return None
+        block = by_streams[users].pop()
+        if not by_streams[users]:
+            del by_streams[users]
+        for user in users:
+            if user is not stream:
+                self._order(stream, user)
+        return block
+
+    def give(self, size: int, block: Any, users: tuple[Any, ...] = ()) -> None:
+        """Take a block back, on any thread, at any moment. users: the streams that used it, and may still do."""
         # no lock: a collection of garbage inside take() may come here on the thread that holds it
-        self._returned.append((size, block))
+        self._returned.append((size, block, users))
 
     @property
     def in_use(self) -> int:
         """Bytes that are in use."""
         with self._lock:
-            return self._taken - sum(size for size, _ in list(self._returned))  # a copy: give() takes no lock
+            return self._taken - sum(size for size, *_ in list(self._returned))  # a copy: give() takes no lock
 
     @property
     def held(self) -> int:
         """Bytes that are free for the next use."""
         with self._lock:
-            sorted_in = sum(size * len(blocks) for size, blocks in self._held.items())
-            return sorted_in + sum(size for size, _ in list(self._returned))
+            sorted_in = sum(
+                size * len(blocks) for size, by_streams in self._held.items() for blocks in by_streams.values()
+            )
+            return sorted_in + sum(size for size, *_ in list(self._returned))
 
     def release(self) -> None:
         """Free the unused blocks."""
         with self._lock:
             self._sort()
-            self._held.clear()
+            self._free()
+
+    def _free(self) -> None:
+        if self._held:
+            self._settle()
+        self._held.clear()  # dropping PyCUDA's objects frees them
 
     def _sort(self) -> None:
-        """Put the returned blocks among the unused ones. Blocks that return while settle() waits are left for the next time."""
-        if not self._returned:
-            return
-        returned = [self._returned.popleft() for _ in range(len(self._returned))]  # before settle(): later ones are not covered
-        self._settle()
-        for size, block in returned:
-            self._held[size].append(block)
+        """Put the returned blocks among the unused ones."""
+        while self._returned:
+            size, block, users = self._returned.popleft()
+            self._held[size].setdefault(users, []).append(block)
             self._taken -= size
 
 
@@ -96,18 +118,40 @@ def block_size(nbytes: int) -> int:
 
 
 class DeviceMemory:
-    """A block of a device's memory, which returns to its pool with this object. nbytes: its size, as the pool rounded it."""
+    """A block of a device's memory, which returns to its pool with this object. nbytes: its size, as the pool rounded it.
 
-    __slots__ = ("_block", "_pool", "address", "device", "nbytes")
+    users: the driver's streams that use it; the first one wrote it last, and the others wait for that.
+    """
 
-    def __init__(self, device: Device, pool: Pool, nbytes: int) -> None:
+    __slots__ = ("_block", "_pool", "address", "device", "nbytes", "users")
+
+    def __init__(self, device: Device, pool: Pool, nbytes: int, stream: Any) -> None:
         self.device, self._pool = device, pool
-        self.nbytes, self._block = pool.take(nbytes)
+        self.users: tuple[Any, ...] = (stream,)
+        self.nbytes, self._block = pool.take(nbytes, stream)
         self.address = int(self._block)
+
+    def used_only_by(self, stream: Stream) -> bool:
+        """Whether no other stream uses it."""
+        users = self.users
+        return users[0] is stream.handle and len(users) == 1
+
+    def used_by(self, stream: Any, *, only_read: bool) -> None:
+        """Let what the driver's stream gets next wait for what others do with the memory: the last writer, or before a write
+        all of them. Its device must be current."""
+        users = self.users
+        if not only_read:
+            for other in users:
+                if other is not stream:
+                    self.device.order(stream, other)
+            self.users = (stream,)
+        elif stream not in users:
+            self.device.order(stream, users[0])
+            self.users = (*users, stream)
 
     def __del__(self) -> None:
         if hasattr(self, "address"):
-            self._pool.give(self.nbytes, self._block)
+            self._pool.give(self.nbytes, self._block, self.users)
 
 
 class PinnedMemory:

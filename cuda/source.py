@@ -28,12 +28,12 @@ def text(stem: str) -> str:
 
 def _expanded(path: Path, seen: set[Path]) -> str:
     seen.add(path)
-    source = path.read_text()
+    source = path.read_text().replace("#pragma once", "")  # which is for a header: here `seen` does its work
 
     def included(match: re.Match[str]) -> str:
         other = FOLDER / match[1]
         after = source.count("\n", 0, match.start()) + 2  # the line after this one; lines count from 1
-        inside = "" if other in seen else _expanded(other, seen)  # as #pragma once
+        inside = "" if other in seen else _expanded(other, seen)
         return f'{inside}\n#line {after} "cuda/{path.name}"'
 
     return f'#line 1 "cuda/{path.name}"\n' + _INCLUDE.sub(included, source)

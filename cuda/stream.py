@@ -63,7 +63,7 @@ class Stream:
         One for all layers: the stream keeps their launches in order."""
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = None  # first back to the pool: both together may not fit
-            self._workspace = self.device.allocate(nbytes)
+            self._workspace = self.device.allocate(nbytes, self)
         return self._workspace.address
 
     def watch(self, error: Callable[[int], Error]) -> int:
@@ -71,8 +71,9 @@ class Stream:
         if len(self._watchers) == CHECKS:  # no flag is free: read them all
             self.synchronize()
         if self._flags is None:
-            self._flags = self.device.allocate(4 * CHECKS)
+            self._flags = self.device.allocate(4 * CHECKS, self)
             self._found = self.device.pinned(CHECKS, np.int32)
+            self._clear_flags()
         self._watchers.append(error)
         return self._flags.address + 4 * (len(self._watchers) - 1)
 
@@ -83,10 +84,12 @@ class Stream:
             if watchers and self._flags is not None:
                 found = self._found[: len(watchers)]
                 self.device.driver.memcpy_dtoh_async(found, self._flags.address, self.handle)
-                self.device.driver.memset_d8_async(self._flags.address, 0, found.nbytes, self.handle)
                 self.device.transfers.to_host += found.nbytes
             self.handle.synchronize()
-            for watcher, value in zip(watchers, self._found.tolist() if watchers else ()):
+            values = self._found[: len(watchers)].tolist() if watchers else []
+            if any(values):
+                self._clear_flags()
+            for watcher, value in zip(watchers, values, strict=True):
                 if value:
                     # the first that was watched, not the first that was set
                     raise watcher(value)
@@ -95,9 +98,13 @@ class Stream:
         """Wait, and drop the findings of the checks: another error is being raised."""
         self._watchers.clear()
         with suppress(DeviceError), self.device.active():
-            if self._flags is not None:
-                self.device.zero(self._flags.address, self._flags.nbytes)
+            self._clear_flags()
             self.handle.synchronize()
+
+    def _clear_flags(self) -> None:
+        if self._flags is not None:
+            with self.device.active():
+                self.device.driver.memset_d8_async(self._flags.address, 0, 4 * CHECKS, self.handle)
 
 
 class Stopwatch:

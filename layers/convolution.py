@@ -53,6 +53,11 @@ class Convolution(Layer):
     linear = True
     _depthwise_loops = depthwise.LOOPS
 
+    _checked: list[tuple[int, ...]] | None = None
+    """The bottoms' shapes for which _top_shape is right."""
+    _top_shape: tuple[int, ...] = ()
+    _gpu_maps: tuple[tuple[int, ...], gpu.Maps] | None = None
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.convolution_param
         self.axis = self.axis_of(param.axis, bottom[0], "convolution_param.axis")
@@ -121,6 +126,14 @@ class Convolution(Layer):
         return (self.num_output, self.channels // self.group, *self.window.kernel[: self.spatial_axes])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shapes = [blob.shape for blob in bottom]
+        if shapes != self._checked:
+            self._top_shape, self._checked = self._check_bottoms(bottom), shapes
+        for blob in top:
+            blob.reshape(self._top_shape)
+
+    def _check_bottoms(self, bottom: Sequence[Blob]) -> tuple[int, ...]:
+        """The tops' shape. Raises LayerError for bottoms of other channels or axes."""
         shape = bottom[0].shape
         spatial = shape[self.axis + 1 :]
         if len(spatial) != self.spatial_axes or shape[self.axis] != self.channels:
@@ -135,8 +148,7 @@ class Convolution(Layer):
                     f"all bottoms must have the shape of the first, {shape}; bottom {i} has {blob.shape}", f"bottom[{i}]"
                 )
         output = self._output(spatial) if spatial else ()
-        for blob in top:
-            blob.reshape(*shape[: self.axis], self.num_output, *output)
+        return *shape[: self.axis], self.num_output, *output
 
     def _output(self, spatial: Sequence[int]) -> tuple[int, ...]:
         return checked_output(self, self.window, spatial)
@@ -205,6 +217,12 @@ class Convolution(Layer):
         add_weight_gradient(x, dy, self.window, self.group, self.blobs[0].diff)
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
+        shape = bottom[0].shape
+        if self._gpu_maps is None or self._gpu_maps[0] != shape:
+            self._gpu_maps = shape, self._new_maps(bottom, top)
+        return self._gpu_maps[1]
+
+    def _new_maps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = bottom[0].shape
         count, spatial = math.prod(shape[: self.axis]), shape[self.axis + 1 :] or (1,)
         return gpu.Maps(self.dtype, self.window, self.group, count, self.channels, self.num_output, spatial)

@@ -63,7 +63,7 @@ class Deconvolution(Convolution):
     def _add_weight_gradient(self, x: Array, dy: Array) -> None:
         add_weight_gradient(dy, x, self.window, self.group, self.blobs[0].diff)  # x and dy change places, as in the two above
 
-    def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
+    def _new_maps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = top[0].shape
         count, spatial = math.prod(shape[: self.axis]), shape[self.axis + 1 :] or (1,)
         return gpu.Maps(self.dtype, self.window, self.group, count, self.num_output, self.channels, spatial)

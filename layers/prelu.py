@@ -14,6 +14,7 @@ from minicaffe.fillers import fill
 from minicaffe.layer import Layer, data_bytes
 
 from .elementwise.channels import by_channel, channels_of, sum_products
+from .elementwise.kept import KeptInput
 
 
 class PReLU(Layer):
@@ -36,7 +37,7 @@ class PReLU(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.prelu_param
-        self._input = Blob((0,), self.dtype)  # x, where y overwrites it
+        self._input = KeptInput(self)
         if len(bottom[0].shape) < 2:
             raise self.error(f"needs 2 axes or more, the bottom has shape {bottom[0].shape}", "bottom")
         if self.blobs:  # as Layer.learn: those that are there stay
@@ -56,8 +57,6 @@ class PReLU(Layer):
                 "bottom",
             )
         top[0].reshape(bottom[0].shape)
-        if top[0] is bottom[0]:
-            self._input.reshape(bottom[0].shape)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return top[0].count
@@ -67,8 +66,8 @@ class PReLU(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = by_channel(bottom[0].data)
-        if top[0] is bottom[0] and not self.forward_only:
-            self._input.data[...] = bottom[0].data
+        if top[0] is bottom[0] and (kept := self._input.array(bottom[0])) is not None:
+            kept[...] = bottom[0].data
         negative = np.minimum(x, 0) * self._slopes()  # before y, which may be x, is written
         y = by_channel(top[0].data)
         np.maximum(x, 0, out=y)
@@ -80,8 +79,8 @@ class PReLU(Layer):
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         slopes, (channels, positions) = self.blobs[0].device_data("read"), self._sizes(top[0])
+        kept = self._input.address(bottom[0]) if top[0] is bottom[0] else 0
         x, y = data_pair(bottom[0], top[0])
-        kept = self._input.device_data("write") if top[0] is bottom[0] else 0
         launch_planes("prelu.prelu", self.dtype, self._planes(top[0]), positions, channels, x, slopes, y, kept)
 
     def _sizes(self, x: Blob) -> tuple[int, int]:
@@ -92,7 +91,7 @@ class PReLU(Layer):
         return x.count // max(self._sizes(x)[1], 1)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        x = by_channel((self._input if top[0] is bottom[0] else bottom[0]).read_data())
+        x = by_channel((self._input.read() if top[0] is bottom[0] else bottom[0]).read_data())
         dy = by_channel(top[0].diff)
         if self.param_propagate_down[0]:
             dslopes = sum_products(dy, np.minimum(x, 0))  # before dx, which in place overwrites dy
@@ -107,7 +106,7 @@ class PReLU(Layer):
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         count = top[0].count
         slopes, positions = self._sizes(top[0])
-        x = (self._input if top[0] is bottom[0] else bottom[0]).device_data("read")
+        x = (self._input.read() if top[0] is bottom[0] else bottom[0]).device_data("read")
         if self.param_propagate_down[0] and count:
             numbers, dslopes = count // slopes, self.blobs[0].device_diff("update")
             dy = top[0].device_diff("read")

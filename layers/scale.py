@@ -12,6 +12,7 @@ from minicaffe.layer import Layer, data_bytes
 
 from .bias import learnt_shape, split_shape
 from .elementwise.channels import affine, sum_channels, sum_products
+from .elementwise.kept import KeptInput
 
 
 class Scale(Layer):
@@ -38,7 +39,7 @@ class Scale(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.scale_param
-        self._input = Blob((0,), self.dtype)
+        self._input = KeptInput(self)
         if len(bottom) == 2:
             self.weight_names = ("bias",)  # the scale is the second bottom
         if self.blobs:
@@ -72,29 +73,25 @@ class Scale(Layer):
         """Whether x has to be kept: the gradient of scale needs it, and in place y overwrites it."""
         return top[0] is bottom[0] and (len(bottom) == 2 or self.param_propagate_down[0])
 
-    def _kept(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob | None:
-        """Where x is kept, if it is."""
-        if self.forward_only or not self.overwrites_what_backward_reads(bottom, top):
-            return None
-        self._input.reshape(bottom[0].shape)
-        return self._input
+    def _read(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
+        """x, for backward."""
+        return self._input.read() if self.overwrites_what_backward_reads(bottom, top) else bottom[0]
 
     def _scale(self, bottom: Sequence[Blob]) -> Blob:
         return bottom[1] if len(bottom) == 2 else self.blobs[0]
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = (blob.data.reshape(self.split) for blob in (bottom[0], top[0]))
-        kept = self._kept(bottom, top)
+        kept = self._input.array(bottom[0]) if self.overwrites_what_backward_reads(bottom, top) else None
         bias = self.blobs[-1].data.reshape(-1) if self.param.scale_param.bias_term else None
-        copy = None if kept is None else kept.data.reshape(self.split)
+        copy = None if kept is None else kept.reshape(self.split)
         affine(x, y, times=self._scale(bottom).data.reshape(-1), plus=bias, kept=copy)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        kept = self._kept(bottom, top)
+        copy = self._input.address(bottom[0]) if self.overwrites_what_backward_reads(bottom, top) else 0
         scale = self._scale(bottom).device_data("read")
         bias = self.blobs[-1].device_data("read") if self.param.scale_param.bias_term else 0
         x, y = data_pair(bottom[0], top[0])
-        copy = 0 if kept is None else kept.device_data("write")
         before, lanes, after = self.split
         launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, x, scale, bias, y, copy)
 
@@ -105,7 +102,7 @@ class Scale(Layer):
         learnt = len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
             # before dx, which in place overwrites dy
-            x = (self._kept(bottom, top) or bottom[0]).read_data().reshape(self.split)
+            x = self._read(bottom, top).read_data().reshape(self.split)
             dscale = sum_products(dy, x).reshape(scale.shape)
             scale.diff[...] = scale.diff + dscale if learnt else dscale  # weights' diffs add up, a bottom's is overwritten
         if propagate_down[0]:
@@ -116,7 +113,7 @@ class Scale(Layer):
         scale, learnt, dy = self._scale(bottom), len(bottom) == 1, top[0].device_diff("read")
         wanted = self.param_propagate_down[0] if learnt else propagate_down[1]
         bias_wanted = self.param.scale_param.bias_term and self.param_propagate_down[-1]
-        x = (self._kept(bottom, top) or bottom[0]).device_data("read") if wanted else 0
+        x = self._read(bottom, top).device_data("read") if wanted else 0
         dscale = scale.device_diff("update" if learnt else "write") if wanted else 0
         dbias = self.blobs[-1].device_diff("update") if bias_wanted else 0
         if wanted or bias_wanted:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import limits
+from .cuda.device import current, stream_of_pass
 from .errors import BlobError, Error
 from .mode import gpu_mode
 
 if TYPE_CHECKING:
     from .cuda.device import Device
     from .cuda.pool import DeviceMemory
-    from .cuda.stream import Stream
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -56,7 +56,7 @@ class SyncedMemory:
     gone: why the memory was given back; access then raises Error.
     """
 
-    __slots__ = ("_device", "_held", "_host", "_writer", "dtype", "gone", "pinned", "size", "state")
+    __slots__ = ("_device", "_held", "_host", "dtype", "gone", "pinned", "size", "state")
 
     def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, gone: str = "") -> None:
         self.size, self.dtype, self.pinned, self.gone = size, dtype, pinned, gone
@@ -64,7 +64,6 @@ class SyncedMemory:
         self._host: Array | None = None
         self._device: DeviceMemory | None = None
         self._held = 0
-        self._writer: Stream | None = None
 
     def host(self, count: int, access: Access = "update") -> Array:
         """The first count elements as a writable flat array on the host."""
@@ -79,32 +78,48 @@ class SyncedMemory:
 
     def device(self, count: int, access: Access) -> int:
         """The address of the first count elements on the device. Raises DeviceError if it is out of memory."""
-        from .cuda.device import current
-
+        memory, stream = self._device, stream_of_pass()
+        if (
+            stream is not None
+            and memory is not None
+            and count <= self._held
+            and self.state is not MemoryState.HOST
+            and memory.used_only_by(stream)
+        ):  # as in most accesses: nothing is to be done
+            if access != "read":
+                self.state = MemoryState.DEVICE
+            return memory.address
         if self.gone:
             raise Error(self.gone)
         gpu = current()
         with gpu.active():
-            stream = gpu.current_stream
-            if self._writer is not None and self._writer is not stream:
-                self._writer.synchronize()  # streams are not ordered: kernels on that one may still write
             memory = self._device
             if memory is None or self._held < count or memory.device is not gpu:
-                memory = self._grow(gpu, count)
-            if self.state is MemoryState.HOST and (access != "write" or count < self._held):
+                memory = self._grow(gpu, count, access)
+            upload = self.state is MemoryState.HOST and (access != "write" or count < self._held)
+            memory.used_by(gpu.current_stream.handle, only_read=access == "read" and not upload)
+            if upload:
                 gpu.to_device(memory.address, self.host(self._held, "read"))  # not only count: one state is for all of them
-                self.state, self._writer = MemoryState.SYNCED, stream
+                self.state = MemoryState.SYNCED
             if access != "read":
-                self.state, self._writer = MemoryState.DEVICE, stream
+                self.state = MemoryState.DEVICE
         return memory.address
+
+    def fetched(self, count: int) -> Array:
+        """A copy of the first count elements: of those on the device, whole after the next wait for the current stream."""
+        memory = self._device
+        if self.state is not MemoryState.DEVICE or memory is None or count > self._held:
+            array: Array = self.host(count, "read").copy()
+            return array
+        with memory.device.active():
+            memory.used_by(memory.device.current_stream.handle, only_read=True)
+            return memory.device.fetch(memory.address, count, self.dtype)
 
     def zero(self, count: int) -> None:
         """Set the first count elements to 0, in GPU mode on the device."""
         if not gpu_mode():
             self.host(count, "write")[...] = 0
         elif count:
-            from .cuda.device import current
-
             current().zero(self.device(count, "write"), count * self.dtype.itemsize)
 
     def _new_host(self) -> Array:
@@ -112,35 +127,41 @@ class SyncedMemory:
             raise Error(self.gone)
         # What was on the GPU once goes there again, and copies from page-locked memory are faster.
         if self._device is not None or (self.pinned and gpu_mode()):
-            from .cuda.device import current
-
             return current().pinned(self.size, self.dtype)
         return np.zeros(self.size, self.dtype)
 
     def _copy_to_host(self) -> None:
         memory, host = self._device, self._host
         if memory is not None and host is not None:
-            memory.device.to_host(host[: self._held], memory.address, self._writer)
-        self.state, self._writer = MemoryState.SYNCED, None  # to_host has waited for the writer
+            with memory.device.active():
+                memory.used_by(memory.device.current_stream.handle, only_read=True)
+                memory.device.to_host(host[: self._held], memory.address)
+        self.state = MemoryState.SYNCED
 
-    def _grow(self, gpu: Device, count: int) -> DeviceMemory:
-        """Allocate memory for count elements on gpu and copy the contents there."""
+    def _grow(self, gpu: Device, count: int, access: Access) -> DeviceMemory:
+        """Allocate memory for count elements on gpu and, where they are read, copy the contents there."""
         if self._device is not None and self._device.device is not gpu:  # on another GPU: copy through the host
             if self.state is MemoryState.DEVICE:
                 self.host(self._held, "read")
             if self.state is MemoryState.SYNCED:
                 self.state = MemoryState.HOST
             self._device, self._held = None, 0
-        size, old, held = self.dtype.itemsize, self._device, self._held
-        memory = gpu.allocate(count * size)
-        # Otherwise device() uploads the contents next, if anything is to be read.
-        if self.state in (MemoryState.DEVICE, MemoryState.SYNCED):
-            if old is not None:
-                gpu.copy(memory.address, old.address, held * size)
-            if self._host is not None:
-                gpu.to_device(memory.address + held * size, self._host[held:count])  # beyond held only the host has contents
-        self._device, self._held, self._writer = memory, count, gpu.current_stream
+        memory = gpu.allocate(count * self.dtype.itemsize)
+        if access != "write" and self.state is not MemoryState.HOST:  # else all is overwritten, or device() uploads it
+            self._fill(gpu, memory.address, count)
+        self._device, self._held = memory, count
         return memory
+
+    def _fill(self, gpu: Device, to: int, count: int) -> None:
+        """Copy the first count elements to new memory: first those that the device holds, the others from the host."""
+        size, old, held = self.dtype.itemsize, self._device, self._held
+        if old is not None:
+            old.used_by(gpu.current_stream.handle, only_read=True)
+            gpu.copy(to, old.address, held * size)
+        if self._host is not None:
+            gpu.to_device(to + held * size, self._host[held:count])
+        else:
+            gpu.zero(to + held * size, (count - held) * size)
 
 
 @contextmanager
@@ -218,6 +239,12 @@ class Blob:
     def read_data(self) -> Array:
         """The values as a read-only array: a copy on the device stays valid."""
         return self._read(self.data_memory)
+
+    def read_later(self) -> Callable[[], Array]:
+        """What gives the values as they now are, as a flat array: after the next wait for the current stream where they are on
+        the device."""
+        array = self.data_memory.fetched(self._count)
+        return lambda: array
 
     def read_diff(self) -> Array:
         """The gradient as a read-only array."""

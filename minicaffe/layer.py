@@ -13,13 +13,14 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from . import limits
-from .blob import Blob, BlobList, only_read
+from .blob import Array, Blob, BlobList, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
 from .fillers import fill, leaves_zeros
@@ -71,6 +72,7 @@ class Layer:
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
+    gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
     (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable
@@ -113,6 +115,7 @@ class Layer:
     fork: NetFork = UNKNOWN
     choice: Choice | None = None
     forward_only: bool = False
+    gradient_wanted: bool = True
     settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
     """Net, for layers that contain a net; set by net.py, which imports this file."""
@@ -257,20 +260,30 @@ class Layer:
 
     def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None) -> float:
         """Reshape, then forward; returns the tops' weighted part of the loss. reshaped: called between the two."""
+        self.reshape_and_forward(bottom, top, reshaped)
+        return self._loss([blob.read_data for blob in top]) if any(self.loss_weights) else 0.0
+
+    def reshape_and_forward(
+        self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None
+    ) -> None:
+        """forward_pass without the loss."""
         self.reshape_pass(bottom, top)
         if reshaped:
             reshaped()
-        weighs = any(self.loss_weights)
-        if weighs:
+        if any(self.loss_weights):
             self._put_loss_weights(top)  # a new shape may mean new memory, without them
         self.guard(lambda: self.forward(bottom, top))
-        if not weighs:
-            return 0.0
-        return sum(
-            weight * float(blob.read_data().sum(dtype=np.float64))
-            for weight, blob in zip(self.loss_weights, top, strict=True)
-            if weight
-        )
+
+    def loss_later(self, top: Sequence[Blob]) -> Callable[[], float]:
+        """What gives forward_pass's result for the tops' current values; on the GPU only after the next wait for the stream, so
+        that a net waits once for all its losses."""
+        reads = [blob.read_later() if weight else blob.read_data for blob, weight in zip(top, self.loss_weights, strict=True)]
+        return partial(self._loss, reads)
+
+    def _loss(self, reads: Sequence[Callable[[], Array]]) -> float:
+        """reads: for each top, what gives its values; called where they count."""
+        weighted = zip(self.loss_weights, reads, strict=True)
+        return sum(weight * float(read().sum(dtype=np.float64)) for weight, read in weighted if weight)
 
     def backward_pass(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Backward, after index bottoms' diffs are zeroed."""

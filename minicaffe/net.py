@@ -201,6 +201,8 @@ class Net(PycaffeNet, Hooked):
                 blob_needs[name] = blob_needs.get(name, False) or node.needs_backward  # in place, a need below stays
         self._learnable.share()
         drop_unasked_gradients(self.nodes)
+        for node in self.nodes:
+            node.layer.gradient_wanted = node.needs_backward
         if self._forced:
             self.force_backward()
 
@@ -246,6 +248,9 @@ class Net(PycaffeNet, Hooked):
         if layer.is_input:
             self.inputs.extend(names)
         tops = [self.blobs[name] for name in names]
+        if not param.bottom:  # its tops come from the host
+            for top in tops:
+                top.pin()
         if layer.auto_top:
             wanted = layer.num_top if isinstance(layer.num_top, int) else layer.num_top[0]
             while len(tops) < max(wanted, 1):
@@ -290,6 +295,7 @@ class Net(PycaffeNet, Hooked):
         self._forced = True
         for node in self.nodes:
             layer, node.needs_backward = node.layer, True
+            layer.gradient_wanted = True
             node.bottom_needs = [n or b not in layer.index_bottoms for b, n in enumerate(node.bottom_needs)]
             layer.param_propagate_down = [True] * len(layer.blobs)
 
@@ -343,7 +349,7 @@ class Net(PycaffeNet, Hooked):
 
     def forward_from_to(self, start: int, end: int) -> float:
         """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
-        loss = 0.0
+        losses: list[Callable[[], float]] = []
         one_by_one = gpu_mode() or self.forward_is_watched
         if not self._loops_asked_for and not gpu_mode():
             self._loops_asked_for = True
@@ -353,9 +359,11 @@ class Net(PycaffeNet, Hooked):
                 node = self.nodes[i]
                 self._call("before_forward", i)
                 reshaped = partial(self._call, "after_reshape", i)
-                loss += node.layer.forward_pass(node.bottoms, node.tops, reshaped)
+                node.layer.reshape_and_forward(node.bottoms, node.tops, reshaped)
+                if any(node.layer.loss_weights):
+                    losses.append(node.layer.loss_later(node.tops))
                 self._call("after_forward", i)
-        return loss
+        return sum((loss() for loss in losses), 0.0)
 
     def compile_loops(self) -> None:
         """Compile now what the first forward begins to compile in the background."""
@@ -407,8 +415,6 @@ class Net(PycaffeNet, Hooked):
         gpu = current()
         if self._stream is None or self._stream.device is not gpu:
             self._stream = Stream(gpu)
-            for name in self.inputs:
-                self.blobs[name].pin()
         return gpu.running(self._stream)
 
     def reshape(self) -> None:

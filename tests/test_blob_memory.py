@@ -147,12 +147,12 @@ def test_no_layer_keeps_its_input_where_no_backward_comes() -> None:
     net.after_forward(lambda i: None)
     net.forward()
     for name in ("scale", "bnll", "prelu"):
-        assert net.layer_dict[name]._input.data_state is MemoryState.UNINITIALISED
+        assert net.layer_dict[name]._input.blob.data_state is MemoryState.UNINITIALISED
     net = net_of("all")
     net.force_backward()
     net.forward()
     for name in ("scale", "bnll", "prelu"):
-        assert net.layer_dict[name]._input.data_state is MemoryState.HOST
+        assert net.layer_dict[name]._input.blob.data_state is MemoryState.HOST
 
 
 BATCH_NORM = (

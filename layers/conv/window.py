@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from google.protobuf.message import Message
@@ -28,17 +29,17 @@ class Window:
     pad: tuple[int, ...]
     dilation: tuple[int, ...]
 
-    @property
+    @cached_property
     def extent(self) -> tuple[int, ...]:
         """How far a window reaches on each axis, holes of the dilation included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
 
-    @property
+    @cached_property
     def pointwise(self) -> bool:
         """Whether a window is one pixel: 1x1, stride 1, no padding."""
         return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
 
-    @property
+    @cached_property
     def dense(self) -> bool:
         """Whether neighbouring windows are one pixel apart and none reaches over the rim: stride 1, no padding."""
         return all(s == 1 for s in self.stride) and not any(self.pad)

@@ -11,6 +11,8 @@ from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer, data_bytes
 
+from .kept import KeptInput
+
 
 class Neuron(Layer):
     """y = value(x), element by element; a layer of the family writes value and slope, and its two kernels in cuda/neuron.cu.
@@ -42,19 +44,18 @@ class Neuron(Layer):
         return 0.0, 0.0, 0.0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._input = Blob((0,), self.dtype)  # x, where y overwrites it
+        self._input = KeptInput(self)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)
-        if top[0] is bottom[0]:
-            self._input.reshape(bottom[0].shape)
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return data_bytes(bottom) if top[0] is bottom[0] else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data.reshape(-1), top[0].data.reshape(-1)
-        kept = self._input.data.reshape(-1) if top[0] is bottom[0] and not self.forward_only else None
+        copy = self._input.array(bottom[0]) if top[0] is bottom[0] else None
+        kept = None if copy is None else copy.reshape(-1)
 
         def step(index: Index) -> None:
             if kept is not None:
@@ -66,13 +67,13 @@ class Neuron(Layer):
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         count = top[0].count
+        kept = self._input.address(bottom[0]) if top[0] is bottom[0] else 0
         x, y = data_pair(bottom[0], top[0])
-        kept = self._input.device_data("write") if top[0] is bottom[0] else 0  # also in TEST: the kernel writes it on the way
         self.launch(f"neuron.{self.kernel}", count, count, x, *self.constants(), y, kept)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            x = (self._input if top[0] is bottom[0] else bottom[0]).read_data().reshape(-1)
+            x = (self._input.read() if top[0] is bottom[0] else bottom[0]).read_data().reshape(-1)
             dy, dx = top[0].diff.reshape(-1), bottom[0].diff.reshape(-1)
 
             def step(index: Index) -> None:
@@ -83,5 +84,5 @@ class Neuron(Layer):
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            count, x = top[0].count, (self._input if top[0] is bottom[0] else bottom[0]).device_data("read")
+            count, x = top[0].count, (self._input.read() if top[0] is bottom[0] else bottom[0]).device_data("read")
             self.launch(f"neuron.{self.kernel}_backward", count, count, x, *self.constants(), *diff_pair(top[0], bottom[0]))

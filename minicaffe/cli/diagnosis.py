@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes.util
 import platform
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import numpy as np
 from minicaffe import loops
 from minicaffe.blob import Blob
 from minicaffe.cuda import blas, device
-from minicaffe.cuda.compile import find_nvcc, nvrtc_version
+from minicaffe.cuda.compilers import compilers
 from minicaffe.errors import DeviceError
 from minicaffe.version import __version__
 
@@ -88,16 +87,8 @@ def _pycuda() -> Finding:
 
 
 def _compiler() -> Finding:
-    nvcc = find_nvcc()
-    if nvcc is not None:
-        try:
-            lines = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()
-        except (OSError, subprocess.CalledProcessError) as error:
-            return Finding("kernel compiler", False, f"{nvcc} does not run: {error}", "reinstall the CUDA toolkit")
-        version = next((line for line in lines if "release" in line), lines[0] if lines else "")
-        return Finding("kernel compiler", True, f"{nvcc}: {version}")
     try:
-        return Finding("kernel compiler", True, f"NVRTC {nvrtc_version()} (there is no nvcc)")
+        return Finding("kernel compiler", True, "; then ".join(compiler.version for compiler in compilers()))
     except DeviceError as error:
         advice = 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
         return Finding("kernel compiler", False, str(error).partition(": ")[2], advice)
@@ -106,8 +97,8 @@ def _compiler() -> Finding:
 def _products() -> Finding:
     """The library that multiplies matrices; needs a GPU."""
     used = blas.backend()
-    if used == "cuBLAS":
-        return Finding("matrix products", True, f"cuBLAS, by nvmath-python {metadata.version('nvmath-python')}")
+    if used.startswith("cuBLAS"):
+        return Finding("matrix products", True, used)
     advice = 'minicaffe\'s kernel is used, which is slower; pip install "minicaffe[gpu-cu13]" for cuBLAS'
     return Finding("matrix products", False, used, advice)
 

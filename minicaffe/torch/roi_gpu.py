@@ -3,11 +3,13 @@
     our stream waits for torch's current one -> kernels -> the host waits for ours, and raises what they found of bad rois
 
 So what torch queued before is done when a kernel reads, and y and dx are done when torch gets them. The host waits once a
-call. PyCUDA launches only on its own streams, so torch's stream cannot be used.
+call, for the stream of its thread. PyCUDA launches only on its own streams, so torch's stream cannot be used.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,11 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minicaffe.blob import Access, Blob, DeviceArray
+from minicaffe.blob import Access, DeviceArray
 from minicaffe.cuda import device as gpu
 from minicaffe.cuda.roi import Winners
+from minicaffe.cuda.stream import Stream
 from minicaffe.errors import Error
 from minicaffe.layers.roi.operator import RoiOperator
+
+OPERATORS = 64
+"""Of how many operators a thread keeps the kernels, with their scratch memory."""
 
 
 class Lent:
@@ -41,14 +47,26 @@ def lent(tensor: Tensor) -> DeviceArray:
     return Lent(tensor)
 
 
+class _Own(threading.local):
+    """A thread's streams, by GPU, and the kernels of the operators that it used last, with their scratch memory: streams that
+    threads shared would raise one thread's bad rois in another."""
+
+    def __init__(self) -> None:
+        self.streams: dict[int, Stream] = {}
+        self.kernels = functools.lru_cache(OPERATORS)(lambda operator, dtype, ordinal: operator.kernels(dtype))
+
+
+_own = _Own()
+
+
 def pool_on_gpu(operator: RoiOperator, x: Tensor, rois: Tensor) -> Tensor:
     """y of x (N, C, H, W) and rois (R, 5), of one type, on one GPU. Raises Error for bad rois, DeviceError without PyCUDA."""
     x, rois = x.detach().contiguous(), rois.contiguous()
-    sizes, y = operator.sizes(x.shape, len(rois)), x.new_zeros(len(rois), *operator.bins(x.shape[1]))
+    sizes, y = operator.sizes(x.shape, len(rois)), x.new_empty(len(rois), *operator.bins(x.shape[1]))
     if not y.numel():
         return y
-    with on_gpu(x) as dtype:
-        kernels, bad = operator.kernels(dtype), _watch(len(rois))
+    with on_gpu(operator, x) as kernels:
+        bad = _watch(len(rois))
         if isinstance(kernels, Winners):
             kernels.pool(sizes, lent(x), lent(rois), y.data_ptr(), 0, bad)
         else:
@@ -59,16 +77,18 @@ def pool_on_gpu(operator: RoiOperator, x: Tensor, rois: Tensor) -> Tensor:
 def backward_on_gpu(operator: RoiOperator, dy: Tensor, x: Tensor, rois: Tensor) -> Tensor:
     """dx of x's shape."""
     x, rois = x.detach().contiguous(), rois.contiguous()
-    sizes, dx = operator.sizes(x.shape, len(rois)), torch.zeros_like(x)
-    if not dy.numel() or not dx.numel():
-        return dx
+    if not dy.numel() or not x.numel():
+        return torch.zeros_like(x)
+    sizes, dx = operator.sizes(x.shape, len(rois)), torch.empty_like(x)
     blobs = lent(rois), lent(dy), lent(dx)
-    with on_gpu(x) as dtype:
-        kernels, bad = operator.kernels(dtype), _watch(len(rois))
+    with on_gpu(operator, x) as kernels:
+        bad = _watch(len(rois))
         if isinstance(kernels, Winners):
-            argmax = Blob(dy.shape, np.int32)  # found again: a forward without gradient needs none
-            kernels.pool(sizes, lent(x), blobs[0], 0, argmax.device_data("write"), bad)
-            kernels.backward(sizes, blobs[0], argmax.device_data("read"), *blobs[1:], bad)
+            argmax = kernels.scratch.address(
+                "argmax", dy.numel(), np.int32
+            )  # found again: a forward without gradient needs none
+            kernels.pool(sizes, lent(x), blobs[0], 0, argmax, bad)
+            kernels.backward(sizes, blobs[0], argmax, *blobs[1:], bad)
         else:
             kernels.backward(sizes, *blobs, bad)
     return dx
@@ -82,13 +102,15 @@ def _watch(rois: int) -> int:
 
 
 @contextmanager
-def on_gpu(x: Tensor) -> Iterator[np.dtype[Any]]:
-    """Send launches to x's GPU, after what torch has queued there; at the end wait for them. Gives x's type."""
+def on_gpu(operator: RoiOperator, x: Tensor) -> Iterator[Any]:
+    """Send launches to x's GPU, after what torch has queued there; at the end wait for them. Gives the operator's kernels."""
     dtype = np.dtype(np.float64 if x.dtype == torch.float64 else np.float32)
     with gpu.chosen(x.device.index or 0) as device:
-        stream = device.stream
+        stream = _own.streams.get(device.ordinal)
+        if stream is None:
+            stream = _own.streams[device.ordinal] = Stream(device)
         if x.is_cuda:
             ours = torch.cuda.ExternalStream(stream.handle.handle, device=x.device)  # PyCUDA's stream, as torch sees it
             ours.wait_stream(torch.cuda.current_stream(x.device))
         with device.running(stream):
-            yield dtype
+            yield _own.kernels(operator, dtype, device.ordinal)

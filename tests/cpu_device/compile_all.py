@@ -33,7 +33,7 @@ def complaint(nvcc: str, version: str, stem: str, real: str) -> str:
     if note.exists():
         return ""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, f"{stem}.cu").write_text(text.replace("#pragma once\n", "\n"))  # g++ warns of it outside a header
+        Path(folder, f"{stem}.cu").write_text(text)
         command = [nvcc, "--fatbin", *options, f"{stem}.cu", "-o", f"{stem}.fatbin"]
         done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
     said = done.stdout + done.stderr

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from cublas_stand_in import StandIn, installed
 
 import minicaffe
 from minicaffe.blob import Blob
-from minicaffe.cuda import blas
+from minicaffe.cuda import blas, cublas
 from minicaffe.cuda.blas import Matrix, gemm
 from minicaffe.cuda.device import current
 from minicaffe.cuda.stream import Stream
@@ -42,8 +45,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 @pytest.fixture
 def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No nvmath-python."""
+    """No nvmath-python, and no libcublas."""
     monkeypatch.setitem(sys.modules, "nvmath.bindings.cublas", None)
+    monkeypatch.setattr(cublas, "_candidates", lambda: iter(()))
     monkeypatch.setattr(blas, "_state", blas._State())
 
 
@@ -113,7 +117,7 @@ def test_what_cublas_is_asked_for(library: StandIn, transposed: tuple[bool, bool
         check(sizes, transposed, dtype, batch=3, alpha=-0.5, beta=2.0)
     letter = "s" if dtype == np.float32 else "d"
     assert {name for name, _ in library.calls} == {f"{letter}gemm", f"{letter}gemm_strided_batched"}
-    assert blas.backend() == "cuBLAS"
+    assert blas.backend() == "cuBLAS (nvmath-python)"
 
 
 def test_tf32_only_where_allowed(library: StandIn) -> None:
@@ -148,15 +152,15 @@ def test_a_handle_for_each_stream(library: StandIn) -> None:
     assert library.calls[-1][1] in used
 
 
-def test_without_nvmath(no_library: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_cublas(no_library: None, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "minicaffe"):
         check((2, 3, 4), (False, False), np.float32)
         check((2, 3, 4), (False, False), np.float32)
     assert [record.getMessage() for record in caplog.records] == [
         "matrix products use minicaffe's kernel, which is slower than cuBLAS: "
-        'nvmath.bindings.cublas is not installed: pip install "nvmath-python[cu13]", or [cu12]'
+        'cuBLAS does not load: libcublas is not installed; pip install "minicaffe[gpu-cu13]"'
     ]
-    assert blas.backend().startswith("gemm.cu (nvmath.bindings.cublas is not installed: ")
+    assert blas.backend().startswith("gemm.cu (cuBLAS does not load: libcublas is not installed; ")
 
 
 def test_a_cublas_that_does_not_load(library: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +169,7 @@ def test_a_cublas_that_does_not_load(library: StandIn, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(library, "create", create)
     check((2, 3, 4), (False, False), np.float32)
-    assert blas.backend() == "gemm.cu (cuBLAS does not load: libcublas.so.13: no such file)"
+    assert blas.backend().startswith("gemm.cu (cuBLAS does not load: libcublas.so.13: no such file; pip")
     assert not library.calls
 
 
@@ -176,3 +180,89 @@ def test_what_cublas_refuses(library: StandIn, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(library, "sgemm", sgemm)
     with pytest.raises(DeviceError, match="cuBLAS, a product of 2 x 4 and 4 x 3: CUBLAS_STATUS_ALLOC_FAILED"):
         check((2, 3, 4), (False, False), np.float32)
+
+
+COMPILED = """
+#include <cmath>
+#include <cstring>
+static int math_mode;
+template <class T>
+static int gemm(int ta, int tb, int m, int n, int k, const T* alpha, const T* a, int lda, const T* b, int ldb,
+                const T* beta, T* c, int ldc) {
+  if (m < 0 || lda < (ta ? k : m)) return 7;
+  for (int j = 0; j < n; j++)
+    for (int i = 0; i < m; i++) {
+      double sum = 0;
+      for (int l = 0; l < k; l++) sum += double(ta ? a[l + i * lda] : a[i + l * lda]) * (tb ? b[j + l * ldb] : b[l + j * ldb]);
+      T* to = c + i + j * ldc;
+      *to = T(*alpha * sum + (*beta ? *beta * *to : 0));
+    }
+  return 0;
+}
+extern "C" {
+int cublasCreate_v2(void** handle) { *handle = &math_mode; return 0; }
+int cublasSetStream_v2(void* handle, void* stream) { return handle != &math_mode || !stream; }
+int cublasSetMathMode(void* handle, int mode) { return handle == &math_mode && (mode == 0 || mode == 3) ? 0 : 7; }
+const char* cublasGetStatusString(int status) { return status == 7 ? "an unsupported value" : "another error"; }
+#define BOTH(T, letter)                                                                                                      \
+  int cublas##letter##gemm_v2(void* h, int ta, int tb, int m, int n, int k, const T* alpha, const T* a, int lda, const T* b, \
+                              int ldb, const T* beta, T* c, int ldc) {                                                       \
+    return gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                                                       \
+  }                                                                                                                          \
+  int cublas##letter##gemmStridedBatched(void* h, int ta, int tb, int m, int n, int k, const T* alpha, const T* a, int lda,  \
+                                         long long sa, const T* b, int ldb, long long sb, const T* beta, T* c, int ldc,      \
+                                         long long sc, int count) {                                                          \
+    for (int i = 0; i < count; i++)                                                                                          \
+      if (int status = gemm(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc)) return status; \
+    return 0;                                                                                                                \
+  }
+BOTH(float, S)
+BOTH(double, D)
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A libcublas whose products are of host memory, where the wheel nvidia-cublas has its own."""
+    folder = tmp_path_factory.mktemp("nvidia") / "cu13" / "lib"
+    folder.mkdir(parents=True)
+    path = folder / "libcublas.so.13"
+    command = ["g++", "-x", "c++", "-shared", "-fPIC", "-O1", "-", "-o", str(path)]
+    subprocess.run(command, input=COMPILED, text=True, check=True)
+    return path
+
+
+@pytest.fixture
+def only_the_wheel(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    if "test device" not in current().name:
+        pytest.skip("the compiled stand-in needs a device whose memory is the host's")
+    monkeypatch.setitem(sys.modules, "nvmath.bindings.cublas", None)
+    monkeypatch.setattr(blas, "_state", blas._State())
+    spec = SimpleNamespace(submodule_search_locations=[str(compiled.parents[2])])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    return compiled
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("transposed", COMBINATIONS)
+def test_cublas_of_a_wheel_without_nvmath(only_the_wheel: Path, transposed: tuple[bool, bool], dtype: Any) -> None:
+    for sizes in SHAPES:
+        check(sizes, transposed, dtype)
+        check(sizes, transposed, dtype, batch=3, alpha=-0.5, beta=2.0)
+    blas.allow_tf32()
+    check((2, 3, 4), transposed, dtype)
+    assert blas.backend() == f"cuBLAS ({only_the_wheel})"
+
+
+def test_what_a_wheels_cublas_refuses(only_the_wheel: Path) -> None:
+    with pytest.raises(DeviceError, match="a product of 2 x 4 and 4 x 3: cublasSgemm_v2: an unsupported value"):
+        gemm(np.float32, (2, 3, 4), Matrix(0, 4), Matrix(0, 1), Matrix(0, 3))
+
+
+def test_a_libcublas_that_is_none(only_the_wheel: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrong = tmp_path / "libcublas.so.13"
+    wrong.write_text("no library")
+    monkeypatch.setattr(cublas, "_candidates", lambda: iter([str(wrong)]))
+    with pytest.raises(DeviceError, match=f"{wrong}: "):
+        cublas.load()

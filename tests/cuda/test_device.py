@@ -15,6 +15,7 @@ from minicaffe import Net
 from minicaffe.blob import Blob, MemoryState
 from minicaffe.cuda import device as cuda
 from minicaffe.cuda import source
+from minicaffe.cuda.pool import PinnedMemory
 from minicaffe.cuda.stream import CHECKS, Stream
 from minicaffe.errors import DeviceError, Error, LayerError
 from minicaffe.formats.prototxt import parse_net
@@ -182,6 +183,18 @@ def test_a_net_copies_its_inputs_and_outputs_only(gpu: cuda.Device) -> None:
         y = net.forward(x=x)["b"]
         np.testing.assert_array_equal(y, np.maximum(x, 0))
         assert (gpu.transfers.to_device, gpu.transfers.to_host) == (x.nbytes, x.nbytes)
+
+
+def test_inputs_are_page_locked(gpu: cuda.Device) -> None:
+    """Those that are filled before the net first runs, too."""
+    net = Net(parse_net(NET))
+    used = gpu._pinned.in_use
+    net.forward(x=np.ones((2, 3, 5, 7)))
+    assert gpu._pinned.in_use > used
+    host: np.ndarray = net.blobs["x"].data
+    while isinstance(host.base, np.ndarray):
+        host = host.base
+    assert isinstance(host.base, PinnedMemory)
 
 
 def test_switching_in_the_middle_of_a_nets_life() -> None:

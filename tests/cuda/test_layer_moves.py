@@ -12,6 +12,8 @@ from layer_case import LayerCase
 import minicaffe
 from minicaffe import rng
 from minicaffe.blob import MemoryState
+from minicaffe.errors import LayerError
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.net import Net
 
@@ -184,3 +186,31 @@ def test_a_net_moves_its_input_its_output_and_a_mask(phase: Phase, tmp_path: Pat
     mask = net.blobs["sum"].count if phase == TRAIN else 0
     moved = transfers.to_device - before[0], transfers.to_host - before[1]
     assert moved == (net.blobs["data"].count * 4 + mask, expected.nbytes)
+
+
+IN_PLACE = """
+input: "x" input_shape { dim: 2 dim: 3 dim: 4 dim: 5 }
+layer { name: "s" type: "Scale" bottom: "x" top: "y" scale_param { bias_term: true } }
+layer { name: "t" type: "Scale" bottom: "y" top: "y" }
+layer { name: "n" type: "AbsVal" bottom: "y" top: "y" }
+layer { name: "p" type: "PReLU" bottom: "y" top: "y" }
+"""
+
+
+def test_nothing_is_kept_for_a_backward_that_never_comes() -> None:
+    """A net without a loss needs no gradient, unless it is asked for; on the CPU backward may still be asked for later."""
+    minicaffe.set_mode_gpu()
+    net = Net(parse_net(IN_PLACE))
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5), np.float32)
+    kept = [layer._input.blob for layer in net.layers[1:]]  # type: ignore[attr-defined]
+    net.forward(x=x)
+    assert [blob.count for blob in kept] == [0, 0, 0, 0]
+    net.force_backward()
+    with pytest.raises(LayerError, match=r'PReLU layer "p": its forward kept nothing .* call force_backward before forward'):
+        net.backward(y=x)
+    net.forward(x=x)
+    assert [blob.count for blob in kept] == [0, 120, 120, 120]  # the first does not work in place
+    dx = net.backward(y=x)["x"].copy()
+    minicaffe.set_mode_cpu()
+    net.forward(x=x)
+    np.testing.assert_allclose(net.backward(y=x)["x"], dx, rtol=1e-5)

@@ -78,20 +78,34 @@ def test_a_full_device_is_said_and_the_pool_stays_usable() -> None:
     assert pool.take(4096)[0] == 4096
 
 
-def test_what_comes_back_during_the_wait_is_left_for_the_next_time() -> None:
-    late: list[tuple[int, Any]] = []
+def test_a_block_goes_on_to_its_own_stream_first_and_to_another_in_order() -> None:
+    ordered: list[tuple[str, str]] = []
+    allocate = Allocator(10_000)
+    pool = Pool(allocate, FullError, order=lambda stream, other: ordered.append((stream, other)))
+    (size, first), (_, second) = pool.take(512, "a"), pool.take(512, "b")
+    pool.give(size, first, ("a",))
+    pool.give(size, second, ("b", "c"))
+    assert pool.take(512, "a")[1] is first
+    assert not ordered
+    assert pool.take(512, "c")[1] is second
+    assert ordered == [("c", "b")]
+    pool.give(size, second, ("c",))
+    assert pool.take(512, "d")[1] is second
+    assert ordered[1:] == [("d", "c")]
+    assert allocate.calls == 2
 
-    def settle() -> None:
-        if late:
-            pool.give(*late.pop())
 
-    pool = Pool(Allocator(10_000), FullError, settle)
-    first, second = pool.take(512), pool.take(512)
-    pool.give(*first)
-    late.append(second)
-    assert pool.take(512)[1] is first[1]
-    assert (pool.in_use, pool.held) == (512, 512)
-    assert pool.take(512)[1] is second[1]  # after a wait of its own
+def test_the_device_is_waited_for_before_blocks_are_freed_and_only_then() -> None:
+    waits: list[int] = []
+    allocate = Allocator(4096)
+    pool = Pool(allocate, FullError, settle=lambda: waits.append(allocate.room))
+    for _ in range(3):
+        pool.give(*pool.take(512, "a"), ("a",))
+    assert not waits
+    pool.take(4096, "a")
+    assert waits == [3584]
+    pool.release()
+    assert waits == [3584]
 
 
 def test_release() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,16 @@ def test_includes_are_written_out_once_with_their_lines(tmp_path: Path, monkeypa
             where[line] = (file, number)
         number += 1
     assert where == {"int a;": ("a.cuh", 2), "int b;": ("b.cuh", 1), "int k;": ("k.cu", 4)}
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+def test_the_text_that_ships_preprocesses_without_warnings(tmp_path: Path) -> None:
+    """nvcc gives its text to g++, whose warnings PyCUDA passes on; NVRTC's are in test_nvrtc.py, nvcc's in compile_all.py."""
+    for stem in FILES:
+        (tmp_path / f"{stem}.cu").write_text(source.text(stem))
+    command = ["g++", "-E", "-Werror", "-Wall", "-DREAL=float", "-D__CUDACC__=1", "-x", "c++"]
+    done = subprocess.run([*command, *tmp_path.iterdir()], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_argument_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_no_copy_is_kept_when_the_scale_is_not_learnt() -> None:
     case.layer.param_propagate_down = [False, False]
     case.forward()
     case.backward(np.ones((2, 3)))
-    assert vars(case.layer)["_input"].count == 0
+    assert vars(case.layer)["_input"].blob.count == 0
     assert all((blob.diff == 0).all() for blob in case.layer.blobs)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -275,6 +277,49 @@ def test_kernels_without_rois(place):
     y = roi_gpu.pool_on_gpu(operator, x, x.new_zeros(0, 5))
     assert y.shape == (0, 2, 2, 2)
     assert not roi_gpu.backward_on_gpu(operator, y, x, x.new_zeros(0, 5)).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_call_allocates_and_clears_nothing(name, place, monkeypatch):
+    operator, x, rois = KERNELS[name], feature_map().to(place), ROIS.to(place)
+    for _ in range(2):
+        y = roi_gpu.pool_on_gpu(operator, x, rois)
+        dx = roi_gpu.backward_on_gpu(operator, y, x, rois)
+
+    def unwanted(*arguments):
+        raise AssertionError("memory is allocated, cleared, or waited for")
+
+    gpu = current()
+    for owner, method in ((gpu, "allocate"), (gpu, "zero"), (gpu, "order"), (gpu._pool, "_settle"), (torch, "zeros_like")):
+        monkeypatch.setattr(owner, method, unwanted)
+    assert torch.equal(roi_gpu.pool_on_gpu(operator, x, rois), y)
+    assert torch.equal(roi_gpu.backward_on_gpu(operator, y, x, rois), dx)
+
+
+@pytest.mark.gpu
+def test_a_bad_roi_is_raised_in_the_thread_that_has_it(place):
+    """Eight threads at once; in those of odd numbers the roi of the thread's number is bad."""
+    x, said, barrier = feature_map().to(place), [""] * 8, threading.Barrier(8)
+
+    def work(number):
+        rois = ROIS[:1].repeat(9, 1)
+        rois[number, 0] = 5 * (number % 2)
+        rois = rois.to(place)
+        barrier.wait()
+        for _ in range(10):
+            try:
+                roi_gpu.pool_on_gpu(KERNELS["roi_pool"], x, rois)
+                said[number] += "fine "
+            except Error as error:
+                said[number] += f"{str(error).partition(' is')[0]} "
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == [10 * (f"roi {number} " if number % 2 else "fine ") for number in range(8)]
 
 
 def test_it_is_an_attribute_of_minicaffe():

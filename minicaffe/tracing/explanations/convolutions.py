@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def _sum(case: Case[Convolution], at: Index, reads: bool, text: str) -> Explanat
     bias = float(layer.blobs[1].read_data()[at[layer.axis]]) if len(layer.blobs) > 1 else None
     sizes = ", ".join(
         f"{name} {'x'.join(map(str, value))}"
-        for name, value in vars(layer.window).items()
+        for name, value in asdict(layer.window).items()
         if name == "kernel" or any(v != (name != "pad") for v in value)
     )
     steps = (f"window: {sizes}", *_padding_text(layer, padding), *steps) if layer.spatial_axes else steps

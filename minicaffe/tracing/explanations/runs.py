@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -77,7 +77,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
         number = weight_number(found, weight, prefix)
         if not found.param_propagate_down[number]:
             notes = [*notes, f"lr_mult is 0: training does not compute this gradient of {layer}.{number}"]
-        with _gradient_wanted(found, number):
+        with _gradient_wanted(net, found, number):
             case = _forward(net, i, number, start, whole=dy is None, notes=notes)
             place = asked.of_weight(case, found.blobs[number].shape)
             explanation = explain_it(with_weight_gradient(net, i, case, dy, seed), place)
@@ -86,7 +86,8 @@ def explain(  # noqa: PLR0913 - public, by keyword
     _check_number(net, i, number, backward, prefix)
     explain_it = _covered(explains_gradient, found, "the gradients of ") if backward else _covered(explains, found)
     # the losses' backward needs the layers behind too
-    case = _forward(net, i, number, start, whole=backward and dy is None, notes=notes)
+    with _gradient_wanted(net) if backward else nullcontext():
+        case = _forward(net, i, number, start, whole=backward and dy is None, notes=notes)
     if anchor is not None and not backward and isinstance(found, Proposal):
         of_proposal: Case[Any] = case
         return explain_candidate(of_proposal, *asked.of_anchor(of_proposal))
@@ -120,14 +121,19 @@ def _check_number(net: Net, index: int, number: int, backward: bool, prefix: str
 
 
 @contextmanager
-def _gradient_wanted(layer: Layer, number: int) -> Iterator[None]:
-    """Forward keeps what the gradient in blob `number` needs, also of a layer that training leaves alone."""
-    kept = layer.param_propagate_down
-    layer.param_propagate_down = [wanted or i == number for i, wanted in enumerate(kept)]
+def _gradient_wanted(net: Net, layer: Layer | None = None, number: int = 0) -> Iterator[None]:
+    """Forward keeps what backward needs, also in a net without a loss, and what the gradient in the layer's blob `number`
+    needs, also of a layer that training leaves alone."""
+    kept = [(each, each.gradient_wanted, each.param_propagate_down) for each in net.layers]
+    for each in net.layers:
+        each.gradient_wanted = True
+    if layer is not None:
+        layer.param_propagate_down = [wanted or i == number for i, wanted in enumerate(layer.param_propagate_down)]
     try:
         yield
     finally:
-        layer.param_propagate_down = kept
+        for each, wanted, propagate in kept:
+            each.gradient_wanted, each.param_propagate_down = wanted, propagate
 
 
 def _forward(net: Net, index: int, number: int, start: int, whole: bool, notes: Sequence[str]) -> Case[Layer]:
