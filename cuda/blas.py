@@ -1,4 +1,4 @@
-"""Matrix products on the GPU: cuBLAS, through nvmath-python or cublas.py, or without it a slower kernel of minicaffe's (gemm.cu).
+"""Matrix products on the GPU: cuBLAS, through nvmath-python or cublas.py, or without it a slower kernel of ours (gemm.cu).
 
     C = alpha op(A) op(B) + beta C, row-major; `batch` such products, each matrix a stride further on
 
@@ -85,7 +85,7 @@ def gemm(
 
 
 def backend() -> str:
-    """What multiplies matrices on the GPU: "cuBLAS (...)" with its source, or "gemm.cu (...)" with the reason why not cuBLAS."""
+    """What multiplies matrices on the GPU: "cuBLAS (its source)", or "gemm.cu (why not cuBLAS)"."""
     library = _library()
     return f"gemm.cu ({_state.reason})" if library is None else f"cuBLAS ({library.source})"
 

@@ -1,6 +1,6 @@
 """From cuda/<stem>.cu to kernels that can be launched: machine code, the modules of it, the types of the arguments.
 
-    Kernels.bind("relu.relu", float32) -> compiled(...): kept, or made by the first compiler that does -> loaded -> prepared
+Kernels.bind("relu.relu", float32) -> compiled(...): kept, or made by the first compiler that does -> loaded -> prepared
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Kernels:
         self._lock = threading.Lock()
 
     def bind(self, kernel: str, dtype: DTypeLike) -> Callable[..., None]:
-        """What launches the kernel "stem.name" for REAL = dtype, given grid, block, the driver's stream and the arguments; kept in
-        `bound`."""
+        """What launches the kernel "stem.name" for REAL = dtype, given grid, block, the driver's stream and the arguments; kept
+        in `bound`."""
         stem, _, name = kernel.partition(".")
         kinds = source.signatures(stem)
         if name not in kinds:
@@ -61,8 +61,8 @@ class Kernels:
 
 
 def compiled(stem: str, dtype: np.dtype[Any], capability: tuple[int, int]) -> bytes:
-    """cuda/<stem>.cu as machine code for REAL = dtype, from the user's cache folder or compiled. DeviceError with the compilers'
-    messages, which name file and line."""
+    """cuda/<stem>.cu as machine code for REAL = dtype, from the user's cache folder or compiled. DeviceError with the
+    compilers' messages, which name file and line."""
     real = "float" if dtype == np.float32 else "double"
     text, arch = source.text(stem), "sm_{}{}".format(*capability)
     refused = ""

@@ -66,9 +66,7 @@ class Device:
         self._lock = threading.RLock()
         full = self.driver.MemoryError
         exact = bool(os.environ.get("MINICAFFE_EXACT_MEMORY"))
-        self._pool = Pool(
-            self.driver.mem_alloc, full, order=self.order, settle=self.driver.Context.synchronize, exact=exact
-        )
+        self._pool = Pool(self.driver.mem_alloc, full, order=self.order, settle=self.driver.Context.synchronize, exact=exact)
         self._pinned = Pool(lambda nbytes: self.driver.pagelocked_empty(nbytes, np.uint8), full)
         self.spare_streams = Spares(self, self.driver.Stream)
         self.spare_events = Spares(self, self.driver.Event)

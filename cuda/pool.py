@@ -87,9 +87,7 @@ class Pool:
     def held(self) -> int:
         """Bytes that are free for the next use."""
         with self._lock:
-            sorted_in = sum(
-                size * len(blocks) for size, by_streams in self._held.items() for blocks in by_streams.values()
-            )
+            sorted_in = sum(size * len(blocks) for size, by_streams in self._held.items() for blocks in by_streams.values())
             return sorted_in + sum(size for size, *_ in list(self._returned))
 
     def release(self) -> None:
