@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -24,6 +25,7 @@ from minicaffe.cli import COMMANDS, main
 from minicaffe.cli.device_query import available_cores, blas_name
 from minicaffe.cli.flags import TOOL_FLAGS, translate
 from minicaffe.cli.install_caffe_command import MARK, TOOLS, install, scripts
+from minicaffe.cuda import blas
 from minicaffe.cuda.device import current
 from minicaffe.errors import Error
 from minicaffe.mode import TEST, gpu_mode
@@ -181,6 +183,7 @@ def test_no_gpu_is_a_clear_error(folder: Path, no_gpu: None, arguments: list[str
         (["--device", "tpu"], "--device tpu: give cpu, gpu, gpu:N or auto"),
         (["--device", "cpu:1"], "--device cpu:1: give cpu, gpu, gpu:N or auto"),
         (["--device", "gpu:one"], "--device gpu:one: give cpu, gpu, gpu:N or auto"),
+        (["--tf32"], "--tf32 is for a GPU: give --device gpu, or auto"),
         (["--device", "gpu", "--gpu", "1"], "--device gpu and --gpu 1: give one of them"),
     ],
 )
@@ -196,6 +199,7 @@ def test_auto_runs_on_the_cpu_and_says_so(folder: Path, no_gpu: None) -> None:
     assert result.exit_code == 0, result.output
     assert result.stderr.startswith("on the CPU: no GPU: PyCUDA is not installed")
     assert "copied an iteration" not in result.stdout
+    assert run("time", "net.prototxt", "--device", "auto", "--tf32", "--iterations", "1").exit_code == 0
 
 
 @pytest.mark.gpu
@@ -210,6 +214,23 @@ def test_time_on_a_gpu_says_what_was_copied(folder: Path, options: list[str]) ->
     assert int(found[2]) <= batch + 64
     assert int(found[3]) <= 64
     assert not gpu_mode()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("options", "allowed"), [([], False), (["--tf32"], True)])
+def test_tf32_holds_until_the_command_is_over(
+    folder: Path, options: list[str], allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+
+    def watched(*arguments: Any, **named: Any) -> None:
+        seen.add(blas._state.tf32)
+        blas.gemm(*arguments, **named)
+
+    monkeypatch.setattr("minicaffe.layers.inner_product.gemm", watched)
+    result = run("time", "net.prototxt", "--device", "gpu", "--iterations", "1", *options)
+    assert result.exit_code == 0, result.output
+    assert (seen, blas._state.tf32) == ({allowed}, False)
 
 
 @pytest.mark.gpu
