@@ -19,7 +19,7 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.porting.torch_source import compare_source, write_source
+from minicaffe.porting.torch_source import compare_source, source, write_source
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
@@ -76,6 +76,7 @@ LAYERS = [
     '"Padding" padding_param { pad_beg: 1 pad_end: 2 }',
     '"Padding" padding_param { pad_beg: -1 pad_end: -2 }',
     '"ShuffleChannel" shuffle_channel_param { group: 2 }',
+    '"Transpose" transpose_param { dim: 3 dim: 0 dim: 2 dim: 1 }',
     '"Interp" interp_param { height: 5 width: 29 }',
     '"Interp" interp_param { zoom_factor: 2 pad_beg: -1 pad_end: -2 }',
     '"MVN"',
@@ -258,6 +259,12 @@ def test_it_can_be_exported(tmp_path: Path) -> None:
     finally:
         sys.path.remove(str(tmp_path))
         sys.modules.pop("model", None)
+
+
+def test_the_documents_name_the_types_with_a_form() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "porting.md").read_text()
+    listed = text.partition("- It covers ")[2].partition(".")[0]
+    assert " ".join(listed.split()).split(", ") == source.names()
 
 
 def test_what_has_no_form(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.spatial_product import SpatialProduct
 from minicaffe.layers.swish import Swish
 from minicaffe.layers.tile import Tile
+from minicaffe.layers.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 
 from .forms import Shapes, number, source
@@ -129,6 +130,11 @@ def crop(s: Source, layer: Crop, bottom: Sequence[str], top: Shapes) -> str:
     for i, start in enumerate(layer.offsets(len(top[0]) - axis), axis):
         cuts.append(f"{start}:{start} + {reference}.shape[{i}]" if start else f":{reference}.shape[{i}]")
     return f"{x}[{', '.join(cuts)}]"
+
+
+@source(Transpose)
+def transpose(s: Source, layer: Transpose, bottom: Sequence[str], top: Shapes) -> str:
+    return f"{bottom[0]}.permute({', '.join(map(str, layer.order))})"
 
 
 @source(ShuffleChannel)
