@@ -19,7 +19,7 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.porting.torch_source import compare_source, write_source
+from minicaffe.porting.torch_source import compare_source, source, write_source
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
@@ -57,6 +57,35 @@ LAYERS = [
     '"TanH"',
     '"Normalize" norm_param { across_spatial: false channel_shared: false scale_filler { type: "gaussian" std: 1 } }',
     '"Normalize" norm_param { channel_shared: true scale_filler { type: "constant" value: 3 } }',
+    '"AbsVal"',
+    '"BNLL"',
+    '"ELU" elu_param { alpha: 0.7 }',
+    '"Exp" exp_param { base: 2 scale: 0.5 shift: 0.3 }',
+    '"Log" log_param { base: 2 scale: 0.1 shift: 3 }',
+    '"Clip" clip_param { min: -0.3 max: 0.8 }',
+    '"HardSigmoid"',
+    '"ReLU6" relu6_param { negative_slope: 0.2 }',
+    '"Swish" swish_param { beta: 1.5 }',
+    '"Swish"',
+    '"Reduction" reduction_param { operation: SUMSQ axis: 1 coeff: 0.5 }',
+    '"Reduction" reduction_param { operation: MEAN axis: 2 }',
+    '"Reduction" reduction_param { operation: ASUM axis: 3 }',
+    '"Reduction" reduction_param { axis: 1 }',
+    '"Tile" tile_param { axis: 2 tiles: 3 }',
+    '"Reverse" reverse_param { axis: 2 }',
+    '"Padding" padding_param { pad_beg: 1 pad_end: 2 }',
+    '"Padding" padding_param { pad_beg: -1 pad_end: -2 }',
+    '"ShuffleChannel" shuffle_channel_param { group: 2 }',
+    '"Transpose" transpose_param { dim: 3 dim: 0 dim: 2 dim: 1 }',
+    '"Interp" interp_param { height: 5 width: 29 }',
+    '"Interp" interp_param { zoom_factor: 2 pad_beg: -1 pad_end: -2 }',
+    '"MVN"',
+    '"MVN" mvn_param { across_channels: true eps: 1e-10 }',
+    '"MVN" mvn_param { normalize_variance: false }',
+    '"BN" bn_param { eps: 0.01 } param {} param {} param {} param {}',
+    '"BN" bn_param { frozen: true } param {} param {} param {} param {}',
+    '"BN" bn_param { bn_mode: INFERENCE scale_filler { type: "gaussian" std: 1 } shift_filler { type: "gaussian" std: 1 } }',
+    '"Upsample" upsample_param { scale: 3 }',
 ]
 
 
@@ -70,6 +99,9 @@ def net_of(text: str, dims: str = "dim: 2 dim: 4 dim: 9 dim: 8") -> Net:
         if layer.type == "BatchNorm":
             for blob, value in zip(layer.blobs, (0.7, 1.9, 1.3)):
                 blob.data[...] = value * (1 + random.random(blob.shape))
+        if layer.type == "BN":
+            for blob in layer.blobs:
+                blob.data[...] = 0.5 + random.random(blob.shape)
     return net
 
 
@@ -86,11 +118,18 @@ def test_a_layer(tmp_path: Path, text: str) -> None:
     net = net_of(f'layer {{ name: "y" bottom: "data" top: "y" type: {text} }}')
     names = check(net, tmp_path)
     assert "d data" in names
-    learnt = 0 if "BatchNorm" in text else len(net.layers[-1].blobs)
+    learnt = 0 if "BatchNorm" in text else 2 if '"BN"' in text else len(net.layers[-1].blobs)
     assert len([name for name in names if name.startswith("d y.")]) == learnt
 
 
 SECOND = 'layer { name: "b" type: "Power" bottom: "data" top: "b" power_param { scale: -0.5 shift: 0.2 } }\n'
+
+SMALLER = {
+    "Axpy": 'type: "Reduction" reduction_param { axis: 2 }',
+    "BroadcastMul": 'type: "Pooling" pooling_param { pool: AVE global_pooling: true }',
+    "SpatialProduct": f'type: "Convolution" convolution_param {{ num_output: 1 kernel_size: 1 {FILL} }}',
+    "Crop": 'type: "Pooling" pooling_param { kernel_size: 3 stride: 2 pool: AVE }',
+}
 
 
 @pytest.mark.parametrize(
@@ -100,10 +139,65 @@ SECOND = 'layer { name: "b" type: "Power" bottom: "data" top: "b" power_param { 
         'type: "Eltwise" eltwise_param { operation: PROD }',
         'type: "Eltwise" eltwise_param { operation: MAX }',
         'type: "Concat" concat_param { axis: 2 }',
+        'bottom: "data" type: "Axpy"',
+        'type: "BroadcastMul"',
+        'type: "SpatialProduct"',
+        'type: "Crop" crop_param { axis: 2 offset: 2 offset: 0 }',
     ],
 )
 def test_two_bottoms(tmp_path: Path, text: str) -> None:
-    check(net_of(SECOND + f'layer {{ name: "y" bottom: "data" bottom: "b" top: "y" {text} }}'), tmp_path)
+    """The second one as the layer wants it: one number or one map for each, or a smaller map."""
+    made = next((made for kind, made in SMALLER.items() if f'"{kind}"' in text), None)
+    second = f'layer {{ name: "b" bottom: "data" top: "b" {made} }}' if made else SECOND
+    bottoms = 'bottom: "b" bottom: "data"' if "Axpy" in text else 'bottom: "data" bottom: "b"'
+    check(net_of(second + f'layer {{ name: "y" {bottoms} top: "y" {text} }}'), tmp_path)
+
+
+@pytest.mark.parametrize("dims", ["dim: 2 dim: 8 dim: 6 dim: 4", "dim: 1 dim: 12 dim: 4 dim: 2"])
+@pytest.mark.parametrize("reverse", ["true", "false"])
+def test_reorg(tmp_path: Path, dims: str, reverse: str) -> None:
+    text = f'layer {{ name: "y" type: "Reorg" bottom: "data" top: "y" reorg_param {{ stride: 2 reverse: {reverse} }} }}'
+    check(net_of(text, dims), tmp_path)
+
+
+UNPOOLED = [
+    'type: "Upsample" upsample_param { upsample_h: 9 upsample_w: 8 }',
+    'type: "Unpooling" unpooling_param { unpool: MAX kernel_size: 2 stride: 2 unpool_h: 9 unpool_w: 8 }',
+]
+
+
+@pytest.mark.parametrize("text", UNPOOLED)
+def test_a_mask_from_pooling_to_unpooling(tmp_path: Path, text: str) -> None:
+    pool = """layer { name: "pool" type: "Pooling" bottom: "data" top: "small" top: "mask" pooling_param {
+      kernel_size: 2 stride: 2 } }"""
+    names = check(net_of(pool + f'layer {{ name: "y" bottom: "small" bottom: "mask" top: "y" {text} }}'), tmp_path)
+    assert names == ["y", "d data"]
+
+
+@pytest.mark.parametrize("bias", ["true", "false"])
+def test_embed_and_batch_reindex(tmp_path: Path, bias: str) -> None:
+    text = f"""layer {{ name: "e" type: "Embed" bottom: "data" top: "e" embed_param {{
+      num_output: 3 input_dim: 7 bias_term: {bias}
+      weight_filler {{ type: "gaussian" std: 1 }} bias_filler {{ type: "gaussian" std: 1 }} }} }}
+    layer {{ name: "y" type: "BatchReindex" bottom: "e" bottom: "data" top: "y" }}"""
+    net = net_of(text, "dim: 6")
+    net.blobs["data"].data[...] = [5, 0, 2, 2, 1, 5]
+    assert {"y", "d e.weight"} <= set(check(net, tmp_path))
+
+
+@pytest.mark.parametrize("out_max_val", ["true", "false"])
+def test_arg_max(tmp_path: Path, out_max_val: str) -> None:
+    text = f'layer {{ name: "y" type: "ArgMax" bottom: "data" top: "y" argmax_param {{ axis: 1 out_max_val: {out_max_val} }} }}'
+    net = net_of(text)
+    write_source(net, tmp_path / "model.py")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import model
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules["model"]
+    found = model.load()(torch.from_numpy(net.blobs["data"].data.copy()))["y"].detach().numpy()
+    np.testing.assert_array_equal(found, net.forward()["y"])
 
 
 def test_slices_names_and_layers_in_place(tmp_path: Path) -> None:
@@ -167,10 +261,16 @@ def test_it_can_be_exported(tmp_path: Path) -> None:
         sys.modules.pop("model", None)
 
 
+def test_the_documents_name_the_types_with_a_form() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "porting.md").read_text()
+    listed = text.partition("- It covers ")[2].partition(".")[0]
+    assert " ".join(listed.split()).split(", ") == source.names()
+
+
 def test_what_has_no_form(tmp_path: Path) -> None:
-    text = 'layer { name: "m" type: "MVN" bottom: "data" top: "m" }'
-    text += 'layer { name: "t" type: "Tile" bottom: "m" top: "t" tile_param { tiles: 2 } }'
-    with pytest.raises(LayerError, match=r'MVN layer "m": has no form in PyTorch source; Tile layer "t" \(.*:2\)'):
+    text = 'layer { name: "m" type: "Threshold" bottom: "data" top: "m" }'
+    text += 'layer { name: "t" type: "Im2col" bottom: "m" top: "t" convolution_param { kernel_size: 3 } }'
+    with pytest.raises(LayerError, match=r'Threshold layer "m": has no form in PyTorch source; Im2col layer "t" \(.*:2\)'):
         write_source(net_of(text), tmp_path / "model.py")
     assert list(tmp_path.iterdir()) == []
 

@@ -58,7 +58,7 @@ def _weights(layer: Layer, *shapes: Sequence[int] | None) -> dict[str, Array]:
     return {name: array if shape is None else array.reshape(shape) for name, array, shape in zip(names, arrays, shapes)}
 
 
-def _number(layer: Layer, value: float) -> str:
+def number(layer: Layer, value: float) -> str:
     """The shortest number that is this one in the layer's type."""
     return repr(float(value)) if layer.dtype == np.float64 else str(np.float32(value))
 
@@ -107,9 +107,11 @@ def inner_product(s: Source, layer: InnerProduct, bottom: Sequence[str], top: Sh
 @source(Pooling)
 def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> str:
     param, (kernel, stride, pad) = layer.param.pooling_param, layer.sizes
-    if len(top) > 1 or param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
-        raise layer.error("has no form: only MAX with one top, and AVE", "pooling_param")
+    if param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
+        raise layer.error("has no form: only MAX and AVE", "pooling_param.pool")
     x, mean = bottom[0], layer.method == AVE
+    if len(top) > 1 and (param.global_pooling or any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad))):
+        raise layer.error("with a mask has no form for windows that miss rows or columns, or of the whole map", "pooling_param")
     if param.global_pooling:
         return f"{x}.mean((2, 3), keepdim=True)" if mean else f"F.adaptive_max_pool2d({x}, 1)"
     if any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad)):  # PyTorch has no such windows
@@ -120,6 +122,7 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
         return f"pool_windows({x}, {sizes}, mean={mean}, floor={layer.floor})"
     options = _options(padding=(_sizes(pad), 0), ceil_mode=(not layer.floor, False))
     options += _options(count_include_pad=(layer.counts_padding, True)) if mean else ""
+    options += ", return_indices=True" if len(top) > 1 else ""
     return f"F.{'avg' if mean else 'max'}_pool2d({x}, {_sizes(kernel)}, stride={_sizes(stride)}{options})"
 
 
@@ -127,10 +130,10 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
 def lrn(s: Source, layer: LRN, bottom: Sequence[str], top: Shapes) -> str:
     p = layer.param.lrn_param
     if p.norm_region != WITHIN_CHANNEL:
-        numbers = ", ".join(f"{name}={_number(layer, getattr(p, name))}" for name in ("alpha", "beta", "k"))
+        numbers = ", ".join(f"{name}={number(layer, getattr(p, name))}" for name in ("alpha", "beta", "k"))
         return f"F.local_response_norm({bottom[0]}, {p.local_size}, {numbers})"
     mean = f"F.avg_pool2d({bottom[0]}.square(), {p.local_size}, stride=1, padding={p.local_size // 2})"
-    return f"{bottom[0]} / (1 + {_number(layer, p.alpha)} * {mean}) ** {_number(layer, p.beta)}"
+    return f"{bottom[0]} / (1 + {number(layer, p.alpha)} * {mean}) ** {number(layer, p.beta)}"
 
 
 @source(BatchNorm)
@@ -140,13 +143,13 @@ def batch_norm(s: Source, layer: BatchNorm, bottom: Sequence[str], top: Shapes) 
     param = layer.param.batch_norm_param
     if param.HasField("use_global_stats") and not param.use_global_stats:
         s.part("batch_statistics")
-        return f"normalized_by_batch({bottom[0]}, {_number(layer, layer.eps)})"
+        return f"normalized_by_batch({bottom[0]}, {number(layer, layer.eps)})"
     mean, variance, factor = (np.asarray(blob.read_data(), np.float64) for blob in layer.blobs)
     inverse = 0 if factor.reshape(-1)[0] == 0 else 1 / factor.reshape(-1)[0]
     kind = layer.blobs[0].dtype
     tensors = {"running_mean": (mean * inverse).astype(kind), "running_var": (variance * inverse).astype(kind)}
     axes = {4: "2d", 5: "3d"}.get(len(top[0]), "1d")
-    options = f"eps={_number(layer, layer.eps)}, affine=False"
+    options = f"eps={number(layer, layer.eps)}, affine=False"
     return f"{s.module(layer, f'nn.BatchNorm{axes}({len(mean)}, {options})', tensors)}({bottom[0]})"
 
 
@@ -173,7 +176,7 @@ def prelu(s: Source, layer: PReLU, bottom: Sequence[str], top: Shapes) -> str:
 @source(ReLU)
 def relu(s: Source, layer: ReLU, bottom: Sequence[str], top: Shapes) -> str:
     slope = layer.negative_slope
-    return f"F.leaky_relu({bottom[0]}, {_number(layer, slope)})" if slope else f"F.relu({bottom[0]})"
+    return f"F.leaky_relu({bottom[0]}, {number(layer, slope)})" if slope else f"F.relu({bottom[0]})"
 
 
 @source(Eltwise)
@@ -182,7 +185,7 @@ def eltwise(s: Source, layer: Eltwise, bottom: Sequence[str], top: Shapes) -> st
     if operation == Operation.PROD:
         return " * ".join(bottom)
     if operation == Operation.SUM:
-        terms = (x if c == 1 else f"{_number(layer, c)} * {x}" for x, c in zip(bottom, layer.coeff))
+        terms = (x if c == 1 else f"{number(layer, c)} * {x}" for x, c in zip(bottom, layer.coeff))
         return " + ".join(terms)
     made = bottom[0]
     for i, x in enumerate(bottom[1:]):  # equal numbers: the gradient goes where Caffe's does
@@ -233,10 +236,10 @@ def power(s: Source, layer: Power, bottom: Sequence[str], top: Shapes) -> str:
     param = layer.param.power_param
     if param.power * param.scale == 0:
         constant = param.shift**param.power if param.power else 1.0
-        return f"torch.full_like({bottom[0]}, {_number(layer, constant)})"
-    scaled = bottom[0] if param.scale == 1 else f"{bottom[0]} * {_number(layer, param.scale)}"
-    shifted = scaled if param.shift == 0 else f"{scaled} + {_number(layer, param.shift)}"
-    return shifted if param.power == 1 else f"({shifted}) ** {_number(layer, param.power)}"
+        return f"torch.full_like({bottom[0]}, {number(layer, constant)})"
+    scaled = bottom[0] if param.scale == 1 else f"{bottom[0]} * {number(layer, param.scale)}"
+    shifted = scaled if param.shift == 0 else f"{scaled} + {number(layer, param.shift)}"
+    return shifted if param.power == 1 else f"({shifted}) ** {number(layer, param.power)}"
 
 
 @source(Sigmoid)
@@ -252,9 +255,9 @@ def tanh(s: Source, layer: TanH, bottom: Sequence[str], top: Shapes) -> str:
 @source(Dropout)
 def dropout(s: Source, layer: Dropout, bottom: Sequence[str], top: Shapes) -> str:
     ratio = layer.param.dropout_param.dropout_ratio
-    made = f"F.dropout({bottom[0]}, {_number(layer, ratio)}, self.training)"
+    made = f"F.dropout({bottom[0]}, {number(layer, ratio)}, self.training)"
     scaled = layer.param.dropout_param.scale_train
-    return made if scaled else f"{made} * {_number(layer, 1 - ratio)}"  # the R-CNN forks': scaled in TEST, not in TRAIN
+    return made if scaled else f"{made} * {number(layer, 1 - ratio)}"  # the R-CNN forks': scaled in TEST, not in TRAIN
 
 
 @source(Silence)
@@ -270,7 +273,7 @@ def normalize(s: Source, layer: Normalize, bottom: Sequence[str], top: Shapes) -
     s.part("normalize")
     param = layer.param.norm_param
     scales = np.asarray(layer.blobs[0].read_data()).reshape(-1)
-    made = f"Normalize({len(scales)}, across_spatial={param.across_spatial}, eps={_number(layer, param.eps)})"
+    made = f"Normalize({len(scales)}, across_spatial={param.across_spatial}, eps={number(layer, param.eps)})"
     return f"{s.module(layer, made, {'weight': scales})}({bottom[0]})"
 
 
@@ -308,7 +311,7 @@ def prior_box(s: Source, layer: PriorBox, bottom: Sequence[str], top: Shapes) ->
     param = layer.param.prior_box_param
     lists = [[float(value) for value in each or ()] for each in (layer.variance, layer.step, layer.image)]
     sides = [[float(value) for value in side] for side in layer.sides]
-    numbers = f"{sides}, {', '.join(map(str, lists))}, {_number(layer, param.offset)}, {param.clip}"
+    numbers = f"{sides}, {', '.join(map(str, lists))}, {number(layer, param.offset)}, {param.clip}"
     return f"prior_boxes({', '.join(bottom)}, {numbers})"
 
 
@@ -318,8 +321,8 @@ def detection_output(s: Source, layer: DetectionOutput, bottom: Sequence[str], t
     if layer.of_cells or layer.refines or p.nms_param.eta < 1 or p.code_type != caffe_pb2.PriorBoxParameter.CENTER_SIZE:
         raise layer.error("has no form: only SSD's with CENTER_SIZE codes, and eta 1", "detection_output_param")
     s.part("detection_output")
-    least = f"{_number(layer, p.confidence_threshold)}" if p.HasField("confidence_threshold") else "-float('inf')"
+    least = f"{number(layer, p.confidence_threshold)}" if p.HasField("confidence_threshold") else "-float('inf')"
     before = p.nms_param.top_k if p.nms_param.HasField("top_k") else -1
     flags = f"{p.num_classes}, {p.background_label_id}, {p.share_location}, {p.variance_encoded_in_target}"
-    ends = f"{_number(layer, p.nms_param.nms_threshold)}, {before}, {p.keep_top_k}"
+    ends = f"{number(layer, p.nms_param.nms_threshold)}, {before}, {p.keep_top_k}"
     return f"detection_output({', '.join(bottom)}, {flags}, {least}, {ends})"
