@@ -64,7 +64,7 @@ def by_loops(case: Case, ratio: float) -> Array:
     kind, pooled_h, pooled_w = case.x.dtype.type, *case.pooled
     y = np.zeros((len(case.rois), case.x.shape[1], pooled_h + 1, pooled_w + 1))
     for r, (image, x1, y1, x2, y2) in enumerate(case.rois):
-        pad_w, pad_h = (x2 - x1 + 1) * kind(ratio), (y2 - y1 + 1) * kind(ratio)
+        pad_w, pad_h = (x2 - x1 + kind(1)) * kind(ratio), (y2 - y1 + kind(1)) * kind(ratio)
         scale, half = kind(case.scale), kind(0.5)
         left, top = (x1 - pad_w) * scale - half, (y1 - pad_h) * scale - half
         width, height = (x2 + pad_w) * scale - half - left, (y2 + pad_h) * scale - half - top
