@@ -14,14 +14,14 @@ import numpy as np
 from minicaffe.data.image_bytes import read_image
 from minicaffe.data.images import load_image
 from minicaffe.data.roidb import load_roidb
-from minicaffe.detection.inputs import put_image
+from minicaffe.detection.inputs import image_inputs, put_image
 from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.porting.agreement import difference
 from minicaffe.scaling.batch.find import find_sources
 
 from .common import shape_text, warn
-from .groups import InputOptions, image_inputs
+from .groups import InputOptions
 from .options import option
 from .terminal import echo
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from minicaffe import rng, threads
 from minicaffe.data.settings import DetectionSettings, read_settings
-from minicaffe.detection.inputs import fill_inputs, make_up_weights
+from minicaffe.detection.inputs import fill_inputs, image_inputs, make_up_weights
 from minicaffe.errors import DeviceError, Error
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.skipped import skipping_unknown, summed_up
@@ -367,9 +367,3 @@ class InputOptions(ShapeOptions, ImageOptions):
         self.reshape(net)
         files = self.files(net)
         return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until)
-
-
-def image_inputs(net: Net) -> list[str]:
-    """The inputs that an image fits: (N, 3, H, W) or (N, 1, H, W)."""
-    shapes = {name: net.blobs[name].shape for name in net.inputs}
-    return [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)]

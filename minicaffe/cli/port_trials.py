@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.detection.detector import Detector
-from minicaffe.detection.inputs import fill_inputs
+from minicaffe.detection.inputs import fill_inputs, image_inputs
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.net import Net
-from minicaffe.porting.agreement import TOLERANCE
+from minicaffe.porting.agreement import Difference, differences, run_of
 from minicaffe.porting.folder.matching import Pair
 from minicaffe.porting.folder.report import Verdict
 from minicaffe.porting.folder.scan import Item
@@ -67,7 +67,7 @@ def _forward(net: Net, kind: str, photo: Path | None) -> str:
 
 def _fill(net: Net, photo: Path | None) -> None:
     """The image where an input takes it, seeded values elsewhere."""
-    takes = [name for name in net.inputs if len(net.blobs[name].shape) == 4 and net.blobs[name].shape[1] in (1, 3)]
+    takes = image_inputs(net)
     fill_inputs(net, {takes[0]: str(photo)} if photo and takes else {}, seed=1)
 
 
@@ -79,7 +79,7 @@ def _onnx(net: Net, kind: str, photo: Path | None) -> str:
         model = Path(folder) / "model.onnx"
         export_onnx(net, model)
         found = compare_with_net(net, model)
-    return _agreement([(one.name, one.relative) for one in found], "exported; onnxruntime")
+    return _agreement(found, "exported; onnxruntime")
 
 
 def _torch(net: Net, kind: str, photo: Path | None) -> str:
@@ -88,21 +88,16 @@ def _torch(net: Net, kind: str, photo: Path | None) -> str:
     from minicaffe.torch import to_torch
 
     _fill(net, photo)
-    ours = {name: array.copy() for name, array in net.forward().items()}
     module = to_torch(net).eval()
     with torch.no_grad():
-        theirs = module(**{name: torch.from_numpy(net.blobs[name].data.copy()) for name in net.inputs})
-    found = []
-    for name, array in ours.items():
-        other = theirs[name].numpy()
-        scale = float(np.abs(array).max(initial=0)) or 1.0
-        found.append((name, float(np.abs(array - other).max(initial=0)) / scale if array.shape == other.shape else np.inf))
-    return _agreement(found, "PyTorch")
+        made = module(**{name: torch.from_numpy(net.blobs[name].data.copy()) for name in net.inputs})
+    theirs = {name: made[name].numpy() for name in net.outputs}
+    return _agreement(differences(run_of(net, theirs), theirs), "PyTorch")
 
 
-def _agreement(found: list[tuple[str, float]], whose: str) -> str:
-    apart = [name for name, relative in found if not relative <= TOLERANCE]
-    largest = max((relative for _, relative in found), default=0.0)
+def _agreement(found: list[Difference], whose: str) -> str:
+    apart = [one.name for one in found if not one.agrees]
+    largest = max((one.relative for one in found), default=0.0)
     if apart:
         raise Error(f"{whose} differs in {', '.join(apart)} by {largest:.1e} of the largest number")
     return f"{whose} agrees within {largest:.0e} of the largest number"

@@ -17,7 +17,7 @@ from minicaffe.data.images import load_image
 from minicaffe.debug_info import debug_info
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
-from minicaffe.detection.inputs import put_array
+from minicaffe.detection.inputs import image_inputs, put_array
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import write_npz
 from minicaffe.net import Net
@@ -28,7 +28,7 @@ from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
 from .common import check_apart, check_target, warn
 from .explain import command as explain
-from .groups import DeviceOptions, InputOptions, NetOptions, backward_option, classes_option, image_inputs, weights_option
+from .groups import DeviceOptions, InputOptions, NetOptions, backward_option, classes_option, weights_option
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
 from .roidb import RoidbOptions

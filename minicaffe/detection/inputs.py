@@ -105,12 +105,18 @@ def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
     net.blobs[name].data[...] = values
 
 
+def image_inputs(net: Net) -> list[str]:
+    """The inputs that an image fits: (N, 3, H, W) or (N, 1, H, W)."""
+    shapes = {name: net.blobs[name].shape for name in net.inputs}
+    return [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)]
+
+
 def _put_image(net: Net, name: str, file: str, settings: DetectionSettings) -> set[str]:
     shape = net.blobs[name].shape
     if not os.path.exists(file) or os.path.isdir(file):
         given = file or "its file, of which no name is given,"
         raise Error(f'input "{name}": {given} is {"a folder" if os.path.isdir(file) else "not there"}')
-    if len(shape) != 4 or shape[1] not in (1, 3):
+    if name not in image_inputs(net):
         raise Error(f'input "{name}" of shape {shape} cannot hold the image {file}: it needs (N, 3, H, W) or (N, 1, H, W)')
     return put_image(net, name, load_image(file), settings)
 

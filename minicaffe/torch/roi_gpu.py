@@ -84,9 +84,8 @@ def backward_on_gpu(operator: RoiOperator, dy: Tensor, x: Tensor, rois: Tensor) 
     with on_gpu(operator, x) as kernels:
         bad = _watch(len(rois))
         if isinstance(kernels, Winners):
-            argmax = kernels.scratch.address(
-                "argmax", dy.numel(), np.int32
-            )  # found again: a forward without gradient needs none
+            # found again: a forward without gradient needs none
+            argmax = kernels.scratch.address("argmax", dy.numel(), np.int32)
             kernels.pool(sizes, lent(x), blobs[0], 0, argmax, bad)
             kernels.backward(sizes, blobs[0], argmax, *blobs[1:], bad)
         else:

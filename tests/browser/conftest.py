@@ -12,10 +12,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pages import Open, Opened
 
+from minicaffe import TEST, Net, Tracer
+from minicaffe.formats.prototxt import parse_net
+
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+TWO_LAYERS = """name: "two layers"
+input: "data" input_shape { dim: 1 dim: 2 dim: 9 dim: 7 }
+input: "rois" input_shape { dim: 3 dim: 5 }
+layer { name: "conv 1&2" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 3 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
+layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
+  roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
+"""
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +56,17 @@ def address() -> Iterator[str]:
         yield process.stdout.readline().strip()
         process.terminate()
         assert process.wait() == 143
+
+
+@pytest.fixture(scope="session")
+def two_layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a convolution and the ROIPooling of three rois."""
+    path = tmp_path_factory.mktemp("two_layers") / "trace.html"
+    net = Net(parse_net(TWO_LAYERS), TEST)
+    net.blobs["rois"].data[...] = np.array([[0, 1, 2, 9, 12], [0, 4, 0, 13, 17], [0, 0, 0, 5, 5]])
+    with Tracer(net, path):
+        net.forward()
+    return path
 
 
 @pytest.fixture(scope="session")

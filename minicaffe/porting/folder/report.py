@@ -11,6 +11,7 @@ from pathlib import Path
 
 from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detector import class_count
+from minicaffe.detection.inputs import image_inputs
 from minicaffe.errors import on_one_line
 from minicaffe.formats.fork_kinds import grouped
 
@@ -131,7 +132,7 @@ def _steps(report: Report) -> Iterator[Step]:
         )
         names = _names(report, _classes(pair))
         classes = f" --classes {report.path(names)}" if names else ""
-        takes = _image_input(pair)
+        takes = next(iter(image_inputs(pair.made)), "") if pair.made else ""
         if pair.kind == "net":
             given = f" --input {takes}={photo}" if takes else ""
             yield Step("run it on an image" if takes else "run it", f"minicaffe run {files}{given}{means if takes else ''}")
@@ -171,15 +172,6 @@ def _means(report: Report) -> str:
         values = next(iter(means)).split(",")
         text += f" --mean {','.join(values * (3 if len(values) == 1 else 1))}" if len(values) in (1, 3) else ""
     return text + (f" --scale-factor {next(iter(scales))}" if len(scales) == 1 else "")
-
-
-def _image_input(pair: Pair) -> str:
-    """The input that an image fits, "" if there is none."""
-    net = pair.made
-    if net is None:
-        return ""
-    shapes = {name: net.blobs[name].shape for name in net.inputs}
-    return next((name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)), "")
 
 
 Section = tuple[str, list[tuple[str, str]]]

@@ -31,6 +31,7 @@ from minicaffe.layers.prior_box import PriorBox
 from minicaffe.layers.proposal import Proposal
 from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.relu import ReLU
+from minicaffe.layers.relu6 import ReLU6
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.scale import Scale
@@ -61,6 +62,12 @@ def _weights(layer: Layer, *shapes: Sequence[int] | None) -> dict[str, Array]:
 def number(layer: Layer, value: float) -> str:
     """The shortest number that is this one in the layer's type."""
     return repr(float(value)) if layer.dtype == np.float64 else str(np.float32(value))
+
+
+def line(layer: Layer, x: str, scale: float, shift: float) -> str:
+    """scale x + shift, without what changes nothing."""
+    scaled = x if scale == 1 else f"{x} * {number(layer, scale)}"
+    return scaled if shift == 0 else f"{scaled} + {number(layer, shift)}"
 
 
 def _sizes(values: Sequence[int]) -> str:
@@ -110,11 +117,12 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
     if param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
         raise layer.error("has no form: only MAX and AVE", "pooling_param.pool")
     x, mean = bottom[0], layer.method == AVE
-    if len(top) > 1 and (param.global_pooling or any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad))):
+    foreign = any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad))  # PyTorch has no such windows
+    if len(top) > 1 and (param.global_pooling or foreign):
         raise layer.error("with a mask has no form for windows that miss rows or columns, or of the whole map", "pooling_param")
     if param.global_pooling:
         return f"{x}.mean((2, 3), keepdim=True)" if mean else f"F.adaptive_max_pool2d({x}, 1)"
-    if any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad)):  # PyTorch has no such windows
+    if foreign:
         if mean and not layer.counts_padding:
             raise layer.error("has no form where its means leave the padding out", "pooling_param")
         s.part("pool_windows")
@@ -174,7 +182,7 @@ def prelu(s: Source, layer: PReLU, bottom: Sequence[str], top: Shapes) -> str:
 
 
 @source(ReLU)
-def relu(s: Source, layer: ReLU, bottom: Sequence[str], top: Shapes) -> str:
+def relu(s: Source, layer: ReLU | ReLU6, bottom: Sequence[str], top: Shapes) -> str:
     slope = layer.negative_slope
     return f"F.leaky_relu({bottom[0]}, {number(layer, slope)})" if slope else f"F.relu({bottom[0]})"
 
@@ -237,8 +245,7 @@ def power(s: Source, layer: Power, bottom: Sequence[str], top: Shapes) -> str:
     if param.power * param.scale == 0:
         constant = param.shift**param.power if param.power else 1.0
         return f"torch.full_like({bottom[0]}, {number(layer, constant)})"
-    scaled = bottom[0] if param.scale == 1 else f"{bottom[0]} * {number(layer, param.scale)}"
-    shifted = scaled if param.shift == 0 else f"{scaled} + {number(layer, param.shift)}"
+    shifted = line(layer, bottom[0], param.scale, param.shift)
     return shifted if param.power == 1 else f"({shifted}) ** {number(layer, param.power)}"
 
 

@@ -28,7 +28,7 @@ from minicaffe.layers.tile import Tile
 from minicaffe.layers.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 
-from .forms import Shapes, number, source
+from .forms import Shapes, line, number, relu, source
 from .source import Source
 
 Operation = caffe_pb2.ReductionParameter
@@ -51,14 +51,13 @@ def elu(s: Source, layer: ELU, bottom: Sequence[str], top: Shapes) -> str:
 
 @source(Exp)
 def exp(s: Source, layer: Exp, bottom: Sequence[str], top: Shapes) -> str:
-    return f"torch.exp({number(layer, layer.scale)} * {bottom[0]} + {number(layer, layer.shift)})"
+    return f"torch.exp({line(layer, bottom[0], layer.scale, layer.shift)})"
 
 
 @source(Log)
 def log(s: Source, layer: Log, bottom: Sequence[str], top: Shapes) -> str:
     param = layer.param.log_param
-    made = f"torch.log({number(layer, param.scale)} * {bottom[0]} + {number(layer, param.shift)})"
-    return made if layer.factor == 1 else f"{made} * {number(layer, layer.factor)}"
+    return line(layer, f"torch.log({line(layer, bottom[0], param.scale, param.shift)})", layer.factor, 0)
 
 
 @source(Clip)
@@ -74,9 +73,7 @@ def hard_sigmoid(s: Source, layer: HardSigmoid, bottom: Sequence[str], top: Shap
 
 @source(ReLU6)
 def relu6(s: Source, layer: ReLU6, bottom: Sequence[str], top: Shapes) -> str:
-    slope = layer.negative_slope
-    made = f"F.leaky_relu({bottom[0]}, {number(layer, slope)})" if slope else f"F.relu({bottom[0]})"
-    return f"{made}.clamp(max={MOST})"
+    return f"{relu(s, layer, bottom, top)}.clamp(max={MOST})"
 
 
 @source(Swish)
@@ -90,8 +87,7 @@ def reduction(s: Source, layer: Reduction, bottom: Sequence[str], top: Shapes) -
     operation, coeff = layer.param.reduction_param.operation, layer.param.reduction_param.coeff
     flat = f"{bottom[0]}.flatten({len(top[0])})"
     sums = {Operation.ASUM: "abs().sum", Operation.SUMSQ: "square().sum", Operation.MEAN: "mean"}
-    made = f"{flat}.{sums.get(operation, 'sum')}(-1)"
-    return made if coeff == 1 else f"{made} * {number(layer, coeff)}"
+    return line(layer, f"{flat}.{sums.get(operation, 'sum')}(-1)", coeff, 0)
 
 
 @source(ArgMax)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.layers.bn import BN, INFERENCE, SEGNET
+from minicaffe.layers.bn import BN, SEGNET
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.interp import Interp
 from minicaffe.layers.mvn import MVN
@@ -43,7 +43,6 @@ def bn(s: Source, layer: BN, bottom: Sequence[str], top: Shapes) -> str:
     arrays = {name: np.asarray(blob.read_data()).reshape(-1) for name, blob in zip(names, layer.blobs)}
     channels = len(arrays["weight"])
     if layer.kind == SEGNET:
-        assert layer.param.bn_param.bn_mode == INFERENCE
         s.part("scale")
         return f"{s.module(layer, f'Scale(({channels},), bias=True)', arrays)}({bottom[0]})"
     axes = {4: "2d", 5: "3d"}.get(len(top[0]), "1d")
