@@ -17,12 +17,13 @@ cache. MINICAFFE_LOOPS=numpy leaves Numba alone.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FunctionType
 from typing import Any, Generic, ParamSpec
 
@@ -101,15 +102,28 @@ def _found(required: bool | None = None) -> bool:
     global _numba, _problem
     if _numba is None and (installed() or required or _wanted_way() == "numba"):
         try:
-            import numba
-
-            _numba = numba
+            found: Any = importlib.import_module("numba")
+            _leave_warnings_alone(found.core.errors.WarningsFixer)
+            _numba = found
         except Exception as error:  # of another NumPy than it knows, it raises ImportError, and broken libraries anything
             if required or _wanted_way() == "numba":
                 raise Error(f'Numba cannot be imported ({error}): pip install "minicaffe[fast]"') from error
             _problem = f"Numba is installed but cannot be imported ({error}): NumPy computes"
             warnings.warn(_problem, stacklevel=3)
     return _numba is not None
+
+
+def _leave_warnings_alone(fixer: Any) -> None:
+    """Numba catches warnings while it finds types, with warnings.catch_warnings, which is of the whole process: compiling in
+    the background, it would keep those that other threads issue meanwhile. So it does that in the main thread only."""
+    catching = fixer.catch_warnings
+
+    def catch_warnings(self: Any, filename: str | None = None, lineno: int | None = None) -> AbstractContextManager[None]:
+        if threading.current_thread() is threading.main_thread():
+            return catching(self, filename, lineno)  # type: ignore[no-any-return]
+        return nullcontext()
+
+    fixer.catch_warnings = catch_warnings
 
 
 class Loop(Generic[P]):

@@ -43,6 +43,25 @@ assert (y == x * scale[:, None]).all()
 print(loops.compiled(), len(fixture_loops.scaled_rows.dispatcher().signatures) if loops.compiled() else 0)
 """
 
+WARN_MEANWHILE = """
+import threading, warnings
+import numpy as np
+import fixture_loops
+from minicaffe import loops
+shown = []
+warnings.showwarning = lambda message, *where: shown.append(str(message))
+warnings.simplefilter("always")
+filters = warnings.filters
+loops.compile_ahead([(fixture_loops.scaled_rows, np.dtype(np.float32)), (fixture_loops.times, np.dtype(np.float64))])
+given = 0
+while any(thread.name == loops.AHEAD for thread in threading.enumerate()):
+    warnings.warn(str(given))
+    given += 1
+assert given > 9, "nothing was compiled meanwhile"
+assert shown == [str(i) for i in range(given)]
+assert warnings.filters is filters and len(fixture_loops.scaled_rows.dispatcher().signatures) == 1
+"""
+
 
 @pytest.fixture
 def module(tmp_path: Path) -> Path:
@@ -51,11 +70,11 @@ def module(tmp_path: Path) -> Path:
     return path
 
 
-def use(module: Path, *arguments: str, **variables: str) -> str:
+def use(module: Path, *arguments: str, code: str = USE, **variables: str) -> str:
     """What a process prints that runs the module's loop with these environment variables."""
     paths = os.pathsep.join([str(module.parent), *filter(None, sys.path)])
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", loops.VARIABLE: ""} | variables
-    command = [sys.executable, "-c", USE, *arguments]
+    command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
 
 
@@ -108,6 +127,11 @@ def test_cached_on_disk_and_compiled_ahead(module: Path) -> None:
     needs_numba()
     assert use(module, "compile") == "True 1", "the call found another type than the one that was compiled ahead"
     assert list(module.parent.glob("__pycache__/*.nbc")), "nothing was cached"
+
+
+def test_compiling_in_the_background_keeps_no_warning_of_another_thread(module: Path) -> None:
+    needs_numba()
+    use(module, code=WARN_MEANWHILE)
 
 
 @pytest.mark.parametrize("harm", ["read-only", "damaged"])
