@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .explanations.lineage import Lineage
 from .receptive_fields import Both
+from .trace_example import Example
 from .trace_roi import RoiShot
 from .trace_shots import Shot
 
@@ -55,7 +56,7 @@ class ParamShot:
 class LayerFacts:
     """A layer. place: of its block in the prototxt; fork: whose it is, where forks have several of its type; top_bytes: the
     memory of tops that share none with a bottom; reads: for each top and each bottom, as of receptive_fields.reads_of;
-    covered: whether explain covers its forward."""
+    covered: whether explain covers its forward; example: of that, where it ran."""
 
     name: str
     type: str
@@ -71,6 +72,7 @@ class LayerFacts:
     roi: RoiShot | None
     reads: list[list[Both | None]]
     covered: bool
+    example: Example | None
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
     return {
         **{key: getattr(layer, key) for key in LAYER},
         "split": layer.is_split,
+        "example": layer.example and {"at": list(layer.example.at), "lines": layer.example.lines},
         "phase_bytes": layer.top_bytes,
         "params": [_param(param, arrays) for param in layer.params],
         "roi": _roi(layer.roi, arrays) if layer.roi else None,
@@ -142,7 +143,7 @@ def _roi(roi: RoiShot, arrays: Arrays) -> Json:
     # raw_ ones too
     bins = {key: geometry.pop(key) for key in list(geometry) if key.endswith(("hstart", "hend", "wstart", "wend"))}
     return {
-        **{key: getattr(roi, key) for key in ("kind", "spatial_scale", "group", "output_dim", "item", "explained")},
+        **{key: getattr(roi, key) for key in ("kind", "spatial_scale", "group", "output_dim", "item")},
         **{key: arrays.put(getattr(roi, key)) for key in ("rois", "map", "output", "dy", "dx")},
         "pooled": list(roi.pooled),
         "map_channels": roi.channels,

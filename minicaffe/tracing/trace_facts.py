@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.formats.prototxt import to_text
@@ -13,11 +14,20 @@ from minicaffe.registry import explains
 
 from .receptive_fields import reads_of
 from .trace import LayerFacts, ParamShot, Step
+from .trace_example import Example
 from .trace_roi import RoiShot
 from .trace_shots import MOST_TILES, SAMPLED, shot
 
 
-def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: bool, room: int) -> LayerFacts:
+@dataclass(frozen=True)
+class Ran:
+    """What forward of a layer leaves to show."""
+
+    roi: RoiShot | None = None
+    example: Example | None = None
+
+
+def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room: int) -> LayerFacts:
     """Of layer i, which may still be in setup. went_back: whether backward ran it; room: bytes for a blob's tiles."""
     node = net.nodes[i] if i < len(net.nodes) else None  # None: in setup, or failed there
     tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
@@ -36,9 +46,10 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
         param=to_text(layer.param),
         top_bytes=bytes_in_use(tops, without=shared),
         params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],
-        roi=roi,
+        roi=ran.roi,
         reads=[[reads_of(node, b, t) for b in range(len(bottoms))] for t in range(len(tops))] if node else [],
         covered=type(layer) in explains,
+        example=ran.example,
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -19,10 +18,6 @@ from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.roi_warping import ROIWarping
-from minicaffe.registry import explains
-
-from .explanations.case import Case
-from .explanations.explanation import Explanation
 
 MAP_BYTES = 3 * 2**20
 """The most bytes of a map and of its gradient; half of it for an output."""
@@ -54,7 +49,6 @@ class RoiShot:
     map: Array
     output: Array | None
     geometry: dict[str, Array]
-    explained: list[str] = field(default_factory=list)
     dy: Array | None = None
     dx: Array | None = None
 
@@ -93,17 +87,6 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
         output=_first_channels(y, 1, MAP_BYTES // 2, 1),
         geometry=_geometry(kind, layer.operator.plan(rois, x.shape[2:]), layer.spatial_scale),
     )
-
-
-def explained(layer: RoiLayer, bottoms: Sequence[str], tops: Sequence[str], arrays: Sequence[Array]) -> list[str]:
-    """The text of `minicaffe explain` for the first roi's first channel and middle bin. arrays: the bottoms', the top's."""
-    y = arrays[-1]
-    explain_it = explains.get(type(layer))
-    if explain_it is None or not y.size:
-        return []
-    case = Case(layer, bottoms, tops, arrays[:-1], [y])
-    explanation: Explanation = explain_it(case, (0, 0, y.shape[2] // 2, y.shape[3] // 2))
-    return explanation.text().splitlines()
 
 
 def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:

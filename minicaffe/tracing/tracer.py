@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.stream import Stopwatch
 from minicaffe.data.drawn_boxes import class_name
@@ -29,12 +29,12 @@ from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
 
 from .explanations.lineage import Lineage, lineage
-from .explanations.runs import shown_name
 from .tours import Tour
 from .trace import BlobShot, Failure, LayerFacts, Step, Trace
-from .trace_facts import TakenMemory, layer_facts, reduced
+from .trace_example import example
+from .trace_facts import Ran, TakenMemory, layer_facts, reduced
 from .trace_picture import MOST_DETECTIONS, found_detections, names_of, picture
-from .trace_roi import RoiShot, add_gradients, explained, roi_shot, shows_rois
+from .trace_roi import add_gradients, roi_shot, shows_rois
 from .trace_shots import shot
 
 TILE_BYTES = 8 * 2**20
@@ -80,7 +80,9 @@ class Tracer:
         self.steps_to_come: int | None = None
         self.error: Failure | None = None
         self._tile_bytes, self._passes = tile_bytes, 0
-        self._rois: dict[int, RoiShot] = {}
+        self._ran: dict[int, Ran] = {}
+        self._read: list[Array] = []
+        """What a layer that works in place reads, while it runs."""
         self._making: Layer | None = None
         self._inside: tuple[str, int] | None = None
         self._start: Stopwatch | float = 0.0
@@ -189,6 +191,9 @@ class Tracer:
             self._add_setup()
         if not self._went_forward:
             self.steps_to_come = len(self.steps) + 2 * (len(self._traced.nodes) - i)
+        node = self._traced.nodes[i]
+        overwritten = any(top is bottom for top in node.tops for bottom in node.bottoms)
+        self._read = [blob.read_data().copy() for blob in node.bottoms] if overwritten and self._tile_bytes else []
         self._begin("reshape", i)
 
     def _after_reshape(self, i: int) -> None:
@@ -199,11 +204,10 @@ class Tracer:
         ms, room, net = self._lap(), self._room(), self._traced
         layer, tops, bottoms, names = net.layers[i], net.nodes[i].tops, net.nodes[i].bottoms, net.nodes[i].top_names
         blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
-        if self._tile_bytes and shows_rois(layer):
-            arrays = [blob.read_data() for blob in (*bottoms, tops[0])]
-            self._rois[i] = roi_shot(layer, arrays[0], arrays[1], arrays[-1])
-            read = [shown_name(net, name) for name in net.nodes[i].bottom_names]
-            self._rois[i].explained = explained(layer, read, names, arrays)
+        if self._tile_bytes:
+            read = self._read or [blob.read_data() for blob in bottoms]
+            roi = roi_shot(layer, read[0], read[1], tops[0].read_data()) if shows_rois(layer) else None
+            self._ran[i] = Ran(roi, example(net, i, read))
         self._went_forward.add(i)
         self._add("forward", i, ms, blobs)
 
@@ -224,8 +228,9 @@ class Tracer:
         self._went_back.add(i)
         chosen = zip(net.nodes[i].bottom_names, net.nodes[i].bottoms, net.nodes[i].bottom_needs, strict=True)
         blobs = [BlobShot(name, "bottom", "diff", shot(blob.read_diff(), room)) for name, blob, needs in chosen if needs]
-        if i in self._rois and net.nodes[i].bottom_needs[0]:
-            add_gradients(self._rois[i], net.nodes[i].tops[0].read_diff(), net.nodes[i].bottoms[0].read_diff())
+        ran = self._ran.get(i)
+        if ran and ran.roi and net.nodes[i].bottom_needs[0]:
+            add_gradients(ran.roi, net.nodes[i].tops[0].read_diff(), net.nodes[i].bottoms[0].read_diff())
         self._add("backward", i, ms, blobs)
 
     def _begin(self, way: str, i: int) -> None:
@@ -256,13 +261,13 @@ class Tracer:
     def continue_from(self, other: Tracer, end: int) -> None:
         """Take the forward steps of the layers before number `end` from the tracer of a net whose first layers are the same."""
         self.steps += other.steps[other._place(0) : other._place(end)]
-        self._rois = {i: rois for i, rois in other._rois.items() if i < end}
+        self._ran = {i: ran for i, ran in other._ran.items() if i < end}
         self._went_forward = {i for i in other._went_forward if i < end}
 
     def _forget(self, i: int) -> None:
         """A new forward pass from layer i on: drop the steps before it of these layers, except the setup of the net."""
         del self.steps[self._place(i) :]
-        self._rois = {n: rois for n, rois in self._rois.items() if n < i}
+        self._ran = {n: ran for n, ran in self._ran.items() if n < i}
         self._went_forward = {n for n in self._went_forward if n < i}
         self._went_back.clear()
         self._passes += 1
@@ -307,7 +312,7 @@ class Tracer:
         """known: of the first layers."""
         net, room = self._traced, self._room()
         rest = list(enumerate(self._layers()))[len(known) :]
-        made = [layer_facts(net, i, layer, self._rois.get(i), i in self._went_back, room) for i, layer in rest]
+        made = [layer_facts(net, i, layer, self._ran.get(i, Ran()), i in self._went_back, room) for i, layer in rest]
         layers = [*known, *made]
         passes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
         # else the outputs are of no or of half a pass

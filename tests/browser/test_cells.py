@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -165,5 +166,20 @@ def test_the_command_explains_the_cell(tmp_path: Path, open_page: Open) -> None:
     at = ", ".join(command[-1].split(","))
     assert f"conv5[{at}] =" in result.output
     assert "within rounding" in result.output
+    example = opened.page.locator("details", has=opened.page.locator("summary", has_text="is computed"))
+    example.locator("summary").click()
+    lines = example.locator("pre").inner_text()
+    assert "within rounding" in lines
+    place = re.fullmatch(r"How conv5\[(.*)\] is computed", example.locator("summary").inner_text())
+    assert place
+    result = CliRunner().invoke(main, [*command[1 : command.index("--at")], "--at", place[1].replace(", ", ",")])
+    assert result.exit_code == 0 and lines.strip() in result.output
+    _, channel, y, x = map(int, place[1].split(", "))
+    tile = card.locator(f'canvas[data-map="{channel}"]')
+    tile.scroll_into_view_if_needed()
+    shown = tile.bounding_box()  # of a map of 38 x 49
+    tile.click(position={"x": (x + 0.5) * shown["width"] / 49, "y": (y + 0.5) * shown["height"] / 38})
+    assert card.locator("pre.explained").inner_text() == lines, "the page has the arithmetic of this cell"
+    assert card.locator(".command").count() == 0
     opened.layer("proposal")
     assert opened.page.locator(".cell-view:visible").count() == 0

@@ -68,7 +68,7 @@ def test_a_clicked_cell_shows_its_arithmetic(page: Any) -> None:
     maps = page.locator(".tiles canvas").first
     maps.scroll_into_view_if_needed()
     maps.click(position={"x": 30, "y": 20})
-    text = page.locator("pre.explained")
+    text = page.locator(".cell-view pre.explained")
     playwright.expect(text).to_contain_text("computed here")
     assert "x" in text.inner_text()
 

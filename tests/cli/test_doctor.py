@@ -6,7 +6,7 @@ import ctypes
 import sys
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -63,7 +63,9 @@ def test_loops(monkeypatch: pytest.MonkeyPatch, version: str | None, variable: s
     monkeypatch.setattr(loops, "_use", None)
     monkeypatch.setattr(loops, "_problem", "")
     monkeypatch.setattr(loops, "_numba", None)
-    monkeypatch.setitem(sys.modules, "numba", ModuleType("numba") if good else None)
+    numba = ModuleType("numba")
+    numba.core = SimpleNamespace(errors=SimpleNamespace(WarningsFixer=type("WarningsFixer", (), {"catch_warnings": None})))
+    monkeypatch.setitem(sys.modules, "numba", numba if good else None)
     monkeypatch.setenv(loops.VARIABLE, variable)
     finding = said()["compiled loops"]
     assert (finding.good, finding.found.partition(" (")[0]) == (good, found)

@@ -248,7 +248,22 @@ def test_roi_layers_in_gpu_mode_too(device: str) -> None:
     for layer in tracer.trace.layers:
         if layer.roi:
             np.testing.assert_array_equal(layer.roi.output, net.blobs[layer.name].data)
-            assert layer.roi.explained
+            assert layer.example.lines
+
+
+def test_one_number_of_each_layer_is_explained() -> None:
+    """Also of layers that overwrite what they read; as explain says it of the same number."""
+    net = made(CHAIN)
+    net.blobs["data"].data[...] = np.random.default_rng(3).standard_normal((2, 3, 8, 6))
+    with Tracer(net) as tracer:
+        net.forward_backward()
+    shown = {layer.name: layer.example for layer in tracer.trace.layers if layer.covered and layer.example}
+    assert {"conv", "relu", "double", "left", "ip"} <= set(shown)
+    for name, example in shown.items():
+        said = explain(net, name, example.at).text().splitlines()
+        assert [line for line in said if "in place" not in line] == example.lines, name
+    conv = net.blobs["conv"].data[0]  # after double
+    assert shown["conv"].at[1:] == shown["double"].at[1:] == np.unravel_index(conv.argmax(), conv.shape)
 
 
 def test_on_step_is_called_with_every_step() -> None:
@@ -374,7 +389,8 @@ def test_roi_layers_keep_their_map_geometry_and_output() -> None:
         for name in net.outputs:
             net.blobs[name].diff[...] = 1
         net.backward()
-    rois = {layer.name: layer.roi for layer in tracer.trace.layers if layer.roi}
+    layers = {layer.name: layer for layer in tracer.trace.layers if layer.roi}
+    rois = {name: layer.roi for name, layer in layers.items()}
     assert {name: roi.kind for name, roi in rois.items()} == {
         "pool": "max_bins", "align": "mean_samples", "align_max": "max_samples",
         "ps": "psroi_bins", "ps_align": "psroi_samples",
@@ -386,8 +402,9 @@ def test_roi_layers_keep_their_map_geometry_and_output() -> None:
         np.testing.assert_array_equal(roi.dy, net.blobs[name].diff)
         assert roi.dx.shape == (8, 9, 7)
         assert roi.dx.any()
-        assert any("roi 0" in line for line in roi.explained)
-        assert roi.explained == explain(net, name, roi=0, channel=0, bin=[n // 2 for n in roi.pooled]).text().splitlines()
+        shown = layers[name].example
+        assert any("roi 0" in line for line in shown.lines)
+        assert shown.lines == explain(net, name, roi=0, channel=0, bin=[n // 2 for n in roi.pooled]).text().splitlines()
 
 
 def test_a_roi_layer_of_the_users_is_traced_without_its_bins() -> None:

@@ -155,7 +155,11 @@ function explainIt(i, blob, role, channel, {rows, columns}) {
   if (role !== "top data" || top < 0 || !layer.bottoms.length) return [];
   if (!layer.covered) return [el("br"), `explain does not cover ${layer.type}`];
   const at = [0, channel, rows[rows.length >> 1], columns[columns.length >> 1]];
-  return [el("br"), "its arithmetic: ", ...(trace.live ? [asked(layer.name, top, at)] : [el("code", ...commandFor(layer, top, at))])];
+  const {example} = layer;
+  const [, c, y, x] = top === 0 && example ? example.at : [];
+  if (c === channel && rows.includes(y) && columns.includes(x)) return [el("br"), "its arithmetic: ", el("pre", {class: "mono explained"}, example.lines.join("\n"))];
+  if (trace.live) return [el("br"), "its arithmetic: ", asked(layer.name, top, at)];
+  return [el("br"), "its arithmetic: ", el("code", ...commandFor(layer, top, at))];
 }
 
 function commandFor(layer, top, at) {

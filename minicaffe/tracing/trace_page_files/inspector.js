@@ -43,7 +43,6 @@ function inspector(root, layer, arrays, backward) {
     legend(roi, backward),
     saveButtons(() => root.querySelector(".views"), "the ROI inspector"),
     text,
-    explainedView(roi),
     backward ? "" : poolsView(roi, arrays, () => state),
   );
   listen(views, roi, arrays, state, set, backward);
@@ -113,12 +112,6 @@ function inspectorControls(roi, arrays, state, set) {
 
 const partView = ({title, lines}) =>
   el("div", {class: "part"}, [el("h4", {}, title), ...lines.map((line) => el("p", {}, line))]);
-
-function explainedView(roi) {
-  if (!roi.explained.length) return "";
-  const summary = el("summary", {}, "Output of minicaffe explain for the middle bin");
-  return el("details", {class: "inner"}, summary, el("pre", {tabindex: 0}, roi.explained.join("\n")));
-}
 
 /** Mouse and keys on the three stages. */
 function listen(views, roi, arrays, state, set, backward) {

@@ -28,6 +28,7 @@ function layerPanel({layer: i, step: s}) {
     ...[...(kind === "backward" ? topDiffs(layer, i) : []), ...(step?.blobs ?? [])].map((blob) =>
       blobCard(blob, `${blob.role} ${blob.part}`),
     ),
+    kind === "forward" ? exampleView(layer) : null,
     ...layer.params.flatMap((param) => paramCards(param, kind)),
     el("details", {class: "card", open: true}, el("summary", {}, "Block in the prototxt"), el("pre", {tabindex: 0}, layer.param)),
   ].filter(Boolean);
@@ -54,6 +55,13 @@ function layerHead(layer, i, step) {
     el("p", {class: "quiet"}, facts.join(" · ")),
     el("div", {class: "row", role: "group", "aria-label": "Steps of this layer"}, buttons),
   );
+}
+
+/** The arithmetic of one number of the layer. */
+function exampleView({example, tops}) {
+  if (!example) return null;
+  const summary = el("summary", {}, `How ${tops[0]}${example.at.length ? `[${example.at.join(", ")}]` : ""} is computed`);
+  return el("details", {class: "card"}, summary, el("pre", {class: "explained", tabindex: 0}, example.lines.join("\n")));
 }
 
 /** The diffs of a layer's tops when its backward ran. */
