@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, install
 
 from . import cublas
 from .device import current, launch_blocks
@@ -158,7 +158,7 @@ def _library() -> CuBLAS | None:
                     with current().active():
                         _state.library = CuBLAS()
                 except Exception as error:  # also nvmath's: libcublas is missing, or does not support the device
-                    _state.reason = f'cuBLAS does not load: {error}; pip install "minicaffe[gpu-cu13]"'
+                    _state.reason = f"cuBLAS does not load: {error}; {install('gpu-cu13')}"
                 if _state.library is None:
                     logger.warning("matrix products use minicaffe's kernel, which is slower than cuBLAS: %s", _state.reason)
                 _state.tried = True

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, install
 
 logger = logging.getLogger("minicaffe.cuda")
 
-ADVICE = 'pip install "minicaffe[gpu-cu13]", or cuda-core, cuda-bindings and nvidia-cuda-nvrtc'
+ADVICE = f"{install('gpu-cu13')}, or cuda-core, cuda-bindings and nvidia-cuda-nvrtc"
 
 
 class RefusedError(Exception):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, install
 
 from .compile import Kernels
 from .pool import DeviceMemory, PinnedMemory, Pool
@@ -238,9 +238,7 @@ def driver() -> Any:
         module.init()
     except ModuleNotFoundError as error:
         missing = "PyCUDA is" if (error.name or "").startswith("pycuda") else f"PyCUDA's module {error.name} is"
-        raise DeviceError(
-            f'no GPU: {missing} not installed (pip install "minicaffe[gpu]"); `minicaffe doctor` says more'
-        ) from error
+        raise DeviceError(f"no GPU: {missing} not installed ({install('gpu')}); `minicaffe doctor` says more") from error
     except ImportError as error:
         raise DeviceError(f"no GPU: PyCUDA finds no NVIDIA driver ({error}); `minicaffe doctor` says more") from error
     except Exception as error:  # PyCUDA's errors have no name before the import

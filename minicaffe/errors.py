@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 LONGEST_WORD, LONGEST = 1000, 20_000
@@ -182,3 +183,14 @@ def optional_module(name: str, advice: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise Error(advice) from error
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra, for messages: of the clone that minicaffe runs from, wherever the shell is."""
+    root = Path(__file__).resolve().parents[1]
+    if not (root / "setup.cfg").is_file():
+        return f'pip install -e ".[{extra}]" in a clone of minicaffe'
+    with suppress(OSError):  # the working directory may be gone
+        if Path.cwd() == root:
+            return f'pip install -e ".[{extra}]"'
+    return f'pip install -e "{root}[{extra}]"'

@@ -30,7 +30,7 @@ from typing import Any, Generic, ParamSpec
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .errors import Error
+from .errors import Error, install
 
 P = ParamSpec("P")
 
@@ -107,7 +107,7 @@ def _found(required: bool | None = None) -> bool:
             _numba = found
         except Exception as error:  # of another NumPy than it knows, it raises ImportError, and broken libraries anything
             if required or _wanted_way() == "numba":
-                raise Error(f'Numba cannot be imported ({error}): pip install "minicaffe[fast]"') from error
+                raise Error(f"Numba cannot be imported ({error}): {install('fast')}") from error
             _problem = f"Numba is installed but cannot be imported ({error}): NumPy computes"
             warnings.warn(_problem, stacklevel=3)
     return _numba is not None

@@ -16,7 +16,7 @@ from minicaffe import loops
 from minicaffe.blob import Blob
 from minicaffe.cuda import blas, device
 from minicaffe.cuda.compilers import compilers
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, install
 from minicaffe.version import __version__
 
 
@@ -56,7 +56,7 @@ def examine() -> Iterator[Finding]:
 def _loops() -> Finding:
     what, version = "compiled loops", loops.installed()
     if version is None:
-        return Finding(what, False, "Numba is not installed: NumPy computes all layers", 'pip install "minicaffe[fast]"')
+        return Finding(what, False, "Numba is not installed: NumPy computes all layers", f"{install('fast')}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the finding says it
         good = loops.compiled()
@@ -82,7 +82,7 @@ def _pycuda() -> Finding:
     try:
         return Finding("PyCUDA", True, metadata.version("pycuda"))
     except metadata.PackageNotFoundError:
-        advice = 'pip install "minicaffe[gpu]"; pip builds its wheel, which needs the CUDA toolkit, g++ and NumPy'
+        advice = f"{install('gpu')}; pip builds its wheel, which needs the CUDA toolkit, g++ and NumPy"
         return Finding("PyCUDA", False, "not installed", advice)
 
 
@@ -90,7 +90,7 @@ def _compiler() -> Finding:
     try:
         return Finding("kernel compiler", True, "; then ".join(compiler.version for compiler in compilers()))
     except DeviceError as error:
-        advice = 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
+        advice = f"install the CUDA toolkit, or {install('gpu-cu13')}"
         return Finding("kernel compiler", False, str(error).partition(": ")[2], advice)
 
 
@@ -99,7 +99,7 @@ def _products() -> Finding:
     used = blas.backend()
     if used.startswith("cuBLAS"):
         return Finding("matrix products", True, used)
-    advice = 'minicaffe\'s kernel is used, which is slower; pip install "minicaffe[gpu-cu13]" for cuBLAS'
+    advice = f"minicaffe's kernel is used, which is slower; {install('gpu-cu13')} for cuBLAS"
     return Finding("matrix products", False, used, advice)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 from pathlib import Path
 
-from minicaffe.errors import DataError, optional_module, os_errors_as
+from minicaffe.errors import DataError, install, optional_module, os_errors_as
 
 from .leveldb_files import VALUE, Key, LevelFile
 from .leveldb_log import read_logs
@@ -18,7 +18,7 @@ from .leveldb_tables import SUFFIXES, Held, TableReader
 NUMBER = re.compile("[0-9]{1,20}", re.ASCII)
 """The name of a table or a log, without its suffix."""
 NO_PLYVEL = (
-    'Writing a LevelDB needs plyvel: pip install "minicaffe[leveldb]"'
+    f"Writing a LevelDB needs plyvel: {install('leveldb')}"
     " (it has wheels for Linux and macOS up to Python 3.12; elsewhere make the database an LMDB)"
 )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from minicaffe import limits
-from minicaffe.errors import DataError, optional_module, os_errors_as
+from minicaffe.errors import DataError, install, optional_module, os_errors_as
 from minicaffe.files import opened
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
@@ -197,7 +197,7 @@ class LmdbWriter:
     """A new LMDB in folder. Its map grows when it is full."""
 
     def __init__(self, folder: Path) -> None:
-        self.lmdb = optional_module("lmdb", 'Writing an LMDB needs py-lmdb: pip install "minicaffe[lmdb]"')
+        self.lmdb = optional_module("lmdb", f"Writing an LMDB needs py-lmdb: {install('lmdb')}")
         self.environment = self.lmdb.open(str(folder), map_size=1 << 26, sync=False, lock=False)  # nobody else opens it yet
         self.waiting: list[tuple[bytes, bytes]] = []
 

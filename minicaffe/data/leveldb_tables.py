@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 
 from minicaffe import limits
-from minicaffe.errors import DataError, LimitError, optional_module
+from minicaffe.errors import DataError, LimitError, install, optional_module
 from minicaffe.formats.wire import WireError, varint
 
 from .leveldb_files import Key, LevelFile, matches
@@ -120,7 +120,7 @@ class TableReader:
 
     def _unpacked(self, at: int, data: memoryview) -> memoryview:
         """The data that Snappy compressed."""
-        advice = f'{self.path}: it is packed with Snappy, which needs cramjam: pip install "minicaffe[leveldb]"'
+        advice = f"{self.path}: it is packed with Snappy, which needs cramjam: {install('leveldb')}"
         cramjam = optional_module("cramjam", advice)
         try:
             size, _ = varint(data, 0, len(data))

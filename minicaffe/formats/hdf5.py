@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from minicaffe import limits
 from minicaffe.blob import Blob
-from minicaffe.errors import Error, LimitError, NotAFileError, WeightsError, optional_module
+from minicaffe.errors import Error, LimitError, NotAFileError, WeightsError, install, optional_module
 from minicaffe.files import opened, replacing
 from minicaffe.proto import caffe_pb2
 
@@ -54,7 +54,7 @@ _seen: ContextVar[_Seen] = ContextVar("_seen")
 
 def require_h5py() -> Any:
     """The h5py module. Raises Error if it is not installed."""
-    return optional_module("h5py", 'HDF5 files need h5py: pip install "minicaffe[hdf5]"')
+    return optional_module("h5py", f"HDF5 files need h5py: {install('hdf5')}")
 
 
 @contextmanager

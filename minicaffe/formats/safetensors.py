@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from minicaffe import limits
 from minicaffe.blob import MAX_AXES, Arrays
-from minicaffe.errors import WeightsError, optional_module
+from minicaffe.errors import WeightsError, install, optional_module
 from minicaffe.files import replacing
 
 from .wire import Buffer
@@ -37,7 +37,7 @@ TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 def require_safetensors(name: str = "safetensors") -> Any:
     """The library's module. Raises Error if it is not installed."""
-    return optional_module(name, 'safetensors files need safetensors: pip install "minicaffe[safetensors]"')
+    return optional_module(name, f"safetensors files need safetensors: {install('safetensors')}")
 
 
 def read_safetensors(path: Path, buffer: Buffer) -> Arrays:

@@ -21,7 +21,7 @@ from minicaffe.blob import Array
 from minicaffe.data import images
 from minicaffe.data.datum import datum_array
 from minicaffe.data.image_bytes import check_size
-from minicaffe.errors import ArrayError, DataError, Error
+from minicaffe.errors import ArrayError, DataError, Error, install
 from minicaffe.proto import caffe_pb2
 
 GREY = (0.2125, 0.7154, 0.0721)
@@ -135,7 +135,7 @@ def _spline(image: NDArray[np.float32], height: int, width: int, order: int) -> 
     try:
         ndimage: Any = importlib.import_module("scipy.ndimage")
     except ImportError as error:
-        raise Error(f'interp_order {order} needs scipy: pip install "minicaffe[resize]"; 0 and 1 do not') from error
+        raise Error(f"interp_order {order} needs scipy: {install('resize')}; 0 and 1 do not") from error
     factors = (height / image.shape[0], width / image.shape[1], 1)
     resized = ndimage.zoom(image, factors, order=order, mode="nearest", grid_mode=True)
     clipped: NDArray[np.float32] = np.clip(resized, image.min(), image.max(), dtype=np.float32)

@@ -8,12 +8,12 @@ to_torch                                                         a Net as a Modu
 
 from __future__ import annotations
 
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as _error:
-    raise Error('minicaffe.torch needs PyTorch: pip install "minicaffe[torch]"') from _error
+    raise Error(f"minicaffe.torch needs PyTorch: {install('torch')}") from _error
 
 from .boxes import nms
 from .net import CaffeNet, to_torch

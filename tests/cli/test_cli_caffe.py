@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe import Net, set_random_seed
+from minicaffe import Net, errors, set_random_seed
 from minicaffe.cli import COMMANDS, main
 from minicaffe.cli.device_query import available_cores, blas_name
 from minicaffe.cli.flags import TOOL_FLAGS, translate
@@ -170,7 +170,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_gpu_is_a_clear_error(folder: Path, no_gpu: None, arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == 1
-    missing = 'no GPU: PyCUDA is not installed (pip install "minicaffe[gpu]"); `minicaffe doctor` says more'
+    missing = f"no GPU: PyCUDA is not installed ({errors.install('gpu')}); `minicaffe doctor` says more"
     assert result.output == f"minicaffe: {missing}\n"
 
 

@@ -15,7 +15,7 @@ from minicaffe import loops
 from minicaffe.cli import diagnosis as doctor
 from minicaffe.cli import main
 from minicaffe.cuda import blas, compilers, device
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, install
 
 
 def said() -> dict[str, doctor.Finding]:
@@ -43,8 +43,8 @@ def no_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_pycuda(no_pycuda: None) -> None:
     findings = said()
     assert findings["minicaffe"].good
-    assert str(findings["PyCUDA"]).startswith('--  PyCUDA: not installed\n      pip install "minicaffe[gpu]"')
-    assert findings["GPU"].found == 'no GPU: PyCUDA is not installed (pip install "minicaffe[gpu]")'
+    assert str(findings["PyCUDA"]).startswith(f"--  PyCUDA: not installed\n      {install('gpu')}")
+    assert findings["GPU"].found == f"no GPU: PyCUDA is not installed ({install('gpu')})"
     assert "nets run on the CPU" in findings["GPU"].advice
     assert not {"a kernel", "matrix products"} & set(findings)
 
@@ -90,7 +90,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, no_pycuda: None) -> None:
     assert not found.good
     assert found.found.startswith("NVRTC is not installed (pip install")
     assert found.found.endswith("; nvcc (the CUDA toolkit) is not found")
-    assert found.advice == 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
+    assert found.advice == "install the CUDA toolkit, or " + install("gpu-cu13")
     monkeypatch.setattr(compilers, "nvrtc_version", lambda: "13.5")
     assert str(said()["kernel compiler"]) == "ok  kernel compiler: NVRTC 13.5"
     monkeypatch.setattr(compilers, "find_nvcc", lambda: "/nvcc")

@@ -22,7 +22,7 @@ from minicaffe.cuda import blas, cublas
 from minicaffe.cuda.blas import Matrix, gemm
 from minicaffe.cuda.device import current
 from minicaffe.cuda.stream import Stream
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, install
 
 pytestmark = pytest.mark.gpu
 
@@ -158,7 +158,7 @@ def test_without_cublas(no_library: None, caplog: pytest.LogCaptureFixture) -> N
         check((2, 3, 4), (False, False), np.float32)
     assert [record.getMessage() for record in caplog.records] == [
         "matrix products use minicaffe's kernel, which is slower than cuBLAS: "
-        'cuBLAS does not load: libcublas is not installed; pip install "minicaffe[gpu-cu13]"'
+        f"cuBLAS does not load: libcublas is not installed; {install('gpu-cu13')}"
     ]
     assert blas.backend().startswith("gemm.cu (cuBLAS does not load: libcublas is not installed; ")
 

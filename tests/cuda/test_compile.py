@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import stat
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from minicaffe.cuda import compile as compiling
 from minicaffe.cuda import compilers, source
 from minicaffe.cuda.compilers import Compiler, RefusedError
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, install
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -123,7 +124,7 @@ def test_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_neither_nvcc_nor_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilers, "find_nvcc", lambda: None)
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    nvrtc = r'NVRTC is not installed \(pip install "minicaffe\[gpu-cu13\]".*'
+    nvrtc = rf"NVRTC is not installed \({re.escape(install('gpu-cu13'))}.*"
     with pytest.raises(DeviceError, match=rf"no compiler for the kernels: {nvrtc}; nvcc \(the CUDA toolkit\) is not found"):
         compilers.compilers()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -28,7 +29,7 @@ from minicaffe import limits
 from minicaffe.cli import main
 from minicaffe.data.crc32c import crc32c
 from minicaffe.data.database import open_database
-from minicaffe.errors import DataError, Error, LimitError
+from minicaffe.errors import DataError, Error, LimitError, install
 
 Items = list[tuple[bytes, bytes]]
 ENTRIES: list[writer.Entry] = [(i + 1, b"key%03d" % (i * 7 % 60), b"%d " % i * (i % 9)) for i in range(60)]
@@ -556,7 +557,7 @@ def test_packed_blocks(tmp_path: Path) -> None:
 def test_the_package_that_packed_blocks_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cramjam", None)
     folder = one_table(tmp_path / "db", writer.table([(writer.stored(ONE), writer.closed(b"", 1))]))
-    with pytest.raises(Error, match=r'000010\.ldb: .*Snappy, which needs cramjam: pip install "minicaffe\[leveldb\]"'):
+    with pytest.raises(Error, match=rf"000010\.ldb: .*Snappy, which needs cramjam: {re.escape(install('leveldb'))}"):
         read(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from golden import GOLDEN, needs_golden
 from PIL import Image
 
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import DataError, Error, install
 from minicaffe.proto import caffe_pb2
 from minicaffe.pycaffe import io
 
@@ -129,7 +130,7 @@ def test_splines_follow_a_curve_closer() -> None:
 
 def test_splines_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
-    with pytest.raises(Error, match=r'interp_order 3 needs scipy: pip install "minicaffe\[resize\]"'):
+    with pytest.raises(Error, match=f"interp_order 3 needs scipy: {re.escape(install('resize'))}"):
         io.resize_image(np.zeros((2, 3, 1)), (4, 4), interp_order=3)
     assert io.resize_image(np.zeros((2, 3, 1)), (4, 4)).shape == (4, 4, 1)
 

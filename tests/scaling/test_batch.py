@@ -18,7 +18,7 @@ from PIL import Image
 
 from minicaffe.cli import main
 from minicaffe.cli.at_once import images_at_once
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 from minicaffe.scaling.batch import places
 from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.find import find_sources
@@ -352,7 +352,7 @@ def test_without_pyarrow_the_extra_is_named(folder: Path, monkeypatch: pytest.Mo
     for arguments in (["photos", "--out", "found"], ["s3://bucket/photos"]):
         result = detect(*arguments)
         assert result.exit_code == 1
-        assert result.stderr == 'minicaffe: Parquet and URIs need pyarrow: pip install "minicaffe[parquet]"\n'
+        assert result.stderr == f"minicaffe: Parquet and URIs need pyarrow: {install('parquet')}\n"
     assert detect("photos/0.png").exit_code == 0
 
 

@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 from detecting import ARGUMENTS, detect, make_folder
 
 from minicaffe.cli import main
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 from minicaffe.scaling.batch import ray_cluster
 from minicaffe.scaling.batch.ray_cluster import no_stderr, quiet
 from minicaffe.scaling.batch.ray_pool import Pool, pool
@@ -278,7 +278,7 @@ def test_without_ray_the_extra_is_named(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, "ray", None)
     result = detect("photos", "--out", "none", "--engine", "ray")
-    assert result.stderr == 'minicaffe: --engine ray needs Ray: pip install "minicaffe[ray]"\n'
+    assert result.stderr == f"minicaffe: --engine ray needs Ray: {install('ray')}\n"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Arrays
 from minicaffe.detection.average_precision import ImageBoxes, average_precision
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 
 from .session import Session
 
@@ -48,7 +48,7 @@ def quantize(model: Path, feeds: Sequence[Mapping[str, Any]]) -> int:
         import onnx
         from onnxruntime import quantization
     except ImportError:
-        raise Error('INT8 needs onnxruntime: pip install "minicaffe[onnx]"') from None
+        raise Error(f"INT8 needs onnxruntime: {install('onnx')}") from None
     if not feeds:
         raise Error("INT8 needs images for its calibration, and there is none")
     graph = onnx.load(model, load_external_data=False).graph

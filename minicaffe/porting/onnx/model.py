@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -70,7 +70,7 @@ def _check(net: Net, opset: int) -> None:
     try:
         from onnx import defs
     except ImportError:
-        raise Error('the export needs onnx: pip install "minicaffe[onnx]"') from None
+        raise Error(f"the export needs onnx: {install('onnx')}") from None
     newest = defs.onnx_opset_version()
     if not OLDEST_OPSET <= opset <= newest:
         raise Error(f"opset {opset}: the export writes opsets {OLDEST_OPSET} to {newest} (the newest of the installed onnx)")

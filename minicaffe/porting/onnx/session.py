@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Arrays
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 from minicaffe.files import opened
 
 TYPES = {
@@ -41,7 +41,7 @@ class Session:
         try:
             import onnxruntime
         except ImportError:
-            raise Error('running an ONNX model needs onnxruntime: pip install "minicaffe[onnx]"') from None
+            raise Error(f"running an ONNX model needs onnxruntime: {install('onnx')}") from None
         self.version = f"onnxruntime {onnxruntime.__version__}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4 if inner else 3

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from minicaffe import limits
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 from minicaffe.files import opened, read_bytes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def read_model(path: str | os.PathLike[str]) -> ModelProto:
         import onnx
         from onnx import inliner
     except ImportError:
-        raise Error('the import needs onnx and onnxruntime: pip install "minicaffe[onnx]"') from None
+        raise Error(f"the import needs onnx and onnxruntime: {install('onnx')}") from None
     name = os.fspath(path)
     try:
         model = onnx.ModelProto.FromString(read_bytes(path, "bytes"))

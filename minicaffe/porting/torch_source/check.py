@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Arrays
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import put_weights, weights_of
@@ -26,7 +26,7 @@ def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list
     try:
         import torch
     except ImportError:
-        raise Error('running the generated file needs torch: pip install "minicaffe[torch]"') from None
+        raise Error(f"running the generated file needs torch: {install('torch')}") from None
     module = _module(path).load().eval()
     inputs = {name: torch.from_numpy(net.blobs[name].data.copy()) for name in net.inputs}
     with torch.no_grad():

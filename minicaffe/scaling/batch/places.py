@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from minicaffe.access import is_remote, is_uri
-from minicaffe.errors import DataError, Error, NotAFileError
+from minicaffe.errors import DataError, Error, NotAFileError, install
 from minicaffe.files import opened
 
 PATIENCE = 60.0
@@ -38,7 +38,7 @@ def require_pyarrow() -> Any:
         import pyarrow.fs  # noqa: F401
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise Error('Parquet and URIs need pyarrow: pip install "minicaffe[parquet]"') from error
+        raise Error(f"Parquet and URIs need pyarrow: {install('parquet')}") from error
     return pyarrow
 
 

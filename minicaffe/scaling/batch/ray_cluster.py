@@ -12,7 +12,7 @@ from functools import cache
 from io import StringIO
 from typing import Any
 
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 from minicaffe.scaling.stops import held_back
 
 from .ray_watch import watched
@@ -34,7 +34,7 @@ def require_ray() -> Any:
         import ray
         import ray.data  # noqa: F401
     except ImportError as error:
-        raise Error('--engine ray needs Ray: pip install "minicaffe[ray]"') from error
+        raise Error(f"--engine ray needs Ray: {install('ray')}") from error
     return ray
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from minicaffe.errors import Error
+from minicaffe.errors import Error, install
 
 
 def mpi() -> ModuleType:
@@ -13,6 +13,6 @@ def mpi() -> ModuleType:
     try:
         return import_module("mpi4py.MPI")
     except ImportError as error:
-        raise Error(f'--engine mpi needs mpi4py and an MPI: pip install "minicaffe[mpi]" ({error})') from error
+        raise Error(f"--engine mpi needs mpi4py and an MPI: {install('mpi')} ({error})") from error
     except RuntimeError as error:  # "cannot load MPI library"
-        raise Error(f'mpi4py finds no MPI library: pip install "minicaffe[mpi]", or the system\'s ({error})') from error
+        raise Error(f"mpi4py finds no MPI library: {install('mpi')}, or the system's ({error})") from error
