@@ -164,7 +164,8 @@ def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what
     from_ = f", from {origin}," if origin else ""
     message = (
         f'the layer "{name}" of the Python module "{module}"{from_} {what}, and loading a prototxt runs no code;'
-        f' call minicaffe.allow_module("{module}") to let it be imported, or minicaffe.register("{name}", YourLayer)'
+        f' --allow-module {module}, or minicaffe.allow_module("{module}"), lets it be imported;'
+        f' minicaffe.register("{name}", YourLayer) puts a class of yours in its place'
     )
     return _error(param, source, message, "python_param.module")
 

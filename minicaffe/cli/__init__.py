@@ -18,7 +18,7 @@ from minicaffe.access import allowing, is_uri
 from minicaffe.errors import Error, shortened
 from minicaffe.files import plain
 from minicaffe.nearest import nearest
-from minicaffe.scaling.stops import Terminated, exit_status, sigterm_stops
+from minicaffe.scaling.stops import exit_status, sigterm_stops
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__
 
@@ -158,8 +158,8 @@ class _Commands(click.Group):
                 if not any(word.partition("=")[0] == "--threads" for word in ctx.meta[WORDS]):
                     check_variable()
                 return super().invoke(ctx)
-            except Terminated as stop:
-                ctx.exit(exit_status(stop))  # unfinished files have been removed
+            except KeyboardInterrupt as stop:  # unfinished files have been removed
+                ctx.exit(exit_status(stop))
             except BrokenPipeError:
                 raise  # the reader of stdout is gone: click ends quietly
             except click.NoSuchOption as error:

@@ -57,6 +57,11 @@ def command(options: Options) -> None:
     loaded = options.load(options.net, [options.weights])
     if unknown := [name for name in names if name not in loaded.blobs]:
         raise Error(f'the net has no blob "{unknown[0]}"{names_near(unknown[0], loaded.blobs)}')
+    if loaded.inputs:
+        raise Error(
+            f'the net\'s input "{loaded.inputs[0]}" would keep its zeros: the batches come from a data layer, so put one in its'
+            f" place (ImageData, Data, HDF5Data); `minicaffe run NET WEIGHTS --input {loaded.inputs[0]}=FILE` does one batch"
+        )
     stored = [0] * len(paths)
     count, head = batches_at_once(loaded, options.batches)
     inputs = (_read(loaded, head) for _ in range(options.batches))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import click
 from minicaffe.files import replacing
 from minicaffe.porting.retarget import Retargeted, retarget
 
-from .common import check_target
+from .common import check_folder, check_target
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -39,7 +40,10 @@ def command(options: Options) -> None:
     Example:  minicaffe retarget train.prototxt --classes 4 --out train_4.prototxt --report
     """
     net, out = options.net, options.out
-    check_target("--out", out, [net])
+    if out:
+        check_folder("--out", os.path.dirname(out))
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        check_target("--out", out, [net])
     done = retarget(net, options.classes, boxes=options.boxes or "")
     if options.report:
         _report(done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from types import TracebackType
 
 import click
 
+import minicaffe
+from minicaffe.errors import DeviceError, Error
 from minicaffe.pycaffe.script import python_2_hint, run_script
 
 from .groups import ThreadOptions, UnknownFieldOptions
@@ -39,11 +42,23 @@ def command(options: Options) -> None:
     except Exception as error:
         if error.__traceback__ is None or _inside(error.__traceback__, script) is None:
             raise
-        shown = traceback.format_exception(type(error), error, _inside(error.__traceback__, script))
-        echo("".join(shown), nl=False, err=True)
-        if hint := python_2_hint(error):
+        echo("".join(_shown(error, _inside(error.__traceback__, script))), nl=False, err=True)
+        if hint := python_2_hint(error) or _device_hint(error):
             echo(hint, err=True)
         sys.exit(1)
+
+
+def _shown(error: Exception, trace: TracebackType | None) -> list[str]:
+    """The lines that Python prints; of minicaffe's own errors, whose messages say all, only the script's part."""
+    if not isinstance(error, Error):
+        return traceback.format_exception(type(error), error, trace)
+    ours = os.path.dirname(minicaffe.__file__) + os.sep
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(ours)]
+    return ["Traceback (most recent call last):\n", *traceback.format_list(frames), *traceback.format_exception_only(error)]
+
+
+def _device_hint(error: Exception) -> str:
+    return "hint: with --cpu, before the script's name, set_mode_gpu and set_device do nothing" * isinstance(error, DeviceError)
 
 
 def _inside(trace: TracebackType | None, script: str) -> TracebackType | None:

@@ -20,6 +20,7 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(ShapeOptions, SettingsOptions, StateOptions):
     net: str = argument()
+    weights: tuple[str, ...] = argument()
     rois: int | None = option(
         "--rois",
         "Number of rois from the Proposal layer.  [default: RPN_POST_NMS_TOP_N: 300 in TEST, 2000 in TRAIN]",
@@ -30,11 +31,11 @@ class Options(ShapeOptions, SettingsOptions, StateOptions):
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Print layers, shapes, parameters, multiply-adds and memory of the net in the prototxt NET.
+    """Print layers, shapes, parameters, multiply-adds and memory of the net in the prototxt NET, and whether WEIGHTS fit it.
 
     Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000 --rois 100
     """
-    loaded = options.build(options.net)
+    loaded = options.load(options.net, options.weights) if options.weights else options.build(options.net)
     options.reshape(loaded)
     rois = options.rois
     if rois and not any(layer.makes_rois for layer in loaded.layers):

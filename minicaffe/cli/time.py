@@ -22,15 +22,16 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(NetOptions, DeviceOptions):
     net: str | None = argument(required=False)
+    weights: tuple[str, ...] = argument()
     model: str | None = model_option()
-    weights: tuple[str, ...] = weights_option()
+    more_weights: tuple[str, ...] = weights_option()
     iterations: int = iterations_option("Number of forward and backward passes that are averaged.")
     phase: Phase = phase_option(TRAIN)
 
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Time each layer of NET forward and backward: the caffe tool's lines on stderr, a table on stdout.
+    """Time each layer of NET, with WEIGHTS if given, forward and backward: the caffe tool's lines on stderr, a table on stdout.
 
     One pass runs before the clock starts. Inputs are generated. In a net without a loss, backward starts from ones at the
     outputs and computes every gradient.
@@ -41,7 +42,7 @@ def command(options: Options) -> None:
     """
     options.use_device()
     path, iterations = one_of(options.net, options.model, "NET", "--model"), options.iterations
-    loaded = options.load(path, options.weights)
+    loaded = options.load(path, (*options.weights, *options.more_weights))
     for note in fill_inputs(loaded, {}, seed=options.seed):
         warn(note)
     with logging_to(to_stderr):

@@ -17,6 +17,8 @@ import click
 from minicaffe.access import granted
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_solver
+from minicaffe.layers.proposal_target import ProposalTarget
+from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.training.finite import check_finite
 from minicaffe.training.signals import Action, signal_actions
@@ -103,6 +105,7 @@ def command(options: Options) -> None:
             seed = param.random_seed if param.random_seed >= 0 else settings.rng_seed
         trainer = get_solver(param, folder=Path(path).parent, settings=settings, fork=options.fork or "", seed=seed)
         echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
+        _remind(param, trainer.net, options)
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
@@ -150,6 +153,18 @@ def _solver(path: str, options: Options) -> tuple[caffe_pb2.SolverParameter, Pat
     if options.weights or state:
         param.ClearField("weights")  # the command line replaces the solver's weights
     return param, state
+
+
+def _remind(param: caffe_pb2.SolverParameter, net: Net, options: Options) -> None:
+    """What the user may expect the command to do by itself."""
+    on_gpu = param.HasField("solver_mode") and param.solver_mode == caffe_pb2.SolverParameter.GPU
+    if on_gpu and not options.device and options.gpu is None:
+        warn("solver_mode: GPU, but this trains on the CPU: --device gpu, or auto, uses a GPU")
+    if not options.cfg and any(isinstance(layer, ProposalTarget) for layer in net.layers):
+        warn(
+            "the net trains proposals and boxes together with the settings' defaults; py-faster-rcnn's and py-R-FCN's scripts"
+            " always gave a yml: --cfg faster_rcnn_end2end.yml"
+        )
 
 
 def _say_noted(last: bool, number: int, action: Action) -> None:

@@ -182,7 +182,7 @@ class SGDSolver:
             self._losses.clear()
         self._resumed = self.stopped = False
         self.exchange.begin(self, iterations)
-        self._log.start(self.iter)
+        self._log.begin(self.iter)
         start, began = self.iter, time.perf_counter()
         while self.iter < start + iterations:
             if self._due(self.param.test_interval) and (self.iter or self.param.test_initialization):
@@ -203,6 +203,7 @@ class SGDSolver:
             if action is Action.STOP:
                 self.stopped = True
                 break
+        self._log.end(self.iter)
 
     def _iteration(self) -> None:
         self.net.clear_param_diffs()

@@ -18,21 +18,32 @@ logger = logging.getLogger("minicaffe.solver")
 
 
 class SolverLog:
-    """Writes lines to the logger "minicaffe.solver", with the speed since the previous line."""
+    """Writes lines to the logger "minicaffe.solver", with the speed since the previous line, while the solver steps."""
 
     def __init__(self) -> None:
-        self.start(0)
+        self._now, self._spent = 0, 0.0
+        self._start(0)
 
-    def start(self, iteration: int) -> None:
+    def begin(self, iteration: int) -> None:
+        """A step begins, at this iteration: where the last one ended, or elsewhere in a restored training."""
+        if iteration != self._now:
+            self._start(iteration)
+        self._began = time.perf_counter() - self._spent
+
+    def end(self, iteration: int) -> None:
+        """It ends here; what the caller does now takes no time of the training's."""
+        self._now, self._spent = iteration, time.perf_counter() - self._began
+
+    def _start(self, iteration: int) -> None:
         """Count iterations and time from here."""
-        self._last, self._began = iteration, time.perf_counter()
+        self._last, self._spent, self._began = iteration, 0.0, time.perf_counter()
 
     def train(self, iteration: int, display: int, loss: float, net: Net) -> None:
         """Log the speed since the previous line, the smoothed loss, and each output of the train net."""
         seconds = time.perf_counter() - self._began
         rate = (iteration - self._last) / (seconds or 1)  # a clock of coarse steps may show 0
         logger.info("Iteration %d (%g iter/s, %gs/%d iters), loss = %g", iteration, rate, seconds, display, loss)
-        self.start(iteration)
+        self._start(iteration)
         net_outputs("Train", net, {name: net.blobs[name].data for name in net.outputs})
 
 

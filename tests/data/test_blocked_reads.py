@@ -103,7 +103,7 @@ def started(folder: Path, program: str, *words: str) -> Iterator[subprocess.Pope
 @pytest.mark.parametrize(
     ("number", "status", "words"),
     [
-        (signal.SIGINT, 1, ["time", "net.prototxt", "--iterations", "9"]),
+        (signal.SIGINT, 130, ["time", "net.prototxt", "--iterations", "9"]),
         (signal.SIGTERM, 143, ["time", "net.prototxt", "--iterations", "9"]),
     ],
 )
@@ -124,11 +124,11 @@ def test_the_second_ctrl_c_ends_a_training(tmp_path: Path) -> None:
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=30)
-        assert process.returncode == 1, rest
+        assert process.returncode == 130, rest
         assert "Traceback" not in rest
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 1), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_one_signal_ends_an_onnx_model_that_never_does(tmp_path: Path, number: int, status: int) -> None:
     """A Loop of 2^62 rounds."""
     onnx = pytest.importorskip("onnx")

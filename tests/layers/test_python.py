@@ -158,7 +158,8 @@ def test_nothing_is_imported_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "hostile_module.py").write_text("raise SystemExit('ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(
-        LayerError, match=r'minicaffe.allow_module\("hostile_module"\) to let it be imported, or minicaffe.register'
+        LayerError,
+        match=r'--allow-module hostile_module, or minicaffe.allow_module\("hostile_module"\), lets it be imported',
     ):
         LayerCase(layer("hostile_module", "Layer"), np.zeros((2, 3)))
     assert "hostile_module" not in sys.modules

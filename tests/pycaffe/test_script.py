@@ -190,7 +190,8 @@ def test_faster_rcnn_test_net_on_the_cpu(frcnn: Path) -> None:
     out = run(FRCNN / "tools" / "test_net.py", *arguments, options=("--cpu",))
     assert "im_detect: 2/2" in out and "\nzf_small [[" in out
     stderr = run(FRCNN / "tools" / "test_net.py", *arguments, status=1)
-    assert "DeviceError" in stderr and "caffe.set_mode_gpu()" in stderr and "cli/" not in stderr
+    assert "DeviceError" in stderr and "caffe.set_mode_gpu()" in stderr and "minicaffe/" not in stderr
+    assert stderr.endswith("hint: with --cpu, before the script's name, set_mode_gpu and set_device do nothing\n")
 
 
 def test_faster_rcnn_train_net_with_the_built_in_data_layer(frcnn: Path) -> None:

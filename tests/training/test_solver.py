@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -376,6 +377,24 @@ def test_progress_and_callbacks(make):
     assert [progress.loss for progress in seen] == [3.0, 4.0]
     assert seen[0].lr == 0.5 and seen[0].rate > 0
     assert order == ["start", "gradients"] * 2
+
+
+def test_the_speed_logged_is_that_of_the_steps_however_short(make, caplog, monkeypatch):
+    """Scripts call step(1) in a loop: iterations count from the last line on, and what lies between steps takes no time."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    solver = make('base_lr: 0.5 lr_policy: "fixed" max_iter: 9 display: 2')
+    caplog.set_level(logging.INFO, "minicaffe.solver")
+    solver.on_progress(lambda progress: clock.__setitem__(0, clock[0] + 2))
+    for _ in range(5):
+        solver.step(1)
+        clock[0] += 100
+    said = [record.getMessage().partition("), loss")[0] for record in caplog.records if "iter/s" in record.getMessage()]
+    assert said == [
+        "Iteration 0 (0 iter/s, 0s/2 iters",
+        "Iteration 2 (0.5 iter/s, 4s/2 iters",
+        "Iteration 4 (0.5 iter/s, 4s/2 iters",
+    ]
 
 
 def test_solve_displays_tests_and_snapshots(make, caplog, tmp_path):
