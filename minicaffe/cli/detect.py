@@ -47,5 +47,5 @@ def command(options: Options) -> None:
         done = detect_many(detector, images, options)
     if not done.detections and done.errors < done.images:
         nothing_found(detector, done.best, options.cfg)
-    if done.errors and options.out is None:
-        raise Error(f"{done.errors} of {done.images} images could not be done")
+    if done.errors:
+        raise Error(f"{done.errors} of {done.images} images could not be done" + ": see the column error" * bool(options.out))

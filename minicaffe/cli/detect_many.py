@@ -118,6 +118,9 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
     _summary(run, display, options.out, f"{what}{where}")
     if display.done.errors == display.done.images:
         run.check_result()
+    if display.done.errors:
+        more = "".join(f"minicaffe: {line}" for line in display.done.failed.splitlines(keepends=True))
+        echo(more, nl=False, err=True)
     return display.done
 
 

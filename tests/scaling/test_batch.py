@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from detecting import ARGUMENTS, detect, make_folder
+from detecting import ARGUMENTS, detect, finished, make_folder
 from PIL import Image
 
 from minicaffe.cli import main
@@ -39,9 +39,11 @@ def names(images: Sources) -> list[str]:
 def test_rows_are_what_is_printed(folder: Path) -> None:
     printed = json.loads(detect("photos", "--json").stdout)
     result = detect("photos", "--out", "found")
-    assert result.exit_code == 0, result.output
+    assert finished(result), result.output
     assert "found: 7 images in 1 part\n7 images in " in result.stdout
     assert "1 error, " in result.stdout
+    last = result.stderr.splitlines()[-2:]
+    assert last[0].startswith("minicaffe: photos/3.png: ") and last[1].startswith("minicaffe: 1 of 7 images could not be done")
     rows = pq.read_table("found").to_pylist()
     assert [row["index"] for row in rows] == list(range(7))
     assert [row["image"] for row in rows] == [f"photos/{i}.png" for i in range(7)]
@@ -61,7 +63,7 @@ def test_rows_are_what_is_printed(folder: Path) -> None:
 
 
 def test_parts_are_of_one_size_and_a_stopped_run_goes_on(folder: Path) -> None:
-    assert detect("photos", "--out", "found", "--part-size", 3).exit_code == 0
+    assert finished(detect("photos", "--out", "found", "--part-size", 3))
     parts = sorted(path.name for path in Path("found").glob("*.parquet"))
     assert parts == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
     assert [pq.read_metadata(f"found/{name}").num_rows for name in parts] == [3, 3, 1]
@@ -87,7 +89,7 @@ def test_parts_are_of_one_size_and_a_stopped_run_goes_on(folder: Path) -> None:
     ],
 )
 def test_another_runs_folder_is_refused(folder: Path, change: list[object], said: str) -> None:
-    assert detect("photos", "--out", "found").exit_code == 0
+    assert finished(detect("photos", "--out", "found"))
     result = detect(*change, "--out", "found")
     assert result.exit_code == 1
     assert f"{folder}/found: belongs to another run: {said}" in result.stderr
@@ -95,9 +97,20 @@ def test_another_runs_folder_is_refused(folder: Path, change: list[object], said
 
 
 def test_other_weights_are_another_run(folder: Path) -> None:
-    assert detect("photos", "--out", "found").exit_code == 0
+    assert finished(detect("photos", "--out", "found"))
     make_folder(folder, seed=2)
     assert "belongs to another run: weights " in detect("photos", "--out", "found").stderr
+
+
+def test_settings_of_training_change_no_detection(folder: Path) -> None:
+    assert finished(detect("photos", "--out", "found"))
+    Path("trained.yml").write_text("TRAIN:\n  SCALES: [77]\n  BATCH_SIZE: 3\n")
+    again = detect("photos", "--out", "found", "--cfg", "trained.yml")
+    assert again.exit_code == 0 and "7 images in 1 part, 1 of which were there" in again.stdout
+    other = "TEST:\n  SCALES: [77]\n  MAX_SIZE: 99\n  NMS: 0.4\n  RPN_NMS_THRESH: 0.6\n  RPN_MIN_SIZE: 5\n"
+    Path("other.yml").write_text(other)
+    refused = detect("photos", "--out", "found", "--cfg", "other.yml").stderr
+    assert refused.count(", here ") == 3 and "; and 1 more. Give another --out" in refused
 
 
 def test_parquet_of_nobodys_is_left_alone(folder: Path) -> None:
@@ -135,17 +148,17 @@ def test_a_run_without_one_good_image_fails(folder: Path) -> None:
     assert pq.read_table("found")["error"].null_count == 0
 
 
-def test_a_run_that_goes_on_with_bad_images_alone_does_not_fail(folder: Path) -> None:
-    assert detect("photos", "--out", "found", "--part-size", 3).exit_code == 0
+def test_a_run_that_goes_on_with_bad_images_alone_is_finished(folder: Path) -> None:
+    assert finished(detect("photos", "--out", "found", "--part-size", 3))
     Path("photos/6.png").write_bytes(b"no picture")
     Path("found/part-00002.parquet").unlink()
     result = detect("photos", "--out", "found", "--part-size", 3)
-    assert result.exit_code == 0, result.stderr
+    assert finished(result), result.stderr
     assert pq.read_table("found")["error"].null_count == 5
 
 
 def test_a_damaged_part_is_named(folder: Path) -> None:
-    assert detect("photos", "--out", "found").exit_code == 0
+    assert finished(detect("photos", "--out", "found"))
     Path("found/part-00000.parquet").write_bytes(b"PAR1 and no more")
     result = detect("photos", "--out", "found")
     assert result.exit_code == 1
@@ -155,7 +168,7 @@ def test_a_damaged_part_is_named(folder: Path) -> None:
 def test_lists_and_what_they_lack(folder: Path) -> None:
     Path("some.txt").write_text("photos/2.png\n\n photos/none.png \nphotos/0.png\n")
     result = detect("some.txt", "photos/1.png", "--out", "found")
-    assert result.exit_code == 0, result.output
+    assert finished(result), result.output
     rows = pq.read_table("found").to_pylist()
     assert [row["image"] for row in rows] == ["photos/2.png", "photos/none.png", "photos/0.png", "photos/1.png"]
     assert rows[1]["error"] == "cannot read the image: No such file or directory"
@@ -184,7 +197,7 @@ def test_the_same_names_elsewhere_are_another_run(folder: Path, monkeypatch: pyt
     arguments = [*ARGUMENTS, "--out", str(folder / "found")]
     for i, word in enumerate(arguments[:-1]):
         arguments[i] = str(folder / word) if (folder / word).is_file() else word
-    assert CliRunner().invoke(main, [*arguments, source]).exit_code == 0
+    assert finished(CliRunner().invoke(main, [*arguments, source]))
     monkeypatch.chdir("/")
     absolute = CliRunner().invoke(main, [*arguments, str(folder / source)])
     (folder / "elsewhere").mkdir()
@@ -195,7 +208,7 @@ def test_the_same_names_elsewhere_are_another_run(folder: Path, monkeypatch: pyt
     assert "belongs to another run: names of images " in result.stderr
     assert result.exit_code == 1
     if source != "list.txt":  # whose lines are relative still
-        assert absolute.exit_code == 0, absolute.output
+        assert finished(absolute), absolute.output
         assert "1 of which were there" in absolute.stdout
 
 
@@ -205,7 +218,7 @@ def test_a_name_that_is_no_text(folder: Path) -> None:
     except OSError:
         pytest.skip("this file system wants UTF-8")
     result = detect("photos", "--out", "found")
-    assert result.exit_code == 0, result.output
+    assert finished(result), result.output
     assert pq.read_table("found")["image"][-1].as_py() == "photos/caf\\xe9.png"
 
 
@@ -229,7 +242,7 @@ def test_columns_of_parquet(folder: Path, columns: dict[str, list[object]], call
     }
     pq.write_table(pa.table(made), "t.parquet", row_group_size=2)
     result = detect("t.parquet", "--out", "found", "--part-size", 2)
-    assert result.exit_code == 0, result.output
+    assert finished(result), result.output
     rows = pq.read_table("found").to_pylist()
     assert [row["image"] for row in rows] == (called or columns["path"])
     assert [row["width"] for row in rows] == [70, 71, None, None, 74]
@@ -240,7 +253,7 @@ def test_images_of_the_datasets_library(folder: Path) -> None:
     pq.write_table(
         pa.table({"image": [{"bytes": content("1.png"), "path": "one"}, {"bytes": None, "path": None}]}), "t.parquet"
     )
-    assert detect("t.parquet", "--out", "found").exit_code == 0
+    assert finished(detect("t.parquet", "--out", "found"))
     rows = pq.read_table("found").to_pylist()
     assert [(row["image"], row["width"]) for row in rows] == [("one", 71), ("t.parquet:1", None)]
     assert rows[1]["error"] == "the row has no image"
@@ -299,8 +312,8 @@ def test_cutting_gives_each_image_once() -> None:
 def test_uris_are_read_and_written(folder: Path) -> None:
     (folder / "photos").rename(folder / "my photos")
     uri = f"file://{folder}/my%20photos"
-    assert detect(uri, "--out", f"file://{folder}/there", "--part-size", 4).exit_code == 0
-    assert detect("my photos", "--out", "here", "--part-size", 4).exit_code == 0
+    assert finished(detect(uri, "--out", f"file://{folder}/there", "--part-size", 4))
+    assert finished(detect("my photos", "--out", "here", "--part-size", 4))
     there, here = pq.read_table("there"), pq.read_table("here")
     assert there["image"].to_pylist() == [f"{uri}/{i}.png" for i in range(7)]
     assert there.drop_columns(["image", "error"]) == here.drop_columns(["image", "error"])
@@ -323,7 +336,7 @@ def test_a_store_that_is_no_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     for module in ("minicaffe.scaling.batch.find", "minicaffe.cli.detect_many"):
         monkeypatch.setattr(f"{module}.check_opens", lambda _: None)
     places._folder.cache_clear()
-    assert detect("store://photos", "--out", "store://out/a").exit_code == 0
+    assert finished(detect("store://photos", "--out", "store://out/a"))
     rows = pq.read_table("out/a").to_pylist()
     assert [row["image"] for row in rows] == [f"store://photos/{i}.png" for i in range(7)]
     assert [row["width"] is None for row in rows] == [i == 3 for i in range(7)]
@@ -353,7 +366,7 @@ def test_without_pyarrow_the_extra_is_named(folder: Path, monkeypatch: pytest.Mo
         result = detect(*arguments)
         assert result.exit_code == 1
         assert result.stderr == f"minicaffe: Parquet and URIs need pyarrow: {install('parquet')}\n"
-    assert detect("photos/0.png").exit_code == 0
+    assert finished(detect("photos/0.png"))
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -405,7 +418,7 @@ def test_several_images_at_once_give_the_same_as_one_after_the_other(
         printed = detect("photos", "--threads", 2, "--draw", f"drawn {name}")
         rows = detect("photos", "--threads", 2, "--out", f"found {name}", "--part-size", 3)
         as_json = detect("photos", "--threads", 2, "--json")
-        assert (printed.exit_code, rows.exit_code, as_json.exit_code) == (1, 0, 1)
+        assert (printed.exit_code, rows.exit_code, as_json.exit_code) == (1, 1, 1)
         assert printed.stderr.startswith("minicaffe: photos/3.png: cannot read the image: not an image, or damaged")
         lines = re.sub(r"in \d+\.\d+ s", "in 0 s", printed.stdout).replace(f"drawn {name}", "drawn")
         files = [path.read_bytes() for path in sorted(Path(f"drawn {name}").iterdir())]
@@ -442,7 +455,7 @@ def test_whatever_goes_wrong_with_an_image_is_in_its_row(folder: Path, monkeypat
 
 def test_a_limit_counts_for_each_image(folder: Path) -> None:
     Image.new("RGB", (200, 300)).save("photos/big.png")
-    assert detect("photos", "--out", "found", "--limit", "pixels=50000").exit_code == 0
+    assert finished(detect("photos", "--out", "found", "--limit", "pixels=50000"))
     errors = pq.read_table("found")["error"].to_pylist()
     assert errors[-1].startswith("the image has 60,000 pixels, and the limit is 50,000")
     assert [bool(error) for error in errors] == [i in (3, 7) for i in range(8)]

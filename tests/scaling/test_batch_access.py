@@ -10,7 +10,7 @@ from typing import Any
 import detecting
 import pytest
 from click.testing import Result
-from detecting import make_folder
+from detecting import finished, make_folder
 
 from minicaffe import access, allow_path
 from minicaffe.access import granted_uri
@@ -60,7 +60,7 @@ def test_lists_and_tables_name_no_file_elsewhere(outside: Path, source: Any) -> 
     Path("link.png").symlink_to(outside / "1.png")
     Path("here.png").write_bytes((outside / "2.png").read_bytes())
     names = [str(outside / "0.png"), "link.png", "../outside/2.png", f"file://{outside}/%34.png", "here.png"]
-    assert detect(source(names)).exit_code == 0
+    assert finished(detect(source(names)))
     assert [error and error.partition(" is not in the working directory")[0] for error in errors()] == [
         str(outside / "0.png"),
         f"{Path.cwd()}/link.png (which is {outside}/1.png)",
@@ -73,7 +73,7 @@ def test_lists_and_tables_name_no_file_elsewhere(outside: Path, source: Any) -> 
     for more in (["--allow", outside], [outside / "0.png", outside]):  # allowed, or named beside it
         Path("found/part-00000.parquet").unlink()
         Path("found/_minicaffe.json").unlink()
-        assert detect(source(names), *more).exit_code == 0
+        assert finished(detect(source(names), *more))
         assert errors()[:5] == [None] * 5
 
 
@@ -91,7 +91,7 @@ def test_a_link_in_a_folder_leads_nowhere_else(outside: Path) -> None:
 def test_the_links_of_a_folder_named_from_elsewhere(outside: Path) -> None:
     """What the command line names is a folder, everything in it; not what its links lead to."""
     (outside / "link.png").symlink_to("/etc/hostname")
-    assert detect(outside).exit_code == 0
+    assert finished(detect(outside))
     assert [i for i, error in enumerate(errors()) if error and "is not in the working directory" in error] == [7]
 
 

@@ -76,6 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finds on them."""
     path = tmp_path_factory.mktemp("hosts")
     make_folder(path, COUNT)
+    shutil.copyfile(path / "photos" / "2.png", path / "photos" / "3.png")  # which is no image there
     text = (path / "detector.prototxt").read_text().replace('bottom: "data"', 'bottom: "seen"', 1)
     (path / "detector.prototxt").write_text(text.replace("layer {", f"{LAYER_TEXT}layer {{", 1))
     (path / "slow.py").write_text(LAYER)

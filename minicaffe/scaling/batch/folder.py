@@ -22,6 +22,8 @@ from minicaffe.files import replacing
 from .places import inside, located, pyarrow_errors, require_pyarrow
 
 MANIFEST = "_minicaffe.json"
+MOST_DIFFERENCES = 3
+"""Of another run, in the error."""
 """Readers of Parquet folders skip names that start with "_" or "."."""
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
@@ -60,7 +62,9 @@ class Folder:
         found = content if isinstance(content, dict) else {}
         apart = [key for key in manifest if manifest[key] != found.get(key)]
         if apart:
-            what = "; ".join(f"{key} {_short(found.get(key))}, here {_short(manifest[key])}" for key in apart)
+            first = apart[:MOST_DIFFERENCES]
+            what = "; ".join(f"{key} {_short(found.get(key))}, here {_short(manifest[key])}" for key in first)
+            what += f"; and {len(apart) - len(first)} more" * (len(apart) > len(first))
             raise Error(f"{self.place}: belongs to another run: {what}. Give another --out, or remove it")
 
     def done(self) -> set[int]:

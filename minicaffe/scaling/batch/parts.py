@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.data.drawn_boxes import class_name
+from minicaffe.errors import on_one_line
 
 from .detector import Detector, Row
 from .folder import Folder
@@ -34,23 +35,31 @@ class Part(NamedTuple):
     images: Sources
 
 
+MOST_NAMED = 10
+"""Images that failed, by name."""
+
+
 class Done(NamedTuple):
-    """The counts of an image, a part, or all parts so far. best: the highest score."""
+    """The counts of an image, a part, or all parts so far. best: the highest score; failed: a line for each of the first images
+    that failed."""
 
     images: int = 0
     errors: int = 0
     detections: int = 0
     best: float = 0.0
+    failed: str = ""
 
     def plus(self, other: Done) -> Done:
         """The sum of both."""
         images, errors, detections = (mine + its for mine, its in zip(self[:3], other[:3], strict=True))
-        return Done(images, errors, detections, max(self.best, other.best))
+        failed = "".join((self.failed + other.failed).splitlines(keepends=True)[:MOST_NAMED])
+        return Done(images, errors, detections, max(self.best, other.best), failed)
 
     @classmethod
     def of(cls, row: Row) -> Done:
         """The counts of one image."""
-        return cls(1, int(row.failure is not None), len(row.found or ()), row.best)
+        failed = f"{on_one_line(row.image)}: {on_one_line(row.error)}\n" if row.failure else ""
+        return cls(1, int(row.failure is not None), len(row.found or ()), row.best, failed)
 
 
 def part_count(images: int, size: int) -> int:

@@ -80,7 +80,7 @@ def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Weights, par
 
 
 def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) -> dict[str, Any]:
-    """Everything that determines the files of a run."""
+    """Everything that determines the files of a run: not what is for training."""
     options = dataclasses.asdict(recipe)
     del options["net"], options["text"], options["strict"]
     for later in ("fork", "regions"):
@@ -92,7 +92,7 @@ def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) 
         "images a part": part_size,
         "net": hashlib.sha256(recipe.text.encode("utf-8", "surrogateescape")).hexdigest(),
         "weights": digest(weights),
-        **dict(_flat(options)),
+        **{name: value for name, value in _flat(options) if not name.startswith("settings.train.")},
     }
 
 
