@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from minicaffe.errors import Error
 from minicaffe.scaling.batch.find import find_sources
 
 from .common import check_folder
-from .detect_many import detect_many
+from .detect_many import check_all_done, detect_many
 from .detect_print import nothing_found, print_rows
 from .detector_options import DetectorOptions
 from .options import FiniteRange, option, with_options
@@ -47,5 +46,4 @@ def command(options: Options) -> None:
         done = detect_many(detector, images, options)
     if not done.detections and done.errors < done.images:
         nothing_found(detector, done.best, options.cfg)
-    if done.errors:
-        raise Error(f"{done.errors} of {done.images} images could not be done" + ": see the column error" * bool(options.out))
+    check_all_done(done, ": see the column error" * bool(options.out))

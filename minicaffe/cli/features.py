@@ -25,7 +25,7 @@ from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import images_at_once
 from .common import check_folder
-from .detect_many import detect_many, refuse
+from .detect_many import check_all_done, detect_many, refuse
 from .detector_options import DetectorOptions
 from .options import FiniteRange, option, with_options
 from .output_names import output_names
@@ -62,7 +62,8 @@ def command(options: Options) -> None:
     choice = Choice(options.blob, options.threshold, options.least, options.most)
     if options.format == "parquet":
         options.check(options.sources, {})
-        detect_many(options.detector(options.threshold, options.most, choice), images, options)
+        done = detect_many(options.detector(options.threshold, options.most, choice), images, options)
+        check_all_done(done, ": see the column error")
     else:
         refuse("without --format parquet", {"--engine": options.engine, "--part-size": options.part_size})
         refuse("without --engine ray", {"--address": options.address, "--workers": options.workers})
@@ -93,8 +94,7 @@ def _write(detector: Detector, images: Sources, targets: Sequence[Path]) -> None
                 echo(f"minicaffe: {error}", err=True)
     before = f", {len(there)} of which were there" if there else ""
     echo(f"{targets[0].parent}: {len(images)} image{'s' * (len(images) != 1)}{before}; {total.detections} regions")
-    if total.errors:
-        raise Error(f"{total.errors} of {total.images} images could not be done")
+    check_all_done(total)
 
 
 def _arrays(row: Row, detector: Detector) -> dict[str, np.ndarray]:
