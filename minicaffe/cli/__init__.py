@@ -197,9 +197,26 @@ def _show_warning(
     echo(shortened(f"warning: {message}"), err=True)
 
 
+def _install_completion(context: click.Context, parameter: click.Parameter, shell: str | None) -> None:
+    if shell is not None and not context.resilient_parsing:
+        from .completion import install_completion
+
+        install_completion(context, shell)
+
+
 # color: click must not strip escape sequences: the guard writes them out
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True, "show_default": True})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@click.option(
+    "--install-completion",
+    help="Let the shell complete commands and options: bash, zsh or fish.  [default: $SHELL]",
+    metavar="[SHELL]",
+    is_flag=False,
+    flag_value="auto",
+    expose_value=False,
+    is_eager=True,
+    callback=_install_completion,
+)
 @click.version_option(__version__, prog_name="minicaffe")
 def main(debug: bool) -> None:
     """minicaffe runs, trains and inspects Caffe models: R-FCN, Faster R-CNN and others, with no compiler.

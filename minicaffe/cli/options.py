@@ -19,6 +19,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import numpy as np
+from click.shell_completion import CompletionItem
 
 Chosen = TypeVar("Chosen")
 
@@ -55,6 +56,8 @@ def parameters(options: type) -> Iterator[click.Parameter]:
 
 def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dict[str, Any]) -> click.Parameter:
     several = get_origin(annotation) is tuple
+    if str in (annotation, *get_args(annotation)) and "type" not in attributes:
+        attributes = {"shell_complete": _files, **attributes}
     if not flags:
         return click.Argument([name], **{"nargs": -1 if several else 1, **attributes})
     kinds = get_args(annotation) or (annotation,)
@@ -63,6 +66,11 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
     if isinstance(made.type, click.types.IntParamType | click.types.FloatParamType) and not made.metavar:
         made.metavar = "N" if isinstance(made.type, click.types.IntParamType) else "X"  # click's is INTEGER RANGE
     return made
+
+
+def _files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The shell completes names of files."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def with_options(

@@ -52,6 +52,20 @@ def row(kind: str, layer: type[Layer]) -> list[str]:
     return [name, *takes, forward, _backward(layer, forward), on_gpu, *(_tools(layer) if forward == "yes" else 3 * [forward])]
 
 
+def takes(layer: type[Layer]) -> str:
+    """Its bottoms and tops and what it has, in a line."""
+    has_gpu = layer.forward_gpu is not Layer.forward_gpu and gpu_methods_apply(layer)
+    has = {
+        "forward": True,
+        "backward": _backward(layer, "yes") == "yes",
+        "on the GPU": has_gpu,
+        "explain": layer in explains,
+        "ONNX": layer in exports or layer.is_input,
+    }
+    counts = f"bottoms: {_count(layer.num_bottom)}; tops: {_count(layer.num_top)}"
+    return f"{counts}; has: {', '.join(what for what, there in has.items() if there)}"
+
+
 def _tools(layer: type[Layer]) -> list[str]:
     """explain, ONNX, torch."""
     explained = "yes" if layer in explains and (layer in explains_gradient or _only_indices(layer)) else DASH

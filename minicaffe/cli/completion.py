@@ -1,0 +1,44 @@
+"""minicaffe --install-completion: the shell completes commands, options and files at the Tab key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from minicaffe.files import replacing
+
+from .terminal import echo
+
+SHELLS = {
+    "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/minicaffe"),
+    "zsh": ("ZDOTDIR", "", ".zfunc/_minicaffe"),
+    "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/minicaffe.fish"),
+}
+"""Where each shell looks: a variable with a folder, the folder in the home directory without it, and the file there."""
+NOTES = {
+    "bash": "new shells complete minicaffe's commands, where the package bash-completion is installed",
+    "zsh": "put this into .zshrc, unless it is there: fpath+=~/.zfunc; autoload -Uz compinit && compinit",
+    "fish": "new shells complete minicaffe's commands",
+}
+
+
+def install_completion(context: click.Context, shell: str) -> None:
+    """Write the completion's file of the shell, or of $SHELL for "auto", and end. Raises UsageError."""
+    name = Path(os.environ.get("SHELL", "")).name if shell == "auto" else shell
+    found = get_completion_class(name)
+    if found is None or name not in SHELLS:
+        raise click.UsageError(f"--install-completion {name or shell}: give one of {', '.join(SHELLS)}")
+    variable, folder, file = SHELLS[name]
+    place = Path(os.environ.get(variable) or Path.home() / folder) / file
+    try:
+        text = found(context.command, {}, "minicaffe", "_MINICAFFE_COMPLETE").source()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place) as path:
+            Path(path).write_text(text, encoding="utf-8")
+    except (OSError, RuntimeError) as error:  # RuntimeError: the shell, which is asked for its version, did not start
+        raise click.UsageError(f"--install-completion {name}: {error}") from error
+    echo(f"written: {place}\n{NOTES[name]}")
+    context.exit()
