@@ -143,7 +143,7 @@ def test_commands_and_options_exist(document: Path) -> None:
     context = main.make_context("minicaffe", [], resilient_parsing=True)
     for command in commands:
         words = shlex.split(command.rstrip("`"), comments=True)[1:]
-        if words[0] in ("--help", "--version", "COMMAND") or words[0].isupper():
+        if words[0] in ("--help", "--version", "--install-completion", "COMMAND") or words[0].isupper():
             continue
         if words[0] == "--debug":
             words = words[1:]

@@ -41,12 +41,12 @@ def _fields(block: str) -> Iterator[str]:
 
 def _type(field: Any) -> str:
     kinds = {field.TYPE_BOOL: "bool", field.TYPE_STRING: "string", field.TYPE_FLOAT: "float", field.TYPE_DOUBLE: "float"}
-    name = kinds.get(field.type, "int")
+    name: str = kinds.get(field.type, "int")
     if field.enum_type:
         name = "|".join(value.name for value in field.enum_type.values)
     elif field.message_type:
         name = str(field.message_type.name)
-    return "repeated " * (field.default_value == []) + name
+    return f"repeated {name}" if field.default_value == [] else name
 
 
 def _default(field: Any) -> str:
