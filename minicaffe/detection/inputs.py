@@ -15,6 +15,8 @@ from minicaffe.data.images import load_image, prepare_image, resize_bilinear
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
+from minicaffe.layer import Layer
+from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
 
 
@@ -138,17 +140,18 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
 
 
 def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str:
-    """Fill one input with values that fit its name; the note about it."""
+    """Fill one input with values that fit its name and the layers that read it; the note about it."""
     blob = net.blobs[name]
+    readers = _readers(net, name)
     height, width = _image_size(net)
-    if name == "im_info" and blob.count == 3:
+    if (name == "im_info" or any(isinstance(layer, Proposal) and i == 2 for layer, i in readers)) and blob.count == 3:
         blob.data.reshape(-1)[:] = (height, width, 1)
-        return f"input im_info not given: height {height}, width {width}, scale 1"
-    if name == "rois" and blob.count % 5 == 0:
+        return f"input {name} not given: height {height}, width {width}, scale 1"
+    if (name == "rois" or any(layer.is_roi_layer and i == 1 for layer, i in readers)) and blob.count % 5 == 0:
         corners = random.uniform(0, [width, height], (blob.count // 5, 2, 2))
         rois = blob.data.reshape(-1, 5)
         rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)  # all on image 0
-        return f"input rois not given: {len(rois)} random boxes in {width} x {height} pixels (seed {seed})"
+        return f"input {name} not given: {len(rois)} random boxes in {width} x {height} pixels (seed {seed})"
     if "label" in name:
         blob.data[...] = 0
         return f"input {name} not given: zeros of shape {blob.shape}"
@@ -156,14 +159,26 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
     return f"input {name} not given: standard normal values of shape {blob.shape} (seed {seed})"
 
 
+def _readers(net: Net, name: str) -> list[tuple[Layer, int]]:
+    """The layers that read an input, also behind an inserted Split, each with the number of the bottom."""
+    blob = net.blobs[name]
+    return [
+        (node.layer, i)
+        for node in net.nodes
+        for i, bottom in enumerate(node.bottoms)
+        if bottom.shares_data_with(blob) and not node.layer.is_split
+    ]
+
+
 def _image_size(net: Net) -> tuple[int, int]:
     """Height and width in pixels of the net's image: of a ROI layer's map over its scale, or of the first 4-axis input."""
-    for layer in net.layers:
-        for block in layer.param_block if layer.is_roi_layer else ():
-            bottoms = net.bottom_names[layer.name]
-            if layer.param.HasField(block) and bottoms[0] in net.inputs:  # type: ignore[arg-type]
-                scale = getattr(layer.param, block).spatial_scale
-                height, width = net.blobs[bottoms[0]].shape[2:]
+    inputs = [net.blobs[name] for name in net.inputs]
+    for node in net.nodes:
+        for block in node.layer.param_block if node.layer.is_roi_layer else ():
+            given = any(node.bottoms[0].shares_data_with(blob) for blob in inputs)
+            if node.layer.param.HasField(block) and given:  # type: ignore[arg-type]
+                scale = getattr(node.layer.param, block).spatial_scale
+                height, width = node.bottoms[0].shape[2:]
                 return round(height / scale), round(width / scale)
     for name in net.inputs:
         if len(net.blobs[name].shape) == 4:

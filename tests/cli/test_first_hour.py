@@ -106,6 +106,27 @@ def test_retarget_makes_the_folder_of_its_output(folder: Path) -> None:
     assert result.exit_code == 1 and "--out file: this is a file" in result.output
 
 
+def test_rois_and_im_info_are_known_by_who_reads_them(folder: Path) -> None:
+    Path("head.prototxt").write_text(
+        'input: "map" input_shape { dim: 1 dim: 3 dim: 9 dim: 12 } input: "regions" input_shape { dim: 4 dim: 5 }\n'
+        'layer { name: "pool" type: "ROIPooling" bottom: "map" bottom: "regions" top: "pool"\n'
+        "  roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.0625 } }\n"
+        'layer { name: "again" type: "ROIPooling" bottom: "map" bottom: "regions" top: "again"\n'
+        "  roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 } }\n"
+    )
+    result = run("run", "head.prototxt")
+    assert result.exit_code == 0, result.output
+    assert "input regions not given: 4 random boxes in 192 x 144 pixels (seed 0)" in result.stderr
+    Path("rpn.prototxt").write_text(
+        'input: "scores" input_shape { dim: 1 dim: 18 dim: 5 dim: 7 }\n'
+        'input: "deltas" input_shape { dim: 1 dim: 36 dim: 5 dim: 7 }\n'
+        'input: "size" input_shape { dim: 1 dim: 3 }\n'
+        'layer { name: "p" type: "Python" bottom: "scores" bottom: "deltas" bottom: "size" top: "rois"\n'
+        '  python_param { module: "rpn.proposal_layer" layer: "ProposalLayer" param_str: "\'feat_stride\': 16" } }\n'
+    )
+    assert "input size not given: height 5, width 7, scale 1" in run("run", "rpn.prototxt").stderr
+
+
 def test_training_a_detector_without_its_settings_says_so(folder: Path) -> None:
     tops = " ".join(f'top: "{name}"' for name in ("rois", "labels", "targets", "inside", "outside"))
     Path("train.prototxt").write_text(

@@ -231,7 +231,7 @@ def export() -> list[Case]:
 
 
 def extract_features() -> list[Case]:
-    net = _net(QUIET)
+    net = _net(QUIET.replace('"Input" top: "x" input_param', '"DummyData" top: "x" dummy_data_param'))
     Net(net, TEST).save("w.caffemodel")
     return [
         (["extract-features", "w.caffemodel", net, NAME, f"db{OUT}", "1"], (*SHOWN, *OUT_SHOWN)),
