@@ -24,7 +24,7 @@ from minicaffe.layers import CATALOGUE, create, registered
 from minicaffe.mode import Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.tracing.summary import summarize
-from minicaffe.tracing.trace_facts import layer_facts
+from minicaffe.tracing.trace_facts import Ran, layer_facts
 
 KINDS = sorted(set(CATALOGUE) - {"Python"})
 Array = NDArray[np.float32]
@@ -70,7 +70,7 @@ def test_names_of_weights() -> None:
         "bn": ["mean_sum", "variance_sum", "factor"],
         "scale": ["bias"],
     }
-    traced = [param.name for param in layer_facts(Net(parse_net(text), TEST), 2, layers["dw"], None, False, 0).params]
+    traced = [param.name for param in layer_facts(Net(parse_net(text), TEST), 2, layers["dw"], Ran(), False, 0).params]
     assert traced == ["weight", "bias"]
 
 

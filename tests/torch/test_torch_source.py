@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,10 @@ LAYERS = [
     '"BN" bn_param { frozen: true } param {} param {} param {} param {}',
     '"BN" bn_param { bn_mode: INFERENCE scale_filler { type: "gaussian" std: 1 } shift_filler { type: "gaussian" std: 1 } }',
     '"Upsample" upsample_param { scale: 3 }',
+    '"Im2col" convolution_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 dilation: 2 }',
+    '"MaskResize" mask_resize_param { output_height: 5 output_width: 13 }',
+    '"Python" python_param { module: "spatial_dropout" layer: "SpatialDropoutLayer"'
+    """ param_str: "{'p': 0.3, 'phase': 'TEST'}" }""",
 ]
 
 
@@ -200,6 +205,135 @@ def test_arg_max(tmp_path: Path, out_max_val: str) -> None:
     np.testing.assert_array_equal(found, net.forward()["y"])
 
 
+ROIS = """layer { name: "rois" type: "Input" top: "rois" input_param { shape { dim: 5 dim: 5 } } }
+layer { name: "y" bottom: "data" bottom: "rois" top: "y" type: TYPE }"""
+BOXES = [[0, 1, 2, 60, 70], [1, 30, -9, 90.5, 33], [0, 50, 50, 41, 20], [1, 17.2, 22.6, 38.1, 61.7], [0, 200, 3, 260, 9]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"ROIAlign" roi_align_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 pool: AVE sampling_ratio: 2 aligned: true }',
+        '"ROIAlign" roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.1 pool: AVE }',
+        '"ROIAlign" roi_align_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.1 }',
+        '"PSROIAlign" psroi_align_param { output_dim: 2 group_size: 2 spatial_scale: 0.1 sample_num: 3 }',
+        '"ROIWarping" roi_warping_param { pooled_h: 3 pooled_w: 4 spatial_scale: 0.1 }',
+    ],
+)
+def test_rois_sampled_between_pixels(tmp_path: Path, text: str) -> None:
+    """Rois inside, past the edges, turned round, and off the map."""
+    net = net_of(ROIS.replace("TYPE", text), "dim: 2 dim: 8 dim: 9 dim: 8")
+    net.blobs["rois"].data[...] = BOXES
+    assert check(net, tmp_path) == ["y", "d data"]
+
+
+@pytest.mark.parametrize(
+    "options", ["group: 2 bias_term: false deformable_group: 1", "deformable_group: 2 stride: 2 dilation: 2"]
+)
+def test_deformable_convolution(tmp_path: Path, options: str) -> None:
+    kernel = f"kernel_h: 3 kernel_w: 2 pad: 1 {options}"
+    groups = 2 if "deformable_group: 2" in options else 1
+    moved = "kernel_h: 3 kernel_w: 2 pad: 1" + " stride: 2 dilation: 2" * (groups == 2)
+    text = f"""layer {{ name: "o" type: "Convolution" bottom: "data" top: "o" convolution_param {{ {moved}
+      num_output: {12 * groups} weight_filler {{ type: "gaussian" std: 0.4 }} }} }}
+    layer {{ name: "y" type: "DeformableConvolution" bottom: "data" bottom: "o" top: "y" deformable_convolution_param {{
+      {kernel} num_output: 6 {FILL} }} }}"""
+    assert {"y", "d data", "d y.weight", "d o.weight"} <= set(check(net_of(text), tmp_path))
+
+
+RECURRENT = """layer { name: "cont" type: "Input" top: "cont" input_param { shape { dim: 5 dim: 3 } } }
+layer { name: "still" type: "Input" top: "still" input_param { shape { dim: 3 dim: 2 } } }
+"""
+UNITS = (
+    'recurrent_param { num_output: 4 weight_filler { type: "gaussian" std: 0.5 } bias_filler { type: "gaussian" std: 0.5 } EX }'
+)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
+@pytest.mark.parametrize("more", ["", "still", "exposed"])
+def test_recurrent_layers(tmp_path: Path, kind: str, more: str) -> None:
+    states = ["h", "c"] if kind == "LSTM" else ["h"]
+    inputs = "".join(
+        f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ dim: 1 dim: 3 dim: 4 }} }} }}\n'
+        for name in states
+    )
+    bottoms = ["data", "cont", *(["still"] if more == "still" else []), *(states if more == "exposed" else [])]
+    tops = ["y", *(f"last {name}" for name in states if more == "exposed")]
+    ends = "".join(f'layer {{ name: "no {i}" type: "Silence" bottom: "{top}" }}\n' for i, top in enumerate(tops[1:]))
+    names = " ".join([*(f'bottom: "{name}"' for name in bottoms), *(f'top: "{name}"' for name in tops)])
+    units = UNITS.replace("EX", "expose_hidden: true" if more == "exposed" else "")
+    unused = "".join(f'layer {{ name: "s {n}" type: "Silence" bottom: "{n}" }}\n' for n in ["still"] if n not in bottoms)
+    text = RECURRENT + (inputs if more == "exposed" else "") + unused
+    net = net_of(text + f'layer {{ name: "y" type: "{kind}" {names} {units} }}' + ends, "dim: 5 dim: 3 dim: 2 dim: 3")
+    net.blobs["cont"].data[...] = [[0, 0, 1], [1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 1]]
+    if more != "exposed":
+        net.blobs["cont"].data[0] = 0
+    wanted = {"y", "d data", "d y.weight_x", "d y.weight_h", "d y.bias", *(["d y.weight_static"] if more == "still" else [])}
+    assert wanted <= set(check(net, tmp_path))
+
+
+@pytest.mark.parametrize("own", ["true", "false"])
+@pytest.mark.parametrize("dims", ["dim: 5 dim: 2 dim: 7", "dim: 10 dim: 7"])
+def test_lstm_of_forks(tmp_path: Path, dims: str, own: str) -> None:
+    text = f"""layer {{ name: "y" type: "Lstm" bottom: "data" top: "y" lstm_param {{ num_output: 4 own_states: {own}
+      batch_size: 2 weight_filler {{ type: "gaussian" std: 0.5 }} bias_filler {{ type: "gaussian" std: 0.5 }} }} }}"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert {"y", "d data", "d y.weight_h"} <= set(check(net_of(text, dims), tmp_path))
+
+
+def test_lstm_unit(tmp_path: Path) -> None:
+    text = """layer { name: "c" type: "Input" top: "c" input_param { shape { dim: 1 dim: 3 dim: 4 } } }
+    layer { name: "cont" type: "Input" top: "cont" input_param { shape { dim: 1 dim: 3 } } }
+    layer { name: "u" type: "LSTMUnit" bottom: "c" bottom: "data" bottom: "cont" top: "c1" top: "h1" }"""
+    net = net_of(text, "dim: 1 dim: 3 dim: 16")
+    net.blobs["cont"].data[...] = [[1, 0, 1]]
+    assert {"c1", "h1", "d c", "d data"} <= set(check(net, tmp_path))
+
+
+@pytest.mark.parametrize("merge", ["true", "false"])
+def test_text_from_scores(tmp_path: Path, merge: str) -> None:
+    text = f"""layer {{ name: "cont" type: "ContinuationIndicator" bottom: "data" top: "cont" continuation_indicator_param {{
+      time_step: 9 axis: 1 }} }}
+    layer {{ name: "y" type: "CTCGreedyDecoder" bottom: "data" bottom: "cont" top: "y" top: "score" ctc_decoder_param {{
+      ctc_merge_repeated: {merge} blank_index: 1 }} }}"""
+    net = net_of(text, "dim: 9 dim: 3 dim: 3")
+    assert set(check(net, tmp_path)) == {"y", "score"}
+    assert (net.blobs["y"].data >= 0).sum() > 3
+
+
+def test_a_threshold_and_its_gradient_of_0(tmp_path: Path) -> None:
+    text = """layer { name: "t" type: "Threshold" bottom: "data" top: "t" threshold_param { threshold: 0.2 } }
+    layer { name: "y" type: "Eltwise" bottom: "t" bottom: "data" top: "y" eltwise_param { operation: PROD } }"""
+    net = net_of(text)
+    assert check(net, tmp_path)[0] == "y"
+
+
+CASCADE = """layer { name: "rois" type: "Input" top: "rois" input_param { shape { dim: 5 dim: 5 } } }
+layer { name: "y" type: "DecodeBBox" bottom: "data" bottom: "rois" top: "y"
+  bbox_reg_param { bbox_mean: 0.1 bbox_mean: 0 bbox_mean: 0.2 bbox_mean: 0
+    bbox_std: 0.1 bbox_std: 0.1 bbox_std: 0.2 bbox_std: 0.3 } }"""
+PROPOSED = """layer { name: "far" type: "Input" top: "far" input_param { shape { dim: 2 dim: 7 dim: 4 dim: 5 } } }
+layer { name: "y" type: "BoxOutput" bottom: "data" bottom: "far" top: "y" top: "s" box_output_param { field_w: 30 field_h: 40
+  field_w: 60 field_h: 70 downsample_rate: 8 downsample_rate: 16 fg_thr: FG iou_thr: 0.4 max_nms_num: 60 max_post_nms_num: 20 }
+  bbox_reg_param { bbox_mean: 0 bbox_mean: 0 bbox_mean: 0 bbox_mean: 0
+    bbox_std: 0.1 bbox_std: 0.1 bbox_std: 0.2 bbox_std: 0.3 } }"""
+
+
+def test_boxes_of_cascades(tmp_path: Path) -> None:
+    net = net_of(CASCADE, "dim: 5 dim: 8")
+    net.blobs["rois"].data[...] = BOXES
+    assert check(net, tmp_path) == ["y"]
+
+
+@pytest.mark.parametrize("least", [-1, 99])
+def test_boxes_from_maps(tmp_path: Path, least: int) -> None:
+    """least: 99 leaves no box, so that the layer puts one."""
+    net = net_of(PROPOSED.replace("FG", str(least)), "dim: 2 dim: 7 dim: 9 dim: 8")
+    assert sorted(check(net, tmp_path)) == ["s", "y"]
+    assert len(net.blobs["y"].data) > 9 or least == 99
+
+
 def test_slices_names_and_layers_in_place(tmp_path: Path) -> None:
     """Names that Python has for itself, or cannot have; two blobs of one variable's name."""
     text = """
@@ -268,9 +402,9 @@ def test_the_documents_name_the_types_with_a_form() -> None:
 
 
 def test_what_has_no_form(tmp_path: Path) -> None:
-    text = 'layer { name: "m" type: "Threshold" bottom: "data" top: "m" }'
-    text += 'layer { name: "t" type: "Im2col" bottom: "m" top: "t" convolution_param { kernel_size: 3 } }'
-    with pytest.raises(LayerError, match=r'Threshold layer "m": has no form in PyTorch source; Im2col layer "t" \(.*:2\)'):
+    text = 'layer { name: "m" type: "SPP" bottom: "data" top: "m" spp_param { pyramid_height: 2 } }'
+    text += 'layer { name: "t" type: "SPP" bottom: "data" top: "t" spp_param { pyramid_height: 1 } }'
+    with pytest.raises(LayerError, match=r'SPP layer "m": has no form in PyTorch source; SPP layer "t" \(.*:2\)'):
         write_source(net_of(text), tmp_path / "model.py")
     assert list(tmp_path.iterdir()) == []
 

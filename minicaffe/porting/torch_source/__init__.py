@@ -16,7 +16,7 @@ from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.version import __version__
 
-from . import functions, maps  # noqa: F401  # their functions are entries of the table
+from . import functions, maps, recurrent, sampled_rois  # noqa: F401  # their functions are entries of the table
 from .check import compare_source
 from .forms import source
 from .source import Source

@@ -67,9 +67,10 @@ def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], outp
     sum((outputs[name] * torch.from_numpy(seeds[name])).sum() for name in flowing).backward()
     found = []
     for name, tensor in module.named_parameters():
-        layer, _, kind = name.rpartition(".")
+        layer = name.rpartition(".")[0]
         weights = net.params[made.layers[layer]]
-        ours = weights[min(("weight", "bias").index(kind), len(weights) - 1)].diff
+        own = [key for key in made.tensors if key.rpartition(".")[0] == layer]
+        ours = weights[own.index(name)].diff
         theirs = np.zeros(tensor.shape, net.dtype) if tensor.grad is None else tensor.grad.numpy()
         ours = ours.T if ours.shape != theirs.shape and ours.T.shape == theirs.shape else ours
         found.append(difference(f"d {name}", ours.reshape(theirs.shape), theirs))

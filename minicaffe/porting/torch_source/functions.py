@@ -12,9 +12,11 @@ from minicaffe.layers.bnll import BNLL
 from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.clip import Clip
 from minicaffe.layers.crop import Crop
+from minicaffe.layers.elementwise.spatial_dropout import SpatialDropout
 from minicaffe.layers.elu import ELU
 from minicaffe.layers.exp import Exp
 from minicaffe.layers.hard_sigmoid import SCALE, SHIFT, HardSigmoid
+from minicaffe.layers.im2col import Im2col
 from minicaffe.layers.log import Log
 from minicaffe.layers.padding import Padding
 from minicaffe.layers.reduction import Reduction
@@ -24,6 +26,7 @@ from minicaffe.layers.reverse import Reverse
 from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.spatial_product import SpatialProduct
 from minicaffe.layers.swish import Swish
+from minicaffe.layers.threshold import Threshold
 from minicaffe.layers.tile import Tile
 from minicaffe.layers.transpose import Transpose
 from minicaffe.proto import caffe_pb2
@@ -32,6 +35,29 @@ from .forms import Shapes, line, number, relu, source
 from .source import Source
 
 Operation = caffe_pb2.ReductionParameter
+
+
+@source(Threshold)
+def threshold(s: Source, layer: Threshold, bottom: Sequence[str], top: Shapes) -> str:
+    return f"({bottom[0]} > {number(layer, layer.param.threshold_param.threshold)}).to({bottom[0]})"
+
+
+@source(Im2col)
+def im2col(s: Source, layer: Im2col, bottom: Sequence[str], top: Shapes) -> str:
+    if len(top[0]) != 4 or layer.param.convolution_param.axis not in (1, -3):
+        raise layer.error("has a form for maps (N, C, H, W) only", "type")
+    window = layer.window
+    names = {"dilation": window.dilation, "padding": window.pad, "stride": window.stride}
+    options = ", ".join(f"{name}={tuple(int(n) for n in size)}" for name, size in names.items())
+    unfolded = f"F.unfold({bottom[0]}, {tuple(int(n) for n in window.kernel)}, {options})"
+    return f"{unfolded}.unflatten(2, {top[0][2:]})"
+
+
+@source(SpatialDropout)
+def spatial_dropout(s: Source, layer: SpatialDropout, bottom: Sequence[str], top: Shapes) -> str:
+    if layer.drops:
+        raise layer.error("that drops maps has no form", "python_param.param_str")
+    return f"{bottom[0]} / {1 - layer.p!r}"
 
 
 @source(AbsVal)

@@ -12,7 +12,17 @@ import numpy as np
 from minicaffe.blob import Array, Arrays
 from minicaffe.layer import Layer
 
-NEEDS = {"proposal": ("nms",), "detection_output": ("nms",), "roi_pool": ("bins",), "psroi_pool": ("bins",)}
+NEEDS = {
+    "box_output": ("nms",),
+    "detection_output": ("nms",),
+    "mask_resize": ("bilinear",),
+    "proposal": ("nms",),
+    "psroi_align": ("bilinear",),
+    "psroi_pool": ("bins",),
+    "roi_align": ("bilinear",),
+    "roi_pool": ("bins",),
+    "roi_warp": ("bilinear", "bins"),
+}
 """The parts that a part needs."""
 
 Form = Callable[["Source", Any, Sequence[str], Sequence[tuple[int, ...]]], "str | Sequence[str]"]
