@@ -35,11 +35,10 @@ from minicaffe import TEST, Error, Net
 from minicaffe.blob import Blob
 from minicaffe.data.images import load_image
 from minicaffe.dump import read
-from minicaffe.layer import Layer
-from minicaffe.porting.agreement import TOLERANCE, Difference, difference, differences, run_of
-from minicaffe.porting.cut import Part, cut, drop_head, run_parts
+from minicaffe.porting.agreement import TOLERANCE, Difference, difference
+from minicaffe.porting.cut import Part, blob_at, cut, cut_at, drop_head, run_parts
 from minicaffe.porting.onnx import compare_with_detect, compare_with_net, export_onnx
-from minicaffe.porting.onnx_import import import_onnx
+from minicaffe.porting.onnx_import import compare_with_original
 from minicaffe.porting.torch_source import compare_source, in_float64, write_source
 
 EXACT = 1e-9
@@ -63,35 +62,21 @@ def onnx_trip(name: str, net: Net, folder: Path) -> str:
     model = folder / "model.onnx"
     net.forward()  # an image may have reshaped it
     export_onnx(net, model)
-    dims, outputs = dims_of(model)
-    found = compare_with_net(net, model)
-    imported = import_onnx(model, {name: net.blobs[name].shape for name in net.inputs if name in dims})
-    back = imported.net(net.settings)
-    for blob in back.inputs:
-        back.blobs[blob].reshape(net.blobs[blob].shape)
-        back.blobs[blob].data[...] = net.blobs[blob].data
-    theirs = run_of(back, outputs).blobs
-    found += differences(run_of(net, outputs), {output: theirs[output] for output in outputs})
-    if other_size(net, dims):
+    found = compare_with_net(net, model) + compare_with_original(net, model)
+    if other_size(net, model):
         found += compare_with_net(net, model)
     return largest(found)
 
 
-def dims_of(model: Path) -> tuple[dict[str, list[int | str]], list[str]]:
-    """The dimensions of an ONNX model's inputs, and its outputs."""
+def other_size(net: Net, model: Path) -> bool:
+    """Give the image another size where the model has names for its height and width; whether it has."""
     import onnx
 
-    graph = onnx.load(model, load_external_data=False).graph
-    dims = {x.name: [d.dim_param or d.dim_value for d in x.type.tensor_type.shape.dim] for x in graph.input}
-    return dims, [output.name for output in graph.output]
-
-
-def other_size(net: Net, dims: dict[str, list[int | str]]) -> bool:
-    """Give the image another size where the model has names for its height and width; whether it has."""
-    for name, shape in dims.items():
-        if len(shape) == 4 and all(isinstance(d, str) for d in shape[2:]):
-            height, width = net.blobs[name].shape[2:]
-            net.blobs[name].reshape(net.blobs[name].shape[0], shape[1], height + 33, width - 26 if width > 100 else width + 7)
+    for x in onnx.load(model, load_external_data=False).graph.input:
+        dims = x.type.tensor_type.shape.dim
+        if len(dims) == 4 and dims[2].dim_param and dims[3].dim_param:
+            count, channels, height, width = net.blobs[x.name].shape
+            net.blobs[x.name].reshape(count, channels, height + 33, width - 26 if width > 100 else width + 7)
             with_noise(net, 6)
             return True
     return False
@@ -129,23 +114,13 @@ def cut_trip(name: str, net: Net, folder: Path) -> str:
 
 def ways(net: Net) -> Iterator[tuple[str, tuple[Part, Part]]]:
     """Pairs of parts, and where they meet."""
-    inner = [layer for layer in net.layers if not (layer.is_split or layer.is_input) and layer.param.bottom]
-    for third in (1, 2):
-        if (blob := middle(net, inner, len(inner) * third // 3)) is None:
-            continue
-        rest = cut(net, [f"blob:{blob}"])
-        ends = [f"blob:{name}" for name in rest.inputs if name not in net.inputs]
-        yield blob, (cut(net, ends=ends), rest)
+    for part in (1 / 3, 2 / 3):
+        if blob := blob_at(net, part):
+            yield blob, cut_at(net, blob)
     try:
         yield "the head", drop_head(net)
     except Error:
         return
-
-
-def middle(net: Net, layers: list[Layer], at: int) -> str | None:
-    """The blob of the first layer from there on that is no output."""
-    blobs = [top for layer in layers[at:] for top in layer.param.top]
-    return next((blob for blob in blobs if blob not in net.outputs), None)
 
 
 def weights_trip(name: str, net: Net, folder: Path) -> str:

@@ -92,6 +92,19 @@ def cut(net: Net, starts: Sequence[str] = (), ends: Sequence[str] = ()) -> Part:
     return _part(net, graph, chosen, values)
 
 
+def cut_at(net: Net, blob: str) -> tuple[Part, Part]:
+    """The net in two parts, the second of which reads this blob, its last value, and what else the first makes for it."""
+    rest = cut(net, [f"{BLOB}{blob}"])
+    return cut(net, ends=[f"{BLOB}{name}" for name in rest.inputs if name not in net.inputs]), rest
+
+
+def blob_at(net: Net, part: float) -> str | None:
+    """The first blob, from this part of the layers on, that is no output: where cut_at cuts. None where there is none."""
+    inner = [layer for layer in net.layers if not (layer.is_split or layer.is_input) and layer.param.bottom]
+    blobs = (top for layer in inner[int(len(inner) * part) :] for top in layer.param.top)
+    return next((blob for blob in blobs if blob not in net.outputs), None)
+
+
 def _from(graph: Graph, name: str) -> set[int]:
     """The steps that a start begins: a layer's own and those behind it, or those behind a blob."""
     step, value = graph.step_or_value(name)
@@ -104,6 +117,11 @@ def _to(graph: Graph, name: str) -> list[Value]:
     if not values:
         raise Error(f'--to {name}: the layer "{name}" makes no blob')
     return values
+
+
+def has_head(net: Net) -> bool:
+    """Whether the net has a layer of a detector's head, where drop_head cuts."""
+    return any(is_head(layer.param) for layer in net.layers)
 
 
 def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
