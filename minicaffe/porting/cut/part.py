@@ -17,7 +17,8 @@ from minicaffe.parameters import put_weights, weights_of
 from minicaffe.proto import caffe_pb2
 
 from .graph import BLOB, Graph, Value, graph_of
-from .targets import TARGETS, check_target, is_head, lacks
+from .limits import beyond_limits
+from .targets import DOCUMENTS, TARGETS, does_nothing, is_head, lacks, unlisted
 
 Path = str | os.PathLike[str]
 
@@ -50,15 +51,30 @@ class Part:
         return net
 
     def for_target(self, target: str) -> Part:
-        """The part in the subset of a target (targets.py): without the Dropouts that it does not list. Raises Error with all
-        other layers that it does not list."""
-        check_target(zip(self.param.layer, self.lines, strict=True), target)
-        kept = [i for i, layer in enumerate(self.param.layer) if layer.type.lower() in TARGETS[target]]
+        """The part in the subset of a target (targets.py, limits.py): without the Dropouts that it does not list. Raises Error
+        with all other layers that it does not list, and all fields and sizes beyond its limits."""
+        wrong = [unlisted(zip(self.param.layer, self.lines, strict=True), target)]
+        left_out = [layer.type.lower() not in TARGETS[target] and does_nothing(layer) for layer in self.param.layer]
+        kept = [i for i, out in enumerate(left_out) if not out]
         param = caffe_pb2.NetParameter()
         param.CopyFrom(self.param)
         del param.layer[:]
         param.layer.extend(self.param.layer[i] for i in kept)
-        return replace(self, param=param, lines=[self.lines[i] for i in kept])
+        part = replace(self, param=param, lines=[self.lines[i] for i in kept])
+        wrong.append(part._beyond(target))
+        if any(wrong):
+            raise Error("\n".join(filter(None, wrong)))
+        return part
+
+    def _beyond(self, target: str) -> str:
+        """What is beyond the target's limits, "" for nothing."""
+        lines = {layer.name: line for layer, line in zip(self.param.layer, self.lines, strict=True)}
+        rows = []
+        for layer, field, says in beyond_limits(self.net(), target):
+            line = lines.get(layer.name, "")
+            rows.append(f'\n  {line}{": " if line else ""}{layer.type} "{layer.name}": {field} is {says}')
+        count = f"{len(rows)} values are" if len(rows) > 1 else "1 value is"
+        return f"{count} beyond the limits of --target {target} ({DOCUMENTS[target]}):{''.join(rows)}" if rows else ""
 
     def save(self, prototxt: Path, weights: Path) -> None:
         """Write both files, the weights as Net.save does. Raises Error."""
