@@ -177,7 +177,8 @@ def test_trials_of_a_detector(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["cut in two"].says.startswith("cut without its head; joined, it gives the same numbers (")
     report.verdicts = list(found.values())
     assert "not tried: no_such_package is not installed" in text(report)
-    assert "<dd>FAILS: it has no form (" in page(report)
+    assert "<dd>ONNX FAILS: it has no form (" in page(report)
+    assert text(report).count("test.prototxt\n      forward works: ") == 1
     assert any("cut" in step.command and "--drop-head" in step.command for step in report.steps)
 
 

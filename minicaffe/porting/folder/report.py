@@ -202,8 +202,16 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "What the folder tells about the preprocessing", [("", fact) for fact in report.facts]
     yield "What is missing", [("", one) for one in report.missing]
     yield "What was left out", [("", one) for one in report.left_out]
-    yield "Tried", [(f"{v.pair.name}: {v.what}", f"{v.word}: {v.says}") for v in report.verdicts]
+    yield "Tried", [*_tried(report)]
     yield "What to do next", [(step.why, step.command) for step in report.steps]
+
+
+def _tried(report: Report) -> Iterator[tuple[str, str]]:
+    """The verdicts, with a pair's name at its first one."""
+    last = None
+    for verdict in report.verdicts:
+        yield "" if verdict.pair is last else verdict.pair.name, f"{verdict.what} {verdict.word}: {verdict.says}"
+        last = verdict.pair
 
 
 def _shown(report: Report) -> list[Pair]:
@@ -221,9 +229,10 @@ def text(report: Report) -> str:
     for head, rows in _sections(report):
         if rows:
             lines += ["", head]
+            indent = " " * (6 if any(name for name, _ in rows) else 2)
             for row in rows:
                 name, says = map(on_one_line, row)
-                lines += [f"  {name}", f"      {says}"] if name and says else [f"  {name or says}"]
+                lines += [f"  {name}"] * bool(name) + [f"{indent}{says}"] * bool(says)
     return "\n".join(lines)
 
 
