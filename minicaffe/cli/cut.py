@@ -31,7 +31,7 @@ class Options(ShapeOptions, SettingsOptions, StateOptions):
     starts: tuple[str, ...] = option("--from", "Where the part begins; may be repeated.  [default: the inputs]", metavar="NAME")
     ends: tuple[str, ...] = option("--to", "Where it ends; may be repeated.  [default: the outputs]", metavar="NAME")
     drop_head: bool = option("--drop-head", "Cut off what chips lack: proposals, ROI layers, priors, detections, Python.")
-    target: str | None = option("--target", "Refuse layers that this tool chain lacks.", type=click.Choice(list(TARGETS)))
+    target: str | None = option("--target", "Refuse what this tool chain does not take.", type=click.Choice(list(TARGETS)))
 
 
 @with_options(Options)

@@ -13,7 +13,7 @@ from minicaffe.porting.folder.scan import IMAGE
 from .common import check_target
 from .groups import ThreadOptions, fork_option
 from .options import argument, option, with_options
-from .port_trials import trials, try_all
+from .port_trials import TRIALS, try_all
 from .progress import counted
 from .terminal import echo
 
@@ -22,7 +22,7 @@ from .terminal import echo
 class Options(ThreadOptions):
     folder: str = argument()
     out: str | None = option("-o --out", "Write the report as a page, too.", metavar="FILE.html")
-    run: bool = option("--run", "Try each net with its weights: forward, ONNX, PyTorch.")
+    run: bool = option("--run", "Try each net with its weights: forward, ONNX and back, PyTorch, cut in two.")
     fork: str | None = fork_option()
 
 
@@ -38,11 +38,11 @@ def command(options: Options) -> None:
     if options.run:
         image = next(iter(report.of(IMAGE)), None)
         tried = try_all(report.best, report.folder, image)
-        report.verdicts = list(counted(tried, "trials", len(trials()) * len(report.best)))
+        report.verdicts = list(counted(tried, "trials", len(TRIALS) * len(report.best)))
     echo(text(report))
     if options.out:
         with replacing(options.out) as temporary:
             Path(temporary).write_text(page(report), encoding="utf-8")
         echo(f"written: {options.out}")
-    if failed := sum(not verdict.good for verdict in report.verdicts):
+    if failed := sum(verdict.good is False for verdict in report.verdicts):
         raise Error(f"{failed} of {len(report.verdicts)} trials failed")

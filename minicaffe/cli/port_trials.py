@@ -1,4 +1,4 @@
-"""Trying what the report proposes: a forward pass, the ONNX export and PyTorch, each beside the net."""
+"""Trying what the report proposes: a forward pass, and each way out of Caffe, its results beside the net's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,49 +16,74 @@ from minicaffe.detection.detector import Detector
 from minicaffe.detection.inputs import fill_inputs, image_inputs
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.net import Net
-from minicaffe.porting.agreement import Difference, differences, run_of
+from minicaffe.porting.agreement import Difference, difference, differences, run_of
+from minicaffe.porting.cut import blob_at, cut_at, drop_head, has_head, run_parts
 from minicaffe.porting.folder.matching import Pair
 from minicaffe.porting.folder.report import Verdict
 from minicaffe.porting.folder.scan import Item
 
 
+@dataclass(frozen=True)
+class Case:
+    """What is tried: a net with its weights, its kind as Pair says, an image for it, and a folder for what is written."""
+
+    net: Net
+    kind: str
+    photo: Path | None
+    folder: Path
+
+    @property
+    def model(self) -> Path:
+        """The exported model, once it is there."""
+        return self.folder / "model.onnx"
+
+    def fill(self) -> None:
+        """The image where an input takes it, seeded values elsewhere."""
+        takes = image_inputs(self.net)
+        fill_inputs(self.net, {takes[0]: str(self.photo)} if self.photo and takes else {}, seed=1)
+
+
+class NotTriedError(Exception):
+    """Why a trial makes no sense."""
+
+
 def try_all(pairs: list[Pair], folder: Path, image: Item | None) -> Iterator[Verdict]:
-    """Try each pair on an image of the folder, or on generated inputs."""
+    """Try each pair on an image of the folder, or on generated inputs: a Verdict for each of TRIALS."""
     for pair in pairs:
         net = pair.made
         assert net is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             net.copy_from(folder / pair.weights.path)
-        photo = folder / image.path if image else None
-        for what, trial in trials().items():
-            yield _tried(pair, what, trial, net, photo)
+        with tempfile.TemporaryDirectory() as written:
+            case = Case(net, pair.kind, folder / image.path if image else None, Path(written))
+            for what, (packages, trial) in TRIALS.items():
+                if lacking := [name for name in packages if find_spec(name) is None]:
+                    yield Verdict(pair, what, None, f"{', '.join(lacking)} is not installed")
+                else:
+                    yield _tried(pair, what, trial, case)
 
 
-def trials() -> dict[str, Callable[[Net, str, Path | None], str]]:
-    """The trials whose packages are installed."""
-    packages = {"ONNX": ("onnxruntime", _onnx), "PyTorch": ("torch", _torch)}
-    return {"forward": _forward, **{what: trial for what, (name, trial) in packages.items() if find_spec(name)}}
-
-
-def _tried(pair: Pair, what: str, trial: Callable[[Net, str, Path | None], str], net: Net, photo: Path | None) -> Verdict:
+def _tried(pair: Pair, what: str, trial: Callable[[Case], str], case: Case) -> Verdict:
     start = time.perf_counter()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            says, good = trial(net, pair.kind, photo), True
-    except (Error, ImportError, MemoryError) as error:
+            says, good = trial(case), True
+    except NotTriedError as reason:
+        return Verdict(pair, what, None, str(reason))
+    except (Error, ImportError, MemoryError, RuntimeError) as error:  # RuntimeError: PyTorch's, also for too little memory
         says, good = shortened(on_one_line(str(error) or "out of memory")), False
     return Verdict(pair, what, good, f"{says} ({time.perf_counter() - start:.1f} s)")
 
 
-def _forward(net: Net, kind: str, photo: Path | None) -> str:
-    if photo and kind != "net":
-        found = Detector(net, threshold=0.5)(photo)
+def _forward(case: Case) -> str:
+    if case.photo and case.kind != "net":
+        found = Detector(case.net, threshold=0.5)(case.photo)
         best = f", the best {found.scores[0]:.3f}" if len(found) else ""
-        return f"{len(found)} detections with a score of at least 0.5 on {photo.name}{best}"
-    _fill(net, photo)
-    outputs = net.forward()
+        return f"{len(found)} detections with a score of at least 0.5 on {case.photo.name}{best}"
+    case.fill()
+    outputs = case.net.forward()
     odd = [name for name, array in outputs.items() if not np.isfinite(array).all()]
     if odd:
         raise Error(f"NaN or infinite values in {', '.join(odd)}")
@@ -65,29 +91,37 @@ def _forward(net: Net, kind: str, photo: Path | None) -> str:
     return f"{shapes}, all finite"
 
 
-def _fill(net: Net, photo: Path | None) -> None:
-    """The image where an input takes it, seeded values elsewhere."""
-    takes = image_inputs(net)
-    fill_inputs(net, {takes[0]: str(photo)} if photo and takes else {}, seed=1)
-
-
-def _onnx(net: Net, kind: str, photo: Path | None) -> str:
+def _onnx(case: Case) -> str:
     from minicaffe.porting.onnx import compare_with_net, export_onnx
 
-    _fill(net, photo)
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model.onnx"
-        export_onnx(net, model)
-        found = compare_with_net(net, model)
-    return _agreement(found, "exported; onnxruntime")
+    case.fill()
+    export_onnx(case.net, case.model)
+    return _agreement(compare_with_net(case.net, case.model), "exported; onnxruntime")
 
 
-def _torch(net: Net, kind: str, photo: Path | None) -> str:
+def _back(case: Case) -> str:
+    from minicaffe.porting.onnx_import import compare_with_original
+
+    if not case.model.exists():
+        raise NotTriedError("no model was exported")
+    return _agreement(compare_with_original(case.net, case.model), "the exported model as a Caffe net")
+
+
+def _source(case: Case) -> str:
+    from minicaffe.porting.torch_source import compare_source, write_source
+
+    case.fill()
+    path = case.folder / "model.py"
+    return _agreement(compare_source(case.net, path, write_source(case.net, path)), "the file, with its gradients,")
+
+
+def _module(case: Case) -> str:
     import torch
 
     from minicaffe.torch import to_torch
 
-    _fill(net, photo)
+    case.fill()
+    net = case.net
     module = to_torch(net).eval()
     with torch.no_grad():
         made = module(**{name: torch.from_numpy(net.blobs[name].data.copy()) for name in net.inputs})
@@ -95,9 +129,37 @@ def _torch(net: Net, kind: str, photo: Path | None) -> str:
     return _agreement(differences(run_of(net, theirs), theirs), "PyTorch")
 
 
+def _cut(case: Case) -> str:
+    net = case.net
+    case.fill()
+    net.reshape()
+    middle = blob_at(net, 0.5)
+    if has_head(net):
+        place, parts = "without its head", drop_head(net)
+    elif middle:
+        place, parts = f"at {middle}", cut_at(net, middle)
+    else:
+        raise NotTriedError("there is no blob between its inputs and its outputs")
+    inputs = {name: net.blobs[name].data.copy() for name in net.inputs}
+    made = run_parts(parts, inputs)
+    net.forward()
+    return _agreement([difference(name, net.blobs[name].data, made[name]) for name in net.outputs], f"cut {place}; joined, it")
+
+
 def _agreement(found: list[Difference], whose: str) -> str:
     apart = [one.name for one in found if not one.agrees]
     largest = max((one.relative for one in found), default=0.0)
     if apart:
         raise Error(f"{whose} differs in {', '.join(apart)} by {largest:.1e} of the largest number")
-    return f"{whose} agrees within {largest:.0e} of the largest number"
+    return f"{whose} agrees within {largest:.0e} of the largest number" if largest else f"{whose} gives the same numbers"
+
+
+TRIALS: dict[str, tuple[tuple[str, ...], Callable[[Case], str]]] = {
+    "forward": ((), _forward),
+    "ONNX": (("onnx", "onnxruntime"), _onnx),
+    "ONNX and back": (("onnx", "onnxruntime"), _back),
+    "PyTorch source": (("torch", "safetensors"), _source),
+    "PyTorch module": (("torch",), _module),
+    "cut in two": ((), _cut),
+}
+"""In this order: the packages that each needs, and what it does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from PIL import Image
 
 from minicaffe import TEST, Error, Net
 from minicaffe.cli import main
+from minicaffe.cli.port_trials import TRIALS, Case, try_all
 from minicaffe.formats.weights import write_binaryproto
 from minicaffe.porting.folder import Report, look, page, text
 from minicaffe.rng import set_random_seed
@@ -122,6 +124,8 @@ def test_the_commands_run(folder: Path, tmp_path: Path, monkeypatch: pytest.Monk
     # two means, so that neither is given
     assert commands[0] == f"minicaffe run {files} --input data='old model/photo.jpg' --scale-factor 0.5"
     for command in commands:
+        if "to-torch" in command and find_spec("torch") is None:
+            continue
         ran = CliRunner().invoke(main, shlex.split(command)[1:])
         assert ran.exit_code == 0, (command, ran.output)
     assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
@@ -142,6 +146,10 @@ def test_the_command_and_its_trials(folder: Path, tmp_path: Path) -> None:
     ran = CliRunner().invoke(main, ["port", str(folder), "--run", "-o", str(out)])
     assert ran.exit_code == 0, ran.output
     assert "works: prob 1x5, all finite" in ran.output
+    assert "works: the exported model as a Caffe net gives the same numbers" in ran.output
+    assert "works: cut at ip; joined, it gives the same numbers" in ran.output
+    source = "works: the file, with its gradients, agrees within" if find_spec("torch") else "not tried: torch is not installed"
+    assert source in ran.output
     assert "it was run" not in ran.output
     written = out.read_text()
     assert written.startswith("<!DOCTYPE html>")
@@ -151,6 +159,31 @@ def test_the_command_and_its_trials(folder: Path, tmp_path: Path) -> None:
     assert "&lt;b&gt;.txt" in written
     assert "<b>.txt" not in out.read_text()
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_trials_of_a_detector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cut before its head; what lacks a package, or a model, is not tried."""
+    report = look(SHAPES / "faster_rcnn")
+    for what in ("PyTorch source", "PyTorch module"):
+        monkeypatch.setitem(TRIALS, what, (("no_such_package",), TRIALS[what][1]))
+    monkeypatch.setitem(TRIALS, "ONNX", ((), refused))
+    found = {verdict.what: verdict for verdict in try_all(report.best, report.folder, None)}
+    assert [(what, verdict.good) for what, verdict in found.items()] == [
+        ("forward", True), ("ONNX", False), ("ONNX and back", None), ("PyTorch source", None), ("PyTorch module", None),
+        ("cut in two", True),
+    ]  # fmt: skip
+    assert found["ONNX and back"].says == "no model was exported"
+    assert found["PyTorch source"].says == "no_such_package is not installed"
+    assert found["cut in two"].says.startswith("cut without its head; joined, it gives the same numbers (")
+    report.verdicts = list(found.values())
+    assert "not tried: no_such_package is not installed" in text(report)
+    assert "<dd>ONNX FAILS: it has no form (" in page(report)
+    assert text(report).count("test.prototxt\n      forward works: ") == 1
+    assert any("cut" in step.command and "--drop-head" in step.command for step in report.steps)
+
+
+def refused(case: Case) -> str:
+    raise Error("it has no form")
 
 
 @pytest.mark.parametrize(("name", "why"), [("file", "a file: give the"), ("nothing", "there is nothing: give the")])

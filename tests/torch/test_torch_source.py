@@ -50,6 +50,10 @@ LAYERS = [
     '"ReLU" relu_param { negative_slope: 0.1 }',
     '"Permute" permute_param { order: 0 order: 2 order: 3 order: 1 }',
     '"Reshape" reshape_param { shape { dim: 0 dim: 2 dim: -1 dim: 0 } }',
+    '"Reshape" reshape_param { axis: 1 num_axes: 1 shape { dim: 0 dim: 1 dim: 1 dim: -1 } }',
+    '"Reshape" reshape_param { axis: -2 num_axes: 0 shape { dim: 1 dim: 1 } }',
+    '"Reshape" reshape_param { axis: -3 shape { dim: -1 dim: 6 } }',
+    '"Reshape" reshape_param { axis: 1 num_axes: 2 shape { dim: 0 dim: 0 dim: 1 } }',
     '"Flatten" flatten_param { axis: 2 }',
     '"Softmax" softmax_param { axis: 1 }',
     '"Power" power_param { power: 2 scale: 0.3 shift: 1.5 }',
@@ -213,7 +217,7 @@ BOXES = [[0, 1, 2, 60, 70], [1, 30, -9, 90.5, 33], [0, 50, 50, 41, 20], [1, 17.2
 @pytest.mark.parametrize(
     "text",
     [
-        '"ROIAlign" roi_align_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 pool: AVE sampling_ratio: 2 aligned: true }',
+        '"ROIAlign" roi_align_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.1 pool: AVE sampling_ratio: 2 aligned: true }',
         '"ROIAlign" roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.1 pool: AVE }',
         '"ROIAlign" roi_align_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.1 }',
         '"PSROIAlign" psroi_align_param { output_dim: 2 group_size: 2 spatial_scale: 0.1 sample_num: 3 }',

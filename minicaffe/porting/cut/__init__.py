@@ -6,7 +6,7 @@ trunk, rest = drop_head(net, target="rknn")                  # rest reads the tr
 """
 
 from .join import join_script, run_parts
-from .part import Part, cut, drop_head
+from .part import Part, blob_at, cut, cut_at, drop_head, has_head
 from .targets import TARGETS
 
-__all__ = ["TARGETS", "Part", "cut", "drop_head", "join_script", "run_parts"]
+__all__ = ["TARGETS", "Part", "blob_at", "cut", "cut_at", "drop_head", "has_head", "join_script", "run_parts"]

@@ -17,7 +17,8 @@ from minicaffe.parameters import put_weights, weights_of
 from minicaffe.proto import caffe_pb2
 
 from .graph import BLOB, Graph, Value, graph_of
-from .targets import TARGETS, check_target, is_head, lacks
+from .limits import beyond_limits
+from .targets import DOCUMENTS, TARGETS, does_nothing, is_head, lacks, unlisted
 
 Path = str | os.PathLike[str]
 
@@ -50,15 +51,30 @@ class Part:
         return net
 
     def for_target(self, target: str) -> Part:
-        """The part in the subset of a target (targets.py): without the Dropouts that it does not list. Raises Error with all
-        other layers that it does not list."""
-        check_target(zip(self.param.layer, self.lines, strict=True), target)
-        kept = [i for i, layer in enumerate(self.param.layer) if layer.type.lower() in TARGETS[target]]
+        """The part in the subset of a target (targets.py, limits.py): without the Dropouts that it does not list. Raises Error
+        with all other layers that it does not list, and all fields and sizes beyond its limits."""
+        wrong = [unlisted(zip(self.param.layer, self.lines, strict=True), target)]
+        left_out = [layer.type.lower() not in TARGETS[target] and does_nothing(layer) for layer in self.param.layer]
+        kept = [i for i, out in enumerate(left_out) if not out]
         param = caffe_pb2.NetParameter()
         param.CopyFrom(self.param)
         del param.layer[:]
         param.layer.extend(self.param.layer[i] for i in kept)
-        return replace(self, param=param, lines=[self.lines[i] for i in kept])
+        part = replace(self, param=param, lines=[self.lines[i] for i in kept])
+        wrong.append(part._beyond(target))
+        if any(wrong):
+            raise Error("\n".join(filter(None, wrong)))
+        return part
+
+    def _beyond(self, target: str) -> str:
+        """What is beyond the target's limits, "" for nothing."""
+        lines = {layer.name: line for layer, line in zip(self.param.layer, self.lines, strict=True)}
+        rows = []
+        for layer, field, says in beyond_limits(self.net(), target):
+            line = lines.get(layer.name, "")
+            rows.append(f'\n  {line}{": " if line else ""}{layer.type} "{layer.name}": {field} is {says}')
+        count = f"{len(rows)} values are" if len(rows) > 1 else "1 value is"
+        return f"{count} beyond the limits of --target {target} ({DOCUMENTS[target]}):{''.join(rows)}" if rows else ""
 
     def save(self, prototxt: Path, weights: Path) -> None:
         """Write both files, the weights as Net.save does. Raises Error."""
@@ -92,6 +108,19 @@ def cut(net: Net, starts: Sequence[str] = (), ends: Sequence[str] = ()) -> Part:
     return _part(net, graph, chosen, values)
 
 
+def cut_at(net: Net, blob: str) -> tuple[Part, Part]:
+    """The net in two parts, the second of which reads this blob, its last value, and what else the first makes for it."""
+    rest = cut(net, [f"{BLOB}{blob}"])
+    return cut(net, ends=[f"{BLOB}{name}" for name in rest.inputs if name not in net.inputs]), rest
+
+
+def blob_at(net: Net, part: float) -> str | None:
+    """The first blob, from this part of the layers on, that is no output: where cut_at cuts. None where there is none."""
+    inner = [layer for layer in net.layers if not (layer.is_split or layer.is_input) and layer.param.bottom]
+    blobs = (top for layer in inner[int(len(inner) * part) :] for top in layer.param.top)
+    return next((blob for blob in blobs if blob not in net.outputs), None)
+
+
 def _from(graph: Graph, name: str) -> set[int]:
     """The steps that a start begins: a layer's own and those behind it, or those behind a blob."""
     step, value = graph.step_or_value(name)
@@ -104,6 +133,11 @@ def _to(graph: Graph, name: str) -> list[Value]:
     if not values:
         raise Error(f'--to {name}: the layer "{name}" makes no blob')
     return values
+
+
+def has_head(net: Net) -> bool:
+    """Whether the net has a layer of a detector's head, where drop_head cuts."""
+    return any(is_head(layer.param) for layer in net.layers)
 
 
 def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:

@@ -1,10 +1,11 @@
-"""The layer types that tool chains take, as their documents list them. Nothing else of a layer is checked: no field, no size.
+"""The layer types that tool chains take, as their documents list them; limits.py has the limits of fields and sizes.
 
 | target | document |
 |---|---|
 | bvlc | BVLC/caffe, branch master at 9b89154: the types in src/caffe/layers |
 | opencv | OpenCV 4.x: modules/dnn/src/init.cpp and caffe_importer.cpp. OpenCV 5 reads no Caffe nets |
-| cann | Ascend CANN 8.0.0, operator library: "List of Supported Caffe Operators" |
+| cann | Ascend CANN 8.0.0, operator library: "List of Supported Caffe Operators". Its page of Convolution has \
+ConvolutionDepthwise rewritten as Convolution with a group, so it is left out |
 | rknn | Rockchip RKNN Toolkit2 1.6.0: RKNN-Toolkit2_OP_Support, "Caffe OPs supported by RKNN Toolkit2" |
 """
 
@@ -39,7 +40,7 @@ _TYPES = {
     "opencv": """AbsVal Axpy BatchNorm BNLL Concat Convolution ConvolutionDepthwise Crop Deconvolution DetectionOutput Dropout
         Eltwise ELU Exp Flatten InnerProduct Input Interp LRN MVN Normalize Permute Pooling Power PReLU PriorBox Proposal
         PSROIPooling ReLU ReLU6 Reorg Reshape ROIPooling Scale ShuffleChannel Sigmoid Silence Slice Softmax Split Swish TanH""",
-    "cann": """AbsVal ArgMax BatchNorm Bias BNLL Clip Concat Convolution ConvolutionDepthwise Crop Deconvolution Eltwise ELU Exp
+    "cann": """AbsVal ArgMax BatchNorm Bias BNLL Clip Concat Convolution Crop Deconvolution Eltwise ELU Exp
         Flatten InnerProduct Input Interp Log LRN LSTM MVN Normalize Permute Pooling Power PReLU PriorBox Proposal PSROIPooling
         Reduction ReLU ReLU6 Reshape Reverse RNN ROIAlign ROIPooling Scale ShuffleChannel Sigmoid Slice Softmax Split SPP TanH
         Threshold Tile Upsample""",
@@ -74,14 +75,15 @@ def does_nothing(layer: LayerParameter) -> bool:
     return class_of(layer) is Dropout and list(layer.top) == list(layer.bottom) and layer.dropout_param.scale_train
 
 
-def check_target(layers: Iterable[tuple[LayerParameter, str]], target: str) -> None:
-    """Raise Error with every one of these layers that the target's document does not list, its place, and what helps."""
-    if beyond := [(layer, line) for layer, line in layers if lacks(target, layer)]:
-        listed = "".join(
-            f'\n  {line}{": " if line else ""}{layer.type} "{layer.name}": {_help(layer)}' for layer, line in beyond
-        )
-        count = f"{len(beyond)} layers are" if len(beyond) > 1 else "1 layer is"
-        raise Error(f"{count} not of the types that --target {target} takes ({DOCUMENTS[target]}):{listed}")
+def unlisted(layers: Iterable[tuple[LayerParameter, str]], target: str) -> str:
+    """What to say of these layers with their places: every one that the target's document does not list, and what helps; "" for
+    none. Raises Error for an unknown target."""
+    beyond = [(layer, line) for layer, line in layers if lacks(target, layer)]
+    if not beyond:
+        return ""
+    listed = "".join(f'\n  {line}{": " if line else ""}{layer.type} "{layer.name}": {_help(layer)}' for layer, line in beyond)
+    count = f"{len(beyond)} layers are" if len(beyond) > 1 else "1 layer is"
+    return f"{count} not of the types that --target {target} takes ({DOCUMENTS[target]}):{listed}"
 
 
 def _help(layer: LayerParameter) -> str:

@@ -48,6 +48,10 @@ class Pair:
         return self.made is not None and self.fitting == self.wanted > 0 and not self.types
 
     @property
+    def name(self) -> str:
+        return f"{self.weights.path} in {self.net.path}"
+
+    @property
     def says(self) -> str:
         text = f"{self.fitting} of {self.wanted} layers fit"
         if self.problem:

@@ -14,6 +14,7 @@ from minicaffe.detection.detector import class_count
 from minicaffe.detection.inputs import image_inputs
 from minicaffe.errors import on_one_line
 from minicaffe.formats.fork_kinds import grouped
+from minicaffe.porting.cut import has_head
 
 from .matching import Pair, pairs_of
 from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SOLVER, STATE, WEIGHTS, Item, scan
@@ -32,12 +33,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One trial of a pair. good: whether it worked; says: with what result."""
+    """One trial of a pair. good: whether it worked, None if it was not tried; says: with what result, or why not."""
 
     pair: Pair
     what: str
-    good: bool
+    good: bool | None
     says: str
+
+    @property
+    def word(self) -> str:
+        return {True: "works", False: "FAILS", None: "not tried"}[self.good]
 
 
 @dataclass
@@ -141,6 +146,11 @@ def _steps(report: Report) -> Iterator[Step]:
             yield Step("find objects", f"minicaffe detect {files} {photo}{cfg}{means}{classes} --draw out")
             whole = f"-o model.onnx --with-image --with-boxes --check --input data={photo}{cfg}{means}{classes}"
             yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {files} {whole}")
+        yield Step("to PyTorch source, checked", f"minicaffe to-torch {files}{cfg} -o model.py --check")
+        if pair.made and has_head(pair.made):
+            yield Step(
+                "without its head, for a chip", f"minicaffe cut {files}{cfg} --drop-head -o trunk.prototxt trunk.caffemodel"
+            )
         shown = f" --image {photo}" if takes else ""
         yield Step("see what every layer does", f"minicaffe trace {files}{shown}{cfg}{means if takes else ''} -o trace.html")
         if _folds(pair):
@@ -185,15 +195,23 @@ def _sections(report: Report) -> Iterator[Section]:
         if rows:
             more = [("", f"and {len(same) - SHOWN} more")] if len(same) > SHOWN else []
             yield f"{kind.capitalize() if kind != LINK else 'Links'} ({len(same)})", rows + more
-    yield "Which weights fit which net", [(f"{pair.weights.path} in {pair.net.path}", pair.says) for pair in _shown(report)]
+    yield "Which weights fit which net", [(pair.name, pair.says) for pair in _shown(report)]
     forks = [(pair.net.path, sentence) for pair in report.best if pair.made for sentence in grouped(pair.made.forks.items())]
     notes = [(item.path, note) for item in report.items for note in item.notes]
     yield "Whose layers, and what is computed otherwise than there", forks + notes
     yield "What the folder tells about the preprocessing", [("", fact) for fact in report.facts]
     yield "What is missing", [("", one) for one in report.missing]
     yield "What was left out", [("", one) for one in report.left_out]
-    yield "Tried", [(f"{v.pair.net.path}: {v.what}", ("works" if v.good else "FAILS") + f": {v.says}") for v in report.verdicts]
+    yield "Tried", [*_tried(report)]
     yield "What to do next", [(step.why, step.command) for step in report.steps]
+
+
+def _tried(report: Report) -> Iterator[tuple[str, str]]:
+    """The verdicts, with a pair's name at its first one."""
+    last = None
+    for verdict in report.verdicts:
+        yield "" if verdict.pair is last else verdict.pair.name, f"{verdict.what} {verdict.word}: {verdict.says}"
+        last = verdict.pair
 
 
 def _shown(report: Report) -> list[Pair]:
@@ -211,9 +229,10 @@ def text(report: Report) -> str:
     for head, rows in _sections(report):
         if rows:
             lines += ["", head]
+            indent = " " * (6 if any(name for name, _ in rows) else 2)
             for row in rows:
                 name, says = map(on_one_line, row)
-                lines += [f"  {name}", f"      {says}"] if name and says else [f"  {name or says}"]
+                lines += [f"  {name}"] * bool(name) + [f"{indent}{says}"] * bool(says)
     return "\n".join(lines)
 
 

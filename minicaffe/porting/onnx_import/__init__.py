@@ -28,7 +28,10 @@ from .node import RefusedError, Shape
 from .patterns import recognise
 from .reading import NEWEST, OLDEST, read_model
 
-__all__ = ["NEWEST", "OLDEST", "Imported", "RefusedError", "compare_with_model", "import_onnx", "importers", "imports"]
+__all__ = [
+    "NEWEST", "OLDEST", "Imported", "RefusedError", "compare_with_model", "compare_with_original", "import_onnx", "importers",
+    "imports",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,3 +83,16 @@ def compare_with_model(net: Net, path: str | os.PathLike[str], until: Sequence[s
     made = Session(path, inner=bool(until)).run(inputs)
     wanted = {name: made[name] for name in until or made}
     return differences(run_of(net, wanted), wanted)
+
+
+def compare_with_original(net: Net, path: str | os.PathLike[str]) -> list[Difference]:
+    """Import the model that a net was exported to, and run both nets on the inputs of the first; a Difference for each output
+    of the model. Raises Error as import_onnx."""
+    graph = read_model(path).graph
+    inputs, outputs = ([item.name for item in items] for items in (graph.input, graph.output))
+    back = import_onnx(path, {name: net.blobs[name].shape for name in inputs}).net(net.settings)
+    for name in back.inputs:
+        back.blobs[name].reshape(net.blobs[name].shape)
+        back.blobs[name].data[...] = net.blobs[name].data
+    theirs = run_of(back, outputs).blobs
+    return differences(run_of(net, outputs), {name: theirs[name] for name in outputs})

@@ -17,11 +17,11 @@ from minicaffe.net import Net
 from minicaffe.version import __version__
 
 from . import functions, maps, recurrent, sampled_rois  # noqa: F401  # their functions are entries of the table
-from .check import compare_source
+from .check import compare_source, in_float64
 from .forms import source
 from .source import Source
 
-__all__ = ["compare_source", "source", "source_of", "write_source"]
+__all__ = ["compare_source", "in_float64", "source", "source_of", "write_source"]
 
 HEAD = '''"""{title}, as PyTorch source written by minicaffe {version}. It needs torch alone; the weights are in {weights}.
 

@@ -33,12 +33,12 @@ def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list
         outputs = {name: tensor.numpy() for name, tensor in module(*inputs.values()).items()}
     found = differences(run_of(net, outputs), outputs)
     exact = {name: tensor.double().requires_grad_() for name, tensor in inputs.items()}
-    double = net if net.dtype == np.float64 else _double(net)
+    double = net if net.dtype == np.float64 else in_float64(net)
     module.double()
     return found + _gradients(double, made, module, exact, module(*exact.values()))
 
 
-def _double(net: Net) -> Net:
+def in_float64(net: Net) -> Net:
     """The net in float64, with the same weights and inputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -220,11 +220,12 @@ def flatten(s: Source, layer: Flatten, bottom: Sequence[str], top: Shapes) -> st
 
 @source(Reshape)
 def reshape(s: Source, layer: Reshape, bottom: Sequence[str], top: Shapes) -> str:
-    param = layer.param.reshape_param
-    if param.axis or param.num_axes != -1:
-        raise layer.error("of some axes alone has no form", "reshape_param.axis")
-    dims = [f"{bottom[0]}.shape[{i}]" if dim == 0 else str(dim) for i, dim in enumerate(param.shape.dim)]
-    return f"{bottom[0]}.reshape({', '.join(dims)})"
+    param, dims = layer.param.reshape_param, layer.param.reshape_param.shape.dim
+    axes = len(top[0]) - len(dims) + max(0, param.num_axes)  # the bottom's, but those that num_axes: -1 replaces
+    start = axes if param.num_axes == -1 else param.axis if param.axis >= 0 else axes + param.axis + 1
+    copied = [f"{bottom[0]}.shape[{i}]" for i in range(max(axes, start + len(dims)))]
+    new = [str(dim) if dim else copied[start + i] for i, dim in enumerate(dims)]
+    return f"{bottom[0]}.reshape({', '.join([*copied[:start], *new, *copied[start + max(0, param.num_axes) : axes]])})"
 
 
 @source(Permute)
