@@ -32,7 +32,7 @@ CLASSES, ATTRIBUTES = 1601, 401
 SETTINGS = """TRAIN: {HAS_RPN: True, HAS_ATTRIBUTES: True, HAS_RELATIONS: False}
 TEST: {HAS_RPN: True, HAS_ATTRIBUTES: True, HAS_RELATIONS: False, SOFT_NMS: 0%s}
 """
-CHOICES = ((0.2, 10, 100), (0.2, 36, 36), (0.9, 36, 100))
+CHOICES = ((0.2, 10, 100), (0.2, 36, 36), (0.2, 5, 12))
 """Threshold, least and most; one of each kind of choice."""
 SPREAD = 100
 """What the random weights of the scores are multiplied by."""
