@@ -83,7 +83,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     A reader of path sees the old file or the whole new one. The new file gets the old one's permissions and, if the system
     allows it, owner and group; until then only its owner can read it. A link's target is replaced, not the link; a device
-    (/dev/stdout) or a pipe is written to. Raises Error, with path, for what the operating system refuses.
+    (/dev/stdout) or a pipe is written to. Raises Error, with path, for what the operating system refuses; the block's Errors
+    that name the temporary path name path instead.
     """
     target = Path(path)
     if not target.name:
@@ -98,7 +99,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         old = target.stat() if target.exists() else None
         if old:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL, 0o600))
-        yield temporary
+        with _named(os.fspath(temporary), os.fspath(target)):
+            yield temporary
         with open(temporary, "rb+") as file:  # writable, as Windows needs it for fsync
             os.fsync(file.fileno())  # before the rename, or a crash could leave the name without the data
         if old:
@@ -106,6 +108,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(target)
         _sync_folder(target.parent)
     except OSError as error:
+        if error.filename and error.filename not in (os.fspath(temporary), os.fspath(target)):  # of another file, in the block
+            raise Error(plain(error)) from error
         raise Error(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         with suppress(OSError):
@@ -122,12 +126,23 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
         folder = tempfile.TemporaryDirectory(dir=beside, prefix=f".{target.stem}.")
     with folder:
         draft = Path(folder.name) / target.name
-        yield draft
+        with _named(f"{folder.name}{os.sep}", os.fspath(target)[: -len(target.name)]):
+            yield draft
         for file in sorted(draft.parent.iterdir(), key=lambda file: file == draft):  # False, the companions, first
             with replacing(target.with_name(file.name)) as temporary:
                 if temporary.exists():
                     file.chmod(0o600)  # replacing() will give it the old file's permissions
                 shutil.move(file, temporary)
+
+
+@contextmanager
+def _named(draft: str, target: str) -> Iterator[None]:
+    """An Error in the block, of a writer that was given a draft, names what it is the draft of."""
+    try:
+        yield
+    except Error as error:
+        error.args = tuple(arg.replace(draft, target) if isinstance(arg, str) else arg for arg in error.args)
+        raise
 
 
 def _take_permissions(file: Path, old: os.stat_result) -> None:

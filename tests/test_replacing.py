@@ -106,3 +106,21 @@ def test_what_is_unfinished_begins_with_a_dot_and_the_name(tmp_path: Path) -> No
         draft.write_text("new")
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".net.")] == [draft.parent.name]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.h5", "net.onnx"]
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what is on the way to it, and not another that is written at the same time."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Error) as error, replacing("a.txt") as a:
+        raise Error(f"{a}: a name that it cannot hold")
+    assert str(error.value) == "a.txt: a name that it cannot hold"
+    with pytest.raises(Error) as error, replacing_together("b.txt") as b:
+        raise Error(f"{b}: as {b.with_name('b.data')}")
+    assert str(error.value) == "b.txt: as b.data"
+    with pytest.raises(Error) as error, replacing("absent/a.txt") as a, replacing("b.txt"):
+        a.write_text("new")
+    assert str(error.value) == "absent/a.txt: No such file or directory"
+    with pytest.raises(Error) as error, replacing("absent/a.txt") as a:
+        a.write_text("new")
+    assert str(error.value) == "absent/a.txt: cannot be written: No such file or directory"
+    assert not list(tmp_path.iterdir())

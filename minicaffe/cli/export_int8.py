@@ -76,7 +76,8 @@ class Int8Options:
             echo(f"  {name} {shape_text(one.shape)} on the first image: {by}")
         if labelled:
             float_, int8 = (mean_average_precision(found[1:], labelled) for found in (before, after))
-            echo(f"  mAP on {len(labelled)} labelled images: {float_:.4f} before, {int8:.4f} after")
+            images = f"{len(labelled)} labelled image{'s' * (len(labelled) != 1)}"
+            echo(f"  mAP on {images}: {float_:.4f} before, {int8:.4f} after")
 
 
 def _feeds(net: Net, sources: Sequence[str], options: InputOptions, whole: Whole | None) -> list[Mapping[str, Any]]:

@@ -36,7 +36,9 @@ def command(options: Options) -> None:
     out = Path(options.out)
     if out.suffix != ".py" or not out.stem.isidentifier():
         raise Error(f"--out {options.out}: give the name of a module, as model.py")
-    check_target("--out", options.out, [options.net, *options.weights, *options.read_files()])
+    files = (options.out, str(out.with_suffix(".safetensors")))
+    for file in files:
+        check_target("--out", file, [options.net, *options.weights, *options.read_files()])
     net = options.load(options.net, options.weights)
     for note in options.fill(net, options.seed):
         if options.check:
@@ -45,4 +47,4 @@ def command(options: Options) -> None:
         made = write_source(net, draft)
         if options.check:
             print_agreement("the module beside the net", compare_source(net, draft, made), ("the net", "the module"))
-    echo(f"written: {options.out}, {out.with_suffix('.safetensors')}")
+    echo(f"written: {', '.join(files)}")

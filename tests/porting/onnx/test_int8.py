@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +70,16 @@ def test_products_are_quantized_and_the_rest_is_not(folder: Path) -> None:
 def test_a_detectors_boxes_and_their_precision(folder: Path) -> None:
     net = [SHAPES / "rfcn" / "test.prototxt", SHAPES / "rfcn" / "shapes_rfcn.caffemodel"]
     words = ["--with-image", "--with-boxes", "--cfg", SHAPES / "shapes.yml", "--int8", "--calibrate", SHAPES / "scene.png"]
-    ran = export(*net, "-o", "m.onnx", *words)
+    shutil.copy(SHAPES / "scene.png", "scene.png")
+    labels = {"image": "scene.png", "boxes": [[326, 204, 387, 262], [242, 40, 398, 197], [700, 9, 719, 30]]}
+    labels["classes"] = ["circle", "square", "triangle"]  # the triangle is not there
+    Path("roidb.json").write_text(json.dumps({"classes": labels["classes"], "images": [labels]}))
+    ran = export(*net, "-o", "m.onnx", *words, "--roidb", "roidb.json", "--threshold", 0.99)
     assert ran.exit_code == 0, ran.output
     assert "14 products, calibrated on 1 image;" in ran.output
+    before, after = map(float, re.findall(r"mAP on 1 labelled image: (\S+) before, (\S+) after", ran.output)[0])
+    assert before == pytest.approx(2 / 3, abs=1e-4)
+    assert after == pytest.approx(before, abs=0.34), "at most one more is lost"
     scopes = {node.name.split("/")[0] for node in onnx.load("m.onnx").graph.node if node.op_type == "QuantizeLinear"}
     assert not scopes & {"photo", "detections", "proposal"}
 

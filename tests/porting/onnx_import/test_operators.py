@@ -177,6 +177,26 @@ def test_other_opsets(
     assert kinds(check(path)) == layers.split()
 
 
+@pytest.mark.parametrize("opset", range(9, 23))
+def test_a_classifier_of_every_opset(opset: int, tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", "x w b", "c", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", "c v v v v", "n"),
+        node("Relu", "n", "r"),
+        node("MaxPool", "r", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("GlobalAveragePool", "p", "g"),
+        node("Flatten", "g", "f"),
+        node("Gemm", "f m b", "l", transB=1),
+        node("Softmax", "l", "y", axis=1),
+    ]
+    random = np.random.default_rng(2)
+    shapes = {"w": (4, 3, 3, 3), "b": (4,), "v": (4,), "m": (4, 4)}
+    constants = {name: random.uniform(0.1, 0.4, shape) for name, shape in shapes.items()}
+    path = save(tmp_path / "m.onnx", nodes, {"x": (1, 3, 6, 8)}, constants, opset=opset)
+    found = ["Convolution", "BatchNorm", "Scale", "ReLU", "Pooling", "Pooling", "Flatten", "InnerProduct", "Softmax"]
+    assert kinds(check(path)) == found
+
+
 def test_split_gives_all_parts(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [node("Split", "x a", "y z", axis=1)], {"x": X}, {"a": [1, 3]}, outputs=("y", "z"))
     assert kinds(check(path)) == ["Slice"]
