@@ -352,6 +352,25 @@ def test_slices_names_and_layers_in_place(tmp_path: Path) -> None:
     assert "self.conv_1 = nn.Conv2d(1, 3, 3)" in (tmp_path / "model.py").read_text()
 
 
+def test_blobs_with_the_names_of_functions(tmp_path: Path) -> None:
+    text = ROIS.replace('"y"', '"roi_align"').replace(
+        "TYPE", '"ROIAlign" roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.1 pool: AVE }'
+    )
+    net = net_of(text, "dim: 2 dim: 8 dim: 9 dim: 8")
+    net.blobs["rois"].data[...] = BOXES
+    assert check(net, tmp_path) == ["roi_align", "d data"]
+
+
+def test_inputs_of_another_size_than_the_prototxts(tmp_path: Path) -> None:
+    net = Net(
+        parse_net(INPUT.format("dim: 2 dim: 4 dim: 9 dim: 8") + 'layer { name: "y" type: "ReLU" bottom: "data" top: "y" }'),
+        TEST,
+    )
+    net.blobs["data"].reshape(3, 4, 5, 7)
+    net.blobs["data"].data[...] = np.random.default_rng(1).standard_normal((3, 4, 5, 7))
+    assert check(net, tmp_path, 1e-6) == ["y", "d data"]
+
+
 def test_layers_that_share_their_weights(tmp_path: Path) -> None:
     layer = """layer {{ name: "{}" type: "Convolution" bottom: "{}" top: "{}" param {{ name: "w" }} param {{ name: "b" }}
       convolution_param {{ num_output: 4 kernel_size: 3 pad: 1 weight_filler {{ type: "xavier" }} }} }}"""

@@ -47,6 +47,7 @@ def in_float64(net: Net) -> Net:
     for name in net.inputs:
         double.blobs[name].reshape(net.blobs[name].shape)
         double.blobs[name].data[...] = net.blobs[name].data
+    double.reshape()
     return double
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -75,7 +77,7 @@ class Source:
     def variable(self, blob: str) -> str:
         """The variable of a blob."""
         if blob not in self._variables:
-            self._variables[blob] = _free(blob, self._variables.values(), reserved=("self", "torch", "nn", "F", "json"))
+            self._variables[blob] = _free(blob, self._variables.values(), reserved=_reserved())
         return self._variables[blob]
 
     def assign(self, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
@@ -88,6 +90,15 @@ class Source:
         for name, value in zip(names, values, strict=True):
             if name != value:
                 self.lines.append((f"{name} = {value}", comment))
+
+
+@lru_cache(maxsize=1)
+def _reserved() -> tuple[str, ...]:
+    """Names that a variable would hide: of the file's head, and of all functions and classes of parts/."""
+    files = (resources.files(__package__) / "parts").iterdir()
+    texts = (file.read_text(encoding="utf-8") for file in files if file.name.endswith(".py"))
+    defined = (name for text in texts for name in re.findall(r"^(?:def|class) (\w+)", text, flags=re.M))
+    return ("self", "torch", "nn", "F", "json", *defined)
 
 
 def _free(name: str, taken: Any, reserved: Sequence[str] = ()) -> str:
