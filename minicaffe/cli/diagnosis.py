@@ -61,7 +61,7 @@ def _loops() -> Finding:
         warnings.simplefilter("ignore")  # the finding says it
         good = loops.compiled()
     if loops.problem():
-        return Finding(what, False, loops.problem(), 'pip install --upgrade "minicaffe[fast]"')
+        return Finding(what, False, loops.problem(), f"{install('fast')} --upgrade")
     return Finding(what, good, f"Numba {version}" if good else f"Numba {version} is here, but {loops.VARIABLE}=numpy")
 
 
