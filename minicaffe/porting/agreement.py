@@ -107,15 +107,15 @@ def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
     return found
 
 
-def difference(name: str, ours: Array, theirs: Array, note: str = "") -> Difference:
-    """The difference of two arrays."""
+def difference(name: str, ours: Array, theirs: Array, note: str = "", scale: float = 0) -> Difference:
+    """The difference of two arrays. scale: what it is relative to, if more than ours' largest magnitude."""
     if ours.shape != theirs.shape:
         return Difference(name, ours.shape, theirs.shape, np.inf, np.inf, note)
     with np.errstate(invalid="ignore"):
         apart = np.where((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)), 0, np.abs(ours.astype(np.float64) - theirs))
     largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0))
     finite = ours[np.isfinite(ours)]
-    scale = float(np.abs(finite).max(initial=0))
+    scale = max(scale, float(np.abs(finite).max(initial=0)))
     return Difference(name, ours.shape, theirs.shape, largest, largest / scale if scale else largest, note)
 
 

@@ -371,6 +371,16 @@ def test_inputs_of_another_size_than_the_prototxts(tmp_path: Path) -> None:
     assert check(net, tmp_path, 1e-6) == ["y", "d data"]
 
 
+def test_a_bias_whose_gradient_is_rounding(tmp_path: Path) -> None:
+    text = f"""layer {{ name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param {{
+      num_output: 6 kernel_size: 3 {FILL} }} }}
+    layer {{ name: "y" type: "BatchNorm" bottom: "c" top: "y" batch_norm_param {{ use_global_stats: false }} }}"""
+    net = net_of(text, "dim: 5 dim: 4 dim: 9 dim: 8")
+    assert "d c.bias" in check(net, tmp_path)
+    weight, bias = (abs(blob.diff).max() for blob in net.params["c"])
+    assert bias < 1e-12 and weight > 1e-3
+
+
 def test_layers_that_share_their_weights(tmp_path: Path) -> None:
     layer = """layer {{ name: "{}" type: "Convolution" bottom: "{}" top: "{}" param {{ name: "w" }} param {{ name: "b" }}
       convolution_param {{ num_output: 4 kernel_size: 3 pad: 1 weight_filler {{ type: "xavier" }} }} }}"""

@@ -74,7 +74,9 @@ def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], outp
         ours = weights[own.index(name)].diff
         theirs = np.zeros(tensor.shape, net.dtype) if tensor.grad is None else tensor.grad.numpy()
         ours = ours.T if ours.shape != theirs.shape and ours.T.shape == theirs.shape else ours
-        found.append(difference(f"d {name}", ours.reshape(theirs.shape), theirs))
+        # a bias before a BatchNorm of the batch has a gradient of 0 but for rounding: the layer's largest one counts
+        scale = max(float(np.abs(blob.diff).max(initial=0)) for blob in weights)
+        found.append(difference(f"d {name}", ours.reshape(theirs.shape), theirs, scale=scale))
     for name, tensor in inputs.items():
         if tensor.grad is not None and tensor.grad.abs().any():
             found.append(difference(f"d {name}", net.blobs[name].diff.copy(), tensor.grad.numpy()))
