@@ -21,6 +21,24 @@ from minicaffe.porting.onnx import Whole
 
 Make = Callable[[], Net]
 
+FORKS = {
+    "SqueezeNet 1.0": "forresti__SqueezeNet/SqueezeNet_v1.0/deploy.prototxt",
+    "ShuffleNet v1": "farmingyard__ShuffleNet/shufflenet_1x_g3_deploy.prototxt",
+    "ShuffleNet v2": "farmingyard__ShuffleNet/shufflenet_v2_1x_deploy.prototxt",
+    "MobileNet v2": "eric612__MobileNet-YOLO/models/mobilenetv2_voc/MobileNetV2.prototxt",
+    "MobileNet-SSD": "chuanqi305__MobileNet-SSD/voc/MobileNetSSD_deploy.prototxt",
+    "DenseNet 121": "shicai__DenseNet-Caffe/DenseNet_121.prototxt",
+    "SE-ResNet-50": "hujie-frank__SENet/models/SE-ResNet-50.prototxt",
+    "HED": "s9xie__hed/examples/hed/deploy.prototxt",
+    "VDSR": "huangzehao__caffe-vdsr/Train/VDSR_net_deploy.prototxt",
+    "SqueezeDet": "opencv__opencv_contrib/modules/dnn_objdetect/samples/data/SqueezeDet_deploy.prototxt",
+    "ENet": "TimoSaemann__ENet/prototxts/enet_deploy_final.prototxt",
+    "LightenedCNN": "AlfredXiangWu__face_verification_experiment/proto/LightenedCNN_A_deploy.prototxt",
+    "CRNN": "beniz__caffe/examples/warpctc_captcha/crnn/deploy.prototxt",
+    "WeChat's super-resolution": "WeChatCV__opencv_3rdparty/sr.prototxt",
+}
+FIXED_SIZE = ("MobileNetSSD_deploy",)
+
 SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes"
 ZOO = SHARED / "zoo"
 CIFAR, BVLC, OPENCV = ZOO / "cifar10_bvlc_examples", ZOO / "bvlc_images", ZOO / "opencv_dnn_layers"
@@ -54,6 +72,23 @@ def nets() -> Iterator[tuple[str, Make]]:
     yield "LeNet", lambda: random_net(BVLC / "lenet.prototxt", 0.1)
     for name, prototxt in families().items():
         yield name, lambda prototxt=prototxt: published_net(prototxt)
+
+
+def of_forks() -> Iterator[tuple[str, Make]]:
+    """A published net of each of further families, with seeded random weights, at 128x128 where it takes that."""
+    for name, prototxt in FORKS.items() if (SHARED / "wild").is_dir() else ():
+        yield name, lambda prototxt=prototxt: fork_net(SHARED / "wild" / prototxt)
+
+
+def fork_net(prototxt: Path) -> Net:
+    net = Net(prototxt, TEST)
+    randomize(net, 4)
+    for name in net.inputs:
+        if len(net.blobs[name].shape) == 4 and min(net.blobs[name].shape[2:]) > 160 and prototxt.stem not in FIXED_SIZE:
+            net.blobs[name].reshape(1, net.blobs[name].channels, 128, 128)
+    net.reshape()
+    fill_inputs(net, {}, seed=5)
+    return net
 
 
 def families() -> dict[str, Path]:
