@@ -30,7 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from whole_nets import nets, of_forks, photos, with_noise
+from whole_nets import large_nets, nets, of_forks, photos, with_noise
 
 from minicaffe import TEST, Error, LayerError, Net
 from minicaffe.blob import Blob
@@ -44,8 +44,6 @@ from minicaffe.porting.torch_source import compare_source, in_float64, write_sou
 
 EXACT = 1e-9
 """The largest relative difference of two runs in float64."""
-LARGE = 60e6
-"""Bytes of weights of the nets that --brief leaves out."""
 ALSO_IN_BRIEF = "ZF faster_rcnn_end2end"
 NOT_EXACT = {"layer_mvn": "Caffe's gradient of MVN takes eps, here 0.1, for 0"}
 """Gradients that torch computes otherwise, and why: the nets are held to 1e-4 in float64 too."""
@@ -208,8 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [given.trip] if given.trip else [*TRIPS]
     counts: Counter[tuple[str, str]] = Counter()
     print("| net |", " | ".join(chosen), "| seconds |\n|" + "---|" * (len(chosen) + 2))
+    left_out = large_nets() - {ALSO_IN_BRIEF} if given.brief else set()
     for name, make in nets() if given.brief else itertools.chain(nets(), of_forks()):
-        if given.match not in name or (given.brief and name != ALSO_IN_BRIEF and is_large(make())):
+        if given.match not in name or name in left_out:
             continue
         start, row = time.perf_counter(), []
         for trip in chosen:
@@ -226,10 +225,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = sum(count for (_, outcome), count in counts.items() if outcome == OK)
     print(f"round trips: {done} of {done + failed} agree")
     return 1 if failed else 0
-
-
-def is_large(net: Net) -> bool:
-    return sum(blob.count * 4 for blob in net.learnable_params) > LARGE
 
 
 if __name__ == "__main__":

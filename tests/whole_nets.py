@@ -101,6 +101,11 @@ def families() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def large_nets() -> set[str]:
+    """The names of those with more than 60 MB of weights, or a part of such a net."""
+    return {"CaffeNet", *families()}
+
+
 def shapes_net(kind: str) -> Net:
     folder, settings = SHAPES / kind, read_settings(SHAPES / "shapes.yml")
     net = Net(folder / "test.prototxt", TEST, weights=folder / f"shapes_{kind}.caffemodel", settings=settings)
