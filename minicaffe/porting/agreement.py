@@ -57,7 +57,7 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
     proposed = [layer for layer in net.layers if isinstance(layer, Proposal)]
 
     def keep(i: int) -> None:
-        layer, tops = net.layers[i], net.top_names[net.layers[i].name]
+        layer, tops = net.nodes[i].layer, net.nodes[i].top_names
         if layer in proposed:
             run.scores[tops[0]] = _scores(layer, [net.blobs[name] for name in net.bottom_names[layer.name]])
         for name in tops:
@@ -87,9 +87,9 @@ def _scores(layer: Proposal, bottoms: list[Blob]) -> Array:
 def _dependent(net: Net, blob: str) -> set[str]:
     """blob, and the blobs that are computed from it."""
     found = {blob}
-    for layer in net.layers:
-        if found.intersection(net.bottom_names[layer.name]):
-            found.update(net.top_names[layer.name])
+    for node in net.nodes:
+        if found.intersection(node.bottom_names):
+            found.update(node.top_names)
     return found
 
 

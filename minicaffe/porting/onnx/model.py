@@ -12,6 +12,7 @@ from minicaffe.errors import Error, install
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.node import Node
 from minicaffe.registry import exports
 from minicaffe.version import __version__
 
@@ -45,19 +46,19 @@ def onnx_model(
     _check(net, opset)
     if whole:
         whole.check(net, until)
-    layers, outputs = _wanted(net, until)
-    shapes = symbolic_shapes(net, layers)
+    nodes, outputs = _wanted(net, until)
+    shapes = symbolic_shapes(net, nodes)
     graph = Graph()
     for name in net.blobs:
         graph.reserve(name)
-    used = [name for name in net.inputs if any(name in net.bottom_names[layer.name] for layer in layers) or name in outputs]
+    used = [name for name in net.inputs if name in outputs or any(name in node.bottom_names for node in nodes)]
     inputs = {name: Value(name, shapes[name]) for name in used}
     values = dict(inputs)
     if whole:
         inputs, values, photo = whole.begin(graph, net, shapes)
-    for layer in layers:
-        if not layer.is_input:
-            _emit(graph, net, layer, values, shapes)
+    for node in nodes:
+        if not node.layer.is_input:
+            _emit(graph, net, node, values, shapes)
     made = whole.end(graph, net, values, photo) if whole and whole.boxes else {name: values[name] for name in outputs}
     model = _assembled(graph, net, inputs, made, values, opset)
     for key, value in (whole.facts() if whole else {}).items():
@@ -78,31 +79,30 @@ def _check(net: Net, opset: int) -> None:
         raise Error("a net is exported in TEST; this one is in TRAIN")
 
 
-def _wanted(net: Net, until: str | None) -> tuple[list[Layer], list[str]]:
+def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
     """The layers to export, in order, and the blobs that are the outputs."""
-    layers, outputs = list(net.layers), list(net.outputs)
+    nodes, outputs = list(net.nodes), list(net.outputs)
     if until is not None:
         end = net.index_of(until)
-        layers, outputs = layers[: end + 1], list(net.top_names[until])
+        nodes, outputs = nodes[: end + 1], list(nodes[end].top_names)
         if not outputs:
             raise net.layers[end].error("it has no top to export as an output")
-    for layer in layers:
-        if until is None and layer.makes_rois:  # an output even if layers read them: boxes are relative to them
-            outputs += [top for top in net.top_names[layer.name] if top not in outputs]
+    for node in nodes:
+        if until is None and node.layer.makes_rois:  # an output even if layers read them: boxes are relative to them
+            outputs += [top for top in node.top_names if top not in outputs]
     if not outputs:
         raise Error("the net has no outputs to export")
     needed, chosen = set(outputs), []
-    for layer in reversed(layers):
-        tops = net.top_names[layer.name]
-        if needed & set(tops):
-            chosen.append(layer)
-            needed |= set(net.bottom_names[layer.name])
+    for node in reversed(nodes):
+        if needed & set(node.top_names):
+            chosen.append(node)
+            needed |= set(node.bottom_names)
     return chosen[::-1], outputs
 
 
-def _emit(graph: Graph, net: Net, layer: Layer, values: dict[str, Value], shapes: dict[str, Dims]) -> None:
+def _emit(graph: Graph, net: Net, node: Node, values: dict[str, Value], shapes: dict[str, Dims]) -> None:
+    layer, bottoms, tops = node.layer, node.bottom_names, node.top_names
     emitter = exports.get(type(layer))
-    bottoms, tops = net.bottom_names[layer.name], net.top_names[layer.name]
     if emitter is None:
         raise layer.error(f"this layer has no ONNX form{_why(layer)}{_instead(net, bottoms)}")
     graph.scope, before = layer.name, len(graph.nodes)

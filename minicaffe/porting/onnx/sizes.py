@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from minicaffe.errors import Error
-from minicaffe.layer import Layer
 from minicaffe.layers.spp import SPP
 from minicaffe.net import Net
+from minicaffe.node import Node
 
 from .graph import Dims
 
@@ -31,7 +31,7 @@ class _Symbol(NamedTuple):
     shapes: Shapes
 
 
-def symbolic_shapes(net: Net, layers: Sequence[Layer]) -> dict[str, Dims]:
+def symbolic_shapes(net: Net, nodes: Sequence[Node]) -> dict[str, Dims]:
     """The shape of every blob of these layers of net, with names for the dynamic axes.
 
     The net's inputs keep their data, other blobs do not.
@@ -41,12 +41,12 @@ def symbolic_shapes(net: Net, layers: Sequence[Layer]) -> dict[str, Dims]:
     base = _shapes(net)
     symbols: list[_Symbol] = []
     done: set[tuple[str, int]] = set()
-    for name, axis in _candidates(net, layers):
+    for name, axis in _candidates(net, nodes):
         alike = [n for n in net.inputs if base[n][axis : axis + 1] == base[name][axis : axis + 1]]
         # Alone first; the inputs of an Eltwise, for instance, are accepted only with the same length.
         for together in ([name], alike) if (name, axis) not in done else ():
             given = {n: (*base[n][:axis], _twice(base[n][axis]), *base[n][axis + 1 :]) for n in together}
-            shapes = _shapes_with(net, layers, given, base)
+            shapes = _shapes_with(net, nodes, given, base)
             if shapes is not None:
                 done |= {(n, axis) for n in together}
                 symbols.append(_Symbol(_axis_name(name, axis), base[name][axis], shapes))
@@ -54,34 +54,33 @@ def symbolic_shapes(net: Net, layers: Sequence[Layer]) -> dict[str, Dims]:
     for name, array in kept.items():
         net.blobs[name].data[...] = array
     dims = {name: tuple(_dim(name, axis, base, symbols) for axis in range(len(base[name]))) for name in base}
-    for top, axis in _counted(net, layers):
+    for top, axis in _counted(nodes):
         dims[top] = (*dims[top][:axis], _axis_name(top, axis), *dims[top][axis + 1 :])
     return dims
 
 
-def _candidates(net: Net, layers: Sequence[Layer]) -> list[tuple[str, int]]:
+def _candidates(net: Net, nodes: Sequence[Node]) -> list[tuple[str, int]]:
     """The axes that may be dynamic: all but the channels of inputs, the rows of proposals. A Proposal takes one image."""
-    single = {name for layer in layers if layer.makes_rois for name in net.bottom_names[layer.name]}
+    single = {name for node in nodes if node.layer.makes_rois for name in node.bottom_names}
     axes = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
     free = [(name, axis) for name, axis in axes if axis or name not in single]
-    return [*free, *((top, axis) for top, axis in _counted(net, layers) if axis == 0)]
+    return [*free, *((top, axis) for top, axis in _counted(nodes) if axis == 0)]
 
 
-def _counted(net: Net, layers: Sequence[Layer]) -> list[tuple[str, int]]:
-    found = [(layer.name, layer.found_axis) for layer in layers]
-    return [(top, axis) for name, axis in found if axis is not None for top in net.top_names[name]]
+def _counted(nodes: Sequence[Node]) -> list[tuple[str, int]]:
+    found = [(node.top_names, node.layer.found_axis) for node in nodes]
+    return [(top, axis) for tops, axis in found if axis is not None for top in tops]
 
 
-def _shapes_with(net: Net, layers: Sequence[Layer], given: Mapping[str, Shape], base: Shapes) -> Shapes | None:
+def _shapes_with(net: Net, nodes: Sequence[Node], given: Mapping[str, Shape], base: Shapes) -> Shapes | None:
     """All shapes when some blobs have other ones, or None if the net rejects them. Restores the old ones."""
     try:
         for name, shape in given.items():
             net.blobs[name].reshape(shape)
-        for node in net.nodes:
-            if node.layer in layers:
-                node.layer.reshape_pass(node.bottoms, node.tops)
+        for node in nodes:
+            node.layer.reshape_pass(node.bottoms, node.tops)
         shapes = _shapes(net)
-        fixed = [net.bottom_names[layer.name][0] for layer in layers if isinstance(layer, FIXED_MAP)]
+        fixed = [node.bottom_names[0] for node in nodes if isinstance(node.layer, FIXED_MAP)]
         return None if any(shapes[name][2:] != base[name][2:] for name in fixed) else shapes
     except Error:
         return None

@@ -21,6 +21,7 @@ from minicaffe.cli import main
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import install
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.porting import agreement
 from minicaffe.porting.onnx import compare_with_net, export_onnx, run_model, write
 
@@ -327,3 +328,16 @@ def test_the_extra_is_named_where_onnx_is_absent(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(Error, match=f"needs onnx: {re.escape(install('onnx'))}"):
         export_onnx(net, tmp_path / "model.onnx")
+
+
+def test_layers_of_one_name(tmp_path: Path) -> None:
+    """Caffe takes them; HED has five of the name crop."""
+    text = """input: "data" input_shape { dim: 2 dim: 3 dim: 9 dim: 8 }
+    layer { name: "same" type: "Power" bottom: "data" top: "a" power_param { scale: 2 } }
+    layer { name: "same" type: "Power" bottom: "data" top: "b" power_param { shift: 3 } }
+    layer { name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "sum" }"""
+    net = Net(parse_net(text), TEST)
+    net.blobs["data"].data[...] = np.random.default_rng(1).standard_normal((2, 3, 9, 8))
+    export_onnx(net, tmp_path / "model.onnx")
+    found = compare_with_net(net, tmp_path / "model.onnx")
+    assert [one.name for one in found] == ["sum"] and found[0].agrees
