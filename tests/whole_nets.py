@@ -37,7 +37,7 @@ FORKS = {
     "CRNN": "beniz__caffe/examples/warpctc_captcha/crnn/deploy.prototxt",
     "WeChat's super-resolution": "WeChatCV__opencv_3rdparty/sr.prototxt",
 }
-FIXED_SIZE = ("MobileNetSSD_deploy",)
+FIXED_SIZE = ("MobileNetSSD_deploy", "SqueezeDet_deploy", "SE-ResNet-50")
 
 SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes"
 ZOO = SHARED / "zoo"
