@@ -1,15 +1,16 @@
 // BatchNorm over x (N, channels, positions). See layers/batch_norm.py.
 #include "common.cuh"
 #include "planes.cuh"
+#include "statistics.cuh"
 #include "sums.cuh"
 
 // The running sums' mean and 1 / sqrt(var + eps), one thread a channel.
 extern "C" __global__ void global_statistics(int channels, const REAL* mean_sum, const REAL* var_sum, const REAL* factor, REAL eps,
                                              REAL* mean, REAL* inverse_std) {
   LOOP(c, channels) {
-    const REAL inverse = factor[0] != 0 ? 1 / factor[0] : REAL(0);
-    mean[c] = mean_sum[c] * inverse;
-    inverse_std[c] = 1 / sqrt(var_sum[c] * inverse + eps);
+    const Statistics stored = stored_statistics(mean_sum[c], var_sum[c], factor[0], eps);
+    mean[c] = stored.mean;
+    inverse_std[c] = stored.inverse_std;
   }
 }
 

@@ -1,32 +1,35 @@
 // Eltwise: product, weighted sum and maximum of two arrays; more of them by further launches. See layers/eltwise.py.
+//
+// slope: of a ReLU behind the layer, 1 for none; only in the last launch of a top.
 #include "common.cuh"
+#include "relu.cuh"
 
 // y = a * b; y may be a or b.
-extern "C" __global__ void product(int count, const REAL* a, const REAL* b, REAL* y) {
-  LOOP(i, count) y[i] = a[i] * b[i];
+extern "C" __global__ void product(int count, const REAL* a, const REAL* b, REAL slope, REAL* y) {
+  LOOP(i, count) y[i] = rectified(a[i] * b[i], slope);
 }
 
 // y = a * a_coeff + b * b_coeff; y may be a or b.
-extern "C" __global__ void weighted_sum(int count, const REAL* a, REAL a_coeff, const REAL* b, REAL b_coeff, REAL* y) {
-  LOOP(i, count) y[i] = a[i] * a_coeff + b[i] * b_coeff;
+extern "C" __global__ void weighted_sum(int count, const REAL* a, REAL a_coeff, const REAL* b, REAL b_coeff, REAL slope,
+                                        REAL* y) {
+  LOOP(i, count) y[i] = rectified(a[i] * a_coeff + b[i] * b_coeff, slope);
 }
 
 // y = max(a, b); winner: 0 where a is greater, else 1.
-extern "C" __global__ void maximum(int count, const REAL* a, const REAL* b, REAL* y, int* winner) {
+extern "C" __global__ void maximum(int count, const REAL* a, const REAL* b, REAL slope, REAL* y, int* winner) {
   LOOP(i, count) {
     const bool first = a[i] > b[i];
-    y[i] = first ? a[i] : b[i];
+    y[i] = rectified(first ? a[i] : b[i], slope);
     winner[i] = first ? 0 : 1;
   }
 }
 
 // y = max(x, y); the winner is `index` where x is greater.
-extern "C" __global__ void maximum_with(int count, const REAL* x, int index, REAL* y, int* winner) {
+extern "C" __global__ void maximum_with(int count, const REAL* x, int index, REAL slope, REAL* y, int* winner) {
   LOOP(i, count) {
-    if (x[i] > y[i]) {
-      y[i] = x[i];
-      winner[i] = index;
-    }
+    const bool greater = x[i] > y[i];
+    y[i] = rectified(greater ? x[i] : y[i], slope);
+    if (greater) winner[i] = index;
   }
 }
 

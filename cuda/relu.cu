@@ -1,12 +1,13 @@
 // ReLU: y = x where x > 0, else slope * x. A NaN stays NaN. See layers/relu.py.
 #include "common.cuh"
+#include "relu.cuh"
 
 // x, y: count elements, y may be x; sign: nullptr, or a copy of x.
 extern "C" __global__ void relu(int count, const REAL* x, REAL slope, REAL* y, REAL* sign) {
   LOOP(i, count) {
     const REAL value = x[i];
     if (sign) sign[i] = value;
-    y[i] = value > 0 ? value : slope == 0 && value == value ? REAL(0) : value * slope;
+    y[i] = rectified(value, slope);
   }
 }
 

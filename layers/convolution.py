@@ -22,6 +22,7 @@ from .conv.convolution_blocks import BLOCK_BYTES
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
 from .conv.coordinates import Map, windowed
 from .conv.epilogue import Epilogue, joined
+from .conv.epilogue_gpu import DeviceEpilogue
 from .conv.epilogue_loops import backward, scale_shift_relu
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import LOOPS as WINOGRAD
@@ -168,12 +169,19 @@ class Convolution(Layer):
         if self.spatial_axes > gpu.MOST_AXES:
             super().forward_gpu(bottom, top)
             return
+        self.forward_gpu_with_epilogue(bottom, top, None)
+
+    def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
+        """forward_gpu of maps of at most MOST_AXES axes, and then on the same blobs what comes after it, with the bias."""
         maps, weight = self._maps_gpu(bottom, top), self.blobs[0].device_data("read")
+        bias = self.blobs[1].device_data("read") if len(self.blobs) > 1 else 0
         for x, y in zip(bottom, top, strict=True):
             to = y.device_data("write")
             self._gpu_products[0](maps, x.device_data("read"), weight, to)
-            if len(self.blobs) > 1:
-                gpu.add_bias(self.dtype, y.shape, self.axis, self.blobs[1].device_data("read"), to)
+            if after is not None:
+                after(self.dtype, y.shape, to, to, bias)
+            elif bias:
+                gpu.add_bias(self.dtype, y.shape, self.axis, bias, to)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):

@@ -13,6 +13,7 @@ from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
 from .conv.epilogue import Epilogue, joined
+from .conv.epilogue_gpu import DeviceEpilogue
 
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 
@@ -79,23 +80,26 @@ class Eltwise(Layer):
         each_block(y.shape, step)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        operation, count = self.param.eltwise_param.operation, top[0].count
+        self.forward_gpu_with_epilogue(bottom, top, None)
+
+    def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
+        """forward_gpu, and then on the top what comes after it: a ReLU, or nothing."""
+        operation, count, last = self.param.eltwise_param.operation, top[0].count, len(bottom) - 1
+        slopes = [1.0] * last + [1.0 if after is None else after.negative_slope]  # the last launch's is the ReLU's
         first, *rest = [blob.device_data("read") for blob in bottom]
         y = top[0].device_data("write")
-        if operation == PROD:
-            for x in rest:
-                self.launch("eltwise.product", count, count, first, x, y)
-                first = y
-        elif operation == SUM:
-            first_coeff, *coeff = self.coeff
-            for x, c in zip(rest, coeff, strict=True):
-                self.launch("eltwise.weighted_sum", count, count, first, first_coeff, x, c, y)
-                first, first_coeff = y, 1.0
-        else:
-            winner = self._winner.device_data("write")
-            self.launch("eltwise.maximum", count, count, first, rest[0], y, winner)
-            for i, x in enumerate(rest[1:], 2):
-                self.launch("eltwise.maximum_with", count, count, x, i, y, winner)
+        winner = self._winner.device_data("write") if operation == MAX else 0
+        first_coeff = self.coeff[0]
+        for i, x in enumerate(rest, 1):
+            if operation == PROD:
+                self.launch("eltwise.product", count, count, first, x, slopes[i], y)
+            elif operation == SUM:
+                self.launch("eltwise.weighted_sum", count, count, first, first_coeff, x, self.coeff[i], slopes[i], y)
+            elif i == 1:
+                self.launch("eltwise.maximum", count, count, first, x, slopes[i], y, winner)
+            else:
+                self.launch("eltwise.maximum_with", count, count, x, i, slopes[i], y, winner)
+            first, first_coeff = y, 1.0
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         y, dy, xs = top[0].data.reshape(-1), top[0].diff.reshape(-1), [blob.data.reshape(-1) for blob in bottom]
@@ -135,7 +139,7 @@ class Eltwise(Layer):
             elif param.stable_prod_grad:
                 product = dy
                 for other in [*bottom[:i], *bottom[i + 1 :]]:
-                    self.launch("eltwise.product", count, count, product, other.device_data("read"), dx)
+                    self.launch("eltwise.product", count, count, product, other.device_data("read"), 1.0, dx)
                     product = dx
             else:
                 y, x = top[0].device_data("read"), blob.device_data("read")

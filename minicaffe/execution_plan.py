@@ -1,4 +1,4 @@
-"""The execution plan: which layers of a net run together as one step on the CPU.
+"""The execution plan: which layers of a net run together as one step.
 
     conv -> BatchNorm -> Scale -> ReLU, all on one blob:    conv, whose blocks are scaled, shifted and cut off in cache
     BatchNorm -> Scale -> ReLU on one blob; Eltwise -> ReLU: one pass over the blob
@@ -7,24 +7,40 @@ One by one, each layer would read the whole blob from memory and write it back, 
 a backward that may never run. The blobs' contents are the same within rounding. The backward of all but a chain's first layer
 is one pass over the diff, if none of them learns: frozen BatchNorm and Scale layers, as detectors are trained with.
 
-A net asks its plan for the steps of every pass. Layers run one by one under hooks (the tracer, the timer, debug_info), on the
-GPU, where start or end cut a chain, if a class is not built in, where BatchNorm takes the batch's own statistics, and where
-backward will need a value from inside the chain.
+On the GPU a chain is the convolution and one launch behind it, for the bias too; ReLU is part of Eltwise's launch. The results
+have the same bits as layer by layer, and backward runs layer by layer.
+
+A net asks its plan for the steps of every pass. Layers run one by one under hooks (the tracer, the timer, debug_info), where
+start or end cut a chain, if a class is not built in, where BatchNorm takes the batch's own statistics, and where backward will
+need a value from inside the chain; on the GPU also those in another order than BatchNorm, Scale, Bias, ReLU, and layers that
+run on the CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from .blob import Blob
 from .blob_memory import BlobMemory
 from .blocks import Index, each_block
+from .cuda.pairs import data_pair
 from .layers.conv.epilogue import Epilogue, joined
-from .layers.conv.epilogue_of import epilogue_of, gradient_of, is_last, may_be_epilogue, may_follow, takes_epilogue
+from .layers.conv.epilogue_gpu import DeviceEpilogue
+from .layers.conv.epilogue_of import (
+    device_epilogue_of,
+    epilogue_of,
+    gradient_of,
+    is_last,
+    may_be_epilogue,
+    may_follow,
+    takes_epilogue,
+)
 from .layers.elementwise.channels import by_channel
+from .mode import gpu_mode
 from .node import Node
 
 
@@ -42,11 +58,10 @@ class Chain:
     def forward(self, may: bool = True) -> bool:
         """Run the chain as one step, if it may; False, with nothing computed, if it has to run layer by layer."""
         self.together = False
-        epilogues = self._reshaped() if may and not self.backward_lacks() else None
-        if epilogues is None:
+        step = self._step() if may and not self.backward_lacks() else None
+        if step is None:
             return False
-        first = self.nodes[0]
-        first.layer.guard(lambda: _run(first, epilogues))  # errors name the first layer, whatever the step
+        self.nodes[0].layer.guard(step)  # errors name the first layer, whatever the step
         self.together = True
         return True
 
@@ -74,19 +89,23 @@ class Chain:
         keeping = (node for node in self.nodes[1:] if node.layer.keeps_input)
         return any(node.needs_backward and node.layer.param_propagate_down[0] for node in keeping)
 
-    def _reshaped(self) -> list[Epilogue] | None:
-        """Reshape all layers; the epilogue of each, or None where one has none."""
-        epilogues = []
+    def _step(self) -> Callable[[], None] | None:
+        """Reshape all layers; what runs them together, or None where they have to run one by one, reshaped again, which changes
+        nothing."""
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-            if takes_epilogue(node.layer):  # the first layer, a convolution or the like
-                continue
+        first = self.nodes[0]
+        after = self.nodes[1:] if takes_epilogue(first.layer) else self.nodes  # the first layer: a convolution or the like
+        if gpu_mode():
+            on_device = device_epilogue_of(first.layer, [node.layer for node in after], first.tops[0].shape)
+            return None if on_device is None else partial(_run_gpu, first, on_device)
+        epilogues = []
+        for node in after:
             epilogue = epilogue_of(node.layer, node.bottoms)
             if epilogue is None:
-                # The layers then run one by one and are reshaped again, which changes nothing.
                 return None
             epilogues.append(epilogue)
-        return epilogues
+        return partial(_run, first, epilogues)
 
 
 class ExecutionPlan:
@@ -178,6 +197,15 @@ def _run(first: Node, epilogues: Sequence[Epilogue]) -> None:
 
     with np.errstate(all="ignore"):  # as Layer.forward
         each_block(y.shape, step)
+
+
+def _run_gpu(first: Node, epilogue: DeviceEpilogue) -> None:
+    layer, bottoms, tops = first.layer, first.bottoms, first.tops
+    if takes_epilogue(layer):
+        layer.forward_gpu_with_epilogue(bottoms, tops, epilogue)
+        return
+    x, y = data_pair(bottoms[0], tops[0])
+    epilogue(layer.dtype, tops[0].shape, x, y)
 
 
 def _run_back(top: Blob, gradient: Epilogue) -> None:

@@ -350,12 +350,11 @@ class Net(PycaffeNet, Hooked):
     def forward_from_to(self, start: int, end: int) -> float:
         """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
         losses: list[Callable[[], float]] = []
-        one_by_one = gpu_mode() or self.forward_is_watched
         if not self._loops_asked_for and not gpu_mode():
             self._loops_asked_for = True
             compile_ahead(self._loops())
         with self.running(), computing():
-            for i in self.plan.steps(start, end, one_by_one):
+            for i in self.plan.steps(start, end, self.forward_is_watched):
                 node = self.nodes[i]
                 self._call("before_forward", i)
                 reshaped = partial(self._call, "after_reshape", i)

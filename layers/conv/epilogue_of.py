@@ -1,4 +1,4 @@
-"""BatchNorm with global statistics, Scale, Bias and ReLU as the Epilogue of the layer before them.
+"""BatchNorm with global statistics, Scale, Bias and ReLU as the Epilogue, or DeviceEpilogue, of the layer before them.
 
     BatchNorm, then Scale:  (x - mean) / std * scale + bias = x * (scale / std) + (bias - mean * scale / std)
 
@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.convolution import MOST_AXES
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.elementwise.batch_norm_layouts import statistics
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.scale import Scale
 
 from .epilogue import Epilogue
+from .epilogue_gpu import DeviceEpilogue
 
 EPILOGUES = (BatchNorm, Scale, Bias, ReLU)
+"""In the order that one launch on the GPU has."""
 TAKES_EPILOGUE = (Convolution, DepthwiseConvolution, Eltwise)
 """The classes with forward_with_epilogue."""
 
@@ -68,18 +72,51 @@ def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
     """
     if isinstance(layer, ReLU):
         return Epilogue(negative_slope=layer.negative_slope)
-    if len(bottom[0].shape) < 2:
+    if not _by_channel(layer, bottom[0].shape):
         return None
     if isinstance(layer, BatchNorm):
         return _batch_norm(layer)
-    shape = bottom[0].shape
-    # channel by channel along axis 1, and nothing else
-    if not isinstance(layer, Scale | Bias) or tuple(layer.split) != (shape[0], shape[1], math.prod(shape[2:])):
-        return None
     if isinstance(layer, Bias):
         return Epilogue(shift=_vector(layer.blobs[0]))
     shift = _vector(layer.blobs[1]) if layer.param.scale_param.bias_term else None
     return Epilogue(_vector(layer.blobs[0]), shift)
+
+
+def device_epilogue_of(first: Layer, after: Sequence[Layer], shape: tuple[int, ...]) -> DeviceEpilogue | None:
+    """What the layers, which may be Epilogues and have their shapes, do to first's top of this shape on the GPU, in one launch;
+    None where they are not in DeviceEpilogue's order, their numbers lie along other axes than the channels', or first runs on
+    the host."""
+    if isinstance(first, Convolution) and first.spatial_axes > MOST_AXES:
+        return None
+    places = [EPILOGUES.index(type(layer)) for layer in after]
+    if places != sorted(set(places)) or not math.prod(shape):
+        return None
+    made = DeviceEpilogue()
+    for layer in after:
+        if isinstance(layer, ReLU):
+            made = replace(made, negative_slope=layer.negative_slope)
+        elif not _by_channel(layer, shape):
+            return None
+        elif isinstance(layer, BatchNorm):
+            if layer.layout != BVLC:  # on the GPU too it runs on the host
+                return None
+            mean, variance, factor = layer.blobs
+            made = replace(made, sums=(mean, variance, factor), eps=layer.eps, inverse_std=layer.inverse_std)
+        elif isinstance(layer, Bias):
+            made = replace(made, addend=layer.blobs[0])
+        elif isinstance(layer, Scale):
+            shift = layer.blobs[1] if layer.param.scale_param.bias_term else None
+            made = replace(made, scale=layer.blobs[0], shift=shift)
+    return made
+
+
+def _by_channel(layer: Layer, shape: tuple[int, ...]) -> bool:
+    """Whether the layer has a number for each channel, along axis 1, and nothing else."""
+    if len(shape) < 2:
+        return False
+    if isinstance(layer, Scale | Bias):
+        return tuple(layer.split) == (shape[0], shape[1], math.prod(shape[2:]))
+    return isinstance(layer, BatchNorm)
 
 
 def gradient_of(layer: Layer) -> Epilogue:
