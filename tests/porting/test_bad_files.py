@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -229,22 +230,25 @@ def test_a_folder_in_which_nobody_may_write(use: str) -> None:
     assert not os.path.exists(place)
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """Writing more than a little into any file fails."""
+    """In the block, writing more than a little into any file fails: not for longer, for pytest may write into one too."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("use", WRITES)
-def test_a_disk_that_is_full(use: str, full_disk: None) -> None:
+def test_a_disk_that_is_full(use: str) -> None:
     """The message names the file, not its draft."""
     command, name = WRITES[use]
     before = {name for name, content in contents().items() if content is not None}
-    ran = CliRunner().invoke(main, shlex.split(command.format(name or "out")))
+    with full_disk():
+        ran = CliRunner().invoke(main, shlex.split(command.format(name or "out")))
     (line,) = ran.stderr.splitlines()
     assert re.fullmatch(r"minicaffe: (\w\S*): cannot be written: .*File too large.*", line), line
     written = line.split(": ")[1]
