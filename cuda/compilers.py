@@ -23,8 +23,6 @@ from minicaffe.errors import DeviceError, install
 
 logger = logging.getLogger("minicaffe.cuda")
 
-ADVICE = f"{install('gpu-cu13')}, or cuda-core, cuda-bindings and nvidia-cuda-nvrtc"
-
 
 class RefusedError(Exception):
     """What a compiler says of a text that it does not compile."""
@@ -82,10 +80,14 @@ def nvrtc_version() -> str:
             raise ModuleNotFoundError("No module named 'cuda.core'")
         _, major, minor = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
     except ImportError as error:
-        raise DeviceError(f"NVRTC is not installed ({ADVICE})") from error
+        raise DeviceError(f"NVRTC is not installed ({_advice()})") from error
     except RuntimeError as error:  # cuda.bindings finds no libnvrtc
-        raise DeviceError(f"NVRTC does not load ({ADVICE}): {error}") from error
+        raise DeviceError(f"NVRTC does not load ({_advice()}): {error}") from error
     return f"{major}.{minor}"
+
+
+def _advice() -> str:
+    return f"{install('gpu-cu13')}, or cuda-core, cuda-bindings and nvidia-cuda-nvrtc"
 
 
 def _nvrtc() -> Compiler:

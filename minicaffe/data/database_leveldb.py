@@ -17,10 +17,6 @@ from .leveldb_tables import SUFFIXES, Held, TableReader
 
 NUMBER = re.compile("[0-9]{1,20}", re.ASCII)
 """The name of a table or a log, without its suffix."""
-NO_PLYVEL = (
-    f"Writing a LevelDB needs plyvel: {install('leveldb')}"
-    " (it has wheels for Linux and macOS up to Python 3.12; elsewhere make the database an LMDB)"
-)
 
 
 class LevelDatabase:
@@ -130,7 +126,11 @@ class LevelWriter:
     """A new LevelDB in folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.database = optional_module("plyvel", NO_PLYVEL).DB(str(folder), create_if_missing=True, error_if_exists=True)
+        advice = (
+            f"Writing a LevelDB needs plyvel: {install('leveldb')}"
+            " (it has wheels for Linux and macOS up to Python 3.12; elsewhere make the database an LMDB)"
+        )
+        self.database = optional_module("plyvel", advice).DB(str(folder), create_if_missing=True, error_if_exists=True)
 
     def put(self, key: bytes, value: bytes) -> None:
         self.database.put(key, value)
