@@ -76,8 +76,8 @@ def program(document: Path) -> str:
             lines[block.first - 1 : block.first - 1 + len(block.lines)] = block.lines
         elif block.info == "console":
             for number, command in block.commands:
-                words = [sys.executable, "-m", "minicaffe", *shlex.split(command, comments=True)[1:]]
-                lines[number - 1] = f"import subprocess; subprocess.run({words!r}, check=True, stdout=subprocess.DEVNULL)"
+                words = shlex.split(command, comments=True)[1:]
+                lines[number - 1] = f"import documented; documented.run({words!r})"
     return "\n".join(lines) + "\n"
 
 
@@ -97,7 +97,7 @@ def test_blocks_run_and_print_what_they_promise(document: Path, tmp_path: Path) 
     script = tmp_path / f"{document.stem}.py"
     script.write_text(text, encoding="utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    paths = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-W", "error", script],
         cwd=tmp_path,
