@@ -10,7 +10,7 @@ import pytest
 from made_up_data import LARGEST, build, fill, keep_in_range
 
 from minicaffe import TEST, TRAIN
-from minicaffe.detection.inputs import make_up_weights
+from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.errors import LayerError
 
 DATA = 'layer {{ name: "d" type: "{}" top: "data" top: "label" transform_param {{ crop_size: 9 }} }}\n'

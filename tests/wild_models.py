@@ -35,7 +35,7 @@ import numpy as np
 from support.made_up_data import Made, build, fill, keep_in_range
 
 from minicaffe import Error, Net, set_random_seed
-from minicaffe.detection.inputs import make_up_weights
+from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.errors import PrototxtWarning
 
 WILD = Path(__file__).resolve().parents[2] / "shared" / "wild"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minicaffe.errors import Error
-from minicaffe.porting.agreement import TOLERANCE, Difference
+from minicaffe.porting.agreement import TOLERANCE, Difference, uninformative
 
 from .common import print_table, shape_text
 from .options import option
@@ -30,6 +30,9 @@ def print_agreement(title: str, found: Sequence[Difference], whose: tuple[str, s
     wrong = [_why(one, whose) for one in found if not one.agrees]
     if wrong:
         raise Error(f"FAIL: more than {bound} apart: {'; '.join(wrong)}; nothing was written")
+    if reason := uninformative(found):
+        hint = "weights of 0 give such numbers (give WEIGHTS, or --random-weights), and thresholds that no box reaches"
+        raise Error(f"FAIL: {reason}; {hint}; nothing was written")
     echo(f"PASS: every output within {bound}")
 
 

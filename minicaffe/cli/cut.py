@@ -14,7 +14,7 @@ from minicaffe.files import replacing
 from minicaffe.porting.cut import TARGETS, Part, cut, drop_head, join_script
 
 from .common import check_apart, check_target, listed, shape_text
-from .groups import SettingsOptions, ShapeOptions, StateOptions
+from .groups import SettingsOptions, ShapeOptions, StateOptions, random_weights_option
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -32,6 +32,7 @@ class Options(ShapeOptions, SettingsOptions, StateOptions):
     ends: tuple[str, ...] = option("--to", "Where it ends; may be repeated.  [default: the outputs]", metavar="NAME")
     drop_head: bool = option("--drop-head", "Cut off what chips lack: proposals, ROI layers, priors, detections, Python.")
     target: str | None = option("--target", "Refuse what this tool chain does not take.", type=click.Choice(list(TARGETS)))
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)

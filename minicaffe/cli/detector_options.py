@@ -20,7 +20,7 @@ from minicaffe.scaling.batch.detector import Detector, Recipe
 
 from .common import warn
 from .detect_many import BatchOptions, refuse
-from .groups import ImageOptions, classes_option, seed_option
+from .groups import ImageOptions, classes_option, random_weights_option, seed_option
 from .options import FiniteRange, argument, option
 
 
@@ -29,8 +29,7 @@ class DetectorOptions(ImageOptions, BatchOptions):
     """What makes a detector, and its images."""
 
     net: str = argument()
-    weights: str = argument()
-    sources: tuple[str, ...] = argument(required=True, metavar="SOURCE...")
+    weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS SOURCE...")
     classes: str | None = classes_option()
     scale: int | None = option("--scale", "Pixels of the short side.  [default: 600]", type=click.IntRange(1))
     max_size: int | None = option("--max-size", "Most pixels of the long side.  [default: 1000]", type=click.IntRange(1))
@@ -39,6 +38,20 @@ class DetectorOptions(ImageOptions, BatchOptions):
         "--proposals", "Boxes (R, 4) for nets that take rois; in DIR: IMAGE-NAME.npy.", metavar="FILE.npy|DIR"
     )
     seed: int = seed_option()
+    random_weights: bool = random_weights_option()
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The file of weights; with --random-weights none."""
+        return () if self.random_weights else self.weights_and_sources[:1]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The images. Raises click.UsageError for none."""
+        sources = self.weights_and_sources[len(self.weights) :]
+        if not sources:
+            raise click.UsageError(f"Missing argument 'SOURCE...': the images, after the weights {self.weights[0]}")
+        return sources
 
     @cached_property
     def settings(self) -> DetectionSettings:
@@ -50,13 +63,13 @@ class DetectorOptions(ImageOptions, BatchOptions):
     @property
     def inputs(self) -> list[str | None]:
         """The files that this reads beside the images."""
-        return [self.net, self.weights, self.classes, self.cfg, self.proposals]
+        return [self.net, *self.weights, self.classes, self.cfg, self.proposals]
 
     def detector(self, threshold: float, max_detections: int, regions: Choice | None = None) -> Detector:
         """The detector, on its device. Raises Error for an option that does not apply to a net of this kind."""
         if self.engine != "ray":
             self.use_device()
-        net = self.load(self.net, [self.weights], keep="outputs")
+        net = self.load(self.net, self.weights, keep="outputs")
         detector = Detector(net, self._recipe(net, threshold, max_detections, regions))
         names, (classes, holder) = detector.recipe.names, class_count(net)
         if names and len(names) != classes:

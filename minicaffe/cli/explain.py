@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 
 import click
@@ -16,7 +18,7 @@ from minicaffe.tracing.explanations.text import ROWS
 from minicaffe.tracing.receptive_fields import receptive_field
 
 from .common import warn
-from .groups import DeviceOptions, InputOptions, NetOptions, weights_option
+from .groups import DeviceOptions, InputOptions, NetOptions, random_weights_option, weights_option
 from .options import argument, option, with_options
 from .roidb import RoidbOptions
 from .terminal import echo
@@ -59,6 +61,7 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
         "--dy", "--backward: gradient of the top.  [default: the loss's, or ones]", type=click.Choice(["ones", "random"])
     )
     rows: int = option("--rows", "Maximum rows shown of a table.", type=click.IntRange(1), default=ROWS)
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)
@@ -100,6 +103,9 @@ def command(options: Options) -> None:
 
 
 def _filled(options: Options) -> Net:
+    for word in options.weights:
+        if re.fullmatch(r"-?\d+(,-?\d+)*", word) and not os.path.exists(word):
+            raise Error(f"{word}: there is no such file of weights; an index is given as --at {word}")
     net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
     if options.roidb:
         options.set_roidb(net, options.settings)

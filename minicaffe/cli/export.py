@@ -17,7 +17,7 @@ from .agreement import check_option, print_agreement
 from .common import check_target, warn
 from .export_int8 import Int8Options
 from .export_whole import WholeOptions, whole_check
-from .groups import InputOptions, StateOptions, ThreadOptions, seed_option
+from .groups import InputOptions, StateOptions, ThreadOptions, random_weights_option, seed_option
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -32,6 +32,7 @@ class Options(Int8Options, WholeOptions, InputOptions, StateOptions, ThreadOptio
     fold: bool = option("--fold", "Fold BatchNorm, Scale and Bias into the convolutions before them.")
     check: bool = check_option()
     seed: int = seed_option()
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)

@@ -15,7 +15,8 @@ import numpy as np
 
 from minicaffe import rng, threads
 from minicaffe.data.settings import DetectionSettings, read_settings
-from minicaffe.detection.inputs import fill_inputs, image_inputs, make_up_weights
+from minicaffe.detection.inputs import fill_inputs, image_inputs
+from minicaffe.detection.random_weights import draw_weights, make_up_weights
 from minicaffe.errors import DeviceError, Error
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.skipped import skipping_unknown, summed_up
@@ -112,6 +113,11 @@ def seed_option() -> Any:
     return option("--seed", "Seed of random weights, inputs and samples.", default=0)
 
 
+def random_weights_option() -> Any:
+    help = "Random weights where no file has any, scaled so that values stay finite in a net of any depth."
+    return option("--random-weights", help)
+
+
 def fork_option() -> Any:
     help = "Whose layers those are that forks disagree on, where neither fields nor weights tell: pspnet, segnet, nv15, ..."
     return option("--fork", help, metavar="NAME")
@@ -155,8 +161,8 @@ class UnknownFieldOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StateOptions(UnknownFieldOptions):
-    """--level, --stage, --fork, --allow-module and --skip-unknown, and how to make a net. phase, seed: constants unless a
-    command has the options."""
+    """--level, --stage, --fork, --allow-module and --skip-unknown, and how to make a net. phase, seed, random_weights:
+    constants unless a command has the options."""
 
     level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
     stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
@@ -164,6 +170,7 @@ class StateOptions(UnknownFieldOptions):
     allow_module: tuple[str, ...] = modules_option()
     phase: Phase = TEST
     seed: int = 0
+    random_weights: bool = False
 
     @cached_property
     def settings(self) -> DetectionSettings:
@@ -209,6 +216,9 @@ class StateOptions(UnknownFieldOptions):
             if report.unused:
                 echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
         names = [name for name in loaded.params if name in missing]
+        if self.random_weights:
+            echo(draw_weights(loaded, names, self.seed, lambda: self.build(net_file)), err=True)
+            return loaded
         if names and not weights:
             say(f"no weights given: all {len(names)} layers with parameters start from their fillers (seed {self.seed})")
         elif names:

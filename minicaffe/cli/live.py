@@ -24,7 +24,7 @@ from minicaffe.tracing.live.session import Live
 from minicaffe.tracing.live.site import PYODIDE, write_site
 from minicaffe.tracing.tracer import Tracer
 
-from .groups import DeviceOptions, InputOptions, NetOptions, classes_option, weights_option
+from .groups import DeviceOptions, InputOptions, NetOptions, classes_option, random_weights_option, weights_option
 from .options import argument, option, with_options
 from .terminal import echo
 from .trace import fill
@@ -44,6 +44,7 @@ class Options(InputOptions, NetOptions, DeviceOptions):
         "--pyodide", f"With --static, where Pyodide's files are.  [default: {PYODIDE}]", metavar="URL", default=PYODIDE
     )
     port: int = option("--port", "Port of 127.0.0.1; 0: a free one.", type=click.IntRange(0, 65535), default=0)
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)

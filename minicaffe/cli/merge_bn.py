@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import click
+
 from minicaffe.detection.inputs import fill_inputs, put_array
 from minicaffe.errors import WeightsError
 from minicaffe.files import replacing
@@ -19,7 +21,7 @@ from minicaffe.proto import caffe_pb2
 
 from .agreement import check_option, print_agreement
 from .common import check_apart, check_target, warn
-from .groups import ShapeOptions, StateOptions, seed_option
+from .groups import ShapeOptions, StateOptions, random_weights_option, seed_option
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -27,11 +29,12 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(ShapeOptions, StateOptions):
     net: str = argument()
-    weights: str = argument()
+    weights: str | None = argument(required=False)
     out_net: str = option("--out-net", "The prototxt to write.", required=True, metavar="FILE")
     out_weights: str = option("--out-weights", "The weights; the suffix decides the format.", required=True, metavar="FILE")
     check: bool = check_option()
     seed: int = seed_option()
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)
@@ -47,12 +50,7 @@ def command(options: Options) -> None:
     check_target("--out-weights", out_weights, [net, weights])
     check_apart("--out-net", out_net, "--out-weights", out_weights)
     file = read_net(net, warn=False)
-    before = options.build(file)
-    report = before.copy_from(weights)
-    if not report.loaded:
-        raise no_name_fits(weights, net)
-    if report.missing:
-        raise WeightsError(f"{weights}: it has no weights for {', '.join(report.missing)}, which folding needs")
+    before = options.load(file, [weights] if weights else []) if options.random_weights else _complete(file, options)
     merged = merge_batch_norm(_test_net(file, before), weights_of(before), before.fork)
     after = options.build(merged.param)
     put_weights(after, merged.weights)
@@ -64,6 +62,19 @@ def command(options: Options) -> None:
             # the drafts: what fails the check is not written
             _check(before, Net(net_draft, TEST, weights=weights_draft, fork=before.fork), options)
     echo(f"written: {out_net}, {out_weights}")
+
+
+def _complete(file: NetFile, options: Options) -> Net:
+    """The net with its weights. Raises WeightsError if a layer has none."""
+    if options.weights is None:
+        raise click.UsageError("Missing argument 'WEIGHTS'; --random-weights does without")
+    net = options.build(file)
+    report = net.copy_from(options.weights)
+    if not report.loaded:
+        raise no_name_fits(options.weights, options.net)
+    if report.missing:
+        raise WeightsError(f"{options.weights}: it has no weights for {', '.join(report.missing)}, which folding needs")
+    return net
 
 
 def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:

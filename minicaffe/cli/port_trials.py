@@ -16,7 +16,7 @@ from minicaffe.detection.detector import Detector
 from minicaffe.detection.inputs import fill_inputs, image_inputs
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.net import Net
-from minicaffe.porting.agreement import Difference, difference, differences, run_of
+from minicaffe.porting.agreement import Difference, difference, differences, run_of, uninformative
 from minicaffe.porting.cut import blob_at, cut_at, drop_head, has_head, run_parts
 from minicaffe.porting.folder.matching import Pair
 from minicaffe.porting.folder.report import Verdict
@@ -151,6 +151,8 @@ def _agreement(found: list[Difference], whose: str) -> str:
     largest = max((one.relative for one in found), default=0.0)
     if apart:
         raise Error(f"{whose} differs in {', '.join(apart)} by {largest:.1e} of the largest number")
+    if reason := uninformative(found):
+        raise Error(reason)
     return f"{whose} agrees within {largest:.0e} of the largest number" if largest else f"{whose} gives the same numbers"
 
 

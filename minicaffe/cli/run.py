@@ -10,7 +10,7 @@ from minicaffe.net import Net
 from minicaffe.tracing.times import Times
 
 from .common import check_target, print_table, shape_text, statistics_text, warn
-from .groups import DeviceOptions, InputOptions, NetOptions, backward_option
+from .groups import DeviceOptions, InputOptions, NetOptions, backward_option, random_weights_option
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -21,6 +21,7 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     weights: tuple[str, ...] = argument()
     backward: bool = backward_option()
     out: str | None = option("--out", "Write the outputs (with --backward also every weight's diff).", metavar="FILE.npz")
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)

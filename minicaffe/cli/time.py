@@ -13,7 +13,15 @@ from minicaffe.tracing.times import Times
 from minicaffe.training.solver import loss_parts
 
 from .common import one_of, print_table, warn
-from .groups import DeviceOptions, NetOptions, iterations_option, model_option, phase_option, weights_option
+from .groups import (
+    DeviceOptions,
+    NetOptions,
+    iterations_option,
+    model_option,
+    phase_option,
+    random_weights_option,
+    weights_option,
+)
 from .log import logging_to, to_stderr, tool
 from .options import argument, with_options
 from .terminal import echo
@@ -27,6 +35,7 @@ class Options(NetOptions, DeviceOptions):
     more_weights: tuple[str, ...] = weights_option()
     iterations: int = iterations_option("Number of forward and backward passes that are averaged.")
     phase: Phase = phase_option(TRAIN)
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)

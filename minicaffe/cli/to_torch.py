@@ -10,7 +10,7 @@ from minicaffe.files import replacing_together
 
 from .agreement import check_option, print_agreement
 from .common import check_target, warn
-from .groups import InputOptions, StateOptions, ThreadOptions, seed_option
+from .groups import InputOptions, StateOptions, ThreadOptions, random_weights_option, seed_option
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -22,6 +22,7 @@ class Options(InputOptions, StateOptions, ThreadOptions):
     out: str = option("-o --out", "The module to write; the weights go beside it.", required=True, metavar="FILE.py")
     check: bool = check_option()
     seed: int = seed_option()
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)

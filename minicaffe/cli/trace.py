@@ -28,7 +28,15 @@ from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
 from .common import check_apart, check_target, warn
 from .explain import command as explain
-from .groups import DeviceOptions, InputOptions, NetOptions, backward_option, classes_option, weights_option
+from .groups import (
+    DeviceOptions,
+    InputOptions,
+    NetOptions,
+    backward_option,
+    classes_option,
+    random_weights_option,
+    weights_option,
+)
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
 from .roidb import RoidbOptions
@@ -73,6 +81,8 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
 
     def read_files(self) -> list[str | None]:
         return [*super().read_files(), self.classes, self.roidb, *self.tours]
+
+    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)

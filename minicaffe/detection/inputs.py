@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,32 +72,6 @@ def start_backward(net: Net, end: str | None = None) -> None:
     for name in net.top_names[end] if end else net.outputs:
         if not net.blob_loss_weights[name]:
             net.blobs[name].diff[...] = 1
-
-
-def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
-    """Give the all-zero weights of these layers (they have no filler) Gaussian values, and their BatchNorms and BNs a variance
-    of 1. Returns a note, or ""."""
-    random = np.random.default_rng(seed)
-    done, normal = [], []
-    for name in names:
-        blobs = net.params[name]
-        layer = net.layer_dict[name]
-        own = [layer.weight_name(i) for i in range(len(blobs))]
-        if variance := [blob for blob, what in zip(blobs, own) if what.startswith("variance")]:
-            if not variance[0].data.any():  # variance 0 would divide by the root of eps
-                for blob, what in zip(blobs, own):
-                    if what.startswith(("variance", "factor", "correction")):  # the last two divide sums
-                        blob.data[...] = 1
-                normal.append(name)
-            continue
-        for blob in blobs:
-            if len(blob.shape) > 1 and blob.count and not blob.data.any():
-                std = (2 / (blob.count / blob.shape[0])) ** 0.5  # MSRA's, which keeps values in range through ReLUs
-                blob.data[...] = random.standard_normal(blob.shape, np.float32) * np.float32(std)
-                done.append(name)
-    gaussian = f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
-    statistics = f"{len(normal)} layers got statistics: mean 0, variance 1" if normal else ""
-    return "; ".join(filter(None, [gaussian, statistics]))
 
 
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:

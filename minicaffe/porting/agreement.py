@@ -27,7 +27,8 @@ class Difference:
     """The difference between an output of one run (of this shape) and of the other (of other_shape).
 
     largest: the largest absolute difference; relative: the same over the first's largest magnitude. Both are infinite if the
-    shapes differ. note: how many rois have another order, or no counterpart.
+    shapes differ. note: how many rois have another order, or no counterpart. constant: whether the first's numbers are all the
+    same, or none, so that agreement would say nothing. gradient: whether they are a gradient.
     """
 
     name: str
@@ -36,6 +37,8 @@ class Difference:
     largest: float
     relative: float
     note: str = ""
+    constant: bool = False
+    gradient: bool = False
 
     @property
     def agrees(self) -> bool:
@@ -107,16 +110,27 @@ def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
     return found
 
 
-def difference(name: str, ours: Array, theirs: Array, note: str = "", scale: float = 0) -> Difference:
-    """The difference of two arrays. scale: what it is relative to, if more than ours' largest magnitude."""
+def difference(name: str, ours: Array, theirs: Array, note: str = "", scale: float | None = None) -> Difference:
+    """The difference of two arrays. scale: for a gradient; it is relative to that, if more than ours' largest magnitude."""
     if ours.shape != theirs.shape:
         return Difference(name, ours.shape, theirs.shape, np.inf, np.inf, note)
     with np.errstate(invalid="ignore"):
         apart = np.where((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)), 0, np.abs(ours.astype(np.float64) - theirs))
     largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0))
     finite = ours[np.isfinite(ours)]
-    scale = max(scale, float(np.abs(finite).max(initial=0)))
-    return Difference(name, ours.shape, theirs.shape, largest, largest / scale if scale else largest, note)
+    over = max(scale or 0.0, float(np.abs(finite).max(initial=0)))
+    constant = ours.size != 1 and bool((ours.ravel() == ours.flat[:1]).all())
+    relative = largest / over if over else largest
+    return Difference(name, ours.shape, theirs.shape, largest, relative, note, constant, gradient=scale is not None)
+
+
+def uninformative(found: Iterable[Difference]) -> str:
+    """Why agreement would say nothing: the outputs hold one number each. "" if it says something."""
+    outputs = [one for one in found if not one.gradient]
+    if not all(one.constant for one in outputs):
+        return ""
+    names = ", ".join(f"{one.name} {one.shape}" for one in outputs)
+    return f"there is nothing to compare: every output is empty or the same number throughout: {names}"
 
 
 def matched(ours: Array, theirs: Array, scores: Array) -> tuple[NDArray[np.intp] | None, str]:

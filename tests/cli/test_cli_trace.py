@@ -21,7 +21,8 @@ from minicaffe.cli.trace_table import statistics_cell
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
-from minicaffe.detection.inputs import fill_inputs, make_up_weights, start_backward
+from minicaffe.detection.inputs import fill_inputs, start_backward
+from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.tracing.trace_shots import statistics
 

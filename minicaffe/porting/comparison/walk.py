@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 from minicaffe import rng
 from minicaffe.blob import Array, Arrays
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.detection.inputs import fill_inputs, make_up_weights, put_array
+from minicaffe.detection.inputs import fill_inputs, put_array
+from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.errors import Error, WeightsError
 from minicaffe.formats.arrays import read_npz
 from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights

@@ -79,7 +79,7 @@ def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], outp
         found.append(difference(f"d {name}", ours.reshape(theirs.shape), theirs, scale=scale))
     for name, tensor in inputs.items():
         if tensor.grad is not None and tensor.grad.abs().any():
-            found.append(difference(f"d {name}", net.blobs[name].diff.copy(), tensor.grad.numpy()))
+            found.append(difference(f"d {name}", net.blobs[name].diff.copy(), tensor.grad.numpy(), scale=0))
     return found
 
 

@@ -1,0 +1,93 @@
+"""Weights for a net without a file of them, or with one that lacks some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import numpy as np
+
+from minicaffe.errors import LayerError
+from minicaffe.layers.proposal import Proposal
+from minicaffe.net import Net
+
+from .inputs import fill_inputs, image_inputs
+
+PIXELS = 64.0
+"""About the standard deviation of a photo's pixels."""
+DELTAS = 0.1
+"""The standard deviation of a Proposal's box deltas: 1 would make most boxes the whole image."""
+
+
+def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
+    """Give the all-zero weights of these layers (they have no filler) Gaussian values, and their BatchNorms and BNs a variance
+    of 1. Returns a note, or ""."""
+    random = np.random.default_rng(seed)
+    done, normal = [], []
+    for name in names:
+        blobs = net.params[name]
+        layer = net.layer_dict[name]
+        own = [layer.weight_name(i) for i in range(len(blobs))]
+        if variance := [blob for blob, what in zip(blobs, own) if what.startswith("variance")]:
+            if not variance[0].data.any():  # variance 0 would divide by the root of eps
+                for blob, what in zip(blobs, own):
+                    if what.startswith(("variance", "factor", "correction")):  # the last two divide sums
+                        blob.data[...] = 1
+                normal.append(name)
+            continue
+        for blob in blobs:
+            if len(blob.shape) > 1 and blob.count and not blob.data.any():
+                std = (2 / (blob.count / blob.shape[0])) ** 0.5  # MSRA's, which keeps values in range through ReLUs
+                blob.data[...] = random.standard_normal(blob.shape, np.float32) * np.float32(std)
+                done.append(name)
+    gaussian = f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
+    statistics = f"{len(normal)} layers got statistics: mean 0, variance 1" if normal else ""
+    return "; ".join(filter(None, [gaussian, statistics]))
+
+
+def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[], Net]) -> str:
+    """As make_up_weights; then one forward pass on generated inputs scales those that multiply the bottom, layer by layer, so
+    that their tops have a standard deviation of 1 on photos, 0.1 where they are box deltas: values stay finite and differ in
+    nets of any depth. Weights that a filler made stay. another: makes the net again, for that pass. Returns a note."""
+    names = list(names)
+    zero = [name for name in names if net.layer_dict[name].linear and not net.params[name][0].data.any()]
+    make_up_weights(net, names, seed)
+    if zero and net.inputs:
+        trial = another()
+        trial.share_with(net)
+        fill_inputs(trial, {}, seed=seed)
+        for name in image_inputs(trial):
+            trial.blobs[name].data[...] *= PIXELS
+        _scale(trial, set(zero))
+    filled = len(names) - len(zero)
+    others = f"; {filled} others start from their fillers, statistics from mean 0 and variance 1" * bool(filled)
+    return f"{len(zero)} layers have random weights (seed {seed}){others}"
+
+
+def _scale(net: Net, names: set[str]) -> None:
+    deltas = _deltas(net)
+
+    def scale(i: int) -> None:
+        node = net.nodes[i]
+        if node.layer.name not in names:
+            return
+        for name in node.top_names:
+            y = net.blobs[name].data
+            spread = float(y.std()) if y.size > 1 else 0.0
+            if spread > 0 and np.isfinite(spread):
+                factor = net.dtype.type((DELTAS if node.layer.name in deltas else 1) / spread)
+                y *= factor
+                node.layer.blobs[0].data[...] *= factor
+
+    net.after_forward(scale)
+    try:
+        with suppress(LayerError):  # the command's own forward says so, if it runs one
+            net.forward()
+    finally:
+        net.remove_hook(scale)
+
+
+def _deltas(net: Net) -> set[str]:
+    """The layers whose tops are a Proposal's box deltas."""
+    read = [node.bottoms[1] for node in net.nodes if isinstance(node.layer, Proposal)]
+    return {node.layer.name for node in net.nodes if any(top.shares_data_with(blob) for top in node.tops for blob in read)}
