@@ -190,5 +190,7 @@ def _unknown_type(param: caffe_pb2.LayerParameter, source: LayerSource | None) -
         message += f", which belongs to {FORK_TYPES[param.type]} and is not built in"
     if near:
         message += f"; nearest known: {', '.join(near)}"
-    message += '; a class of yours serves it after minicaffe.register("' + param.type + '", YourLayer)'
+    message += (
+        f'; a class of yours serves it: minicaffe.register("{param.type}", YourLayer), for commands in a package of layers'
+    )
     return Layer(param, source=source).error(message, "type")

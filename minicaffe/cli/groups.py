@@ -17,7 +17,7 @@ from minicaffe import rng, threads
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import fill_inputs, image_inputs
 from minicaffe.detection.random_weights import draw_weights, make_up_weights
-from minicaffe.errors import DeviceError, Error
+from minicaffe.errors import DeviceError, Error, WeightsError
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.skipped import skipping_unknown, summed_up
 from minicaffe.formats.weights import no_name_fits, read_weights
@@ -29,6 +29,9 @@ from minicaffe.proto import caffe_pb2
 from .common import listed, warn
 from .options import FiniteRange, option
 from .terminal import echo
+
+FEWEST = 4
+"""One layer of so many must be in the files of weights, else they are another net's."""
 
 
 def _use_threads(context: click.Context, parameter: click.Parameter, count: int | None) -> int | None:
@@ -215,14 +218,18 @@ class StateOptions(UnknownFieldOptions):
                 raise no_name_fits(file, net_file.file, near_text(loaded, stored))
             if report.unused:
                 echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
-        names = [name for name in loaded.params if name in missing]
+        names, total = [name for name in loaded.params if name in missing], len(loaded.params)
         if self.random_weights:
             echo(draw_weights(loaded, names, self.seed, lambda: self.build(net_file)), err=True)
             return loaded
         if names and not weights:
             say(f"no weights given: all {len(names)} layers with parameters start from their fillers (seed {self.seed})")
+        elif (matched := total - len(names)) * FEWEST < total:
+            found = _short([name for name in loaded.params if name not in missing])
+            raise WeightsError(
+                f"{', '.join(weights)}: looks like another net's file: {matched} of {total} layers match: {found}"
+            )
         elif names:
-            total = len(loaded.params)
             say(f"no weights found for {len(names)} of {total} layers, which start from their fillers: {_short(names)}")
         if no_zeros and (note := make_up_weights(loaded, names, self.seed)):
             say(note)

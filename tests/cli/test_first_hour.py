@@ -140,3 +140,15 @@ def test_training_a_detector_without_its_settings_says_so(folder: Path) -> None:
     said = "WARNING: the net trains proposals and boxes together with the settings' defaults"
     assert said in run("train", "solver.prototxt").stderr
     assert said not in run("train", "solver.prototxt", "--cfg", "end2end.yml").stderr
+
+
+def test_another_nets_weights_say_so(folder: Path) -> None:
+    """5 layers, of which the file has 1, and then 2."""
+    layer = 'layer {{ name: "{0}" type: "InnerProduct" bottom: "data" top: "{0}" inner_product_param {{ num_output: 4 }} }}\n'
+    Path("wide.prototxt").write_text(DEPLOY + "".join(map(layer.format, "bcde")))
+    result = run("run", "wide.prototxt", "net.caffemodel")
+    assert result.exit_code == 1
+    assert "net.caffemodel: looks like another net's file: 1 of 5 layers match: ip" in result.stderr
+    assert run("run", "wide.prototxt", "net.caffemodel", "--random-weights").exit_code == 0
+    Path("narrow.prototxt").write_text(DEPLOY + "".join(map(layer.format, "bcd")))
+    assert run("run", "narrow.prototxt", "net.caffemodel").exit_code == 0
