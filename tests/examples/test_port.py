@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -40,7 +41,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def commands() -> list[list[str]]:
-    """The minicaffe commands of the README."""
+    """The minicaffe commands of the README; the last is the detector's."""
     lines = [line.strip() for line in (PORT / "README.md").read_text().splitlines() if line.startswith("    minicaffe ")]
     return [line.split()[1:] for line in lines]
 
@@ -69,9 +70,35 @@ def test_the_old_pair_and_the_upgraded_one_tell_the_direction(made: ModuleType) 
 
 def test_the_readme_from_end_to_end(made: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime", reason="the extra minicaffe[onnx] is not installed")
-    for command in commands():
+    for command in commands()[:-1]:
         run(*command)
     capsys.readouterr()
     script("run_onnx").main("port/net.onnx", *(f"port/stripes_{angle}.png" for angle in (0, 135, 45, 90)))
     said = capsys.readouterr().out
     assert said.splitlines() == [line.strip() for line in (PORT / "README.md").read_text().splitlines() if " degrees (" in line]
+
+
+@pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
+def test_boxes_with_onnxruntime_alone(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of detect, but for a pixel or two: Pillow's bilinear reduction is not the one that the nets were trained with."""
+    pytest.importorskip("onnxruntime", reason="the extra minicaffe[onnx] is not installed")
+    monkeypatch.chdir(PORT.parents[1])
+    model, picture = tmp_path / "model.onnx", tmp_path / "boxes.png"
+    words = [word.replace("rfcn", kind).replace(f"port/{kind}.onnx", str(model)) for word in commands()[-1]]
+    run(*words)
+    net, weights = words[1:3]
+    scene, settings = "examples/shapes/scene.png", ("--cfg", "examples/shapes/shapes.yml")
+    found = json.loads(run("detect", net, weights, scene, *settings, "--classes", "examples/shapes/classes.txt", "--json"))
+    capsys.readouterr()
+    script("onnx_detect").main(str(model), scene, str(picture), "circle,square,triangle", "300", "120")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    sure = [one for one in found[0]["detections"] if one["score"] > 0.55]
+    assert len(sure) >= 8
+    for one in sure:
+        near = [line for line in lines if line[0] == one["class"] and np.abs(np.array(line[2:], float) - one["box"]).max() < 8]
+        assert len(near) == 1 and abs(float(near[0][1]) - one["score"]) < 0.05
+    with Image.open(picture) as drawn, Image.open(scene) as plain:
+        assert drawn.size == plain.size
+        assert np.any(np.asarray(drawn) != np.asarray(plain.convert("RGB")))
