@@ -1,6 +1,7 @@
 """Draw the boxes of an exported Faster R-CNN or R-FCN: photo -> model.onnx -> decode -> NMS. Needs onnxruntime, NumPy and
 Pillow, and no minicaffe.
 
+python examples/port/onnx_detect.py rfcn.onnx photo.jpg boxes.png circle,square,triangle 300 120
 """
 
 from __future__ import annotations
