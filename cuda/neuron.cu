@@ -111,3 +111,23 @@ extern "C" __global__ void threshold(int count, const REAL* x, REAL a, REAL b, R
 extern "C" __global__ void threshold_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
   LOOP(i, count) dx[i] = dy[i] * REAL(0);
 }
+
+extern "C" __global__ void cosine(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) { VALUE(cos(v)) }
+extern "C" __global__ void cosine_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE(-sin(v))
+}
+
+extern "C" __global__ void neg_relu(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
+  VALUE(v > 0 ? REAL(0) : v)
+}
+extern "C" __global__ void neg_relu_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE(v < 0 ? REAL(1) : REAL(0))
+}
+
+// a: lambda, b: alpha.
+extern "C" __global__ void selu(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
+  VALUE(v > 0 ? a * v : a * b * expm1(v))
+}
+extern "C" __global__ void selu_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE(v > 0 ? a : a * b * exp(v))
+}

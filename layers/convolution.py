@@ -64,7 +64,7 @@ class Convolution(Layer):
         self.axis = self.axis_of(param.axis, bottom[0], "convolution_param.axis")
         self.spatial_axes = len(bottom[0].shape) - self.axis - 1
         # without any, an inner product
-        self.window = read_window(self, self.spatial_axes) if self.spatial_axes else PIXEL
+        self.window = self._read_window() if self.spatial_axes else PIXEL
         self.channels, self.num_output = bottom[0].shape[self.axis], param.num_output
         if self.channels < 1:
             raise self.error(f"the bottom of shape {bottom[0].shape} has no channels", "bottom[0]")
@@ -74,7 +74,7 @@ class Convolution(Layer):
         for what, count in (("channels", self.channels), ("num_output", self.num_output)):
             if self.group < 1 or count % self.group:
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
-        shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
+        shapes = [self._weight_shape(), self._bias_shape()][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         self._factors = KeptFactors() if self.phase == TEST else None  # in TRAIN the weights change with every step
         winograd = self.dtype == np.float32 and self.window.kernel == (3, 3) and self.window.stride == (1, 1)
@@ -82,6 +82,9 @@ class Convolution(Layer):
         self.loops = (scale_shift_relu, *transforms), (backward, *transforms)
         if depthwise.possible(self._weight_shape(), self.group):
             self.loops = self._depthwise_loops
+
+    def _read_window(self) -> Window:
+        return read_window(self, self.spatial_axes)
 
     def coordinates(self) -> Map | None:
         return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)
@@ -126,6 +129,9 @@ class Convolution(Layer):
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.num_output, self.channels // self.group, *self.window.kernel[: self.spatial_axes])
 
+    def _bias_shape(self) -> tuple[int, ...]:
+        return (self.num_output,)
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shapes = [blob.shape for blob in bottom]
         if shapes != self._checked:
@@ -160,7 +166,7 @@ class Convolution(Layer):
     def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Epilogue]) -> None:
         """forward_cpu, and then on the same blobs what comes after it, one Epilogue after the other."""
         weight = self.blobs[0].data
-        bias = [Epilogue(shift=self.blobs[1].data)] if len(self.blobs) > 1 else []
+        bias = [Epilogue(shift=self.blobs[1].data.reshape(-1))] if len(self.blobs) > 1 else []
         epilogue = joined([*bias, *after], self.dtype)  # the bias comes first: it is part of y
         for x, y in zip(bottom, top, strict=True):
             self._product(self._maps(x.data), weight, self._maps(y.data), epilogue)

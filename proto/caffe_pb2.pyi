@@ -564,6 +564,8 @@ class LayerParameter(_message.Message):
     YOLOV3_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     RELU6_PARAM_FIELD_NUMBER: _builtins.int
     REGION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    ST_PARAM_FIELD_NUMBER: _builtins.int
+    ST_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     SHUFFLE_CHANNEL_PARAM_FIELD_NUMBER: _builtins.int
     DENSE_IMAGE_DATA_PARAM_FIELD_NUMBER: _builtins.int
     UPSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
@@ -579,6 +581,20 @@ class LayerParameter(_message.Message):
     LSTM_PARAM_FIELD_NUMBER: _builtins.int
     NORMALIZE_PARAM_FIELD_NUMBER: _builtins.int
     PROPOSAL_PARAM_FIELD_NUMBER: _builtins.int
+    LOCAL_PARAM_FIELD_NUMBER: _builtins.int
+    TRIPLET_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    GENERAL_TRIPLET_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    CHANNEL_SCALE_PARAM_FIELD_NUMBER: _builtins.int
+    LABEL_SPECIFIC_ADD_PARAM_FIELD_NUMBER: _builtins.int
+    CORRELATION_PARAM_FIELD_NUMBER: _builtins.int
+    L1_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    MEAN_PARAM_FIELD_NUMBER: _builtins.int
+    RESAMPLE_PARAM_FIELD_NUMBER: _builtins.int
+    DOWNSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
+    FLOW_WARP_PARAM_FIELD_NUMBER: _builtins.int
+    ACCUM_PARAM_FIELD_NUMBER: _builtins.int
+    CENTER_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    MARGIN_INNER_PRODUCT_PARAM_FIELD_NUMBER: _builtins.int
     DEFORMABLE_CONVOLUTION_PARAM_FIELD_NUMBER: _builtins.int
     DEFORMABLE_PSROI_POOLING_PARAM_FIELD_NUMBER: _builtins.int
     PADDING_PARAM_FIELD_NUMBER: _builtins.int
@@ -589,6 +605,10 @@ class LayerParameter(_message.Message):
     CONTINUATION_INDICATOR_PARAM_FIELD_NUMBER: _builtins.int
     LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     BOX_GROUP_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
+    CONVOLUTION3D_PARAM_FIELD_NUMBER: _builtins.int
+    POOLING3D_PARAM_FIELD_NUMBER: _builtins.int
+    SELU_PARAM_FIELD_NUMBER: _builtins.int
+    DICE_COEF_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     BOTTOM_FIELD_NUMBER: _builtins.int
@@ -679,6 +699,14 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def region_loss_param(self) -> Global___RegionLossParameter: ...
     @_builtins.property
+    def st_param(self) -> Global___SpatialTransformerParameter:
+        """[148]"""
+
+    @_builtins.property
+    def st_loss_param(self) -> Global___STLossParameter:
+        """[149]"""
+
+    @_builtins.property
     def shuffle_channel_param(self) -> Global___ShuffleChannelParameter: ...
     @_builtins.property
     def dense_image_data_param(self) -> Global___DenseImageDataParameter:
@@ -723,6 +751,62 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def proposal_param(self) -> Global___ProposalParameter: ...
     @_builtins.property
+    def local_param(self) -> Global___LocalParameter:
+        """[201]"""
+
+    @_builtins.property
+    def triplet_loss_param(self) -> Global___TripletLossParameter:
+        """[203]"""
+
+    @_builtins.property
+    def general_triplet_loss_param(self) -> Global___GeneralTripletParameter:
+        """[217]"""
+
+    @_builtins.property
+    def channel_scale_param(self) -> Global___ChannelScaleParameter:
+        """[237]"""
+
+    @_builtins.property
+    def label_specific_add_param(self) -> Global___LabelSpecificAddParameter:
+        """[241]"""
+
+    @_builtins.property
+    def correlation_param(self) -> Global___CorrelationParameter:
+        """[150]"""
+
+    @_builtins.property
+    def l1_loss_param(self) -> Global___L1LossParameter:
+        """[151]"""
+
+    @_builtins.property
+    def mean_param(self) -> Global___MeanParameter:
+        """[154]"""
+
+    @_builtins.property
+    def resample_param(self) -> Global___ResampleParameter:
+        """[155]"""
+
+    @_builtins.property
+    def downsample_param(self) -> Global___DownsampleParameter:
+        """[156]"""
+
+    @_builtins.property
+    def flow_warp_param(self) -> Global___FlowWarpParameter:
+        """[159]"""
+
+    @_builtins.property
+    def accum_param(self) -> Global___AccumParameter:
+        """[160]"""
+
+    @_builtins.property
+    def center_loss_param(self) -> Global___CenterLossParameter:
+        """[147: caffe-face, 211: happynear]"""
+
+    @_builtins.property
+    def margin_inner_product_param(self) -> Global___MarginInnerProductParameter:
+        """[147: SphereFace, 232: happynear, 20008: py-RFCN-priv]"""
+
+    @_builtins.property
     def deformable_convolution_param(self) -> Global___DeformableConvolutionParameter: ...
     @_builtins.property
     def deformable_psroi_pooling_param(self) -> Global___DeformablePSROIPoolingParameter: ...
@@ -756,6 +840,18 @@ class LayerParameter(_message.Message):
 
     @_builtins.property
     def box_group_output_param(self) -> Global___BoxGroupOutputParameter: ...
+    @_builtins.property
+    def convolution3d_param(self) -> Global___Convolution3DParameter: ...
+    @_builtins.property
+    def pooling3d_param(self) -> Global___Pooling3DParameter: ...
+    @_builtins.property
+    def selu_param(self) -> Global___SeLuParameter:
+        """[149]"""
+
+    @_builtins.property
+    def dice_coef_loss_param(self) -> Global___DiceCoefLossParameter:
+        """[208]"""
+
     @_builtins.property
     def bottom(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -942,6 +1038,8 @@ class LayerParameter(_message.Message):
         yolov3_detection_output_param: Global___Yolov3DetectionOutputParameter | None = ...,
         relu6_param: Global___ReLUParameter | None = ...,
         region_loss_param: Global___RegionLossParameter | None = ...,
+        st_param: Global___SpatialTransformerParameter | None = ...,
+        st_loss_param: Global___STLossParameter | None = ...,
         shuffle_channel_param: Global___ShuffleChannelParameter | None = ...,
         dense_image_data_param: Global___DenseImageDataParameter | None = ...,
         upsample_param: Global___UpsampleParameter | None = ...,
@@ -957,6 +1055,20 @@ class LayerParameter(_message.Message):
         lstm_param: Global___LstmParameter | None = ...,
         normalize_param: Global___NormalizeTypeParameter | None = ...,
         proposal_param: Global___ProposalParameter | None = ...,
+        local_param: Global___LocalParameter | None = ...,
+        triplet_loss_param: Global___TripletLossParameter | None = ...,
+        general_triplet_loss_param: Global___GeneralTripletParameter | None = ...,
+        channel_scale_param: Global___ChannelScaleParameter | None = ...,
+        label_specific_add_param: Global___LabelSpecificAddParameter | None = ...,
+        correlation_param: Global___CorrelationParameter | None = ...,
+        l1_loss_param: Global___L1LossParameter | None = ...,
+        mean_param: Global___MeanParameter | None = ...,
+        resample_param: Global___ResampleParameter | None = ...,
+        downsample_param: Global___DownsampleParameter | None = ...,
+        flow_warp_param: Global___FlowWarpParameter | None = ...,
+        accum_param: Global___AccumParameter | None = ...,
+        center_loss_param: Global___CenterLossParameter | None = ...,
+        margin_inner_product_param: Global___MarginInnerProductParameter | None = ...,
         deformable_convolution_param: Global___DeformableConvolutionParameter | None = ...,
         deformable_psroi_pooling_param: Global___DeformablePSROIPoolingParameter | None = ...,
         padding_param: Global___PaddingParameter | None = ...,
@@ -967,6 +1079,10 @@ class LayerParameter(_message.Message):
         continuation_indicator_param: Global___ContinuationIndicatorParameter | None = ...,
         labelsequence_accuracy_param: Global___LabelsequenceAccuracyParameter | None = ...,
         box_group_output_param: Global___BoxGroupOutputParameter | None = ...,
+        convolution3d_param: Global___Convolution3DParameter | None = ...,
+        pooling3d_param: Global___Pooling3DParameter | None = ...,
+        selu_param: Global___SeLuParameter | None = ...,
+        dice_coef_loss_param: Global___DiceCoefLossParameter | None = ...,
         name: _builtins.str | None = ...,
         type: _builtins.str | None = ...,
         bottom: _abc.Iterable[_builtins.str] | None = ...,
@@ -1044,9 +1160,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flow_warp_param", b"flow_warp_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flow_warp_param", b"flow_warp_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4873,6 +4989,219 @@ class V0LayerParameter(_message.Message):
 Global___V0LayerParameter: _TypeAlias = V0LayerParameter  # noqa: Y015
 
 @_typing.final
+class SeLuParameter(_message.Message):
+    """Messages and fields of beniz/caffe. A number in brackets is the fork's, which other forks give to another field."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    ALPHA_FIELD_NUMBER: _builtins.int
+    alpha: _builtins.float
+    def __init__(
+        self,
+        *,
+        alpha: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "lambda", b"lambda"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "lambda", b"lambda"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SeLuParameter: _TypeAlias = SeLuParameter  # noqa: Y015
+
+@_typing.final
+class DiceCoefLossParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _GeneralizationMode:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _GeneralizationModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DiceCoefLossParameter._GeneralizationMode.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        NONE: DiceCoefLossParameter._GeneralizationMode.ValueType  # 0
+        MULTICLASS: DiceCoefLossParameter._GeneralizationMode.ValueType  # 1
+        MULTICLASS_WEIGHTED: DiceCoefLossParameter._GeneralizationMode.ValueType  # 2
+        MULTICLASS_WEIGHTED_BATCH: DiceCoefLossParameter._GeneralizationMode.ValueType  # 3
+        MULTICLASS_WEIGHTED_ALL: DiceCoefLossParameter._GeneralizationMode.ValueType  # 4
+
+    class GeneralizationMode(_GeneralizationMode, metaclass=_GeneralizationModeEnumTypeWrapper): ...
+    NONE: DiceCoefLossParameter.GeneralizationMode.ValueType  # 0
+    MULTICLASS: DiceCoefLossParameter.GeneralizationMode.ValueType  # 1
+    MULTICLASS_WEIGHTED: DiceCoefLossParameter.GeneralizationMode.ValueType  # 2
+    MULTICLASS_WEIGHTED_BATCH: DiceCoefLossParameter.GeneralizationMode.ValueType  # 3
+    MULTICLASS_WEIGHTED_ALL: DiceCoefLossParameter.GeneralizationMode.ValueType  # 4
+
+    class _WeightMode:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _WeightModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DiceCoefLossParameter._WeightMode.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        INVERSE_VOLUME: DiceCoefLossParameter._WeightMode.ValueType  # 0
+        EQUALIZE_CLASSES: DiceCoefLossParameter._WeightMode.ValueType  # 1
+        EXTRA_SMALL_VOLUMES: DiceCoefLossParameter._WeightMode.ValueType  # 2
+
+    class WeightMode(_WeightMode, metaclass=_WeightModeEnumTypeWrapper): ...
+    INVERSE_VOLUME: DiceCoefLossParameter.WeightMode.ValueType  # 0
+    EQUALIZE_CLASSES: DiceCoefLossParameter.WeightMode.ValueType  # 1
+    EXTRA_SMALL_VOLUMES: DiceCoefLossParameter.WeightMode.ValueType  # 2
+
+    class _ContourShape:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ContourShapeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DiceCoefLossParameter._ContourShape.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        NO: DiceCoefLossParameter._ContourShape.ValueType  # 0
+        SIMPLE: DiceCoefLossParameter._ContourShape.ValueType  # 1
+        SHARP: DiceCoefLossParameter._ContourShape.ValueType  # 2
+
+    class ContourShape(_ContourShape, metaclass=_ContourShapeEnumTypeWrapper): ...
+    NO: DiceCoefLossParameter.ContourShape.ValueType  # 0
+    SIMPLE: DiceCoefLossParameter.ContourShape.ValueType  # 1
+    SHARP: DiceCoefLossParameter.ContourShape.ValueType  # 2
+
+    GENERALIZATION_FIELD_NUMBER: _builtins.int
+    IGNORE_LABEL_FIELD_NUMBER: _builtins.int
+    WEIGHT_MODE_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    CONTOUR_SHAPE_FIELD_NUMBER: _builtins.int
+    CONTOUR_SIZE_FIELD_NUMBER: _builtins.int
+    CONTOUR_AMPLITUDE_FIELD_NUMBER: _builtins.int
+    generalization: Global___DiceCoefLossParameter.GeneralizationMode.ValueType
+    ignore_label: _builtins.int
+    weight_mode: Global___DiceCoefLossParameter.WeightMode.ValueType
+    weights: _builtins.str
+    contour_shape: Global___DiceCoefLossParameter.ContourShape.ValueType
+    contour_size: _builtins.int
+    contour_amplitude: _builtins.float
+    def __init__(
+        self,
+        *,
+        generalization: Global___DiceCoefLossParameter.GeneralizationMode.ValueType | None = ...,
+        ignore_label: _builtins.int | None = ...,
+        weight_mode: Global___DiceCoefLossParameter.WeightMode.ValueType | None = ...,
+        weights: _builtins.str | None = ...,
+        contour_shape: Global___DiceCoefLossParameter.ContourShape.ValueType | None = ...,
+        contour_size: _builtins.int | None = ...,
+        contour_amplitude: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["contour_amplitude", b"contour_amplitude", "contour_shape", b"contour_shape", "contour_size", b"contour_size", "generalization", b"generalization", "ignore_label", b"ignore_label", "weight_mode", b"weight_mode", "weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contour_amplitude", b"contour_amplitude", "contour_shape", b"contour_shape", "contour_size", b"contour_size", "generalization", b"generalization", "ignore_label", b"ignore_label", "weight_mode", b"weight_mode", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiceCoefLossParameter: _TypeAlias = DiceCoefLossParameter  # noqa: Y015
+
+@_typing.final
+class Convolution3DParameter(_message.Message):
+    """Messages and fields of facebook/C3D. A number in brackets is the fork's, which other forks give to another field."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    BIAS_TERM_FIELD_NUMBER: _builtins.int
+    PAD_FIELD_NUMBER: _builtins.int
+    KERNEL_SIZE_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    KERNEL_DEPTH_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    TEMPORAL_STRIDE_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    FILTER_GROUP_FIELD_NUMBER: _builtins.int
+    TEMPORAL_PAD_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    bias_term: _builtins.bool
+    pad: _builtins.int
+    kernel_size: _builtins.int
+    group: _builtins.int
+    kernel_depth: _builtins.int
+    stride: _builtins.int
+    temporal_stride: _builtins.int
+    filter_group: _builtins.int
+    temporal_pad: _builtins.int
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        bias_term: _builtins.bool | None = ...,
+        pad: _builtins.int | None = ...,
+        kernel_size: _builtins.int | None = ...,
+        group: _builtins.int | None = ...,
+        kernel_depth: _builtins.int | None = ...,
+        stride: _builtins.int | None = ...,
+        temporal_stride: _builtins.int | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        filter_group: _builtins.int | None = ...,
+        temporal_pad: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bias_term", b"bias_term", "filter_group", b"filter_group", "group", b"group", "kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "num_output", b"num_output", "pad", b"pad", "stride", b"stride", "temporal_pad", b"temporal_pad", "temporal_stride", b"temporal_stride", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bias_term", b"bias_term", "filter_group", b"filter_group", "group", b"group", "kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "num_output", b"num_output", "pad", b"pad", "stride", b"stride", "temporal_pad", b"temporal_pad", "temporal_stride", b"temporal_stride", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Convolution3DParameter: _TypeAlias = Convolution3DParameter  # noqa: Y015
+
+@_typing.final
+class Pooling3DParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _PoolMethod:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PoolMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Pooling3DParameter._PoolMethod.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        MAX: Pooling3DParameter._PoolMethod.ValueType  # 0
+        AVE: Pooling3DParameter._PoolMethod.ValueType  # 1
+        STOCHASTIC: Pooling3DParameter._PoolMethod.ValueType  # 2
+
+    class PoolMethod(_PoolMethod, metaclass=_PoolMethodEnumTypeWrapper): ...
+    MAX: Pooling3DParameter.PoolMethod.ValueType  # 0
+    AVE: Pooling3DParameter.PoolMethod.ValueType  # 1
+    STOCHASTIC: Pooling3DParameter.PoolMethod.ValueType  # 2
+
+    POOL_FIELD_NUMBER: _builtins.int
+    KERNEL_SIZE_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    PAD_FIELD_NUMBER: _builtins.int
+    KERNEL_DEPTH_FIELD_NUMBER: _builtins.int
+    TEMPORAL_STRIDE_FIELD_NUMBER: _builtins.int
+    pool: Global___Pooling3DParameter.PoolMethod.ValueType
+    kernel_size: _builtins.int
+    stride: _builtins.int
+    pad: _builtins.int
+    kernel_depth: _builtins.int
+    temporal_stride: _builtins.int
+    def __init__(
+        self,
+        *,
+        pool: Global___Pooling3DParameter.PoolMethod.ValueType | None = ...,
+        kernel_size: _builtins.int | None = ...,
+        stride: _builtins.int | None = ...,
+        pad: _builtins.int | None = ...,
+        kernel_depth: _builtins.int | None = ...,
+        temporal_stride: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "pad", b"pad", "pool", b"pool", "stride", b"stride", "temporal_stride", b"temporal_stride"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "pad", b"pad", "pool", b"pool", "stride", b"stride", "temporal_stride", b"temporal_stride"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pooling3DParameter: _TypeAlias = Pooling3DParameter  # noqa: Y015
+
+@_typing.final
 class BoxGroupParameter(_message.Message):
     """Messages and fields of zhaoweicai/cascade-rcnn. A number in brackets is the fork's, where another fork had it first."""
 
@@ -5263,6 +5592,364 @@ class DeformablePSROIPoolingParameter(_message.Message):
 Global___DeformablePSROIPoolingParameter: _TypeAlias = DeformablePSROIPoolingParameter  # noqa: Y015
 
 @_typing.final
+class CenterLossParameter(_message.Message):
+    """Messages and fields of the losses for faces, of ydwen/caffe-face, wy1iu/sphereface and happynear/caffe-windows. Numbers in brackets
+    are the forks'.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    CENTER_FILLER_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    DISTANCE_TYPE_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    axis: _builtins.int
+    distance_type: _builtins.str
+    @_builtins.property
+    def center_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        center_filler: Global___FillerParameter | None = ...,
+        axis: _builtins.int | None = ...,
+        distance_type: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "center_filler", b"center_filler", "distance_type", b"distance_type", "num_output", b"num_output"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "center_filler", b"center_filler", "distance_type", b"distance_type", "num_output", b"num_output"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CenterLossParameter: _TypeAlias = CenterLossParameter  # noqa: Y015
+
+@_typing.final
+class MarginInnerProductParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _MarginType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _MarginTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[MarginInnerProductParameter._MarginType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        SINGLE: MarginInnerProductParameter._MarginType.ValueType  # 0
+        DOUBLE: MarginInnerProductParameter._MarginType.ValueType  # 1
+        TRIPLE: MarginInnerProductParameter._MarginType.ValueType  # 2
+        QUADRUPLE: MarginInnerProductParameter._MarginType.ValueType  # 3
+
+    class MarginType(_MarginType, metaclass=_MarginTypeEnumTypeWrapper): ...
+    SINGLE: MarginInnerProductParameter.MarginType.ValueType  # 0
+    DOUBLE: MarginInnerProductParameter.MarginType.ValueType  # 1
+    TRIPLE: MarginInnerProductParameter.MarginType.ValueType  # 2
+    QUADRUPLE: MarginInnerProductParameter.MarginType.ValueType  # 3
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
+    GAMMA_FIELD_NUMBER: _builtins.int
+    POWER_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    LAMBDA_MIN_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    type: Global___MarginInnerProductParameter.MarginType.ValueType
+    axis: _builtins.int
+    base: _builtins.float
+    gamma: _builtins.float
+    power: _builtins.float
+    iteration: _builtins.int
+    lambda_min: _builtins.float
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        type: Global___MarginInnerProductParameter.MarginType.ValueType | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        axis: _builtins.int | None = ...,
+        base: _builtins.float | None = ...,
+        gamma: _builtins.float | None = ...,
+        power: _builtins.float | None = ...,
+        iteration: _builtins.int | None = ...,
+        lambda_min: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "base", b"base", "gamma", b"gamma", "iteration", b"iteration", "lambda_min", b"lambda_min", "num_output", b"num_output", "power", b"power", "type", b"type", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "base", b"base", "gamma", b"gamma", "iteration", b"iteration", "lambda_min", b"lambda_min", "num_output", b"num_output", "power", b"power", "type", b"type", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarginInnerProductParameter: _TypeAlias = MarginInnerProductParameter  # noqa: Y015
+
+@_typing.final
+class CorrelationParameter(_message.Message):
+    """Messages and fields of lmb-freiburg/flownet2. A number in brackets is the fork's, which other forks give to another field."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _CorrelationType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _CorrelationTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[CorrelationParameter._CorrelationType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        MULTIPLY: CorrelationParameter._CorrelationType.ValueType  # 0
+        SUBTRACT: CorrelationParameter._CorrelationType.ValueType  # 1
+
+    class CorrelationType(_CorrelationType, metaclass=_CorrelationTypeEnumTypeWrapper): ...
+    MULTIPLY: CorrelationParameter.CorrelationType.ValueType  # 0
+    SUBTRACT: CorrelationParameter.CorrelationType.ValueType  # 1
+
+    PAD_FIELD_NUMBER: _builtins.int
+    KERNEL_SIZE_FIELD_NUMBER: _builtins.int
+    MAX_DISPLACEMENT_FIELD_NUMBER: _builtins.int
+    STRIDE_1_FIELD_NUMBER: _builtins.int
+    STRIDE_2_FIELD_NUMBER: _builtins.int
+    DO_ABS_FIELD_NUMBER: _builtins.int
+    SINGLE_DIRECTION_FIELD_NUMBER: _builtins.int
+    CORRELATION_TYPE_FIELD_NUMBER: _builtins.int
+    pad: _builtins.int
+    kernel_size: _builtins.int
+    max_displacement: _builtins.int
+    stride_1: _builtins.int
+    stride_2: _builtins.int
+    do_abs: _builtins.bool
+    single_direction: _builtins.int
+    correlation_type: Global___CorrelationParameter.CorrelationType.ValueType
+    def __init__(
+        self,
+        *,
+        pad: _builtins.int | None = ...,
+        kernel_size: _builtins.int | None = ...,
+        max_displacement: _builtins.int | None = ...,
+        stride_1: _builtins.int | None = ...,
+        stride_2: _builtins.int | None = ...,
+        do_abs: _builtins.bool | None = ...,
+        single_direction: _builtins.int | None = ...,
+        correlation_type: Global___CorrelationParameter.CorrelationType.ValueType | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["correlation_type", b"correlation_type", "do_abs", b"do_abs", "kernel_size", b"kernel_size", "max_displacement", b"max_displacement", "pad", b"pad", "single_direction", b"single_direction", "stride_1", b"stride_1", "stride_2", b"stride_2"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_type", b"correlation_type", "do_abs", b"do_abs", "kernel_size", b"kernel_size", "max_displacement", b"max_displacement", "pad", b"pad", "single_direction", b"single_direction", "stride_1", b"stride_1", "stride_2", b"stride_2"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CorrelationParameter: _TypeAlias = CorrelationParameter  # noqa: Y015
+
+@_typing.final
+class L1LossParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    L2_PER_LOCATION_FIELD_NUMBER: _builtins.int
+    L2_PRESCALE_BY_CHANNELS_FIELD_NUMBER: _builtins.int
+    NORMALIZE_BY_NUM_ENTRIES_FIELD_NUMBER: _builtins.int
+    EPSILON_FIELD_NUMBER: _builtins.int
+    PLATEAU_FIELD_NUMBER: _builtins.int
+    l2_per_location: _builtins.bool
+    l2_prescale_by_channels: _builtins.bool
+    normalize_by_num_entries: _builtins.bool
+    epsilon: _builtins.float
+    plateau: _builtins.float
+    def __init__(
+        self,
+        *,
+        l2_per_location: _builtins.bool | None = ...,
+        l2_prescale_by_channels: _builtins.bool | None = ...,
+        normalize_by_num_entries: _builtins.bool | None = ...,
+        epsilon: _builtins.float | None = ...,
+        plateau: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["epsilon", b"epsilon", "l2_per_location", b"l2_per_location", "l2_prescale_by_channels", b"l2_prescale_by_channels", "normalize_by_num_entries", b"normalize_by_num_entries", "plateau", b"plateau"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epsilon", b"epsilon", "l2_per_location", b"l2_per_location", "l2_prescale_by_channels", b"l2_prescale_by_channels", "normalize_by_num_entries", b"normalize_by_num_entries", "plateau", b"plateau"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___L1LossParameter: _TypeAlias = L1LossParameter  # noqa: Y015
+
+@_typing.final
+class MeanParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _MeanOperation:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _MeanOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[MeanParameter._MeanOperation.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ADD: MeanParameter._MeanOperation.ValueType  # 1
+        SUBTRACT: MeanParameter._MeanOperation.ValueType  # 4
+
+    class MeanOperation(_MeanOperation, metaclass=_MeanOperationEnumTypeWrapper): ...
+    ADD: MeanParameter.MeanOperation.ValueType  # 1
+    SUBTRACT: MeanParameter.MeanOperation.ValueType  # 4
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    MEAN_SCALE_FIELD_NUMBER: _builtins.int
+    INPUT_SCALE_FIELD_NUMBER: _builtins.int
+    OUTPUT_SCALE_FIELD_NUMBER: _builtins.int
+    operation: Global___MeanParameter.MeanOperation.ValueType
+    file: _builtins.str
+    mean_scale: _builtins.float
+    input_scale: _builtins.float
+    output_scale: _builtins.float
+    @_builtins.property
+    def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        operation: Global___MeanParameter.MeanOperation.ValueType | None = ...,
+        file: _builtins.str | None = ...,
+        value: _abc.Iterable[_builtins.float] | None = ...,
+        mean_scale: _builtins.float | None = ...,
+        input_scale: _builtins.float | None = ...,
+        output_scale: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "input_scale", b"input_scale", "mean_scale", b"mean_scale", "operation", b"operation", "output_scale", b"output_scale"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "input_scale", b"input_scale", "mean_scale", b"mean_scale", "operation", b"operation", "output_scale", b"output_scale", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeanParameter: _TypeAlias = MeanParameter  # noqa: Y015
+
+@_typing.final
+class ResampleParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _ResampleType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ResampleTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ResampleParameter._ResampleType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        NEAREST: ResampleParameter._ResampleType.ValueType  # 1
+        LINEAR: ResampleParameter._ResampleType.ValueType  # 2
+        CUBIC: ResampleParameter._ResampleType.ValueType  # 3
+        AREA: ResampleParameter._ResampleType.ValueType  # 4
+
+    class ResampleType(_ResampleType, metaclass=_ResampleTypeEnumTypeWrapper): ...
+    NEAREST: ResampleParameter.ResampleType.ValueType  # 1
+    LINEAR: ResampleParameter.ResampleType.ValueType  # 2
+    CUBIC: ResampleParameter.ResampleType.ValueType  # 3
+    AREA: ResampleParameter.ResampleType.ValueType  # 4
+
+    WIDTH_FIELD_NUMBER: _builtins.int
+    HEIGHT_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    ANTIALIAS_FIELD_NUMBER: _builtins.int
+    FACTOR_FIELD_NUMBER: _builtins.int
+    width: _builtins.int
+    height: _builtins.int
+    type: Global___ResampleParameter.ResampleType.ValueType
+    antialias: _builtins.bool
+    factor: _builtins.float
+    def __init__(
+        self,
+        *,
+        width: _builtins.int | None = ...,
+        height: _builtins.int | None = ...,
+        type: Global___ResampleParameter.ResampleType.ValueType | None = ...,
+        antialias: _builtins.bool | None = ...,
+        factor: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["antialias", b"antialias", "factor", b"factor", "height", b"height", "type", b"type", "width", b"width"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["antialias", b"antialias", "factor", b"factor", "height", b"height", "type", b"type", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResampleParameter: _TypeAlias = ResampleParameter  # noqa: Y015
+
+@_typing.final
+class DownsampleParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOP_HEIGHT_FIELD_NUMBER: _builtins.int
+    TOP_WIDTH_FIELD_NUMBER: _builtins.int
+    top_height: _builtins.int
+    top_width: _builtins.int
+    def __init__(
+        self,
+        *,
+        top_height: _builtins.int | None = ...,
+        top_width: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["top_height", b"top_height", "top_width", b"top_width"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["top_height", b"top_height", "top_width", b"top_width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DownsampleParameter: _TypeAlias = DownsampleParameter  # noqa: Y015
+
+@_typing.final
+class FlowWarpParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _FillParameter:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _FillParameterEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[FlowWarpParameter._FillParameter.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ZERO: FlowWarpParameter._FillParameter.ValueType  # 1
+        NOT_A_NUMBER: FlowWarpParameter._FillParameter.ValueType  # 2
+
+    class FillParameter(_FillParameter, metaclass=_FillParameterEnumTypeWrapper): ...
+    ZERO: FlowWarpParameter.FillParameter.ValueType  # 1
+    NOT_A_NUMBER: FlowWarpParameter.FillParameter.ValueType  # 2
+
+    FILL_VALUE_FIELD_NUMBER: _builtins.int
+    fill_value: Global___FlowWarpParameter.FillParameter.ValueType
+    def __init__(
+        self,
+        *,
+        fill_value: Global___FlowWarpParameter.FillParameter.ValueType | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fill_value", b"fill_value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fill_value", b"fill_value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlowWarpParameter: _TypeAlias = FlowWarpParameter  # noqa: Y015
+
+@_typing.final
+class AccumParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOP_HEIGHT_FIELD_NUMBER: _builtins.int
+    TOP_WIDTH_FIELD_NUMBER: _builtins.int
+    SIZE_DIVISIBLE_BY_FIELD_NUMBER: _builtins.int
+    HAVE_REFERENCE_FIELD_NUMBER: _builtins.int
+    top_height: _builtins.int
+    top_width: _builtins.int
+    size_divisible_by: _builtins.int
+    have_reference: _builtins.bool
+    def __init__(
+        self,
+        *,
+        top_height: _builtins.int | None = ...,
+        top_width: _builtins.int | None = ...,
+        size_divisible_by: _builtins.int | None = ...,
+        have_reference: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["have_reference", b"have_reference", "size_divisible_by", b"size_divisible_by", "top_height", b"top_height", "top_width", b"top_width"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["have_reference", b"have_reference", "size_divisible_by", b"size_divisible_by", "top_height", b"top_height", "top_width", b"top_width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AccumParameter: _TypeAlias = AccumParameter  # noqa: Y015
+
+@_typing.final
 class ProposalParameter(_message.Message):
     """Messages and fields of happynear/caffe-windows. A number in brackets is the fork's, where another fork had it first."""
 
@@ -5332,6 +6019,178 @@ class NormalizeTypeParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NormalizeTypeParameter: _TypeAlias = NormalizeTypeParameter  # noqa: Y015
+
+@_typing.final
+class LocalParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    BIAS_TERM_FIELD_NUMBER: _builtins.int
+    PAD_FIELD_NUMBER: _builtins.int
+    KERNEL_SIZE_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    bias_term: _builtins.bool
+    pad: _builtins.int
+    kernel_size: _builtins.int
+    stride: _builtins.int
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        bias_term: _builtins.bool | None = ...,
+        pad: _builtins.int | None = ...,
+        kernel_size: _builtins.int | None = ...,
+        stride: _builtins.int | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bias_term", b"bias_term", "kernel_size", b"kernel_size", "num_output", b"num_output", "pad", b"pad", "stride", b"stride", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bias_term", b"bias_term", "kernel_size", b"kernel_size", "num_output", b"num_output", "pad", b"pad", "stride", b"stride", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocalParameter: _TypeAlias = LocalParameter  # noqa: Y015
+
+@_typing.final
+class TripletLossParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MARGIN_FIELD_NUMBER: _builtins.int
+    margin: _builtins.float
+    def __init__(
+        self,
+        *,
+        margin: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["margin", b"margin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["margin", b"margin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TripletLossParameter: _TypeAlias = TripletLossParameter  # noqa: Y015
+
+@_typing.final
+class GeneralTripletParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MARGIN_FIELD_NUMBER: _builtins.int
+    ADD_CENTER_LOSS_FIELD_NUMBER: _builtins.int
+    HARDEST_ONLY_FIELD_NUMBER: _builtins.int
+    POSITIVE_FIRST_FIELD_NUMBER: _builtins.int
+    POSITIVE_UPPER_BOUND_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    margin: _builtins.float
+    add_center_loss: _builtins.bool
+    hardest_only: _builtins.bool
+    positive_first: _builtins.bool
+    positive_upper_bound: _builtins.float
+    positive_weight: _builtins.float
+    negative_weight: _builtins.float
+    def __init__(
+        self,
+        *,
+        margin: _builtins.float | None = ...,
+        add_center_loss: _builtins.bool | None = ...,
+        hardest_only: _builtins.bool | None = ...,
+        positive_first: _builtins.bool | None = ...,
+        positive_upper_bound: _builtins.float | None = ...,
+        positive_weight: _builtins.float | None = ...,
+        negative_weight: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_center_loss", b"add_center_loss", "hardest_only", b"hardest_only", "margin", b"margin", "negative_weight", b"negative_weight", "positive_first", b"positive_first", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_center_loss", b"add_center_loss", "hardest_only", b"hardest_only", "margin", b"margin", "negative_weight", b"negative_weight", "positive_first", b"positive_first", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GeneralTripletParameter: _TypeAlias = GeneralTripletParameter  # noqa: Y015
+
+@_typing.final
+class ChannelScaleParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DO_FORWARD_FIELD_NUMBER: _builtins.int
+    DO_BACKWARD_FEATURE_FIELD_NUMBER: _builtins.int
+    DO_BACKWARD_SCALE_FIELD_NUMBER: _builtins.int
+    GLOBAL_SCALE_FIELD_NUMBER: _builtins.int
+    MAX_GLOBAL_SCALE_FIELD_NUMBER: _builtins.int
+    MIN_GLOBAL_SCALE_FIELD_NUMBER: _builtins.int
+    INIT_GLOBAL_SCALE_FIELD_NUMBER: _builtins.int
+    do_forward: _builtins.bool
+    do_backward_feature: _builtins.bool
+    do_backward_scale: _builtins.bool
+    global_scale: _builtins.bool
+    max_global_scale: _builtins.float
+    min_global_scale: _builtins.float
+    init_global_scale: _builtins.float
+    def __init__(
+        self,
+        *,
+        do_forward: _builtins.bool | None = ...,
+        do_backward_feature: _builtins.bool | None = ...,
+        do_backward_scale: _builtins.bool | None = ...,
+        global_scale: _builtins.bool | None = ...,
+        max_global_scale: _builtins.float | None = ...,
+        min_global_scale: _builtins.float | None = ...,
+        init_global_scale: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["do_backward_feature", b"do_backward_feature", "do_backward_scale", b"do_backward_scale", "do_forward", b"do_forward", "global_scale", b"global_scale", "init_global_scale", b"init_global_scale", "max_global_scale", b"max_global_scale", "min_global_scale", b"min_global_scale"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["do_backward_feature", b"do_backward_feature", "do_backward_scale", b"do_backward_scale", "do_forward", b"do_forward", "global_scale", b"global_scale", "init_global_scale", b"init_global_scale", "max_global_scale", b"max_global_scale", "min_global_scale", b"min_global_scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChannelScaleParameter: _TypeAlias = ChannelScaleParameter  # noqa: Y015
+
+@_typing.final
+class LabelSpecificAddParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BIAS_FIELD_NUMBER: _builtins.int
+    TRANSFORM_TEST_FIELD_NUMBER: _builtins.int
+    BIAS_BASE_FIELD_NUMBER: _builtins.int
+    BIAS_GAMMA_FIELD_NUMBER: _builtins.int
+    BIAS_POWER_FIELD_NUMBER: _builtins.int
+    BIAS_MIN_FIELD_NUMBER: _builtins.int
+    BIAS_MAX_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    bias: _builtins.float
+    transform_test: _builtins.bool
+    bias_base: _builtins.float
+    bias_gamma: _builtins.float
+    bias_power: _builtins.float
+    bias_min: _builtins.float
+    bias_max: _builtins.float
+    iteration: _builtins.int
+    def __init__(
+        self,
+        *,
+        bias: _builtins.float | None = ...,
+        transform_test: _builtins.bool | None = ...,
+        bias_base: _builtins.float | None = ...,
+        bias_gamma: _builtins.float | None = ...,
+        bias_power: _builtins.float | None = ...,
+        bias_min: _builtins.float | None = ...,
+        bias_max: _builtins.float | None = ...,
+        iteration: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "bias_base", b"bias_base", "bias_gamma", b"bias_gamma", "bias_max", b"bias_max", "bias_min", b"bias_min", "bias_power", b"bias_power", "iteration", b"iteration", "transform_test", b"transform_test"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "bias_base", b"bias_base", "bias_gamma", b"bias_gamma", "bias_max", b"bias_max", "bias_min", b"bias_min", "bias_power", b"bias_power", "iteration", b"iteration", "transform_test", b"transform_test"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LabelSpecificAddParameter: _TypeAlias = LabelSpecificAddParameter  # noqa: Y015
 
 @_typing.final
 class LstmParameter(_message.Message):
@@ -5881,6 +6740,79 @@ class ShuffleChannelParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShuffleChannelParameter: _TypeAlias = ShuffleChannelParameter  # noqa: Y015
+
+@_typing.final
+class SpatialTransformerParameter(_message.Message):
+    """Messages and fields of daerduoCarey/SpatialTransformerLayer. A number in brackets is the fork's, which other forks give to another field."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSFORM_TYPE_FIELD_NUMBER: _builtins.int
+    SAMPLER_TYPE_FIELD_NUMBER: _builtins.int
+    OUTPUT_H_FIELD_NUMBER: _builtins.int
+    OUTPUT_W_FIELD_NUMBER: _builtins.int
+    TO_COMPUTE_DU_FIELD_NUMBER: _builtins.int
+    THETA_1_1_FIELD_NUMBER: _builtins.int
+    THETA_1_2_FIELD_NUMBER: _builtins.int
+    THETA_1_3_FIELD_NUMBER: _builtins.int
+    THETA_2_1_FIELD_NUMBER: _builtins.int
+    THETA_2_2_FIELD_NUMBER: _builtins.int
+    THETA_2_3_FIELD_NUMBER: _builtins.int
+    transform_type: _builtins.str
+    sampler_type: _builtins.str
+    output_H: _builtins.int
+    output_W: _builtins.int
+    to_compute_dU: _builtins.bool
+    theta_1_1: _builtins.float
+    theta_1_2: _builtins.float
+    theta_1_3: _builtins.float
+    theta_2_1: _builtins.float
+    theta_2_2: _builtins.float
+    theta_2_3: _builtins.float
+    def __init__(
+        self,
+        *,
+        transform_type: _builtins.str | None = ...,
+        sampler_type: _builtins.str | None = ...,
+        output_H: _builtins.int | None = ...,
+        output_W: _builtins.int | None = ...,
+        to_compute_dU: _builtins.bool | None = ...,
+        theta_1_1: _builtins.float | None = ...,
+        theta_1_2: _builtins.float | None = ...,
+        theta_1_3: _builtins.float | None = ...,
+        theta_2_1: _builtins.float | None = ...,
+        theta_2_2: _builtins.float | None = ...,
+        theta_2_3: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output_H", b"output_H", "output_W", b"output_W", "sampler_type", b"sampler_type", "theta_1_1", b"theta_1_1", "theta_1_2", b"theta_1_2", "theta_1_3", b"theta_1_3", "theta_2_1", b"theta_2_1", "theta_2_2", b"theta_2_2", "theta_2_3", b"theta_2_3", "to_compute_dU", b"to_compute_dU", "transform_type", b"transform_type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["output_H", b"output_H", "output_W", b"output_W", "sampler_type", b"sampler_type", "theta_1_1", b"theta_1_1", "theta_1_2", b"theta_1_2", "theta_1_3", b"theta_1_3", "theta_2_1", b"theta_2_1", "theta_2_2", b"theta_2_2", "theta_2_3", b"theta_2_3", "to_compute_dU", b"to_compute_dU", "transform_type", b"transform_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpatialTransformerParameter: _TypeAlias = SpatialTransformerParameter  # noqa: Y015
+
+@_typing.final
+class STLossParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_H_FIELD_NUMBER: _builtins.int
+    OUTPUT_W_FIELD_NUMBER: _builtins.int
+    output_H: _builtins.int
+    output_W: _builtins.int
+    def __init__(
+        self,
+        *,
+        output_H: _builtins.int | None = ...,
+        output_W: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output_H", b"output_H", "output_W", b"output_W"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["output_H", b"output_H", "output_W", b"output_W"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___STLossParameter: _TypeAlias = STLossParameter  # noqa: Y015
 
 @_typing.final
 class ReorgParameter(_message.Message):

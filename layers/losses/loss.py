@@ -19,7 +19,7 @@ class Loss(Layer):
     num_top: ClassVar[Count] = 1
     is_loss = True
     auto_top = True
-    weight_names = ()
+    weight_names: tuple[str, ...] | None = ()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(())

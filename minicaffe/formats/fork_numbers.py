@@ -24,6 +24,7 @@ JLSTM = "caffe-lstm (junhyukoh)"
 BUTD, SOEAVER, CASCADE, MSCNN = "bottom-up-attention", "py-RFCN-priv", "Cascade R-CNN", "MS-CNN"
 MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", "tianzhi0549's Caffe"
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
+FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
 MNC, UNSKY, NVIDIA_15 = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
@@ -36,21 +37,34 @@ CEIL_MODE = (CASCADE, SOEAVER, MAKEFILE)
 Numbers = dict[int, tuple[str, ...]]
 
 NUMBERS: dict[str, Numbers] = {
+    "accum_param": {160: (FLOWNET,), 91026: (OURS,)},
     "annotated_data_param": {200: SSDS, 217: (MAKEFILE,)},
     "bbox_reg_param": {154: (MSCNN,), 150: (CASCADE,), 91154: (OURS,)},
     "bn_param": {45: (SEGNET, NOH), 144: (CTPN,), 152: (PSPNET, OURS), 200: (HAPPYNEAR,)},
     "box_annotator_ohem_param": {10000: (RFCN, OURS), 150: MS, 151: (BUTD, SOEAVER), 152: (INTEL,), 241: (MAKEFILE,)},
+    "center_loss_param": {147: (YDWEN,), 211: (HAPPYNEAR,), 91034: (OURS,)},
+    "channel_scale_param": {237: (HAPPYNEAR,), 91038: (OURS,)},
     "clip_param": {161: (DEEP_DETECT,)},
     "continuation_indicator_param": {201: (CRNN,), 158: (DEEP_DETECT,), 91011: (OURS,)},
+    "correlation_param": {150: (FLOWNET,), 91020: (OURS,)},
     "ctc_decoder_param": {149: (CHWICK,), 158: (CAFFE_OCR,), 91010: (OURS,)},
     "ctc_loss_param": {148: (CHWICK,), 157: (DEEP_DETECT,), 159: (CAFFE_OCR,), 200: (CRNN,), 91009: (OURS,)},
     "deformable_convolution_param": {229: (MAKEFILE, OURS), 999: (UNSKY, SOEAVER)},
     "deformable_psroi_pooling_param": {228: (MAKEFILE, OURS), 20006: (SOEAVER,)},
     "detection_evaluate_param": {203: (YOLO2,), 161: (CASCADE,)},
     "detection_output_param": {204: SSDS, 219: (MAKEFILE,)},
+    "dice_coef_loss_param": {208: (DEEP_DETECT,), 91040: (OURS,)},
+    "downsample_param": {156: (FLOWNET,), 91024: (OURS,)},
+    "flow_warp_param": {159: (FLOWNET,), 91025: (OURS,)},
+    "general_triplet_loss_param": {217: (HAPPYNEAR,), 91035: (OURS,)},
     "interp_param": {143: (PSPNET,), 153: (DEEP_DETECT,), 162: (CAFFE_OCR,), 20001: (SOEAVER,), 91001: (OURS,)},
+    "l1_loss_param": {151: (FLOWNET,), 91021: (OURS,)},
+    "label_specific_add_param": {241: (HAPPYNEAR,), 91039: (OURS,)},
     "labelsequence_accuracy_param": {203: (CRNN,), 159: (DEEP_DETECT,), 91012: (OURS,)},
+    "local_param": {201: (HAPPYNEAR,), 91032: (OURS,)},
     "lstm_param": {201: (JLSTM,), 140: (CTPN,), 8266711: (CAFFE_OCR,), 91013: (OURS,)},
+    "margin_inner_product_param": {147: (SPHEREFACE,), 232: (HAPPYNEAR,), 20008: (SOEAVER,), 91036: (OURS,)},
+    "mean_param": {154: (FLOWNET,), 91022: (OURS,)},
     "multibox_loss_param": {201: SSDS, 215: (MAKEFILE,)},
     "norm_param": {206: SSDS, 149: (OPENCV,), 209: (MAKEFILE,)},
     "permute_param": {202: SSDS, 210: (MAKEFILE,), 224: (HAPPYNEAR,)},
@@ -64,6 +78,7 @@ NUMBERS: dict[str, Numbers] = {
     "recurrent_param": {151: (NVIDIA,)},
     "region_loss_param": {600: (YOLO, OURS), 202: (YOLO2,)},
     "reorg_param": {149: (YOLO, OURS), 147: (YOLO2,)},
+    "resample_param": {155: (FLOWNET,), 91023: (OURS,)},
     "reverse_param": {143: (CTPN,), 209: (DEEP_DETECT,), 147: (CHWICK,), 160: (CAFFE_OCR,), 231: (MAKEFILE,), 91007: (OURS,)},
     "roi_align_param": {90001: (OURS,), 154: (GUIDE,)},
     "roi_pooling_param": {
@@ -71,13 +86,17 @@ NUMBERS: dict[str, Numbers] = {
         229: (MINI,), 201: (MAKEFILE,), 204: (HAPPYNEAR,),
     },
     "seg_accuracy_param": {144: (PSPNET,), 20003: (SOEAVER,), 91002: (OURS,)},
+    "selu_param": {149: (DEEP_DETECT,), 1001: (SOEAVER,), 91027: (OURS,)},
     "shuffle_channel_param": {154: (SHUFFLENET, DEEP_DETECT, OURS)},
     "smooth_l1_loss_param": {
         8266712: (FRCNN, RFCN, OURS), 148: (*MS, INTEL, MSCNN, DEEP_DETECT), 149: (CASCADE,), 150: (BUTD, SOEAVER),
         202: (MAKEFILE,),
     },
+    "st_loss_param": {149: (SPATIAL,), 91029: (OURS,)},
+    "st_param": {148: (SPATIAL,), 91028: (OURS,)},
     "swish_param": {160: (DEEP_DETECT,), 206: (MAKEFILE,)},
     "transpose_param": {142: (CTPN,), 145: (TIANZHI,), 230: (MAKEFILE,), 8266710: (CAFFE_OCR,), 91008: (OURS,)},
+    "triplet_loss_param": {203: (HAPPYNEAR,), 91033: (OURS,)},
     "upsample_param": {137: (SEGNET,), 150: (YOLO,), 152: (DEEP_DETECT,), 91003: (OURS,)},
 }  # fmt: skip
 """By block: its numbers in the forks."""
@@ -94,6 +113,8 @@ _OWN = {
     "BoxOutput": ("bbox_reg_param", "box_output_param"), "ConvolutionDepthwise": ("convolution_param",),
     "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",),
     "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"), "Deconvolution": ("convolution_param",),
+    "Deconvolution3D": ("convolution3d_param",), "GeneralTripletLoss": ("general_triplet_loss_param",),
+    "SpatialTransformer": ("st_param",),
     "DepthwiseConvolution": ("convolution_param",), "Im2col": ("convolution_param",), "ImageSegData": ("image_data_param",),
     "InfogainLoss": ("infogain_loss_param", "softmax_param"), "Lstm": ("lstm_param",), "LSTM": ("recurrent_param",),
     "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "ReLU": ("relu_param",),

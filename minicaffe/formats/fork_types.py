@@ -15,7 +15,7 @@ _TYPES = {
     "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData SqueezeDetLoss",
     "Convolutional Pose Machines (github.com/CMU-Perceptual-Computing-Lab/caffe_train)": "CPMData",
     "OpenPose (github.com/CMU-Perceptual-Computing-Lab/caffe_rtpose)": "ImResize",
-    "C3D (github.com/facebook/C3D)": """Convolution3D Deconvolution3D DownSampling Pooling3D VideoSegmentationData
+    "C3D (github.com/facebook/C3D)": """DownSampling VideoSegmentationData
         VideoWithVoxelTruthData VolumeData VoxelCustomLoss VoxelSoftmax VoxelSoftmaxLoss""",
     "DeconvNet (github.com/HyeonwooNoh/caffe)": """BinAccuracy DropoutChannel EltwiseAccuracy RedAccuracy RedSoftmaxLoss
         SelectSegBinary WindowClsData WindowInstSegData WindowSegBinary WindowSegData""",
@@ -28,16 +28,12 @@ _TYPES = {
     "pulkitag's Caffe (github.com/pulkitag/caffe)": """CrossConvolution EuclideanLossWithIgnore GenericWindowData RandomNoise
         SquareBoxData""",
     "CaffeMex (github.com/sciencefans/CaffeMex_v2)": "Mask",
-    "happynear's Caffe (github.com/happynear/caffe-windows)": """ChannelScale Cosine Flip GeneralContrastiveLoss
-        GeneralTripletLoss InnerDistance LabelSpecificAdd LabelSpecificRescale Local SoftTruncation Transformer TripletLoss""",
-    "caffe-face (github.com/ydwen/caffe-face)": "CenterLoss",
-    "SphereFace (github.com/wy1iu/sphereface)": "MarginInnerProduct",
-    "DeepDetect's Caffe (github.com/beniz/caffe)": "DiceCoefLoss SeLu SparseData SparseInnerProduct",
+    "happynear's Caffe (github.com/happynear/caffe-windows)": """Flip GeneralContrastiveLoss
+        InnerDistance LabelSpecificRescale SoftTruncation""",
+    "DeepDetect's Caffe (github.com/beniz/caffe)": "SparseData SparseInnerProduct",
     "beniz/caffe, happynear/caffe-windows and makefile/frcnn, one each (github.com)": "FocalLoss",
     "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock WarpCTCLoss",
-    "FlowNet (github.com/lmb-freiburg/flownet2)": """Accum ChannelNorm Correlation Downsample FlowWarp L1Loss LpqLoss Mean
-        NegReLU Resample""",
-    "the spatial transformer (github.com/daerduoCarey/SpatialTransformerLayer)": "SpatialTransformer STLoss",
+    "FlowNet (github.com/lmb-freiburg/flownet2)": "ChannelNorm LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
 }  # fmt: skip
 FORK_TYPES = {kind: fork for fork, kinds in _TYPES.items() for kind in kinds.split()}

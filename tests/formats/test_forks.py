@@ -113,7 +113,7 @@ def test_a_row_is_whole() -> None:
         ("PoolingParameter", "torch_pooling", Effect.NOT_BUILT, "NVIDIA Caffe"),
         ("ConvolutionParameter", "cudnn_convolution_algo_seeker", Effect.NONE, "NVIDIA Caffe"),
         ("LayerParameter", "multinode", Effect.NONE, "Intel Caffe"),
-        ("AccumParameter", "top_height", Effect.NONE, "FlowNet"),
+        ("LpqLossParameter", "pq_episode_starts_at_iter", Effect.NONE, "FlowNet"),
         ("V1LayerParameter", "reshape_every_iter", Effect.NONE, "FlowNet"),
         ("SolverParameter", "larc", Effect.NOT_BUILT, "NVIDIA Caffe"),
     ],

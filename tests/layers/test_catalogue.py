@@ -26,11 +26,16 @@ KINDS = sorted(BUILT_IN)
 def snake(kind: str) -> str:
     """SmoothL1LossOHEM -> smooth_l1_loss_ohem, ReLU -> relu, PSROIPooling -> psroi_pooling."""
     known = {
+        "Convolution3D": "convolution3d",
         "DecodeBBox": "decode_bbox",
+        "Deconvolution3D": "deconvolution3d",
+        "NegReLU": "neg_relu",
+        "Pooling3D": "pooling3d",
         "ReLU": "relu",
         "ReLU6": "relu6",
         "PReLU": "prelu",
         "RoIData": "roi_data",
+        "SeLu": "selu",
         "TanH": "tanh",
     }
     words = re.findall(r"[A-Z]+[0-9]*(?![a-z])|[A-Z][a-z]*[0-9]*[a-z]*", kind)

@@ -1,0 +1,100 @@
+"""Pooling3D: the maximum or the mean of every window of frames and pixels of a clip.
+
+    L' = ceil((L - kernel_depth) / temporal_stride) + 1, H' and W' likewise; windows are clipped to the clip
+
+Source: Tran et al., 2015; C3D's pooling3d_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+MAX, AVE = caffe_pb2.Pooling3DParameter.MAX, caffe_pb2.Pooling3DParameter.AVE
+
+Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
+"""Places of y, and of x their pixels at one place of the window."""
+
+
+class Pooling3D(Layer):
+    """Windows of kernel_depth x kernel_size x kernel_size, each giving one number; MAX's gradient goes to the first maximum.
+
+    bottom: x (N, C, L, H, W). top: y (N, C, L', H', W'). pooling3d_param: stride in pixels, temporal_stride in frames.
+    Raises LayerError for a bottom without five axes, sizes and strides below 1, windows that do not fit, and pad and
+    STOCHASTIC, which the original has on a GPU only.
+    """
+
+    type = "Pooling3D"
+    num_bottom = 1
+    num_top = 1
+    param_block = ("pooling3d_param",)
+    weight_names = ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.pooling3d_param
+        if param.pool not in (MAX, AVE):
+            raise self.error("pool must be MAX or AVE: STOCHASTIC is not built", "pooling3d_param.pool")
+        if param.pad:
+            raise self.error(f"pad must be 0, got {param.pad}: it is not built", "pooling3d_param.pad")
+        self.kernel = param.kernel_depth, param.kernel_size, param.kernel_size
+        self.stride = param.temporal_stride, param.stride, param.stride
+        if min(self.kernel + self.stride) < 1:
+            raise self.error("kernel_depth, kernel_size, stride and temporal_stride must be at least 1", "pooling3d_param")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        if len(shape) != 5:
+            raise self.error(f"x must be (N, C, L, H, W), got shape {shape}", "bottom[0]")
+        if any(size < k for size, k in zip(shape[2:], self.kernel)):
+            raise self.error(f"a window of {self.kernel} does not fit a clip of {shape[2:]}", "pooling3d_param")
+        self.pooled = tuple(-(-(size - k) // s) + 1 for size, k, s in zip(shape[2:], self.kernel, self.stride))
+        # a stride larger than the window may put the last one past the end, where it would hold nothing
+        self.pooled = tuple(count - ((count - 1) * s >= size) for count, size, s in zip(self.pooled, shape[2:], self.stride))
+        top[0].reshape(*shape[:2], *self.pooled)
+
+    def _taps(self, size: Sequence[int]) -> Iterator[Taps]:
+        """For each place of the window, in order, the windows that have a pixel there."""
+        for tap in product(*map(range, self.kernel)):
+            counts = [min(n, -(-(length - t) // s)) for n, length, t, s in zip(self.pooled, size, tap, self.stride)]
+            source = (slice(t, t + s * (n - 1) + 1, s) for t, s, n in zip(tap, self.stride, counts))
+            yield (slice(None), slice(None), *map(slice, counts)), (slice(None), slice(None), *source)
+
+    def _sizes(self, size: Sequence[int]) -> Array:
+        """How many pixels each window has (L', H', W')."""
+        sizes = [
+            np.minimum(np.arange(n) * s + k, length) - np.arange(n) * s
+            for n, s, k, length in zip(self.pooled, self.stride, self.kernel, size)
+        ]
+        return np.asarray(np.einsum("l,h,w->lhw", *sizes), self.dtype)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, y = bottom[0].data, top[0].data
+        maximum = self.param.pooling3d_param.pool == MAX
+        y[...] = -np.inf if maximum else 0
+        for to, source in self._taps(x.shape[2:]):
+            part = y[to]
+            (np.fmax if maximum else np.add)(part, x[source], out=part)
+        if not maximum:
+            y /= self._sizes(x.shape[2:])
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        x, dx, dy = bottom[0].data, bottom[0].diff, top[0].diff
+        dx[...] = 0
+        if self.param.pooling3d_param.pool == AVE:
+            share = dy / self._sizes(x.shape[2:])
+            for to, source in self._taps(x.shape[2:]):
+                dx[source] += share[to]
+            return
+        left = np.ones(dy.shape, bool)  # windows whose maximum was not met yet
+        for to, source in self._taps(x.shape[2:]):
+            found = left[to] & (x[source] == top[0].data[to])
+            dx[source] += np.where(found, dy[to], 0)
+            left[to] &= ~found

@@ -1,0 +1,86 @@
+"""Resample: maps resized with the nearest pixel, or with a linear or cubic filter.
+
+    y = A x B^T, with the filter's weights of rows in A (h, H) and of columns in B (w, W), each row divided by its sum
+
+Place i of w columns lies at i f_x + f_y / 2 - 1/2 of W, with f_x = W / w and f_y = H / h: the fork exchanged the two halves.
+Where maps shrink, antialias stretches the filter by f_x and f_y. Positions are float32 in float64 nets too.
+Source: FlowNet 2's resample_layer.cu (Ilg et al., 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+_TYPE = caffe_pb2.ResampleParameter
+NEAREST, LINEAR, CUBIC = _TYPE.NEAREST, _TYPE.LINEAR, _TYPE.CUBIC
+
+
+class Resample(Layer):
+    """y = A x B^T for each map; dx = A^T dy B.
+
+    bottom: x (N, C, H, W), optionally a map of the wanted size. top: y (N, C, height, width), of resample_param or the map.
+    resample_param: type (NEAREST, LINEAR or CUBIC), antialias.
+    Raises LayerError for bottoms without four axes and a pixel, a size of 0, and the type AREA, which the fork lacks too.
+    """
+
+    type = "Resample"
+    num_bottom = (1, 2)
+    num_top = 1
+    param_block = ("resample_param",)
+    index_bottoms = (1,)
+    weight_names = ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.param.resample_param.type not in (NEAREST, LINEAR, CUBIC):
+            raise self.error("type must be NEAREST, LINEAR or CUBIC: AREA is not built", "resample_param.type")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for i, blob in enumerate(bottom):
+            if len(blob.shape) != 4 or 0 in blob.shape[2:]:
+                raise self.error(f"the maps must be (N, C, H, W) with pixels, got shape {blob.shape}", f"bottom[{i}]")
+        param, shape = self.param.resample_param, bottom[0].shape
+        size = bottom[1].shape[2:] if len(bottom) > 1 else (param.height, param.width)
+        if 0 in size:
+            raise self.error("needs height > 0 and width > 0, or a second bottom", "resample_param")
+        fy, fx = (np.float32(a) / np.float32(b) for a, b in zip(shape[2:], size))
+        antialias = param.antialias and max(fx, fy) > 1
+        self.rows = weights(shape[2], size[0], fy, fx, param.type, antialias).astype(self.dtype)
+        self.columns = weights(shape[3], size[1], fx, fy, param.type, antialias).astype(self.dtype)
+        top[0].reshape(*shape[:2], *size)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].data[...] = self.rows @ bottom[0].data @ self.columns.T
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            bottom[0].diff[...] = self.rows.T @ top[0].diff @ self.columns
+
+
+def weights(size: int, output: int, step: np.float32, other: np.float32, kind: int, antialias: bool) -> Array:
+    """What each of size pixels adds to each of output places (output, size). step, other: pixels a place on this axis and on
+    the other one."""
+    at = np.arange(output, dtype=np.float32) * step + other / np.float32(2) - np.float32(0.5)
+    if kind == NEAREST:
+        nearest = np.trunc(at + np.copysign(np.float32(0.5), at))
+        return np.asarray(np.arange(size) == nearest.clip(0, size - 1)[:, None], np.float64)
+    away = np.abs(at[:, None] - np.arange(size, dtype=np.float32)) / (step if antialias else np.float32(1))
+    matrix = (cubic if kind == CUBIC else linear)(away.astype(np.float64))
+    total = matrix.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(matrix, total, out=np.zeros_like(matrix), where=total != 0))
+
+
+def linear(x: Array) -> Array:
+    """1 - x up to 1."""
+    return np.asarray(np.maximum(1 - x, 0))
+
+
+def cubic(x: Array) -> Array:
+    """Keys' cubic with a = -1/2, x >= 0."""
+    near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))

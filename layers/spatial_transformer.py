@@ -1,0 +1,148 @@
+"""SpatialTransformer: a map sampled bilinearly at an affine image of a grid.
+
+    place = theta (y, x, 1),  y = 2 i / H' - 1, x = 2 j / W' - 1 of output pixel (i, j): first the row, then the column
+    V[c, i, j] = U[c, (row + 1) H / 2, (column + 1) W / 2], between the four pixels around; those outside of U count as 0
+
+Source: Jaderberg et al., 2015; daerduoCarey's st_layer.cu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import Layer
+
+THETA = tuple(f"theta_{i}_{j}" for i in (1, 2) for j in (1, 2, 3))
+"""st_param's fields that fix a number of theta."""
+
+
+class SpatialTransformer(Layer):
+    """V = U sampled at theta's image of the grid; dU adds each dV to its four pixels, dtheta is the slope between them times
+    dV.
+
+    bottom: U (N, C, H, W), theta (N, 6), or the numbers of it that st_param's theta_1_1 to theta_2_3 do not fix. top: V (N, C,
+    output_H, output_W), by default U's size.
+    Raises LayerError for other shapes, sizes below 1, and a transform_type or sampler_type other than affine and bilinear.
+    """
+
+    type = "SpatialTransformer"
+    num_bottom = 2
+    num_top = 1
+    param_block = ("st_param",)
+    weight_names = ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.st_param
+        for name, value, built in (
+            ("transform_type", param.transform_type, "affine"),
+            ("sampler_type", param.sampler_type, "bilinear"),
+        ):
+            if value != built:
+                raise self.error(f"{name} must be {built}, got {value}", f"st_param.{name}")
+        self.given = {field.name: value for field, value in param.ListFields()}
+        self.fixed = np.array([self.given.get(name, np.nan) for name in THETA], self.dtype)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape, theta = bottom[0].shape, bottom[1].shape
+        if len(shape) != 4:
+            raise self.error(f"U must be (N, C, H, W), got shape {shape}", "bottom[0]")
+        free = int(np.isnan(self.fixed).sum())
+        if theta[:1] != shape[:1] or bottom[1].count != free * shape[0]:
+            raise self.error(f"theta must have {free} numbers for each of {shape[0]} images, got shape {theta}", "bottom[1]")
+        size = [self.given.get(name, length) for name, length in zip(("output_H", "output_W"), shape[2:])]
+        if min(size) < 1:
+            raise self.error(f"output_H and output_W must be at least 1, got {size[0]} and {size[1]}", "st_param")
+        self.grid = grid(size[0], size[1]).astype(self.dtype)
+        top[0].reshape(*shape[:2], *size)
+
+    def _theta(self, bottom: Sequence[Blob]) -> Array:
+        """All of theta (N, 2, 3)."""
+        theta = np.tile(self.fixed, (bottom[0].shape[0], 1))
+        theta[:, np.isnan(self.fixed)] = bottom[1].data.reshape(len(theta), -1)
+        return theta.reshape(-1, 2, 3)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for u, theta, v in zip(bottom[0].data, self._theta(bottom), top[0].data):
+            Sampled(u.shape[1:], theta @ self.grid).of(u, v)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        for n, theta in enumerate(self._theta(bottom)):
+            sampled = Sampled(bottom[0].shape[2:], theta @ self.grid)
+            if propagate_down[0]:
+                sampled.backward(top[0].diff[n], bottom[0].diff[n])
+            if propagate_down[1]:
+                slope = sampled.slope(bottom[0].data[n], top[0].diff[n]) @ self.grid.T
+                bottom[1].diff[n].reshape(-1)[:] = slope.reshape(6)[np.isnan(self.fixed)]
+
+
+def grid(height: int, width: int) -> Array:
+    """Of each pixel of height x width its row and column, from -1 up to below 1, and 1: (3, height * width)."""
+    rows, columns = np.mgrid[:height, :width].reshape(2, -1)
+    return np.stack([rows * (2 / height) - 1, columns * (2 / width) - 1, np.ones(height * width)])
+
+
+Corner = tuple[NDArray[np.intp], Array]
+"""Of each place (P,) a pixel of a map, and its share."""
+
+
+class Sampled:
+    """Places (2, P) in a map of height x width, rows and columns from -1 (the first pixel) to 1 (one past the last).
+
+    inside_only: places beyond the last pixel's count as outside altogether. on_pixels: the slope that the forks give a place
+    exactly on a pixel, where the left one and the right one differ, in units of the pixel's value.
+    """
+
+    def __init__(self, size: Sequence[int], places: Array, *, inside_only: bool = False, on_pixels: int = 1) -> None:
+        self.on_pixels = on_pixels
+        self.height, self.width = size
+        rows, columns = (places[0] + 1) * (self.height / 2), (places[1] + 1) * (self.width / 2)
+        known = (np.abs(rows) < 1e9) & (np.abs(columns) < 1e9)  # NaN is outside too
+        if inside_only:
+            known &= (rows >= 0) & (rows <= self.height - 1) & (columns >= 0) & (columns <= self.width - 1)
+        rows, columns = np.where(known, rows, -2), np.where(known, columns, -2)
+        self.row, self.column = np.floor(rows).astype(np.intp), np.floor(columns).astype(np.intp)
+        self.down, self.right = rows - self.row, columns - self.column
+
+    def of(self, u: Array, v: Array) -> None:
+        """v (C, ...) of the map u (C, H, W)."""
+        flat = u.reshape(len(u), -1)
+        v.reshape(len(u), -1)[:] = sum(flat[:, at] * share for at, share in self._corners())
+
+    def backward(self, dv: Array, du: Array) -> None:
+        """du (C, H, W) of dv (C, ...)."""
+        du[...] = 0
+        dv = dv.reshape(len(dv), -1)
+        for at, share in self._corners():
+            for channel, given in zip(du.reshape(len(du), -1), dv * share):
+                np.add(channel, np.bincount(at, given, minlength=len(channel)).astype(du.dtype), out=channel)
+
+    def slope(self, u: Array, dv: Array) -> Array:
+        """The gradient (2, P) of the places, of dv (C, ...)."""
+        flat, dv = u.reshape(len(u), -1), dv.reshape(len(dv), -1)
+        above, left, slopes = 1 - self.down, 1 - self.right, []
+        up, at = (np.where(share > 0, -1, self.on_pixels).astype(u.dtype) for share in (self.down, self.right))
+        down, on = ((share > 0).astype(u.dtype) for share in (self.down, self.right))
+        for factor, shares in (
+            (self.height / 2, (up * left, up * self.right, down * left, down * self.right)),
+            (self.width / 2, (above * at, above * on, self.down * at, self.down * on)),
+        ):
+            between = sum(flat[:, at] * share for at, share in self._pixels(shares))
+            slopes.append(np.einsum("cp,cp->p", dv, between) * factor)
+        return np.stack(slopes)
+
+    def _corners(self) -> list[Corner]:
+        up, left = 1 - self.down, 1 - self.right
+        return self._pixels((up * left, up * self.right, self.down * left, self.down * self.right))
+
+    def _pixels(self, shares: Sequence[Array]) -> list[Corner]:
+        """The pixels at the top left, top right, bottom left and bottom right, with these shares, 0 outside of the map."""
+        found = []
+        for share, (down, right) in zip(shares, ((0, 0), (0, 1), (1, 0), (1, 1))):
+            row, column = self.row + down, self.column + right
+            inside = (row >= 0) & (row < self.height) & (column >= 0) & (column < self.width)
+            found.append((np.where(inside, row * self.width + column, 0), np.where(inside, share, 0)))
+        return found
