@@ -25,7 +25,8 @@ Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
 class Pooling3D(Layer):
     """Windows of kernel_depth x kernel_size x kernel_size, each giving one number; MAX's gradient goes to the first maximum.
 
-    bottom: x (N, C, L, H, W). top: y (N, C, L', H', W'). pooling3d_param: stride in pixels, temporal_stride in frames.
+    bottom: x (N, C, L, H, W). top: y (N, C, L', H', W'). pooling3d_param: stride in pixels,
+    temporal_stride in frames; kernel_l and stride_l are Pseudo-3D ResNet's names of kernel_depth and temporal_stride.
     Raises LayerError for a bottom without five axes, sizes and strides below 1, windows that do not fit, and pad and
     STOCHASTIC, which the original has on a GPU only.
     """
@@ -40,10 +41,10 @@ class Pooling3D(Layer):
         param = self.param.pooling3d_param
         if param.pool not in (MAX, AVE):
             raise self.error("pool must be MAX or AVE: STOCHASTIC is not built", "pooling3d_param.pool")
-        if param.pad:
-            raise self.error(f"pad must be 0, got {param.pad}: it is not built", "pooling3d_param.pad")
-        self.kernel = param.kernel_depth, param.kernel_size, param.kernel_size
-        self.stride = param.temporal_stride, param.stride, param.stride
+        if pad := param.pad or param.pad_l:
+            raise self.error(f"pad must be 0, got {pad}: it is not built", "pooling3d_param.pad")
+        self.kernel = param.kernel_l or param.kernel_depth, param.kernel_size, param.kernel_size
+        self.stride = param.stride_l or param.temporal_stride, param.stride, param.stride
         if min(self.kernel + self.stride) < 1:
             raise self.error("kernel_depth, kernel_size, stride and temporal_stride must be at least 1", "pooling3d_param")
 

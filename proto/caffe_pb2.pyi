@@ -5177,12 +5177,19 @@ class Pooling3DParameter(_message.Message):
     PAD_FIELD_NUMBER: _builtins.int
     KERNEL_DEPTH_FIELD_NUMBER: _builtins.int
     TEMPORAL_STRIDE_FIELD_NUMBER: _builtins.int
+    PAD_L_FIELD_NUMBER: _builtins.int
+    KERNEL_L_FIELD_NUMBER: _builtins.int
+    STRIDE_L_FIELD_NUMBER: _builtins.int
     pool: Global___Pooling3DParameter.PoolMethod.ValueType
     kernel_size: _builtins.int
     stride: _builtins.int
     pad: _builtins.int
     kernel_depth: _builtins.int
     temporal_stride: _builtins.int
+    pad_l: _builtins.int
+    """Pseudo-3D ResNet's names of temporal pad, kernel_depth and temporal_stride."""
+    kernel_l: _builtins.int
+    stride_l: _builtins.int
     def __init__(
         self,
         *,
@@ -5192,10 +5199,13 @@ class Pooling3DParameter(_message.Message):
         pad: _builtins.int | None = ...,
         kernel_depth: _builtins.int | None = ...,
         temporal_stride: _builtins.int | None = ...,
+        pad_l: _builtins.int | None = ...,
+        kernel_l: _builtins.int | None = ...,
+        stride_l: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "pad", b"pad", "pool", b"pool", "stride", b"stride", "temporal_stride", b"temporal_stride"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_depth", b"kernel_depth", "kernel_l", b"kernel_l", "kernel_size", b"kernel_size", "pad", b"pad", "pad_l", b"pad_l", "pool", b"pool", "stride", b"stride", "stride_l", b"stride_l", "temporal_stride", b"temporal_stride"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "pad", b"pad", "pool", b"pool", "stride", b"stride", "temporal_stride", b"temporal_stride"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernel_depth", b"kernel_depth", "kernel_l", b"kernel_l", "kernel_size", b"kernel_size", "pad", b"pad", "pad_l", b"pad_l", "pool", b"pool", "stride", b"stride", "stride_l", b"stride_l", "temporal_stride", b"temporal_stride"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

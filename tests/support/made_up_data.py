@@ -203,6 +203,8 @@ def by_word(table: dict[str, Shape], path: str) -> Shape | None:
 def image_shape(layer: caffe_pb2.LayerParameter, path: str) -> Shape:
     """Of two images, if possible: the number of items in a batch is read by few layers."""
     transform, image, memory = layer.transform_param, layer.image_data_param, layer.memory_data_param
+    if layer.type == "VideoData" and "c3d" in path.lower():
+        return 2, 3, 16, transform.crop_size, transform.crop_size  # clips of 16 frames
     if transform.HasField("resize_param"):
         return 2, 3, transform.resize_param.height, transform.resize_param.width
     if known := by_word(IMAGES, path + layer.data_param.source):
