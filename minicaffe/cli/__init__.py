@@ -35,6 +35,7 @@ COMMANDS = {
     "doctor": "check the requirements of a GPU and what is missing",
     "draw": "draw a net as a picture: SVG, PNG or PDF",
     "dump": "write or list the arrays of weights of any kind, a .solverstate or a .binaryproto",
+    "evaluate": "count a detector's average precision on annotated images",
     "explain": "show the arithmetic of one number or one gradient of a layer",
     "export": "write a net as an ONNX model",
     "extract-features": "store the contents of blobs for each item of a net's data",

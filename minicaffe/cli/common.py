@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -62,6 +62,13 @@ def check_apart(option: str, path: str | None, other: str, second: str | None) -
         return
     if os.path.realpath(path) == os.path.realpath(second):
         raise Error(f"{other} {second}: {option} names this file too; give another name")
+
+
+def refuse(why: str, options: dict[str, Any]) -> None:
+    """Raises Error for an option that is given."""
+    for name, value in options.items():
+        if value is not None:
+            raise Error(f"{name} does nothing {why}")
 
 
 def check_folder(option: str, path: str | None) -> None:

@@ -7,20 +7,23 @@ from pathlib import Path
 
 import click
 
+from minicaffe.detection.result_files import is_folder
 from minicaffe.scaling.batch.find import find_sources
 
-from .common import check_folder
-from .detect_many import check_all_done, detect_many
+from .common import check_folder, check_target
+from .detect_many import BatchOptions, check_all_done, detect_many
 from .detect_print import nothing_found, print_rows
-from .detector_options import DetectorOptions
 from .options import FiniteRange, option, with_options
 from .output_names import output_names
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(DetectorOptions):
+class Options(BatchOptions):
     threshold: float = option("--threshold", "Lowest score shown.", type=FiniteRange(0, 1), default=0.5)
     draw_dir: str | None = option("--draw", "Write each image with its boxes into DIR.", metavar="DIR")
+    save: str | None = option(
+        "--save", "Write COCO's results, a table, or YOLO's text files.", metavar="FILE.json|FILE.csv|DIR"
+    )
     as_json: bool = option("--json", "Print one JSON list instead of lines.")
     max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
 
@@ -36,12 +39,14 @@ def command(options: Options) -> None:
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """
     check_folder("--draw", options.draw_dir)
-    options.check(options.sources, {"--draw": options.draw_dir, "--json": options.as_json or None})
+    options.check(options.sources, {"--draw": options.draw_dir, "--save": options.save, "--json": options.as_json or None})
+    if options.save:
+        (check_folder if is_folder(options.save) else check_target)("--save", options.save)
     images = find_sources(options.sources)
     pictures = output_names(Path(options.draw_dir), images, options.inputs, ".png") if options.draw_dir else []
     detector = options.detector(options.threshold, options.max_detections)
     if options.out is None:
-        done = print_rows(detector, images, pictures, options.as_json)
+        done = print_rows(detector, images, pictures, options.as_json, options.save)
     else:
         done = detect_many(detector, images, options)
     if not done.detections and done.errors < done.images:

@@ -28,14 +28,14 @@ from minicaffe.scaling.stops import exit_status, sigterm_stops
 
 from .at_once import images_at_once
 from .batch_display import BatchDisplay
-from .common import check_folder, identity
-from .groups import DeviceOptions, StateOptions
+from .common import check_folder, identity, refuse
+from .detector_options import DetectorOptions
 from .options import option
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(DeviceOptions, StateOptions):
+class BatchOptions(DetectorOptions):
     """--out and the options that go with it."""
 
     out: str | None = option("--out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
@@ -73,13 +73,6 @@ class BatchOptions(DeviceOptions, StateOptions):
     def place(self) -> str:
         assert self.out is not None
         return self.out if is_uri(self.out) else str(Path(self.out).absolute())
-
-
-def refuse(why: str, options: dict[str, Any]) -> None:
-    """Raises Error for an option that is given."""
-    for name, value in options.items():
-        if value is not None:
-            raise Error(f"{name} does nothing {why}")
 
 
 def _same(source: str, out: str) -> bool:

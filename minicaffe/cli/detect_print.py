@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.data.drawn_boxes import class_name
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.detect import Detections, draw, to_json
+from minicaffe.detection.result_files import write_results
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
 from minicaffe.formats.skipped import named
@@ -24,10 +25,11 @@ from .progress import counted
 from .terminal import echo
 
 
-def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as_json: bool) -> Done:
-    """Print the detections of each image at once, or all as JSON; draw them if there are names of pictures."""
+def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as_json: bool, save: str | None) -> Done:
+    """Print the detections of each image at once, or all as JSON; draw them if there are names of pictures; save: see
+    write_results."""
     names = detector.find.classes
-    results, done = [], Done()
+    results, kept, done = [], [], Done()
     lacking = {"skipped": named(detector.net.skipped)} if detector.net.skipped else {}
 
     def drawn(image: tuple[Picture, Path | None]) -> Row:
@@ -47,6 +49,8 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
             if row.found is None:
                 echo(f"minicaffe: {on_one_line(row.image)}: {row.error}", err=True)
                 continue
+            if save:
+                kept.append((row.image, row.size, row.found))
             if as_json:
                 results.append({"image": row.image, "detections": to_json(row.found, names), **lacking})
             else:
@@ -55,6 +59,9 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
                 echo(f"  drawn: {on_one_line(str(target))}", err=as_json)
     if as_json:
         echo(json.dumps(results, indent=1))
+    if save:
+        write_results(Path(save), kept, names)
+        echo(f"written: {save}", err=as_json)
     return done
 
 

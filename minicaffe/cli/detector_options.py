@@ -18,15 +18,14 @@ from minicaffe.formats.prototxt import read_text
 from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import Detector, Recipe
 
-from .common import warn
-from .detect_many import BatchOptions, refuse
-from .groups import ImageOptions, classes_option, random_weights_option, seed_option
+from .common import refuse, warn
+from .groups import DeviceOptions, ImageOptions, StateOptions, classes_option, random_weights_option, seed_option
 from .options import FiniteRange, argument, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectorOptions(ImageOptions, BatchOptions):
-    """What makes a detector, and its images."""
+class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
+    """What makes a detector, and its images. engine: None unless a command has BatchOptions."""
 
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS SOURCE...")
@@ -39,6 +38,7 @@ class DetectorOptions(ImageOptions, BatchOptions):
     )
     seed: int = seed_option()
     random_weights: bool = random_weights_option()
+    engine: str | None = None
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -47,10 +47,10 @@ class DetectorOptions(ImageOptions, BatchOptions):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The images. Raises click.UsageError for none."""
+        """What follows. Raises click.UsageError for nothing."""
         sources = self.weights_and_sources[len(self.weights) :]
         if not sources:
-            raise click.UsageError(f"Missing argument 'SOURCE...': the images, after the weights {self.weights[0]}")
+            raise click.UsageError(f"Missing argument: nothing follows the weights {self.weights[0]}")
         return sources
 
     @cached_property

@@ -24,9 +24,8 @@ from minicaffe.scaling.batch.sources import Picture, Sources
 from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import images_at_once
-from .common import check_folder
-from .detect_many import check_all_done, detect_many, refuse
-from .detector_options import DetectorOptions
+from .common import check_folder, refuse
+from .detect_many import BatchOptions, check_all_done, detect_many
 from .options import FiniteRange, option, with_options
 from .output_names import output_names
 from .progress import counted
@@ -36,7 +35,7 @@ FORMATS = ("npz", "parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(DetectorOptions):
+class Options(BatchOptions):
     blob: str = option("--blob", "The features: a blob with one item a roi.", metavar="BLOB", default=Choice.blob)
     threshold: float = option(
         "--threshold", "Score from which a region is taken.", type=FiniteRange(0, 1), default=Choice.threshold

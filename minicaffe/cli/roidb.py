@@ -8,23 +8,28 @@ from pathlib import Path
 
 from minicaffe.data.roidb import add_flipped, add_proposals, load_roidb
 from minicaffe.data.settings import DetectionSettings
+from minicaffe.detection.class_names import read_names
 from minicaffe.errors import Error
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import read_proposals
 
 from .common import warn
+from .groups import classes_option
 from .options import option
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoidbOptions:
-    """--roidb, --split, --images and --proposals."""
+    """--roidb, --split, --images, --classes and --proposals."""
 
-    roidb: str | None = option("--roidb", "Images and boxes, for nets that begin with RoIData.", metavar="FILE.json|VOC-FOLDER")
-    split: str = option("--split", "Image list of a VOC folder.", metavar="NAME", default="trainval")
-    images: str | None = option("--images", "Images of a COCO file.  [default: the file's folder]", metavar="DIR")
+    roidb: str | None = option(
+        "--roidb", "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder.", metavar="FILE|FOLDER"
+    )
+    split: str = option("--split", "Image list of a VOC folder, or YOLO's folder.", metavar="NAME", default="trainval")
+    images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
+    classes: str | None = classes_option()
     proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
 
     def set_roidb(self, net: Net, settings: DetectionSettings) -> Sequence[str]:
@@ -37,10 +42,11 @@ class RoidbOptions:
             return []
         reader = readers[0]
         if not source:
-            raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON file or a PASCAL VOC folder')
+            raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON or CSV file, or a folder of VOC or YOLO')
         if images and not Path(images).is_dir():
             raise Error(f"--images {images}: no such folder")
-        entries, classes = load_roidb(source, split=self.split, images=images)
+        names = read_names(self.classes) if self.classes else None
+        entries, classes = load_roidb(source, split=self.split, images=images, classes=names)
         if classes and len(classes) != reader.num_classes:
             wanted = f'layer "{reader.name}" has num_classes {reader.num_classes}'
             warn(f"{source} has {len(classes)} classes with the background, but {wanted}")

@@ -33,7 +33,6 @@ from .groups import (
     InputOptions,
     NetOptions,
     backward_option,
-    classes_option,
     random_weights_option,
     weights_option,
 )
@@ -53,7 +52,6 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
-    classes: str | None = classes_option()
     backward: bool = backward_option()
     seed_gradient: str | None = option(
         "--seed-gradient",

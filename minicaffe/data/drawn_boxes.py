@@ -27,16 +27,16 @@ def draw_boxes(
     picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     pen = ImageDraw.Draw(picture)
     size = max(11, round(min(picture.size) / 28))
-    font = _font(size)
+    font = default_font(size)
     frame = max(2, size // 6)
     order = range(len(scores) - 1, -1, -1)
     for i in order:
         left, top, right, bottom = boxes[i].tolist()
-        pen.rectangle([left, top, max(left, right), max(top, bottom)], outline=_colour(classes[i]), width=frame)
+        pen.rectangle([left, top, max(left, right), max(top, bottom)], outline=colour(classes[i]), width=frame)
     for i in order:
         name = on_one_line(class_name(int(classes[i]), class_names))[:LONGEST_LABEL]
         label = f"{name} {scores[i]:.2f}"
-        _label(pen, font, label, boxes[i], _colour(classes[i]))
+        _label(pen, font, label, boxes[i], colour(classes[i]))
     return picture
 
 
@@ -56,7 +56,7 @@ def _label(pen: ImageDraw.ImageDraw, font: Any, text: str, box: Floats, colour: 
     pen.text((x + 3 - left, y + 3 - top), text, fill="white", font=font)
 
 
-def _font(size: int) -> Any:
+def default_font(size: int) -> Any:
     """Pillow's default font; before Pillow 10.1 it has a fixed size."""
     try:
         return ImageFont.load_default(size=size)
@@ -64,5 +64,6 @@ def _font(size: int) -> Any:
         return ImageFont.load_default()
 
 
-def _colour(k: Any) -> str:
+def colour(k: Any) -> str:
+    """The colour of a class, "#rrggbb"."""
     return COLOURS[(int(k) - 1) % len(COLOURS)]

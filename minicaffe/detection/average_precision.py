@@ -22,10 +22,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ImageBoxes:
-    """The boxes of one class on one image: (n, 4) as x1, y1, x2, y2 inclusive; scores (n,) where they are detections."""
+    """The boxes of one class on one image: (n, 4) as x1, y1, x2, y2 inclusive; scores (n,) where they are detections.
+
+    ignored (n,): which boxes of the truth count neither way, VOC's difficult ones, nor detections that overlap one most.
+    """
 
     boxes: NDArray[Any]
     scores: NDArray[Any] | None = None
+    ignored: NDArray[np.bool_] | None = None
+
+    @property
+    def counted(self) -> int:
+        """The number of boxes that are not ignored."""
+        return len(self.boxes) - (0 if self.ignored is None else int(self.ignored.sum()))
 
 
 def average_precision(
@@ -34,7 +43,7 @@ def average_precision(
     """AP of one class; entry i of both sequences is image i. NaN without a ground-truth box of the class."""
     recall, precision = precision_recall(detections, truth, threshold=threshold)
     if not recall.size:
-        return float("nan") if not sum(len(image.boxes) for image in truth) else 0.0
+        return float("nan") if not sum(image.counted for image in truth) else 0.0
     return eleven_point_area(recall, precision) if voc2007 else all_point_area(recall, precision)
 
 
@@ -42,19 +51,31 @@ def precision_recall(
     detections: Sequence[ImageBoxes], truth: Sequence[ImageBoxes], *, threshold: float = 0.5
 ) -> tuple[Floats, Floats]:
     """Recall and precision (k,) after each detection, best score first; empty without detections or ground truth."""
-    total = sum(len(image.boxes) for image in truth)
+    total = sum(image.counted for image in truth)
     scores, hits = [np.zeros(0)], [np.zeros(0, bool)]
     for found, true in zip(detections, truth, strict=True):
         found_scores = np.zeros(len(found.boxes)) if found.scores is None else np.asarray(found.scores, np.float64)
         order = np.argsort(-found_scores, kind="stable")
-        scores.append(found_scores[order])
+        boxes, gt = np.asarray(found.boxes)[order], np.asarray(true.boxes)
+        counts = ~_on_ignored(boxes, gt, true.ignored, threshold)
+        scores.append(found_scores[order][counts])
         # Boxes are taken within an image, so all images can be ranked together afterwards.
-        hits.append(true_positives(np.asarray(found.boxes)[order], np.asarray(true.boxes), threshold))
+        hits.append(true_positives(boxes, gt, threshold)[counts])
     ranked = np.concatenate(hits)[np.argsort(-np.concatenate(scores), kind="stable")]
     if not total:
         return np.zeros(0), np.zeros(0)
     true_so_far = np.cumsum(ranked)
     return true_so_far / total, true_so_far / np.arange(1, len(ranked) + 1)
+
+
+def _on_ignored(
+    boxes: NDArray[Any], truth: NDArray[Any], ignored: NDArray[np.bool_] | None, threshold: float
+) -> NDArray[np.bool_]:
+    """Which boxes (n, 4) overlap an ignored one of truth (m, 4) most: (n,)."""
+    if ignored is None or not ignored.any() or not len(boxes):
+        return np.zeros(len(boxes), bool)
+    overlaps = bbox_overlaps(boxes, truth)
+    return np.asarray((overlaps.max(axis=1) >= threshold) & ignored[overlaps.argmax(axis=1)])
 
 
 def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -> NDArray[np.bool_]:

@@ -147,7 +147,7 @@ def test_detect_needs_no_weights(tmp_path: Path) -> None:
     result = run("detect", net, "--random-weights", scene, *settings)
     assert result.exit_code == 0 and "3 detections" in result.stdout, result.output
     result = run("detect", net, scene, *settings)
-    assert result.exit_code == 2 and "'SOURCE...': the images, after the weights" in result.stderr
+    assert result.exit_code == 2 and "nothing follows the weights" in result.stderr
     result = run("merge-bn", net, "--out-net", tmp_path / "a.prototxt", "--out-weights", tmp_path / "a.caffemodel")
     assert result.exit_code == 2 and "--random-weights does without" in result.stderr
 

@@ -415,6 +415,15 @@ def upgrade() -> list[Case]:
     return [(["upgrade", "old.prototxt", f"{FILE}.prototxt"], FILE_SHOWN)]
 
 
+def evaluate() -> list[Case]:
+    arguments = ["evaluate", *_detector()[:-2]]
+    photo(f"{FILE}.png")
+    names = Path("names.txt").read_text(encoding="utf-8").splitlines()
+    images = [{"image": f"{FILE}.png", "boxes": [[1, 2, 3, 4]], "classes": [names[0]]}]
+    Path(f"{FILE}.json").write_text(json.dumps({"classes": names, "images": images}))
+    return [([*arguments, f"{FILE}.json", "--json", OUT, "--draw", f"{OUT}.png"], (*SHOWN[:-1], *OUT_SHOWN))]
+
+
 def features() -> list[Case]:
     arguments = ["features", *_detector(), "--blob", "cls_prob", "--min", "1"]
     photo(f"{FILE}.png")
@@ -446,8 +455,8 @@ def to_torch() -> list[Case]:
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
-        compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, explain,
-        export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, rescue,
+        compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, evaluate,
+        explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, rescue,
         retarget, run, script, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip

@@ -37,7 +37,7 @@ from .sources import Picture
 @dataclass(frozen=True)
 class Row:
     """The result of an image: pixels (H, W, 3) and found, or failure. best: the highest score of all boxes and classes but the
-    background. seconds: in the net."""
+    background. seconds: in the net. size: the image's height and width."""
 
     image: str
     pixels: NDArray[np.uint8] | None = None
@@ -45,6 +45,7 @@ class Row:
     best: float = 0.0
     seconds: float = 0.0
     failure: Exception | None = None
+    size: tuple[int, int] = (0, 0)
 
     @property
     def error(self) -> str:
@@ -124,7 +125,8 @@ class Detector:
             pixels = read_image(picture.data, name=picture.name)
             start = time.perf_counter()
             found = self._found(pixels, read_proposals(self.recipe.proposals, Path(picture.name)))
-            return Row(picture.name, pixels, found, best_score(self.net), time.perf_counter() - start)
+            seconds, size = time.perf_counter() - start, (pixels.shape[0], pixels.shape[1])
+            return Row(picture.name, pixels, found, best_score(self.net), seconds, size=size)
         except DeviceError:
             raise
         except Exception as error:  # better lose an image than a batch

@@ -1,0 +1,117 @@
+"""minicaffe evaluate"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from minicaffe.data.roidb import load_roidb, prepare_roidb
+from minicaffe.detection.class_names import read_names
+from minicaffe.detection.detect import Detections
+from minicaffe.detection.detector import class_count
+from minicaffe.detection.evaluation import COCO_NUMBERS, Report, evaluate
+from minicaffe.detection.precision_recall_picture import draw_curves
+from minicaffe.errors import Error, install
+from minicaffe.files import replacing
+from minicaffe.scaling.batch.detector import Detector, Row
+from minicaffe.scaling.batch.sources import Picture
+from minicaffe.scaling.in_flight import in_flight
+
+from .at_once import images_at_once
+from .common import check_apart, check_target, print_table
+from .detector_options import DetectorOptions
+from .options import FiniteRange, argument, option, with_options
+from .progress import counted
+from .terminal import echo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(DetectorOptions):
+    net: str = argument()
+    weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS ANNOTATIONS")
+    split: str = option("--split", "Image list of a VOC folder, or YOLO's folder.", metavar="NAME", default="test")
+    images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
+    threshold: float = option("--threshold", "Lowest score counted.", type=FiniteRange(0, 1), default=0.01)
+    max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
+    json_file: str | None = option("--json", "Write the numbers there too.", metavar="FILE")
+    draw: str | None = option("--draw", "Draw the precision-recall curves.", metavar="FILE.png")
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Count what the detector NET with WEIGHTS finds in the images of ANNOTATIONS: average precision of each class, as PASCAL
+    VOC and COCO count it. COCO's needs the extra coco.
+
+    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, or a folder of VOC's or YOLO's form.
+
+    Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
+    """
+    _check(options)
+    names = read_names(options.classes) if options.classes else None
+    roidb, classes = load_roidb(options.sources[0], split=options.split, images=options.images, classes=names)
+    detector = options.detector(options.threshold, options.max_detections)
+    count, holder = class_count(detector.net)
+    classes = classes or list(detector.find.classes or [str(k) for k in range(count)])
+    if len(classes) != count:
+        raise Error(f"{options.sources[0]}: {len(classes)} classes with the background, but {holder} has {count}")
+    prepare_roidb(roidb, count)  # it checks them
+    coco = find_spec("pycocotools") is not None
+    report = evaluate(list(_found(detector, [str(entry["image"]) for entry in roidb])), roidb, classes, coco=coco)
+    _print(report)
+    if not coco:
+        echo(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}", err=True)
+    if options.json_file:
+        with replacing(options.json_file) as path:
+            path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
+        echo(f"written: {options.json_file}")
+    if options.draw:
+        with replacing(options.draw) as path:
+            draw_curves(report).save(path, format="PNG")
+        echo(f"drawn: {options.draw}")
+
+
+def _check(options: Options) -> None:
+    """Raises Error, before work starts, for outputs that cannot be written, and click.UsageError for several annotations."""
+    if len(options.sources) > 1:
+        raise click.UsageError(f"one file or folder of annotations, please: got {', '.join(options.sources)}")
+    read = [*options.inputs, options.sources[0]]
+    check_target("--json", options.json_file, read)
+    check_target("--draw", options.draw, read)
+    check_apart("--json", options.json_file, "--draw", options.draw)
+    if options.images and not Path(options.images).is_dir():
+        raise Error(f"--images {options.images}: no such folder")
+
+
+def _found(detector: Detector, images: list[str]) -> Iterator[Detections]:
+    """The detections of each image, in order. Raises Error for an image that fails: no number is better than a wrong one."""
+
+    def row(name: str) -> Row:
+        return detector.row(Picture(name, Path(name))).without_pixels()
+
+    with in_flight(row, iter(images), images_at_once(detector, len(images))) as rows:
+        for one in counted(rows, "images", len(images)) if len(images) > 1 else rows:
+            if one.found is None:
+                raise Error(f"{one.image}: {one.error}")
+            yield one.found
+
+
+def _print(report: Report) -> None:
+    coco = COCO_NUMBERS if report.coco else ()
+    rows = [
+        [one.name, str(one.truth), str(one.found), *map(_number, (one.ap, one.ap_2007, *(one.coco[name] for name in coco)))]
+        for one in report.classes
+    ]
+    means = report.mean_ap, report.mean_ap_2007, *(report.coco[name] for name in coco)
+    truth, found = (str(sum(getattr(one, what) for one in report.classes)) for what in ("truth", "found"))
+    columns = ["class", "boxes", "found", "VOC AP", "VOC 2007", *(f"COCO {name}" for name in coco)]
+    print_table(f"{report.images} images", columns, [*rows, ["mean", truth, found, *map(_number, means)]], right=columns[1:])
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.4f}"

@@ -1,0 +1,117 @@
+"""YOLO's annotations as a roidb: a text file an image, `class x y width height` a line: the centre, in fractions.
+
+    DATASET/images/[SPLIT/]a.jpg  DATASET/labels/[SPLIT/]a.txt  DATASET/data.yaml     as ultralytics has them
+    FOLDER/a.jpg  FOLDER/a.txt  FOLDER/classes.txt or obj.names                       as Darknet and labelImg have them
+
+Source: ultralytics' documentation of its detection datasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from minicaffe.errors import DataError, os_errors_as
+from minicaffe.files import read_text
+
+from .images import image_size
+from .roidb_entry import Entry, Roidb
+from .roidb_parts import Classes, Inside, as_boxes, as_classes, with_background
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+NAMES = ("data.yaml", "classes.txt", "obj.names")
+
+
+def is_yolo(folder: Path) -> bool:
+    """Whether a folder has YOLO's form: labels beside images, or a list of names, and nothing of VOC's."""
+    if (folder / "Annotations").exists():
+        return False
+    return (folder / "labels").is_dir() or any((folder / name).is_file() for name in NAMES)
+
+
+def read_yolo(folder: Path, split: str, names: list[str] | None) -> tuple[Roidb, list[str]]:
+    """The roidb and the class names, background first. Raises DataError."""
+    images, labels = _folders(folder, split)
+    pictures = sorted(path for path in images.iterdir() if path.suffix.lower() in SUFFIXES)
+    if not pictures:
+        raise DataError(f"{images}: no images ({', '.join(SUFFIXES)})")
+    own = _names(folder, labels)
+    if own and names and own != names:
+        raise DataError(f"{folder}: its classes are {', '.join(own[1:])}; the names given are {', '.join(names[1:])}")
+    names = names or own
+    if not names:
+        raise DataError(f"{folder}: no {', '.join(NAMES[:-1])} or {NAMES[-1]} names the classes: give their names")
+    inside, known = Inside(folder), Classes(names)
+    return [_entry(inside, picture, labels / f"{picture.stem}.txt", known) for picture in pictures], names
+
+
+def _folders(folder: Path, split: str) -> tuple[Path, Path]:
+    """The folders of the images and of their labels."""
+    if not (folder / "labels").is_dir():
+        return folder, folder
+    labels = folder / "labels" / split if (folder / "labels" / split).is_dir() else folder / "labels"
+    images = folder / "images" / labels.relative_to(folder / "labels")
+    if not images.is_dir():
+        raise DataError(f"{folder}: {labels} has labels, but there is no {images}")
+    found = sorted(path.name for path in labels.iterdir() if path.is_dir())
+    if found and labels.name == "labels":
+        raise DataError(f"{labels}: has no {split}; its splits are {', '.join(found)}")
+    return images, labels
+
+
+def _names(folder: Path, labels: Path) -> list[str] | None:
+    """The class names that the dataset has, background first; None for none."""
+    for place in dict.fromkeys((folder, labels)):
+        for name in NAMES:
+            if (place / name).is_file():
+                return with_background(_read_names(place / name))
+    return None
+
+
+def _read_names(path: Path) -> Sequence[str]:
+    with os_errors_as(DataError, f"{path}: cannot read the names"):
+        text = read_text(path, "lists")
+    if path.suffix != ".yaml":
+        return [line.strip() for line in text.splitlines() if line.strip()]
+    import yaml
+
+    try:
+        content = yaml.safe_load(text)
+        names = content["names"]
+        found = [names[i] for i in range(len(names))]
+    except (yaml.YAMLError, TypeError, KeyError, IndexError) as error:
+        raise DataError(f"{path}: no list `names`, or names by number from 0") from error
+    return [str(name) for name in found]
+
+
+def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry:
+    """The boxes of one image; none without a file of labels."""
+    file = inside.granted(str(picture.relative_to(inside.folder)))
+    width, height = image_size(file)
+    boxes, classes = [], []
+    if labels.exists():
+        with os_errors_as(DataError, f"{labels}: cannot read the labels"):
+            lines = read_text(inside.granted(str(labels.relative_to(inside.folder))), "lists").splitlines()
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                box, k = _line(line, f"{labels}:{number}", width, height)
+                boxes.append(box)
+                classes.append(known.number(k + 1, f"{labels}:{number}"))
+    entry = Entry(image=file, width=width, height=height, boxes=as_boxes(boxes, file))
+    entry["gt_classes"] = as_classes(classes)
+    return entry
+
+
+def _line(line: str, place: str, width: int, height: int) -> tuple[list[float], int]:
+    """The box of a line in pixels, both corners inclusive, and its class from 0. Raises DataError."""
+    words = line.split()
+    try:
+        k, (x, y, w, h) = int(words[0]), map(float, words[1:5])
+    except ValueError:
+        raise DataError(f"{place}: must be `class x y width height`, got {line.strip():.60}") from None
+    if len(words) > 6:
+        raise DataError(f"{place}: {len(words)} numbers: outlines of objects are not boxes")
+    if not (0 <= x <= 1 and 0 <= y <= 1 and 0 < w <= 1 and 0 < h <= 1):
+        raise DataError(f"{place}: x, y, width and height must be fractions of the image, got {line.strip():.60}")
+    left, top, right, bottom = (x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width - 1, (y + h / 2) * height - 1
+    return [max(0, left), max(0, top), min(width - 1, max(left, right)), min(height - 1, max(top, bottom))], k
