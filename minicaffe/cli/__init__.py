@@ -26,6 +26,7 @@ from .flags import ALIASES, translate
 from .terminal import echo, guarded
 
 COMMANDS = {
+    "classify": "print the best classes of images",
     "compare": "find the first layer at which a net and another, or its port, differ, and why",
     "compute-image-mean": "average the images of a database, for mean_file",
     "convert-imageset": "make a database of the images in a list",

@@ -12,7 +12,8 @@ from minicaffe.errors import Error
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.comparison.sides import Name, axes_of, read_map
 
-from .groups import InputOptions, NetOptions, ThreadOptions
+from .groups import NetOptions, ThreadOptions
+from .image_options import InputOptions
 from .options import argument, option, with_options
 from .terminal import echo
 

@@ -14,7 +14,8 @@ from minicaffe.files import replacing
 from minicaffe.porting.cut import TARGETS, Part, cut, drop_head, join_script
 
 from .common import check_apart, check_target, listed, shape_text
-from .groups import SettingsOptions, ShapeOptions, StateOptions, random_weights_option
+from .groups import StateOptions, random_weights_option
+from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
 from .terminal import echo
 

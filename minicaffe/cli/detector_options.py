@@ -19,7 +19,8 @@ from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import Detector, Recipe
 
 from .common import refuse, warn
-from .groups import DeviceOptions, ImageOptions, StateOptions, classes_option, random_weights_option, seed_option
+from .groups import DeviceOptions, StateOptions, classes_option, random_weights_option, seed_option
+from .image_options import ImageOptions
 from .options import FiniteRange, argument, option
 
 
@@ -58,12 +59,13 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         settings = super().settings
         given: dict[str, Any] = {"scales": self.scale and (self.scale,), "max_size": self.max_size, "nms": self.nms}
         test = dataclasses.replace(settings.test, **{name: value for name, value in given.items() if value is not None})
-        return dataclasses.replace(settings, test=test)
+        means = settings.pixel_means[::-1] if self.rgb else settings.pixel_means  # the detector gets the image turned round
+        return dataclasses.replace(settings, test=test, pixel_means=means)
 
     @property
     def inputs(self) -> list[str | None]:
         """The files that this reads beside the images."""
-        return [self.net, *self.weights, self.classes, self.cfg, self.proposals]
+        return [self.net, *self.weights, self.classes, self.cfg, self.mean_file, self.proposals]
 
     def detector(self, threshold: float, max_detections: int, regions: Choice | None = None) -> Detector:
         """The detector, on its device. Raises Error for an option that does not apply to a net of this kind."""
@@ -91,7 +93,8 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
             threshold=threshold,
             max_detections=max_detections,
             proposals=self.proposals,
-            means=self.mean or SSD_MEANS,
+            means=tuple(self.means or SSD_MEANS)[:: -1 if self.rgb else 1],
+            rgb=self.rgb,
             scale_factor=self.factor,
             names=tuple(names) if names else None,
             seed=self.seed,

@@ -18,7 +18,8 @@ from minicaffe.tracing.explanations.text import ROWS
 from minicaffe.tracing.receptive_fields import receptive_field
 
 from .common import warn
-from .groups import DeviceOptions, InputOptions, NetOptions, random_weights_option, weights_option
+from .groups import DeviceOptions, NetOptions, random_weights_option, weights_option
+from .image_options import InputOptions
 from .options import argument, option, with_options
 from .roidb import RoidbOptions
 from .terminal import echo

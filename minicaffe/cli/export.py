@@ -17,7 +17,8 @@ from .agreement import check_option, print_agreement
 from .common import check_target, warn
 from .export_int8 import Int8Options
 from .export_whole import WholeOptions, whole_check
-from .groups import InputOptions, StateOptions, ThreadOptions, random_weights_option, seed_option
+from .groups import StateOptions, ThreadOptions, random_weights_option, seed_option
+from .image_options import InputOptions
 from .options import argument, option, with_options
 from .terminal import echo
 

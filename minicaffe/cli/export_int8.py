@@ -21,7 +21,7 @@ from minicaffe.porting.agreement import difference
 from minicaffe.scaling.batch.find import find_sources
 
 from .common import shape_text, warn
-from .groups import InputOptions
+from .image_options import InputOptions
 from .options import option
 from .terminal import echo
 
@@ -105,6 +105,6 @@ def _feed(net: Net, pixels: np.ndarray, options: InputOptions, whole: Whole | No
     names = image_inputs(net)
     if not names:
         raise Error(f"--calibrate: the net has no input for an image; its inputs are {', '.join(net.inputs) or 'none'}")
-    filled = put_image(net, names[0], pixels, options.settings)
+    filled = put_image(net, names[0], pixels, options.settings, options.order)
     net.blobs[names[0]].data[...] *= net.dtype.type(options.factor)
     return {name: net.blobs[name].data.copy() for name in filled}

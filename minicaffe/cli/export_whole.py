@@ -16,7 +16,8 @@ from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference
 
-from .groups import InputOptions, classes_option
+from .groups import classes_option
+from .image_options import InputOptions
 from .options import FiniteRange, option
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ class WholeOptions:
                     raise Error(f"{name} does nothing without --with-boxes")
         if not (self.with_boxes or self.with_image):
             return None
+        if options.rgb:
+            raise Error("--rgb: a whole detector takes blue, green, red")
         return Whole(
             photo=self.with_image,
             boxes=self.with_boxes,
             threshold=THRESHOLD if self.threshold is None else self.threshold,
             max_detections=self.max_detections or MOST,
-            means=options.mean or SSD_MEANS,
+            means=options.means or SSD_MEANS,
             scale_factor=options.factor,
             classes=read_names(self.classes) if self.classes else None,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,11 +10,9 @@ from functools import cached_property
 from typing import Any
 
 import click
-import numpy as np
 
 from minicaffe import rng, threads
-from minicaffe.data.settings import DetectionSettings, read_settings
-from minicaffe.detection.inputs import fill_inputs, image_inputs
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.random_weights import draw_weights, make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError
 from minicaffe.formats.prototxt import NetFile, read_net
@@ -27,7 +24,7 @@ from minicaffe.porting.near_layers import near_text
 from minicaffe.proto import caffe_pb2
 
 from .common import listed, warn
-from .options import FiniteRange, option
+from .options import option
 from .terminal import echo
 
 FEWEST = 4
@@ -274,116 +271,3 @@ class NetOptions(StateOptions):
 
     phase: Phase = phase_option()
     seed: int = seed_option()
-
-
-def mean_of(text: str) -> tuple[float, float, float]:
-    """--mean's three numbers. Raises Error."""
-    try:
-        blue, green, red = map(float, text.split(","))
-        if np.isfinite([blue, green, red]).all():
-            return blue, green, red
-    except ValueError:
-        pass
-    raise Error(f"--mean {text}: give 3 numbers with commas between them")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingsOptions:
-    """--cfg."""
-
-    cfg: str | None = option("--cfg", "Detection settings in py-faster-rcnn's format.", metavar="FILE.yml")
-
-    @cached_property
-    def settings(self) -> DetectionSettings:
-        """The settings of the file, or the defaults, with the changes of other options. Raises Error."""
-        return read_settings(self.cfg) if self.cfg else DetectionSettings()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageOptions(SettingsOptions):
-    """How images are preprocessed: --cfg, --mean and --scale-factor."""
-
-    mean: tuple[float, float, float] | None = option(
-        "--mean",
-        "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD nets in detect and trace: 104,117,123]",
-        metavar="B,G,R",
-        type=mean_of,
-    )
-    scale_factor: float | None = option(
-        "--scale-factor",
-        "Factor applied after that; in detect only for SSD nets.  [default: 1]",
-        type=FiniteRange(0, min_open=True),
-    )
-
-    @cached_property
-    def settings(self) -> DetectionSettings:
-        settings = super().settings
-        return dataclasses.replace(settings, pixel_means=self.mean) if self.mean else settings
-
-    @property
-    def factor(self) -> float:
-        return self.scale_factor or 1.0
-
-
-def _named_file(text: str) -> tuple[str, str]:
-    """BLOB=FILE as a name and a file."""
-    name, equals, file = text.partition("=")
-    if not equals:
-        raise Error(f"--input {text}: write it as BLOB=FILE")
-    return name, file
-
-
-def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """BLOB=N,C,H,W as a name and a shape."""
-    name, _, dims = text.partition("=")
-    try:
-        return name, tuple(int(d) for d in dims.replace("x", ",").split(","))
-    except ValueError:
-        raise Error(f"--shape {text}: write it as BLOB=N,C,H,W") from None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShapeOptions:
-    """--shape."""
-
-    shapes: tuple[tuple[str, tuple[int, ...]], ...] = option(
-        "--shape", "Shape of an input; may be repeated.", metavar="BLOB=N,C,H,W", type=_named_shape
-    )
-
-    def reshape(self, net: Net) -> None:
-        """Give a net's inputs these shapes. Raises Error for a blob that is not an input."""
-        for name, dims in self.shapes:
-            if name not in net.inputs:
-                shape = ",".join(map(str, dims))
-                raise Error(f"--shape {name}={shape}: the net's inputs are {', '.join(net.inputs) or 'none'}")
-            net.blobs[name].reshape(dims)
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputOptions(ShapeOptions, ImageOptions):
-    """--input, --shape, --cfg, --mean and --scale-factor. image: None unless a command has an option --image."""
-
-    inputs: tuple[tuple[str, str], ...] = option(
-        "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
-    )
-    image: str | None = None
-
-    def files(self, net: Net) -> dict[str, str]:
-        """Input -> file, --image among them. Raises Error for an image that no input can hold."""
-        if not self.image:
-            return dict(self.inputs)
-        names = image_inputs(net)
-        if not names:
-            inputs = ", ".join(net.inputs) or "none"
-            raise Error(f"--image {self.image}: the net has no input for an image; its inputs are {inputs}")
-        return {names[0]: self.image, **dict(self.inputs)}
-
-    def read_files(self) -> list[str | None]:
-        """The files that these options name."""
-        return [self.cfg, self.image, *dict(self.inputs).values()]
-
-    def fill(self, net: Net, seed: int, until: str | None = None) -> list[str]:
-        """Reshape and fill the net's inputs; a sentence for each that was generated. until: see fill_inputs."""
-        self.reshape(net)
-        files = self.files(net)
-        return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until)

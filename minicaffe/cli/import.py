@@ -12,7 +12,8 @@ from minicaffe.porting.onnx_import import Imported, compare_with_model, import_o
 
 from .agreement import print_agreement
 from .common import check_apart, check_target, listed, shape_text
-from .groups import SettingsOptions, ShapeOptions, ThreadOptions, fork_option, seed_option
+from .groups import ThreadOptions, fork_option, seed_option
+from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
 from .terminal import echo
 

@@ -24,7 +24,8 @@ from minicaffe.tracing.live.session import Live
 from minicaffe.tracing.live.site import PYODIDE, write_site
 from minicaffe.tracing.tracer import Tracer
 
-from .groups import DeviceOptions, InputOptions, NetOptions, classes_option, random_weights_option, weights_option
+from .groups import DeviceOptions, NetOptions, classes_option, random_weights_option, weights_option
+from .image_options import InputOptions
 from .options import argument, option, with_options
 from .terminal import echo
 from .trace import fill

@@ -21,7 +21,8 @@ from minicaffe.proto import caffe_pb2
 
 from .agreement import check_option, print_agreement
 from .common import check_apart, check_target, warn
-from .groups import ShapeOptions, StateOptions, random_weights_option, seed_option
+from .groups import StateOptions, random_weights_option, seed_option
+from .image_options import ShapeOptions
 from .options import argument, option, with_options
 from .terminal import echo
 

@@ -10,7 +10,8 @@ from minicaffe.net import Net
 from minicaffe.tracing.times import Times
 
 from .common import check_target, print_table, shape_text, statistics_text, warn
-from .groups import DeviceOptions, InputOptions, NetOptions, backward_option, random_weights_option
+from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option
+from .image_options import InputOptions
 from .options import argument, option, with_options
 from .terminal import echo
 

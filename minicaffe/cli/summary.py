@@ -12,7 +12,8 @@ from minicaffe.tracing.memory import MemoryNeeds
 from minicaffe.tracing.summary import summarize
 
 from .common import number_text, print_table, shape_text
-from .groups import SettingsOptions, ShapeOptions, StateOptions, phase_option
+from .groups import StateOptions, phase_option
+from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
 from .terminal import echo
 

@@ -12,7 +12,8 @@ from minicaffe.training.solver import loss_parts
 from minicaffe.training.solver_log import scored
 
 from .common import one_of, warn
-from .groups import DeviceOptions, InputOptions, NetOptions, iterations_option, model_option, weights_option
+from .groups import DeviceOptions, NetOptions, iterations_option, model_option, weights_option
+from .image_options import InputOptions
 from .log import logging_to, to_stderr, tool
 from .options import argument, with_options
 from .terminal import echo

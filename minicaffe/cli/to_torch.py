@@ -10,7 +10,8 @@ from minicaffe.files import replacing_together
 
 from .agreement import check_option, print_agreement
 from .common import check_target, warn
-from .groups import InputOptions, StateOptions, ThreadOptions, random_weights_option, seed_option
+from .groups import StateOptions, ThreadOptions, random_weights_option, seed_option
+from .image_options import InputOptions
 from .options import argument, option, with_options
 from .terminal import echo
 

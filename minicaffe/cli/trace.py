@@ -28,14 +28,8 @@ from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
 from .common import check_apart, check_target, warn
 from .explain import command as explain
-from .groups import (
-    DeviceOptions,
-    InputOptions,
-    NetOptions,
-    backward_option,
-    random_weights_option,
-    weights_option,
-)
+from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
+from .image_options import InputOptions
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
 from .roidb import RoidbOptions
@@ -183,7 +177,8 @@ def fill(
     if file and ssd_layer(net):
         image = load_image(file)  # SSD's means are not those of the settings
         size = net.blobs[names[0]].shape[2:]
-        put_array(net, names[0], prepare_ssd_image(image, size, options.mean or SSD_MEANS, options.factor))
+        means, step = options.means or SSD_MEANS, -1 if options.rgb else 1
+        put_array(net, names[0], prepare_ssd_image(image[..., ::step], size, means[::step], options.factor))
         return image
     for note in options.fill(net, seed, until):
         say(note)

@@ -13,7 +13,8 @@ from minicaffe.tracing.trace_diff import RTOL, trace_diff, write_diff_page
 from minicaffe.tracing.tracer import Tracer
 
 from .common import check_target, warn
-from .groups import InputOptions, NetOptions, ThreadOptions
+from .groups import NetOptions, ThreadOptions
+from .image_options import InputOptions
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo
 from .trace import fill

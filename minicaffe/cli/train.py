@@ -28,7 +28,8 @@ from minicaffe.training.solvers import get_solver
 
 from .common import check_apart, check_target, listed, one_of, warn
 from .film import FilmOptions
-from .groups import DeviceOptions, SettingsOptions, StateOptions, iterations_option, weights_option
+from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
+from .image_options import SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
 from .roidb import RoidbOptions

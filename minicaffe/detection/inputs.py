@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,17 @@ from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
 
 
+@dataclass(frozen=True)
+class Order:
+    """The order of an image's channels and axes in a net's input. rgb: red first. columns_first: (N, 3, W, H), as in MTCNN."""
+
+    rgb: bool = False
+    columns_first: bool = False
+
+
+PLAIN = Order()
+
+
 def fill_inputs(
     net: Net,
     files: Mapping[str, str],
@@ -28,12 +40,14 @@ def fill_inputs(
     settings: DetectionSettings | None = None,
     factor: float = 1.0,
     until: str | None = None,
+    order: Order = PLAIN,
 ) -> list[str]:
     """Fill every input blob of net; returns a note for each that was made up, if a layer up to `until` reads it.
 
     files: blob name -> .npy (the blob takes its shape) or an image. In a net with an im_info input an image is scaled as
     in py-faster-rcnn and fills im_info too; in any other net it is resized to the blob's height and width.
-    settings: the image's scale and pixel means (default: the net's). factor: multiplies an image after the means are off.
+    settings: the image's scale and pixel means, blue first (default: the net's). order: of channels and axes. factor:
+    multiplies an image after the means are off.
     Raises Error for unknown inputs and unusable files.
     """
     for name in files:
@@ -47,7 +61,7 @@ def fill_inputs(
             put_array(net, name, read_npy(file))
             filled.add(name)
         else:
-            put = _put_image(net, name, file, settings or net.settings)
+            put = _put_image(net, name, file, settings or net.settings, order)
             net.blobs[name].data[...] *= net.dtype.type(factor)
             filled |= put
     random = np.random.default_rng(seed)
@@ -87,27 +101,34 @@ def image_inputs(net: Net) -> list[str]:
     return [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)]
 
 
-def _put_image(net: Net, name: str, file: str, settings: DetectionSettings) -> set[str]:
+def _put_image(net: Net, name: str, file: str, settings: DetectionSettings, order: Order) -> set[str]:
     shape = net.blobs[name].shape
     if not os.path.exists(file) or os.path.isdir(file):
         given = file or "its file, of which no name is given,"
         raise Error(f'input "{name}": {given} is {"a folder" if os.path.isdir(file) else "not there"}')
     if name not in image_inputs(net):
         raise Error(f'input "{name}" of shape {shape} cannot hold the image {file}: it needs (N, 3, H, W) or (N, 1, H, W)')
-    return put_image(net, name, load_image(file), settings)
+    return put_image(net, name, load_image(file), settings, order)
 
 
-def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: DetectionSettings) -> set[str]:
+def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: DetectionSettings, order: Order = PLAIN) -> set[str]:
     """Put an image (H, W, 3), blue, green, red, into an input of shape (N, 3, H, W) or (N, 1, H, W), and im_info if there is
     one; the names of the inputs that are filled."""
     shape = net.blobs[name].shape
+    if order.rgb:
+        image, settings = image[..., ::-1], replace(settings, pixel_means=settings.pixel_means[::-1])
     if "im_info" in net.inputs:
+        if order.columns_first:
+            raise Error(f'input "{name}": the rows come first in a net with im_info')
         data, im_info = prepare_image(image, settings)
         put_array(net, name, data)
         put_array(net, "im_info", im_info)
         return {name, "im_info"}
     pixels = image.astype(np.float32) - np.asarray(settings.pixel_means, np.float32)
-    pixels = resize_bilinear(pixels, shape[2], shape[3])
+    if order.columns_first:
+        pixels = resize_bilinear(pixels, shape[3], shape[2]).transpose(1, 0, 2)
+    else:
+        pixels = resize_bilinear(pixels, shape[2], shape[3])
     planes = pixels.transpose(2, 0, 1) if shape[1] == 3 else pixels.mean(axis=2, keepdims=True).transpose(2, 0, 1)
     put_array(net, name, np.broadcast_to(planes, (shape[0], *planes.shape)))
     return {name}

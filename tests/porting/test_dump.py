@@ -181,6 +181,10 @@ BLOCK_OF = {
     "SegAccuracy": integer(1, 1), "BN": message(1, b""),
     "BBoxReg": FLOAT_3, "BoxGroupOutput": FLOAT_3, "BoxOutput": FLOAT_3, "DecodeBBox": FLOAT_3,
     "DeformablePSROIPooling": PSROI,
+    "TripletLoss": FLOAT_3, "GeneralTriplet": FLOAT_3, "GeneralTripletLoss": FLOAT_3, "LabelSpecificAdd": FLOAT_3,
+    "SeLu": FLOAT_3,
+    "Correlation": integer(2, 6), "SpatialTransformer": message(1, b"affine"), "Mean": integer(1, 4), "FlowWarp": integer(1, 1),
+    "DiceCoefLoss": integer(3, 1),
 }  # fmt: skip
 CLASHES = [
     (kind, name, number) for kind, (name, numbers) in BLOCKS.items() for number in numbers if (kind, number) != ("BN", 144)

@@ -415,6 +415,17 @@ def upgrade() -> list[Case]:
     return [(["upgrade", "old.prototxt", f"{FILE}.prototxt"], FILE_SHOWN)]
 
 
+def classify() -> list[Case]:
+    net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 5 }\n'
+    net += 'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"'
+    net += ' inner_product_param { num_output: 2 } } layer { name: "p" type: "Softmax" bottom: "ip" top: "p" }'
+    Path(f"{FILE}.prototxt").write_text(net)
+    photo(f"{FILE}.png")
+    Path("labels.txt").write_text(f"{NAME[:-1]}\x1b[5m\na\n", encoding="utf-8")
+    arguments = ["classify", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--labels", "labels.txt"]
+    return [(arguments, (*SHOWN[:-1], *FILE_SHOWN)), ([*arguments, "--blob", f"{FILE}x"], FILE_SHOWN)]
+
+
 def evaluate() -> list[Case]:
     arguments = ["evaluate", *_detector()[:-2]]
     photo(f"{FILE}.png")
@@ -455,7 +466,7 @@ def to_torch() -> list[Case]:
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
-        compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, evaluate,
+        classify, compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, evaluate,
         explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, rescue,
         retarget, run, script, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
     )

@@ -61,7 +61,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that makes a detector, except its weights. regions: for the features of regions instead of detections."""
+    """Everything that makes a detector, except its weights. regions: for the features of regions instead of detections. rgb:
+    the net takes red, green, blue; settings and means have that order."""
 
     net: str
     text: str
@@ -78,6 +79,7 @@ class Recipe:
     strict: bool | None = None
     fork: str = ""
     regions: Choice | None = None
+    rgb: bool = False
 
     def detector(self, weights: Weights) -> Detector:
         """A new net with these weights. The prototxt's warnings were shown when the recipe was made."""
@@ -133,6 +135,8 @@ class Detector:
             return Row(picture.name, failure=error)
 
     def _found(self, pixels: NDArray[np.uint8], proposals: NDArray[Any] | None) -> Detections:
+        if self.recipe.rgb:
+            pixels = np.ascontiguousarray(pixels[..., ::-1])
         if self.recipe.regions:
             return region_features(self.net, pixels, self.recipe.regions, proposals=proposals)
         return self.find(pixels, proposals=proposals)

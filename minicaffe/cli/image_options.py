@@ -1,0 +1,171 @@
+"""The options of how images become inputs: settings, means, order of the channels and axes, files and shapes of inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import click
+import numpy as np
+
+from minicaffe.data.settings import DetectionSettings, read_settings
+from minicaffe.detection.inputs import Order, fill_inputs, image_inputs
+from minicaffe.errors import Error
+from minicaffe.formats.arrays import read_npy
+from minicaffe.formats.weights import read_binaryproto
+from minicaffe.net import Net
+
+from .options import FiniteRange, option
+
+
+def mean_of(text: str) -> tuple[float, float, float]:
+    """--mean's three numbers. Raises Error."""
+    try:
+        blue, green, red = map(float, text.split(","))
+        if np.isfinite([blue, green, red]).all():
+            return blue, green, red
+    except ValueError:
+        pass
+    raise Error(f"--mean {text}: give 3 numbers with commas between them")
+
+
+def file_means(path: str) -> tuple[float, float, float]:
+    """The means of blue, green and red in a file: three numbers, or an image (3, H, W), of which the mean is taken. Raises
+    Error."""
+    array = np.asarray(read_npy(path) if path.endswith(".npy") else read_binaryproto(Path(path)), np.float64)
+    array = array.reshape(array.shape[1:]) if array.ndim == 4 and len(array) == 1 else array
+    if array.shape[:1] not in ((3,), (1,)) or array.ndim not in (1, 3) or not np.isfinite(array).all() or not array.size:
+        raise Error(f"--mean-file {path}: needs 1 or 3 finite numbers, or images of as many channels, got shape {array.shape}")
+    blue, green, red = np.broadcast_to(array.reshape(len(array), -1).mean(axis=1), 3).tolist()
+    return blue, green, red
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsOptions:
+    """--cfg."""
+
+    cfg: str | None = option("--cfg", "Detection settings in py-faster-rcnn's format.", metavar="FILE.yml")
+
+    @cached_property
+    def settings(self) -> DetectionSettings:
+        """The settings of the file, or the defaults, with the changes of other options. Raises Error."""
+        return read_settings(self.cfg) if self.cfg else DetectionSettings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(SettingsOptions):
+    """How images are preprocessed: --cfg, --mean, --mean-file, --rgb and --scale-factor."""
+
+    mean: tuple[float, float, float] | None = option(
+        "--mean",
+        "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD nets in detect and trace: 104,117,123]",
+        metavar="B,G,R",
+        type=mean_of,
+    )
+    mean_file: str | None = option(
+        "--mean-file",
+        "The means of an image's mean, in place of --mean: its mean over all pixels.",
+        metavar="FILE.binaryproto|FILE.npy",
+    )
+    rgb: bool = option("--rgb", "The net takes red, green, blue; --mean stays blue, green, red.")
+    scale_factor: float | None = option(
+        "--scale-factor",
+        "Factor applied after that; in detect only for SSD nets.  [default: 1]",
+        type=FiniteRange(0, min_open=True),
+    )
+
+    @cached_property
+    def settings(self) -> DetectionSettings:
+        settings = super().settings
+        return dataclasses.replace(settings, pixel_means=self.means) if self.means else settings
+
+    @cached_property
+    def means(self) -> tuple[float, float, float] | None:
+        """--mean's, or those of --mean-file; None for neither. Raises Error."""
+        if self.mean_file is None:
+            return self.mean
+        if self.mean:
+            raise click.UsageError("--mean and --mean-file: give one of them")
+        return file_means(self.mean_file)
+
+    @property
+    def factor(self) -> float:
+        return self.scale_factor or 1.0
+
+
+def _named_file(text: str) -> tuple[str, str]:
+    """BLOB=FILE as a name and a file."""
+    name, equals, file = text.partition("=")
+    if not equals:
+        raise Error(f"--input {text}: write it as BLOB=FILE")
+    return name, file
+
+
+def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """BLOB=N,C,H,W as a name and a shape."""
+    name, _, dims = text.partition("=")
+    try:
+        return name, tuple(int(d) for d in dims.replace("x", ",").split(","))
+    except ValueError:
+        raise Error(f"--shape {text}: write it as BLOB=N,C,H,W") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeOptions:
+    """--shape."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = option(
+        "--shape", "Shape of an input; may be repeated.", metavar="BLOB=N,C,H,W", type=_named_shape
+    )
+
+    def reshape(self, net: Net) -> None:
+        """Give a net's inputs these shapes. Raises Error for a blob that is not an input."""
+        for name, dims in self.shapes:
+            if name not in net.inputs:
+                shape = ",".join(map(str, dims))
+                raise Error(f"--shape {name}={shape}: the net's inputs are {', '.join(net.inputs) or 'none'}")
+            net.blobs[name].reshape(dims)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions(ShapeOptions, ImageOptions):
+    """--input, --shape, --axes, --cfg, --mean, --mean-file, --rgb and --scale-factor. image: None unless a command has an
+    option --image."""
+
+    inputs: tuple[tuple[str, str], ...] = option(
+        "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
+    )
+    axes: str = option(
+        "--axes",
+        "The order of an image's last two axes; wh: columns first, as in MTCNN.",
+        type=click.Choice(["hw", "wh"]),
+        default="hw",
+    )
+    image: str | None = None
+
+    @property
+    def order(self) -> Order:
+        """The order of an image's channels and axes."""
+        return Order(rgb=self.rgb, columns_first=self.axes == "wh")
+
+    def files(self, net: Net) -> dict[str, str]:
+        """Input -> file, --image among them. Raises Error for an image that no input can hold."""
+        if not self.image:
+            return dict(self.inputs)
+        names = image_inputs(net)
+        if not names:
+            inputs = ", ".join(net.inputs) or "none"
+            raise Error(f"--image {self.image}: the net has no input for an image; its inputs are {inputs}")
+        return {names[0]: self.image, **dict(self.inputs)}
+
+    def read_files(self) -> list[str | None]:
+        """The files that these options name."""
+        return [self.cfg, self.mean_file, self.image, *dict(self.inputs).values()]
+
+    def fill(self, net: Net, seed: int, until: str | None = None) -> list[str]:
+        """Reshape and fill the net's inputs; a sentence for each that was generated. until: see fill_inputs."""
+        self.reshape(net)
+        files = self.files(net)
+        return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until, order=self.order)

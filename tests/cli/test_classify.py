@@ -1,0 +1,142 @@
+"""minicaffe classify, and the options of how images become inputs: --mean-file, --rgb, --axes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from minicaffe import TEST, Net
+from minicaffe.cli import main
+from minicaffe.formats.weights import write_binaryproto
+
+NET = """input: "data" input_shape { dim: 2 dim: 3 dim: 4 dim: 6 }
+layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { pool: AVE global_pooling: true } }
+layer { name: "ip" type: "InnerProduct" bottom: "pool" top: "ip" inner_product_param { num_output: 3 bias_term: false } }
+layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
+"""
+MEAN = ("--mean", "0,0,0", "--scale-factor", "0.01")
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A net whose class is the brightest channel, blue first, and pictures of one colour each."""
+    monkeypatch.chdir(tmp_path)
+    Path("deploy.prototxt").write_text(NET)
+    net = Net("deploy.prototxt", TEST)
+    net.params["ip"][0].data[...] = np.eye(3)
+    net.save("net.caffemodel")
+    for name, colour in {"red": (250, 20, 30), "green": (40, 240, 30), "blue": (40, 20, 200)}.items():
+        Image.new("RGB", (30, 20), colour).save(f"{name}.png")
+    Path("labels.txt").write_text("n00000001 blue, sky\nn00000002 green\nn00000003 red\n")
+    return tmp_path
+
+
+def best(*words: object) -> list[str]:
+    result = run("classify", "deploy.prototxt", "net.caffemodel", *words, "--json")
+    assert result.exit_code == 0, result.output
+    return [one["classes"][0]["class"] for one in json.loads(result.stdout)]
+
+
+def test_the_best_classes(folder: Path) -> None:
+    result = run(
+        "classify", "deploy.prototxt", "net.caffemodel", "red.png", "blue.png", "--labels", "labels.txt", "--top", 2, *MEAN
+    )
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert (
+        lines[0] == "red.png:" and lines[1].endswith("  red") and lines[3] == "blue.png:" and lines[4].endswith("  blue, sky")
+    )
+    assert len(lines) == 6 and float(lines[1].split()[0]) > float(lines[2].split()[0])
+    assert best("green.png", *MEAN) == ["class 1"]
+
+
+def test_rgb(folder: Path) -> None:
+    """Red first: the net's first class is red; and a mean, blue first, takes it away again."""
+    assert best("red.png", "green.png", "blue.png", "--rgb", *MEAN) == ["class 0", "class 1", "class 2"]
+    assert best("red.png", "--rgb", "--mean", "0,0,240", "--scale-factor", "0.01") == ["class 2"]
+
+
+def test_mean_files(folder: Path) -> None:
+    mean = np.zeros((3, 2, 2))
+    mean[2] = [[480, 0], [240, 240]]
+    np.save("mean.npy", mean)
+    write_binaryproto(Path("mean.binaryproto"), mean[None])
+    for file in ("mean.npy", "mean.binaryproto"):
+        assert best("red.png", "--mean-file", file, "--scale-factor", "0.01") == ["class 0"]
+
+
+@pytest.mark.parametrize("channels", [(1, 3)])
+def test_axes(channels: tuple[int, int], folder: Path) -> None:
+    """An input of 4 x 6 that takes the columns first holds an image of 6 x 4, turned round."""
+    picture = np.zeros((6, 4, 3), np.uint8)
+    picture[5, 1] = 200
+    Image.fromarray(picture).save("dot.png")
+    Path("turned.prototxt").write_text(NET.replace("dim: 2 dim: 3", "dim: 1 dim: 3"))
+    words = (
+        "turned.prototxt",
+        "net.caffemodel",
+        "--input",
+        "data=dot.png",
+        "--mean",
+        "0,0,0",
+        "--axes",
+        "wh",
+        "--npz",
+        "blobs.npz",
+    )
+    result = run("trace", *words, "-o", "page.html")
+    assert result.exit_code == 0, result.output
+    data = np.load("blobs.npz")["data/data"]
+    assert data[0, 0, 1, 5] == 200 and (data != 0).sum() == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["net.caffemodel"], "nothing follows the weights"),
+        (["net.caffemodel", "gone.png"], "gone.png"),
+        (["net.caffemodel", "red.png", "--labels", "two.txt"], "two.txt has 2 names, but the net has 3 classes"),
+        (["net.caffemodel", "red.png", "--labels", "none.txt"], "no class names"),
+        (["net.caffemodel", "red.png", "--blob", "data"], "does not hold one score for each class"),
+        (["net.caffemodel", "red.png", "--mean-file", "odd.npy"], "needs 1 or 3 finite numbers"),
+        (["net.caffemodel", "red.png", "--mean-file", "odd.npy", "--mean", "1,2,3"], "give one of them"),
+        (["net.caffemodel", "red.png", "broken.png"], "1 of 2 images could not be done"),
+    ],
+)
+def test_mistakes(words: list[str], message: str, folder: Path) -> None:
+    Path("two.txt").write_text("a\nb\n")
+    Path("none.txt").write_text("\n")
+    Path("broken.png").write_bytes(b"no picture")
+    np.save("odd.npy", np.zeros((2, 4, 4)))
+    result = run("classify", "deploy.prototxt", *words)
+    assert result.exit_code in (1, 2) and message in result.stderr, result.output
+
+
+def test_a_net_without_a_softmax(folder: Path) -> None:
+    Path("deploy.prototxt").write_text(NET.replace("Softmax", "Sigmoid"))
+    result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png")
+    assert result.exit_code == 1 and "its outputs are prob: choose one with --blob" in result.stderr
+    assert run("classify", "deploy.prototxt", "net.caffemodel", "red.png", "--blob", "prob").exit_code == 0
+
+
+def test_a_detector_that_takes_red_first(folder: Path) -> None:
+    """The same boxes for a picture whose channels are turned round."""
+    shapes = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+    with Image.open(shapes / "scene.png") as scene:
+        Image.fromarray(np.ascontiguousarray(np.asarray(scene.convert("RGB"))[..., ::-1])).save("turned.png")
+    words = shapes / "rfcn" / "test.prototxt", shapes / "rfcn" / "shapes_rfcn.caffemodel"
+    more = "--cfg", shapes / "shapes.yml", "--mean", "110,120,130", "--json"
+    plain = run("detect", *words, shapes / "scene.png", *more)
+    turned = run("detect", *words, "turned.png", "--rgb", "--cfg", shapes / "shapes.yml", "--mean", "130,120,110", "--json")
+    assert plain.exit_code == turned.exit_code == 0, turned.output
+    found = [json.loads(result.stdout)[0]["detections"] for result in (plain, turned)]
+    assert found[0] == found[1] and len(found[0]) > 5
