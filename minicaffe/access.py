@@ -67,6 +67,18 @@ def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
         _allowed.intersection_update(before)
 
 
+def pattern_folder(name: str) -> str | None:
+    """The folder that a pattern (photos/**/*.jpg) looks in, before its first wildcard; None for a name that is no pattern."""
+    if is_uri(name) or not any(letter in name for letter in "*?[") or os.path.lexists(name):
+        return None
+    fixed = []
+    for part in Path(name).parts:
+        if any(letter in part for letter in "*?["):
+            break
+        fixed.append(part)
+    return os.path.join(*fixed) if fixed else os.curdir
+
+
 def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer: str = "a prototxt") -> str:
     """path, as named by a prototxt (or another namer), if it is allowed or in a folder of beside. Raises DataError."""
     name = os.fspath(path)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from minicaffe import limits
-from minicaffe.access import allowing, is_uri
+from minicaffe.access import allowing, is_uri, pattern_folder
 from minicaffe.errors import Error, shortened
 from minicaffe.files import plain
 from minicaffe.nearest import nearest
@@ -179,7 +179,8 @@ def _paths(word: str) -> list[str]:
     """The files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
     # a file's name may have a "=" too
     texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
-    return [text for text in texts if text and (is_uri(text) or os.path.exists(text))]
+    places = [pattern_folder(text) or text for text in texts if text]
+    return [place for place in places if is_uri(place) or os.path.exists(place)]
 
 
 def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:

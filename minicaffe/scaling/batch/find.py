@@ -1,6 +1,7 @@
 """The images that the command line names: files, folders, lists and Parquet files, by path or URI.
 
     photos/             the images in it, sorted by name       s3://bucket/photos    the same
+    photos/**/*.jpg     what the pattern matches, sorted; ** is any folders
     list.txt, list.lst  a path or URI per line                 table.parquet         an image per row (tables.py)
 
 Relative paths are relative to the working directory, also in lists. access.py says what lists and tables may name.
@@ -8,13 +9,14 @@ Relative paths are relative to the working directory, also in lists. access.py s
 
 from __future__ import annotations
 
+import glob
 import os
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
 from minicaffe import limits
-from minicaffe.access import granted, is_uri
+from minicaffe.access import granted, is_uri, pattern_folder
 from minicaffe.errors import DataError, Error
 from minicaffe.files import read_bytes
 
@@ -48,12 +50,17 @@ def _stretches(name: str, base: str) -> list[Stretch]:
 
 
 def _local(path: Path) -> list[str] | None:
-    """places.listed for a path, without pyarrow."""
+    """places.listed for a path, without pyarrow, or what a pattern matches."""
     if path.is_dir():
         with os.scandir(path) as entries:
             return sorted(str(path / entry.name) for entry in entries if not entry.is_dir())
     if path.exists():
         return None
+    if pattern_folder(str(path)):
+        found = sorted(name for name in glob.iglob(str(path), recursive=True) if not os.path.isdir(name))
+        if not found:
+            raise Error(f"{path}: no file matches")
+        return found
     raise Error(f"{path}: no such image")
 
 
@@ -63,10 +70,19 @@ def _folder(name: str, files: Sequence[str], base: str) -> list[Stretch]:
     if images and tables:
         raise Error(f"{name}: this folder has images and Parquet files: name the files of one kind")
     if not images and not tables:
-        raise Error(f"{name}: no images in this folder")
+        below = f'; "{name}/**" takes those of the folders in it' * any(os.path.isdir(one.path) for one in _entries(name))
+        raise Error(f"{name}: no images in this folder{below}")
     if images:
         return [Files(images, base)]
     return [find_rows(file if is_uri(file) else granted(file, namer="a link"), base) for file in tables]
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What is in a folder on this machine."""
+    if is_uri(folder) or not os.path.isdir(folder):
+        return []
+    with os.scandir(folder) as entries:
+        return list(entries)
 
 
 def read_list(name: str) -> list[str]:
