@@ -72,9 +72,10 @@ def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "strict") -> str:
-    """A file's UTF-8 text, with "\\n" at every line's end. Raises read_bytes's errors, and UnicodeDecodeError."""
+    """A file's UTF-8 text, without a byte order mark, with "\n" at every line's end. Raises read_bytes's errors, and
+    UnicodeDecodeError."""
     text = read_bytes(path, limit).decode("utf-8", errors)
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 @contextmanager

@@ -12,15 +12,16 @@ from .common import identity
 
 
 def output_names(folder: Path, images: Sources, inputs: Sequence[str | None], suffix: str) -> list[Path]:
-    """The file's name for each image: STEM and suffix in the folder, or STEM-2 and so on, so that names are unique and no
-    file replaces an image or one of the inputs."""
+    """The file's name for each image: STEM and suffix in the folder, or STEM-2 and so on, so that names are unique, also where
+    a file system does not tell capitals, and no file replaces an image or one of the inputs."""
     known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}  # by inode: links too
-    names: dict[Path, None] = {}
+    names: dict[str, Path] = {}
     numbers: dict[str, Iterator[str]] = {}
     for name in images.names():
         stem = Path(name).stem
         # goes on from the last image of this stem: linear time
-        endings = numbers.setdefault(stem, chain([""], (f"-{n}" for n in count(2))))
+        endings = numbers.setdefault(stem.lower(), chain([""], (f"-{n}" for n in count(2))))
         tries = (folder / f"{stem}{ending}{suffix}" for ending in endings)
-        names[next(path for path in tries if path not in names and identity(path) not in known)] = None
-    return list(names)
+        path = next(path for path in tries if path.name.lower() not in names and identity(path) not in known)
+        names[path.name.lower()] = path
+    return list(names.values())
