@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import minicaffe
+from minicaffe import layers
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer, gpu_methods_apply
@@ -120,7 +121,7 @@ def test_wrong_counts_are_named(kind: str) -> None:
 
 
 def test_catalogue_is_sorted_and_knows_no_fork_type() -> None:
-    assert list(CATALOGUE) == sorted(CATALOGUE)
+    assert list(layers.BUILT_IN) == sorted(layers.BUILT_IN)
     assert not set(FORK_TYPES) & set(CATALOGUE)
 
 
