@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
@@ -109,10 +110,7 @@ class MarginInnerProduct(Layer):
 
 def psi(cosine: Array, times: int) -> tuple[Array, Array]:
     """psi of the angle with this cosine, and its derivative in the cosine; both of cosine's shape."""
-    angle = np.arccos(cosine)
-    k = np.floor(times * angle / np.pi).clip(0, times - 1)
+    k = np.floor(times * np.arccos(cosine) / np.pi).clip(0, times - 1)
     sign = np.where(k % 2 == 0, 1, -1)
-    sine = np.sin(angle)
-    # d cos(m a) / d cos a = m sin(m a) / sin a, which is m^2 where the angle is 0
-    ratio = np.divide(np.sin(times * angle), sine, out=np.full_like(sine, times), where=sine > 1e-7)
-    return sign * np.cos(times * angle) - 2 * k, sign * times * ratio
+    multiple = Chebyshev.basis(times)  # cos(m a) as a polynomial in cos a: its derivative is right at angles 0 and pi too
+    return sign * multiple(cosine) - 2 * k, sign * multiple.deriv()(cosine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -47,7 +47,16 @@ def test_lambda_falls_with_the_iterations() -> None:
     assert [float(case.forward()[1][0]) for _ in range(4)] == [5, pytest.approx(10 / 3), 3, 3]
 
 
+@pytest.mark.parametrize("times", [2, 3, 4])
+def test_slope_at_the_ends(times: int) -> None:
+    """|d cos(m a) / d cos a| is m^2 at angles 0 and pi; psi never rises with the angle."""
+    values, slopes = psi(np.array([1.0, -1.0]), times)
+    np.testing.assert_allclose(values, [1, 1 - 2 * times])
+    np.testing.assert_allclose(slopes, [times**2, times**2])
+
+
 @given(st.floats(0, np.pi), st.sampled_from([2, 3, 4]))
+@example(np.pi, 2)
 def test_psi_falls_from_1(angle: float, times: int) -> None:
     """(-1)^k cos(m a) - 2 k falls with the angle, and is below its cosine."""
     cosines = np.cos(np.array([angle, min(angle + 0.01, np.pi)]))
