@@ -1,6 +1,6 @@
 """Memory over a long run: 10,000 iterations of training, 10,000 detections whose images change size. A figure and a plot.
 
-    python tests/support/long_run.py [--count 10000] [--plot docs/images/memory.svg]
+    python tests/support/long_run.py [--training 10000] [--detections 10000] [--plot docs/images/memory.svg]
 
 Prints the process's memory (resident set) at points of the run, and fails where the last half grows by more than GROWTH.
 """
@@ -83,7 +83,7 @@ def measure(what: str, once: Callable[[], object], count: int) -> list[float]:
     return marks
 
 
-def plot(path: Path, series: dict[str, list[float]], count: int) -> None:
+def plot(path: Path, series: dict[str, list[float]], runs: str) -> None:
     """The curves, SVG."""
     wide, high, left, top = 560, 200, 60, 20
     most = max(map(max, series.values())) * 1.15
@@ -100,7 +100,7 @@ def plot(path: Path, series: dict[str, list[float]], count: int) -> None:
     axes = f"M{left} {top}V{top + high}H{left + wide}"
     labels = [(left - 6, top + high + 4, "0"), (left - 6, top + high * (1 - 100 / most) + 4, "100 MiB")]
     texts = "".join(f'<text x="{x}" y="{y:.1f}" text-anchor="end">{text}</text>' for x, y, text in labels)
-    texts += f'<text x="{left + wide}" y="{top + high + 18}" text-anchor="end">{count:,} iterations, or detections</text>'
+    texts += f'<text x="{left + wide}" y="{top + high + 18}" text-anchor="end">{runs}</text>'
     size = f'width="{left + wide + 20}" height="{top + high + 30}"'
     path.write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
@@ -112,19 +112,20 @@ def plot(path: Path, series: dict[str, list[float]], count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--training", type=int, default=10_000, help="iterations")
+    parser.add_argument("--detections", type=int, default=10_000)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     target = options.plot and options.plot.resolve()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         series = {
-            "training": measure("iterations of training", training(), options.count),
-            "detection": measure("detections of changing sizes", detections(), options.count),
+            "training": measure("iterations of training", training(), options.training),
+            "detection": measure("detections of changing sizes", detections(), options.detections),
         }
         os.chdir("/")
     if target:
-        plot(target, series, options.count)
+        plot(target, series, f"{options.training:,} iterations, {options.detections:,} detections")
 
 
 if __name__ == "__main__":
