@@ -1,5 +1,5 @@
-"""Hypothesis without deadlines (machines are slow at times); tests on the CPU and on the GPU; at the end, how many tests
-compared with the original Caffe.
+"""Hypothesis without deadlines (machines are slow at times); tests on the CPU and on the GPU; at the end, why tests were
+skipped, and how many compared with the original Caffe.
 
 A test, or a whole module (`pytestmark = pytest.mark.usefixtures("device")`), that asks for `device` runs in CPU mode, and,
 marked `gpu`, in GPU mode where there is a GPU, or the test device (tests/cpu_device/README.md).
@@ -99,6 +99,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         left_out = terminalreporter.config.stash.get(LEFT_OUT, 0)
         more = f", and {left_out} tests left out that need it" if left_out else ""
         terminalreporter.write_line(f"GPU mode was not tested{more}: {NO_GPU}")
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
     outcomes = {"passed": "agree", "failed": "differ", "skipped": "skipped"}
     counts: Counter[str] = Counter()
     for outcome, word in outcomes.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from recordings import REASON, SHARED
 
 from minicaffe import TEST, Net
 from minicaffe.formats.prototxt import parse_net
@@ -14,7 +15,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.tracing.summary import summarize
 
 ROOT = Path(__file__).parents[1]
-WILD = ROOT.parent / "shared" / "wild"
+WILD = SHARED / "wild"
 PUBLISHED = {
     "mobilenet_ssd": "chuanqi305__MobileNet-SSD/voc/MobileNetSSD_deploy.prototxt",
     "shufflenet": "farmingyard__ShuffleNet/shufflenet_1x_g3_deploy.prototxt",
@@ -53,7 +54,7 @@ def test_the_same_layers_as_the_published_prototxt(architectures: ModuleType, na
     """Types, shapes, parameters and multiply-adds of all layers, in their order; Splits, whose order follows names, apart."""
     file = WILD / PUBLISHED[name]
     if not file.exists():
-        pytest.skip("the published prototxts (../shared/wild) are not here")
+        pytest.skip(REASON)
     ours = parse_net(getattr(architectures, name)())
     theirs = parse_net(file.read_text())
     if theirs.param.layer[0].type == "DenseImageData":

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden import GOLDEN, compare, inside, needs_golden
+from recordings import absent
 
 import minicaffe
 from minicaffe.errors import Error, LayerError, WeightsError
@@ -27,13 +28,13 @@ def net_of(text: str, phase: int = TEST, **options: object) -> Net:
     return Net(parse_net(text, "made.prototxt"), phase, **options)  # type: ignore[arg-type]
 
 
-def golden_nets() -> list[object]:
+def golden_nets(suffix: str) -> list[object]:
     if not GOLDEN.is_dir():
-        return [pytest.param("", marks=pytest.mark.skip(reason="../shared/golden is absent"))]
-    return [p.stem for p in sorted((GOLDEN / "nets").glob("*.json"))]
+        return [pytest.param("", marks=absent)]
+    return [p.stem for p in sorted((GOLDEN / "nets").glob("*.json")) if p.with_suffix(suffix).exists()]
 
 
-@pytest.mark.parametrize("case", golden_nets())
+@pytest.mark.parametrize("case", golden_nets(".json"))
 def test_golden_construction(case: str) -> None:
     folder = GOLDEN / "nets"
     for state in json.loads((folder / f"{case}.json").read_text()):
@@ -52,7 +53,7 @@ def test_golden_construction(case: str) -> None:
         assert {node.layer.name: node.needs_backward for node in net.nodes} == state["needs_backward"]
 
 
-@pytest.mark.parametrize("case", [c for c in golden_nets() if isinstance(c, str) and (GOLDEN / "nets" / f"{c}.npz").exists()])
+@pytest.mark.parametrize("case", golden_nets(".npz"))
 def test_golden_run(case: str) -> None:
     folder = GOLDEN / "nets"
     stored = np.load(folder / f"{case}.npz")

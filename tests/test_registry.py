@@ -84,7 +84,7 @@ def test_a_class_of_the_users_joins_each_tool_by_a_decorator(tmp_path: Path) -> 
 
 
 def test_a_torch_form_of_the_users() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")
     from minicaffe.torch import to_torch
 
     torch_form(mine())(lambda layer, bottom, top: lambda x: 2 * x)

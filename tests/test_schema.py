@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
+from recordings import SHARED, needs
 
 from minicaffe.proto import caffe_pb2
 
 ROOT = Path(__file__).parents[1]
-FACTS = ROOT.parent / "shared" / "schema" / "caffe_fields.tsv"
+FACTS = SHARED / "schema" / "caffe_fields.tsv"
 
 # Numbers that two forks gave to two things: BVLC's stay.
 RENUMBERED = {
@@ -31,7 +32,7 @@ def test_caffe_desc_is_current():
     assert got.returncode == 0, got.stdout + got.stderr
 
 
-@pytest.mark.skipif(not FACTS.is_file(), reason="../shared/schema is absent")
+@needs(FACTS)
 def test_every_field_and_enum_value_of_every_caffe_is_there():
     schema = descriptor_pb2.FileDescriptorSet.FromString((ROOT / "proto/caffe.desc").read_bytes()).file[0]
     protos = {message.name: message for message in schema.message_type}

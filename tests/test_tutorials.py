@@ -20,7 +20,7 @@ SOLUTION = re.compile(r"<details><summary>Solution</summary>\n\n```python\n(.*?\
 NUMBER = r"-?\d+\.\d*(?:e[+-]?\d+)?"
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-needs_extra = 'needs pip install -e ".[notebook]"'
+needs_extra = "Jupyter and Matplotlib (the extra notebook) are not installed"
 
 
 def read(path):

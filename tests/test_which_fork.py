@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from golden import FORKS as RECORDED
 from layer_case import LayerCase
+from recordings import needs
 
 from minicaffe import TEST, Net, get_solver
 from minicaffe.cli import COMMANDS, main
@@ -63,7 +64,7 @@ def test_a_fork_is_named_as_the_recorded_cases_and_its_repository_are() -> None:
         assert fork_named(fork) == fork
 
 
-@pytest.mark.skipif(not RECORDED.is_dir(), reason="../shared/golden_forks is absent")
+@needs(RECORDED)
 def test_every_recorded_fork_has_its_name() -> None:
     folders = [path.name.partition("@")[2] for path in RECORDED.iterdir()]
     assert {fork_named(name) for name in filter(None, folders)} <= set(forks())
@@ -307,7 +308,7 @@ def test_the_fork_goes_with_a_comparison(tmp_path: Path) -> None:
 
 
 def test_the_fork_goes_with_a_layer_inside_a_torch_module() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")
     from minicaffe.torch import to_torch
 
     made = net("Normalize", "", "happynear")

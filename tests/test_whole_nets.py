@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from golden import GOLDEN, compare, inside
 from numpy.typing import NDArray
+from recordings import absent
 
 import minicaffe
 from minicaffe.cuda.device import current
@@ -33,7 +34,7 @@ BLOBS, PARAM_DIFFS = 1e-3, 5e-3
 
 def whole_nets() -> list[Any]:
     if not GOLDEN.is_dir():
-        return [pytest.param(("", "cpu"), marks=pytest.mark.skip(reason="../shared/golden is absent"))]
+        return [pytest.param(("", "cpu"), marks=absent)]
     names = sorted(path.stem for path in FOLDER.glob("*.json"))
     return [pytest.param((name, "cpu"), id=name) for name in names] + [
         pytest.param((name, "gpu"), id=f"{name}-gpu", marks=pytest.mark.gpu) for name in names

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden import SHARED
+from recordings import SHARED, needs
 
 from minicaffe import TEST, Net
 
 ZOO = SHARED / "zoo" / "opencv_dnn_layers"
 
-pytestmark = pytest.mark.skipif(not ZOO.is_dir(), reason="../shared/zoo/opencv_dnn_layers is absent")
+pytestmark = needs(ZOO)
 
 
 def load(name: str) -> Net:

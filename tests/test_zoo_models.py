@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from golden import SHARED
+from recordings import SHARED, needs
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
@@ -26,7 +26,7 @@ ULTRA = ZOO / "ultraface"
 MTCNN = ZOO / "mtcnn"
 CIFAR = ZOO / "cifar10_bvlc_examples"
 
-pytestmark = pytest.mark.skipif(not ZOO.is_dir(), reason="../shared/zoo is absent")
+pytestmark = needs(ZOO)
 
 
 def load(prototxt: Path, weights: Path | None = None) -> Net:

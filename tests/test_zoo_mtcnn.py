@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pytest
-from golden import SHARED
+from recordings import SHARED, needs
 
 from minicaffe import TEST, Net
 from minicaffe.data.image_bytes import resized
@@ -81,7 +80,7 @@ def crop(image: np.ndarray, box: np.ndarray, side: int) -> np.ndarray:
     return prepared(pixels, side, side)
 
 
-@pytest.mark.skipif(not MTCNN.is_dir(), reason="../shared/zoo/mtcnn is absent")
+@needs(MTCNN)
 def test_the_cascade_finds_both_faces() -> None:
     image = load_image(MTCNN / "test1.jpg")
     found = proposals(image, stage("det1", "conv4-2"))

@@ -125,7 +125,10 @@ def test_layers_of_a_file_keep_its_weights(deep: str) -> None:
     ids=lambda words: words[0],
 )
 def test_a_check_of_zeros_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    pytest.importorskip("torch" if words[0] == "to-torch" else "onnxruntime")
+    if words[0] == "to-torch":
+        pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")
+    else:
+        pytest.importorskip("onnxruntime", reason="onnxruntime (the extra onnx) is not installed")
     monkeypatch.chdir(tmp_path)
     Path("flat.prototxt").write_text(
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 9 } } }\n'

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detection_case import settings
-from golden import SHARED
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from recordings import SHARED, needs
 
 from minicaffe.data.images import (
     image_blob,
@@ -145,7 +145,7 @@ def test_grey_16_bit_palette_and_transparent(tmp_path: Path) -> None:
     assert load_image(tmp_path / "palette.png").shape == (4, 6, 3)
 
 
-@pytest.mark.skipif(not PHOTO.is_file(), reason="../shared/zoo is absent")
+@needs(PHOTO)
 def test_a_photo() -> None:
     image = load_image(PHOTO)
     assert image.shape == (375, 500, 3)

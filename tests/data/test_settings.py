@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detection_case import CFGS
-from golden import SHARED
+from recordings import SHARED, needs
 
 from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings, current, read_settings, use
 from minicaffe.errors import SettingsError
 
-needs_models = pytest.mark.skipif(not CFGS.is_dir(), reason="../shared/models is absent")
+needs_models = needs(CFGS)
 
 
 def written(path: Path, text: str) -> Path:

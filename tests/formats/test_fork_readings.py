@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from recordings import SHARED, needs
 
 from minicaffe import Net
 from minicaffe.cli import main
@@ -20,8 +21,7 @@ from minicaffe.layers import CATALOGUE
 from minicaffe.porting.rescue import rescue
 from minicaffe.proto import caffe_pb2
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is absent")
+needs_shared = needs(SHARED)
 COMMON = {"transform_param", "loss_param", "python_param"}
 CONVOLUTION, DROPOUT, POOLING, BATCH_NORM, BN = 106, 108, 121, 139, 152
 

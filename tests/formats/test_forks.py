@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from recordings import REASON, SHARED
 
 from minicaffe.errors import Error
 from minicaffe.formats.fork_kinds import UNKNOWN, NetFork, fork_named, fork_of_net
@@ -17,13 +18,13 @@ from minicaffe.formats.forks import ANY, Effect, ForkField, fork_field, fork_fie
 from minicaffe.proto import caffe_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
-FACTS = ROOT.parent / "shared" / "schema" / "fork_fields.tsv"
+FACTS = SHARED / "schema" / "fork_fields.tsv"
 SCHEMA = caffe_pb2.DESCRIPTOR.message_types_by_name
 
 
 def facts() -> list[dict[str, str]]:
     if not FACTS.is_file():
-        pytest.skip("../shared/schema is absent")
+        pytest.skip(REASON)
     return list(csv.DictReader(FACTS.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
 
 

@@ -11,6 +11,7 @@ import pytest
 from damaged import check_damaged
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recordings import SHARED, needs
 
 from minicaffe import limits
 from minicaffe.blob import Blob
@@ -25,8 +26,7 @@ from minicaffe.proto import caffe_pb2
 
 h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
 
-SHARED = Path(__file__).parents[3] / "shared"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared (golden data and real models) is absent")
+needs_shared = needs(SHARED)
 
 
 def net(*names: str) -> caffe_pb2.NetParameter:

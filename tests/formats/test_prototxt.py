@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +12,14 @@ from google.protobuf import text_format
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from random_messages import messages
+from recordings import SHARED, needs
 
 from minicaffe.errors import PrototxtError, PrototxtWarning
 from minicaffe.formats.prototxt import parse_message, parse_net, parse_solver, read_net, read_solver
 from minicaffe.formats.source import Place
 from minicaffe.proto import caffe_pb2
 
-SHARED = Path(__file__).parents[3] / "shared"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared (golden data and real models) is absent")
+needs_shared = needs(SHARED)
 
 NET = """\
 name: "small"

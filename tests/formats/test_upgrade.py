@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
+from recordings import SHARED, needs
 
 from minicaffe.errors import PrototxtError, PrototxtWarning, UpgradeError
 from minicaffe.formats.generations import SOLVER_TYPES, V0_FIELDS, V0_SAME, V0_TYPES, V1_TYPES
@@ -13,8 +14,8 @@ from minicaffe.formats.prototxt import parse_net, parse_solver, read_net, read_s
 from minicaffe.formats.upgrade import INPUT_FIELDS, upgrade_net, upgrade_solver
 from minicaffe.proto import caffe_pb2
 
-GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "upgrade"
-needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="../shared/golden is absent")
+GOLDEN = SHARED / "golden" / "upgrade"
+needs_golden = needs(GOLDEN)
 
 
 def net(text: str) -> caffe_pb2.NetParameter:

@@ -11,6 +11,7 @@ from damaged import check_damaged
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from recordings import SHARED, needs
 
 from minicaffe import Net, limits
 from minicaffe.blob import Blob
@@ -21,8 +22,7 @@ from minicaffe.formats.weights import read_binaryproto, read_weights, write_bina
 from minicaffe.formats.wire import encoded, header
 from minicaffe.proto import caffe_pb2
 
-SHARED = Path(__file__).parents[3] / "shared"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared (golden data and real models) is absent")
+needs_shared = needs(SHARED)
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
 

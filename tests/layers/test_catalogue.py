@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recordings import SHARED, needs
 
 import minicaffe
 from minicaffe import layers
@@ -125,12 +126,12 @@ def test_catalogue_is_sorted_and_knows_no_fork_type() -> None:
     assert not set(FORK_TYPES) & set(CATALOGUE)
 
 
-WILD = Path(__file__).parents[3] / "shared" / "wild"
+WILD = SHARED / "wild"
 AWAITED = {"Axpy", "DeformableConvolution", "DeformablePSROIPooling", "Lstm", "ROIWarping", "RegionLoss"}
 """Types that the catalogue gets, or has."""
 
 
-@pytest.mark.skipif(not WILD.is_dir(), reason="../shared/wild is absent")
+@needs(WILD)
 def test_every_type_of_the_published_nets_is_built_in_or_has_an_origin() -> None:
     text = "\n".join(path.read_text(errors="replace") for path in WILD.rglob("*") if path.is_file() and path.suffix != ".md")
     types = set(re.findall(r'^  type: "(\w+)"', re.sub("#.*", "", text), flags=re.M))

@@ -8,6 +8,7 @@ from golden import FORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from recordings import needs
 
 from minicaffe.errors import LayerError
 from minicaffe.layers.conv import deformed
@@ -155,7 +156,7 @@ def test_the_number_of_threads_and_the_blocks_do_not_change_a_bit(monkeypatch: p
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
-@pytest.mark.skipif(not FORKS.is_dir(), reason="../shared/golden_forks is absent")
+@needs(FORKS)
 def test_the_forks_gradient_of_x_is_that_of_the_first_columns() -> None:
     """docs/fidelity.md: it runs C * taps threads where there are C * taps * windows columns."""
     stored = np.load(FORKS / "DeformableConvolution" / "groups.npz")

@@ -8,6 +8,7 @@ from golden import FORKS, cases, run_case
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from recordings import needs
 
 from minicaffe.errors import LayerError
 from minicaffe.layers.lstm import Lstm
@@ -148,7 +149,7 @@ def test_clip_lets_states_pass_from_forward_to_forward() -> None:
         np.testing.assert_allclose(parts.forward()[0], y[3:], atol=1e-12)
 
 
-@pytest.mark.skipif(not FORKS.is_dir(), reason="../shared/golden_forks is absent")
+@needs(FORKS)
 @only_first
 def test_clipped_gradients_are_the_forks() -> None:
     """All but weight_h's, to which the fork's backward adds a product that forward does not have."""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden import GOLDEN, SHARED, cases, run_case
+from golden import GOLDEN, cases, run_case
 from layer_case import LayerCase
+from recordings import SHARED, needs
 
 import minicaffe
 from minicaffe.blob import Blob
@@ -194,7 +195,7 @@ def test_an_exception_keeps_its_type_and_names_the_layer(module: types.ModuleTyp
         assert caught.value.__notes__ == ['Python layer "layer": its code raised this error']
 
 
-@pytest.mark.skipif(not (SHARED / "models").is_dir(), reason="../shared/models is absent")
+@needs(SHARED / "models")
 def test_every_python_layer_of_the_published_nets_is_built_in() -> None:
     import re
 

@@ -8,6 +8,7 @@ from golden import FORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from recordings import needs
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
@@ -76,7 +77,7 @@ def test_rois_that_round_to_the_same_corners_are_the_same() -> None:
     np.testing.assert_array_equal(y, LayerCase(layer(), x, exact).forward()[0])
 
 
-@pytest.mark.skipif(not FORKS.is_dir(), reason="../shared/golden_forks is absent")
+@needs(FORKS)
 @pytest.mark.parametrize(("name", "scale"), [("pooled7", 0.25), ("scale1", 1.0)])
 def test_the_forks_gradient_is_this_one_without_some_bins(name: str, scale: float) -> None:
     """docs/fidelity.md: a pixel gets nothing past the roi's rounded end, and only from bins near it, whose size has a + 1 that

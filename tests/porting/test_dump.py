@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from recordings import SHARED, needs
 
 from minicaffe import Net, WeightsError
 from minicaffe.cli import main
@@ -23,8 +24,7 @@ from minicaffe.formats.wire import VARINT, encoded, header
 from minicaffe.porting.dump import read
 from minicaffe.training.solver_state import TrainingState, write_state
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is absent")
+needs_shared = needs(SHARED)
 
 NET = """
 name: "small"

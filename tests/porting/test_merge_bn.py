@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recordings import SHARED, needs
 
 from minicaffe.cli import main
 from minicaffe.errors import Error
@@ -18,8 +19,8 @@ from minicaffe.net import Net
 from minicaffe.parameters import weights_of
 from minicaffe.porting.merge_bn import Merged, merge_batch_norm, merge_net
 
-MODELS = Path(__file__).parents[3] / "shared" / "models"
-needs_models = pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is absent")
+MODELS = SHARED / "models"
+needs_models = needs(MODELS)
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 6 dim: 5 dim: 4 } } }\n'
 CONV = 'layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3 %s } }\n'

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from recordings import SHARED, needs
 
 from minicaffe import TEST, TRAIN, Error, Net, WeightsError, set_random_seed
 from minicaffe.cli import main
@@ -18,8 +19,7 @@ from minicaffe.formats.prototxt import parse_net, read_net
 from minicaffe.porting.rescue import Rescued, rescue
 from minicaffe.proto import caffe_pb2
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is absent")
+needs_shared = needs(SHARED)
 
 DATA = """layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TRAIN }
   transform_param { crop_size: %d } data_param { source: "nowhere" batch_size: 64 } }"""

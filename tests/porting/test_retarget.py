@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recordings import SHARED, needs
 
 from minicaffe.cli import main
 from minicaffe.errors import Error
@@ -19,9 +20,8 @@ from minicaffe.porting.retarget import Retargeted, retarget
 
 ROOT = Path(__file__).parents[2]
 SHAPES = ROOT / "examples" / "shapes"
-SHARED = ROOT.parent / "shared"
 MODELS = SHARED / "models"
-needs_shared = pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is absent")
+needs_shared = needs(MODELS)
 
 HEAD = """# a detector
 name: "small"

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recordings import SHARED, absent, needs
 
 from minicaffe.mode import Phase
 from minicaffe.net import Net
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 GOLDEN = SHARED / "golden"
 FORKS = SHARED / "golden_forks"
 """The same of the layers of forks, a folder a type, `Type@fork` where forks disagree."""
@@ -29,13 +29,13 @@ SMOOTH = (
 ).split()
 NORMAL = ("LRN", "BatchNorm", "BN", "MVN")
 
-needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="../shared/golden is absent")
+needs_golden = needs(GOLDEN)
 
 
 def cases(layer_type: str) -> list[Any]:
     """Pytest params, one a case of a layer type; one skipped param where the golden data is absent."""
     if not GOLDEN.is_dir():
-        return [pytest.param(None, marks=pytest.mark.skip(reason="../shared/golden is absent"))]
+        return [pytest.param(None, marks=absent)]
     names = sorted(p.stem for p in (GOLDEN / layer_type).glob("*.npz"))
     return [pytest.param(f"{layer_type}/{name}", id=name) for name in names]
 

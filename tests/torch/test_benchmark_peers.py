@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")
 
 SIZES: dict[str, tuple[int, ...]] = {
     "mobilenet": (64,),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")
 
 
 from torch_beside import differences, from_float64  # noqa: E402

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")
 
 import minicaffe  # noqa: E402
 from minicaffe import ops  # noqa: E402

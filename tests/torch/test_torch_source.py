@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")
 pytest.importorskip("safetensors", reason="needs safetensors")
 
 import torch

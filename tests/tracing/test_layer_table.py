@@ -12,12 +12,13 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.pycaffe.net_spec import param_name_dict
 from minicaffe.tracing.layer_table import markdown, row
 
+NO_TORCH = "PyTorch (the extra torch) is not installed"
 FILE = Path(__file__).resolve().parents[2] / "docs" / "layers.md"
 
 
 def test_the_file_is_current() -> None:
     """The one list of what each type has: CPU, GPU, explain, ONNX, torch."""
-    pytest.importorskip("torch", reason="the column torch is of its forms")
+    pytest.importorskip("torch", reason=NO_TORCH)
     assert FILE.read_text(encoding="utf-8") == markdown(), "run: python -m minicaffe layers --markdown > docs/layers.md"
 
 
@@ -35,12 +36,12 @@ def test_the_file_is_current() -> None:
     ],
 )
 def test_rows(kind: str, cells: str) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     assert row(kind, CATALOGUE[kind]) == [cell.replace("_", " ") if "`" not in cell else cell for cell in cells.split()]
 
 
 def test_other_names_are_said_to_be_such() -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     alias = row("ConvolutionDepthwise", CATALOGUE["ConvolutionDepthwise"])
     assert alias[0] == "`ConvolutionDepthwise`, the same as `DepthwiseConvolution`"
     assert alias[1:] == row("DepthwiseConvolution", CATALOGUE["DepthwiseConvolution"])[1:]
@@ -74,5 +75,5 @@ def test_a_layer_with_a_gpu_forward_has_it_in_the_table() -> None:
 
         forward_gpu = forward_cpu
 
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     assert row("Mine", Mine)[1:] == ["1", "any", "–", "yes", "none", "yes", "–", "–", "–"]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden import SHARED, inside
+from golden import inside
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recordings import REASON, SHARED, needs
 
 from minicaffe.errors import PrototxtError, SolverError, WeightsError
 from minicaffe.formats.prototxt import parse_solver
@@ -28,7 +29,7 @@ from minicaffe.training.updates import clip
 SOLVERS = SHARED / "golden/solvers"
 CASES = sorted(path.stem for path in SOLVERS.glob("*.npz") if not path.stem.startswith("log_"))
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-5}
-needs_golden = pytest.mark.skipif(not SOLVERS.is_dir(), reason="../shared/golden is absent")
+needs_golden = needs(SOLVERS)
 
 
 # What Caffe computed.
@@ -107,7 +108,7 @@ def resume(case: str, stored, own_state: str) -> None:
 
 def test_every_golden_case_is_there():
     if not SOLVERS.is_dir():
-        pytest.skip("../shared/golden is absent")
+        pytest.skip(REASON)
     assert len(CASES) == 30
 
 
@@ -566,7 +567,7 @@ def test_an_hdf5_file_that_is_no_state(tmp_path):
         read_state(tmp_path / "x.h5")
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is absent")
+@needs(SHARED)
 @pytest.mark.parametrize("name", ["cifar10_quick_iter_4000", "cifar10_full_sigmoid_iter_60000"])
 def test_published_states_are_read(name):
     folder = SHARED / "zoo/cifar10_bvlc_examples"
