@@ -9,7 +9,6 @@ import click
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.data.image_bytes import read_image
 from minicaffe.detection.inputs import Order, image_inputs, put_image
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import read_text
@@ -90,9 +89,7 @@ def _scores(net: Net, picture: Picture, options: Options) -> Array:
     inputs = image_inputs(net)
     if not inputs:
         raise Error(f"{options.net}: the net has no input for an image; its inputs are {', '.join(net.inputs) or 'none'}")
-    if isinstance(picture.data, Exception):
-        raise picture.data
-    pixels = read_image(picture.data, name=picture.name)
+    pixels = picture.pixels()
     name = inputs[0]
     net.blobs[name].reshape(1, *net.blobs[name].shape[1:])
     put_image(net, name, pixels, options.settings, Order(rgb=options.rgb))

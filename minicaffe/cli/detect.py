@@ -25,13 +25,14 @@ class Options(BatchOptions):
         "--save", "Write COCO's results, a table, or YOLO's text files.", metavar="FILE.json|FILE.csv|DIR"
     )
     as_json: bool = option("--json", "Print one JSON list instead of lines.")
+    every: int = option("--every", "Of a video, only every N-th frame.", metavar="N", type=click.IntRange(1), default=1)
     max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
 
 
 @with_options(Options)
 def command(options: Options) -> None:
     """Find objects in SOURCE... with the test prototxt NET of a Faster R-CNN, R-FCN, Fast R-CNN or SSD, and its WEIGHTS.
-    A source is an image, a folder, a list (.txt, .lst: one path per line), a Parquet file, or a URI of one of them.
+    A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
 
     Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
     An SSD net has one image input and ends in a DetectionOutput layer.
@@ -42,7 +43,7 @@ def command(options: Options) -> None:
     options.check(options.sources, {"--draw": options.draw_dir, "--save": options.save, "--json": options.as_json or None})
     if options.save:
         (check_folder if is_folder(options.save) else check_target)("--save", options.save)
-    images = find_sources(options.sources)
+    images = find_sources(options.sources, options.every)
     pictures = output_names(Path(options.draw_dir), images, options.inputs, ".png") if options.draw_dir else []
     detector = options.detector(options.threshold, options.max_detections)
     if options.out is None:

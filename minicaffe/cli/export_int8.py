@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from minicaffe.data.image_bytes import read_image
 from minicaffe.data.images import load_image
 from minicaffe.data.roidb import load_roidb
 from minicaffe.detection.inputs import image_inputs, put_image
@@ -86,9 +85,7 @@ def _feeds(net: Net, sources: Sequence[str], options: InputOptions, whole: Whole
     lost = []
     for picture in islice(find_sources(sources).pictures(), MOST):
         try:
-            if isinstance(picture.data, Exception):
-                raise picture.data
-            feeds.append(_feed(net, read_image(picture.data, name=picture.name), options, whole))
+            feeds.append(_feed(net, picture.pixels(), options, whole))
         except Error as error:
             lost.append(str(error))
     if not feeds:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from minicaffe import detection, rng
 from minicaffe.access import granted
 from minicaffe.data.boxes import rows
-from minicaffe.data.image_bytes import read_image
 from minicaffe.data.settings import DetectionSettings, current
 from minicaffe.detection.detect import Detections, check_proposals
 from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
@@ -122,9 +121,7 @@ class Detector:
     def row(self, picture: Picture) -> Row:
         """The detections in an image. The row holds its error, if any; only DeviceError is raised."""
         try:
-            if isinstance(picture.data, Exception):
-                raise picture.data
-            pixels = read_image(picture.data, name=picture.name)
+            pixels = picture.pixels()
             start = time.perf_counter()
             found = self._found(pixels, read_proposals(self.recipe.proposals, Path(picture.name)))
             seconds, size = time.perf_counter() - start, (pixels.shape[0], pixels.shape[1])

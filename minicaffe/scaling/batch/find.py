@@ -1,7 +1,9 @@
 """The images that the command line names: files, folders, lists and Parquet files, by path or URI.
 
-    photos/             the images in it, sorted by name       s3://bucket/photos    the same
+    photos/             the images in it, sorted by name (or,  s3://bucket/photos    the same
+                        if it has none, its videos)
     photos/**/*.jpg     what the pattern matches, sorted; ** is any folders
+    clip.mp4            its frames, clip.mp4/000012 (needs PyAV)
     list.txt, list.lst  a path or URI per line                 table.parquet         an image per row (tables.py)
 
 Relative paths are relative to the working directory, also in lists. access.py says what lists and tables may name.
@@ -17,11 +19,13 @@ from pathlib import Path
 
 from minicaffe import limits
 from minicaffe.access import granted, is_uri, pattern_folder
+from minicaffe.data.video import FORMATS as VIDEOS
+from minicaffe.data.video import frame_count
 from minicaffe.errors import DataError, Error
 from minicaffe.files import read_bytes
 
 from .places import check_opens, listed, read_uri
-from .sources import Files, Sources, Stretch
+from .sources import Files, Frames, Sources, Stretch
 from .tables import find_rows
 
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
@@ -29,23 +33,26 @@ LISTS = {".txt", ".lst"}
 TABLES = {".parquet", ".pq"}
 
 
-def find_sources(given: Sequence[str]) -> Sources:
-    """The images that the command line names. Raises Error for a missing source, and a folder or list without images."""
+def find_sources(given: Sequence[str], every: int = 1) -> Sources:
+    """The images that the command line names. every: of a video the frames 0, every, 2 every, ... Raises Error for a missing
+    source, and a folder or list without images."""
     base = os.getcwd()
-    return Sources(tuple(stretch for name in given for stretch in _stretches(name, base)))
+    return Sources(tuple(stretch for name in given for stretch in _stretches(name, base, every)))
 
 
-def _stretches(name: str, base: str) -> list[Stretch]:
+def _stretches(name: str, base: str, every: int) -> list[Stretch]:
     if is_uri(name):
         check_opens(name)
     files = listed(name) if is_uri(name) else _local(Path(name))
     if files is not None:
-        return _folder(name, files, base)
+        return _folder(name, files, base, every)
     kind = suffix(name)
     if kind in TABLES:
         return [find_rows(name, base)]
     if kind in LISTS:
         return [Files(tuple(read_list(name)), base, listed=True)]
+    if kind in VIDEOS and not is_uri(name):
+        return [_frames(str(Path(name)), base, every)]
     return [Files((str(Path(name)) if not is_uri(name) else name,), base)]
 
 
@@ -64,17 +71,23 @@ def _local(path: Path) -> list[str] | None:
     raise Error(f"{path}: no such image")
 
 
-def _folder(name: str, files: Sequence[str], base: str) -> list[Stretch]:
+def _folder(name: str, files: Sequence[str], base: str, every: int) -> list[Stretch]:
     images = tuple(file for file in files if suffix(file) in IMAGES)
     tables = [file for file in files if suffix(file) in TABLES]
     if images and tables:
         raise Error(f"{name}: this folder has images and Parquet files: name the files of one kind")
     if not images and not tables:
+        if videos := [file for file in files if suffix(file) in VIDEOS and not is_uri(file)]:
+            return [_frames(file, base, every) for file in videos]
         below = f'; "{name}/**" takes those of the folders in it' * any(os.path.isdir(one.path) for one in _entries(name))
         raise Error(f"{name}: no images in this folder{below}")
     if images:
         return [Files(images, base)]
     return [find_rows(file if is_uri(file) else granted(file, namer="a link"), base) for file in tables]
+
+
+def _frames(name: str, base: str, every: int) -> Frames:
+    return Frames(name, base, range(0, frame_count(granted(name, namer="a link")), every))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

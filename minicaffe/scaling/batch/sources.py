@@ -11,18 +11,27 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from minicaffe.access import granted, granted_uri, is_remote, is_uri, local_path
-from minicaffe.data.image_bytes import most_bytes
-from minicaffe.errors import Error
+from minicaffe.data.image_bytes import Pixels, most_bytes, read_image
+from minicaffe.data.video import read_frames
+from minicaffe.errors import DataError, Error
 
 from .places import read_uri
 
 
 class Picture(NamedTuple):
-    """An image to read: its name, and its path, its bytes or its error."""
+    """An image to read: its name, and its path, its bytes, its pixels (H, W, 3) or its error."""
 
     name: str
-    data: Path | bytes | Exception
+    data: Path | bytes | Pixels | Exception
+
+    def pixels(self) -> Pixels:
+        """The image (H, W, 3), blue, green, red. Raises its error, or DataError."""
+        if isinstance(self.data, Exception):
+            raise self.data
+        return self.data if isinstance(self.data, np.ndarray) else read_image(self.data, name=self.name)
 
 
 class Stretch(Protocol):
@@ -62,6 +71,32 @@ class Files:
 
     def pictures(self) -> Iterator[Picture]:
         return (picture(name, self.base, listed=self.listed) for name in self.files)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of a video: those with these numbers, named clip.mp4/000012. file: relative to base."""
+
+    file: str
+    base: str
+    numbers: range
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def cut(self, start: int, stop: int) -> Frames:
+        return Frames(self.file, self.base, self.numbers[start:stop])
+
+    def names(self) -> Iterator[str]:
+        return (f"{self.file}/{number:06}" for number in self.numbers)
+
+    def pictures(self) -> Iterator[Picture]:
+        names, numbers = self.names(), self.numbers
+        try:
+            for pixels in read_frames(os.path.join(self.base, self.file), numbers.start, numbers.stop, numbers.step):
+                yield Picture(next(names), pixels)
+        except DataError as error:
+            yield from (Picture(name, error) for name in names)
 
 
 def picture(name: str, base: str, *, listed: bool) -> Picture:

@@ -1,0 +1,43 @@
+"""minicaffe detect on a video: each frame is an image."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from minicaffe.cli import main
+
+av = pytest.importorskip("av", reason="PyAV (the extra video) is not installed")
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+NET = [SHAPES / "rfcn" / "test.prototxt", SHAPES / "rfcn" / "shapes_rfcn.caffemodel"]
+OPTIONS = ["--cfg", SHAPES / "shapes.yml", "--classes", SHAPES / "classes.txt"]
+
+
+def detect(*words: object) -> str:
+    done = CliRunner().invoke(main, ["detect", *map(str, [*NET, *words, *OPTIONS])])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_detect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scene = Image.open(SHAPES / "scene.png").convert("RGB")
+    with av.open("scene.mkv", "w") as container:
+        stream = container.add_stream("ffv1", rate=10)  # lossless
+        stream.width, stream.height, stream.pix_fmt = *scene.size, "bgr0"
+        for _ in range(3):
+            container.mux(stream.encode(av.VideoFrame.from_image(scene)))
+        container.mux(stream.encode())
+    found = json.loads(detect("scene.mkv", "--every", "2", "--json", "--draw", "drawn", "--save", "boxes.csv"))
+    assert [one["image"] for one in found] == ["scene.mkv/000000", "scene.mkv/000002"]
+    still = json.loads(detect(SHAPES / "scene.png", "--json"))[0]["detections"]
+    for one in found:
+        assert one["detections"] == still
+    assert sorted(path.name for path in Path("drawn").iterdir()) == ["000000.png", "000002.png"]
+    rows = csv.DictReader(Path("boxes.csv").read_text().splitlines())
+    assert {row["image"] for row in rows} == {one["image"] for one in found}
