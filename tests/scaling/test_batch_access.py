@@ -146,7 +146,7 @@ def test_a_uri_of_another_host_is_not_opened(outside: Path, monkeypatch: pytest.
 
 def test_the_command_line_allows_uris(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, ...]] = []
-    monkeypatch.setattr("minicaffe.cli.detect.find_sources", lambda _: seen.append(access.allowed()) or find_sources(["x"]))
+    monkeypatch.setattr("minicaffe.cli.detect.find_sources", lambda *_: seen.append(access.allowed()) or find_sources(["x"]))
     detect("s3://bucket/list.txt?region=eu", "--allow", "gs://other")
     assert {"s3://bucket?region=eu", "gs://other?"} < set(seen[0])
     assert access.allowed() == (os.getcwd(),)

@@ -42,6 +42,10 @@ RFCN = ROOT / "examples" / "shapes" / "rfcn"
 IMAGES = 300
 
 
+PATIENCE = 30.0
+"""Seconds."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A command line, what it writes, how to see that it is whole (raises where it is not), whether an older output lies there,
@@ -119,14 +123,28 @@ def run(folder: Path, words: Sequence[str]) -> int:
     return fork(folder, lambda: minicaffe(list(words)))
 
 
+def _end(child: int, number: int) -> None:
+    """Send the signal, and wait. Python swallows a KeyboardInterrupt in a callback of its import system, maybe with the lock of
+    imports held ("Exception ignored in: ... _get_module_lock.<locals>.cb"), so as its user would, Ctrl-C is repeated: once a
+    PATIENCE, which no command takes to end otherwise. Raises SystemExit after three."""
+    for _ in range(1 if number == signal.SIGKILL else 3):
+        os.kill(child, number)
+        limit = time.monotonic() + PATIENCE
+        while time.monotonic() < limit:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                return
+            time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    raise SystemExit(f"a command did not end within {PATIENCE} s of each of three signals")
+
+
 def stop_once(folder: Path, command: Command, seconds: float, number: int) -> tuple[str, float]:
     """Run in folder and send the signal after some seconds; the findings in words, and the seconds until the end."""
     before = content(folder)
     child = run(folder, command.words)
     time.sleep(seconds)
-    os.kill(child, number)
     start = time.monotonic()
-    os.waitpid(child, 0)
+    _end(child, number)
     took = time.monotonic() - start
     after = content(folder)
     of_output = {name for name in before | after if name == command.output or name.startswith(f"{command.output}/")}
