@@ -33,6 +33,7 @@ COMMANDS = {
     "cut": "write a part of a net as a net of its own, for other tool chains",
     "detect": "find objects in images with a detection net",
     "device-query": "show what nets run on here: GPUs, CPU, cores, BLAS, versions",
+    "docs": "open the documentation, without a network",
     "doctor": "check the requirements of a GPU and what is missing",
     "draw": "draw a net as a picture: SVG, PNG or PDF",
     "dump": "write or list the arrays of weights of any kind, a .solverstate or a .binaryproto",

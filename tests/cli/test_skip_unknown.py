@@ -37,6 +37,7 @@ NO_NET = {
     "compute-image-mean",
     "convert-imageset",
     "device-query",
+    "docs",
     "doctor",
     "dump",
     "film",

@@ -197,6 +197,10 @@ def film() -> list[Case]:
     ]
 
 
+def docs() -> list[Case]:
+    return [(["docs", WILD[:-1], "--no-browser"], WILD_SHOWN)]
+
+
 def forks() -> list[Case]:
     return [(["forks", WILD[:-1]], WILD_SHOWN)]
 
@@ -466,7 +470,7 @@ def to_torch() -> list[Case]:
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
-        classify, compare, compute_image_mean, convert_imageset, cut, detect, device_query, doctor, draw, dump, evaluate,
+        classify, compare, compute_image_mean, convert_imageset, cut, detect, device_query, docs, doctor, draw, dump, evaluate,
         explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, rescue,
         retarget, run, script, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
     )
