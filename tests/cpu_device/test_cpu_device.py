@@ -184,11 +184,11 @@ REFUSED = {
     "a copy beyond the memory": ("fetch(driver.mem_alloc(36), 10, np.float32)", "invalid argument"),
     "a fill beyond the memory": ("driver.memset_d32(driver.mem_alloc(36), 0, 10)", "invalid argument"),
     "threads that leave before a barrier": (
-        'function("left_early", "i").prepared_call((1, 1), (9, 1, 1), 4)',
+        'function("left_early", "i").prepared_call((1, 1), (9, 1, 1), 4)\ndriver.Context.synchronize()',
         "left_early: threads of one block ended while others wait at __syncthreads (line 38)",
     ),
     "threads at different barriers": (
-        'function("two_barriers", "i").prepared_call((1, 1), (9, 1, 1), 4)',
+        'function("two_barriers", "i").prepared_call((1, 1), (9, 1, 1), 4)\ndriver.Context.synchronize()',
         "two_barriers: threads of one block wait at different __syncthreads (lines 42 and 44)",
     ),
     "a thread without a context": (
@@ -212,6 +212,7 @@ x = driver.to_device(np.ones(64, np.float32))
 for _ in range(3):
     try:
         function("left_early", "i").prepared_call((1, 1), (9, 1, 1), 4)
+        driver.Context.synchronize()
         raise SystemExit("nothing was said")
     except driver.LaunchError:
         pass
