@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import drawn_order
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -76,6 +77,12 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector what collection made: it lives until the end, and a look at it takes 0.3 s."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu"):
+        drawn_order.draw(item.nodeid)
 
 
 @pytest.fixture(scope="session", autouse=True)

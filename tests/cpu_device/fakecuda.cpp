@@ -113,6 +113,12 @@ static Stream* of(CUstream handle) {
   return own_stream;
 }
 
+// Not of CUDA: the order from now on is that of this seed.
+extern "C" __attribute__((visibility("default"))) void cpu_device_seed(unsigned long long seed) {
+  LOCK;
+  queues.random.seed(seed);
+}
+
 // ---- driver and device ----
 
 API cuInit(unsigned) { return device_count() ? ok : CUDA_ERROR_NO_DEVICE; }
