@@ -1,8 +1,8 @@
 """A stand-in for nvcc: compiles a .cu file with g++ to a shared library, where PyCUDA expects a cubin.
 
 Knows what PyCUDA asks of nvcc: --version, --preprocess FILE and --cubin FILE. Of the options, -D and -I count; the others
-speak of GPUs. MINICAFFE_TEST_DEVICE_FLAGS holds further options for g++ (a sanitizer's), MINICAFFE_TEST_DEVICE_NVCC NVIDIA's own
-nvcc, whose ptxas says what a kernel needs; both are part of the version, so that PyCUDA's cache keeps what they made apart.
+speak of GPUs. MINICAFFE_TEST_DEVICE_FLAGS holds further options for g++ (a sanitizer's), MINICAFFE_TEST_DEVICE_NVCC is NVIDIA's
+own nvcc, whose ptxas says what a kernel needs; both are part of the version, so that PyCUDA's cache keeps what they made apart.
 """
 
 import itertools
@@ -58,7 +58,7 @@ def entries(preprocessed: str) -> str:
 
 
 def needs_by_ptxas(source: Path, options: list[str], folder: str) -> dict[str, tuple[int, int]]:
-    """What each kernel takes on a GPU of the device's capability: a thread's registers, a block's bytes of static shared memory.
+    """What each kernel takes on a GPU of the device's capability: registers of a thread, bytes of a block's __shared__ arrays.
     Nothing where NVIDIA's nvcc is missing or does not compile it."""
     if not NVCC:
         return {}
@@ -69,7 +69,7 @@ def needs_by_ptxas(source: Path, options: list[str], folder: str) -> dict[str, t
 
 
 def shared_by_symbols(compiled: str) -> dict[str, int]:
-    """The bytes of the __shared__ arrays that stand in each kernel itself; those of the functions that it calls are not known."""
+    """The bytes of the __shared__ arrays that stand in each kernel itself, not those of the functions that it calls."""
     said = subprocess.run(["readelf", "-SsW", compiled], check=True, capture_output=True, text=True).stdout
     section = re.search(r"\[\s*(\d+)\] cuda_shared ", said)
     sizes: dict[str, int] = {}
