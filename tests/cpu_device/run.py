@@ -134,6 +134,9 @@ def main(arguments: list[str]) -> int:
     if reports:
         sys.stdout.flush()
         sys.stderr.write("\n".join(reports))
+    if status or reports:
+        seed = variables.get("MINICAFFE_TEST_DEVICE_SEED") or "0"
+        sys.stderr.write(f"run.py: the order of streams and blocks was that of MINICAFFE_TEST_DEVICE_SEED={seed}\n")
     return status or len(reports)
 
 

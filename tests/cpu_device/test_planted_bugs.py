@@ -11,7 +11,7 @@ import pytest
 RUN = Path(__file__).parent / "run.py"
 SEEDS = 8
 ORDERS = 30
-"""Of seeds tried a bug, and of runs in each."""
+"""How many seeds are tried for a bug, and how many runs each is given."""
 
 PRELUDE = """
 import ctypes, gc
@@ -128,12 +128,18 @@ BUGS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    command = [sys.executable, str(RUN), "--python", "-c", ""]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(done.stderr.strip())
+
+
 def found(script: str) -> int:
     """In how many of SEEDS the device finds something in script's case()."""
     command = [sys.executable, str(RUN), "--python", "-c", PRELUDE + script + LOOP.format(seeds=SEEDS, orders=ORDERS)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.stderr.startswith("run.py: "):
-        pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
