@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import drawn_order
 import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: of small products, most of a second thread's time is waiting
+
+import drawn_order
 
 import minicaffe
 from minicaffe import loops
