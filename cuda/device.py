@@ -168,7 +168,9 @@ class Device:
         array = self.pinned(count, dtype)
         if count:
             with self.active():
-                self.driver.memcpy_dtoh_async(array, address, self.current_stream.handle)
+                stream = self.current_stream
+                stream.fills(array)
+                self.driver.memcpy_dtoh_async(array, address, stream.handle)
                 self.transfers.to_host += array.nbytes
         return array
 

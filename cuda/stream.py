@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe.errors import DeviceError, Error
 
@@ -53,6 +54,7 @@ class Stream:
         self.handle = device.spare_streams.take()
         self._flags: DeviceMemory | None = None
         self._workspace: DeviceMemory | None = None
+        self._filled: list[NDArray[Any]] = []
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):  # absent if __init__ raised
@@ -65,6 +67,10 @@ class Stream:
             self._workspace = None  # first back to the pool: both together may not fit
             self._workspace = self.device.allocate(nbytes, self)
         return self._workspace.address
+
+    def fills(self, array: NDArray[Any]) -> None:
+        """Keep an array that a copy in the queue fills: its memory may serve others only after the next synchronisation."""
+        self._filled.append(array)
 
     def watch(self, error: Callable[[int], Error]) -> int:
         """The address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
@@ -86,6 +92,7 @@ class Stream:
                 self.device.driver.memcpy_dtoh_async(found, self._flags.address, self.handle)
                 self.device.transfers.to_host += found.nbytes
             self.handle.synchronize()
+            self._filled.clear()
             values = self._found[: len(watchers)].tolist() if watchers else []
             if any(values):
                 self._clear_flags()
@@ -100,6 +107,7 @@ class Stream:
         with suppress(DeviceError), self.device.active():
             self._clear_flags()
             self.handle.synchronize()
+            self._filled.clear()
 
     def _clear_flags(self) -> None:
         if self._flags is not None:

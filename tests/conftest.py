@@ -19,6 +19,8 @@ from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: of small products, most of a second thread's time is waiting
 
+import drawn_order
+
 import minicaffe
 from minicaffe import loops
 from minicaffe.errors import DeviceError
@@ -76,6 +78,12 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector what collection made: it lives until the end, and a look at it takes 0.3 s."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu"):
+        drawn_order.draw(item.nodeid)
 
 
 @pytest.fixture(scope="session", autouse=True)

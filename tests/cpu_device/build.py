@@ -67,7 +67,7 @@ def build(folder: Path) -> None:
     sources = [str(HERE / "fakecuda.cpp"), str(folder / "stubs.o")]
     library = str(folder / "libcuda.so.1")
     link = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", f"-I{include}"]
-    run("g++", "-std=c++20", "-O2", "-Wall", *link, *sources, "-o", library)
+    run("g++", "-std=c++20", "-O2", "-Wall", "-Wextra", *link, *sources, "-o", library)
     (folder / "libcuda.so").unlink(missing_ok=True)
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
     for name in ("cpu_device.h", "kernel_entry.h"):

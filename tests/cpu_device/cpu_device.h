@@ -2,7 +2,7 @@
 //
 // One block runs at a time, so a __shared__ array is a static one. The threads of a block are fibers of one OS thread: a fiber runs
 // thread after thread, and is set aside only when its thread comes to __syncthreads. A kernel without barriers is therefore a plain
-// loop, and the order of all threads is the same on every run. Compiled with -DCPU_DEVICE_THREADS, each thread of a block is a
+// loop. The order of a block's threads is the same on every run; the order of the blocks is drawn (Order). Compiled with -DCPU_DEVICE_THREADS, each thread of a block is a
 // thread of the operating system instead: slow, and for the thread sanitizer, which then sees what no barrier or atomic orders.
 #pragma once
 #include <float.h>
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include <atomic>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -189,6 +190,28 @@ void unpack(void (*)(A...), char* buffer, void** arguments) {
   ((end = (end + alignof(A) - 1) / alignof(A) * alignof(A), arguments[i++] = buffer + end, end += sizeof(A)), ...);
 }
 
+// Each block of a grid once, in an order that a number draws: i -> (a i + b) mod n, a without a divisor in common with n.
+struct Order {
+  unsigned long long blocks, step, first;
+  Order(unsigned long long n, unsigned long long drawn) : blocks(n), step(1 + drawn % n), first(drawn / n % n) {
+    while (std::gcd(step, n) != 1) ++step;
+  }
+  unsigned long long operator[](unsigned long long i) const { return (unsigned long long)(((unsigned __int128)step * i + first) % blocks); }
+};
+
+template <class... A>
+size_t pick_pointers(void (*kernel)(A...), char* buffer, const void** found) {
+  void* arguments[most_parameters];
+  unpack(kernel, buffer, arguments);
+  size_t count = 0, i = 0;
+  ((std::is_pointer_v<A> ? (void)(found[count++] = *(const void**)arguments[i++]) : (void)++i), ...);
+  return count;
+}
+
+// KernelEntry::pointers of one kernel.
+template <auto kernel>
+size_t pointers(char* parameters, const void** found) { return pick_pointers(kernel, parameters, found); }
+
 inline void place_block(unsigned long long i) {
   blockIdx = {(unsigned)(i % gridDim.x), (unsigned)(i / gridDim.x % gridDim.y), (unsigned)(i / gridDim.x / gridDim.y)};
 }
@@ -236,15 +259,15 @@ struct Crew {
 static Crew& crew = *new Crew;  // never destroyed: its threads wait until the process ends
 
 template <auto kernel, class... A>
-const char* run_grid(void (*type)(A...), void** arguments) {
+const char* run_grid(void (*type)(A...), void** arguments, unsigned long long drawn) {
   unsigned count = blockDim.x * blockDim.y * blockDim.z;
-  unsigned long long blocks = (unsigned long long)gridDim.x * gridDim.y * gridDim.z;
+  Order order((unsigned long long)gridDim.x * gridDim.y * gridDim.z, drawn);
   std::barrier<> inner(count), end(count);
   block_barrier = &inner;
   crew.run(count, [&](unsigned t) {
     threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
-    for (unsigned long long i = 0; i < blocks; ++i) {
-      place_block(i);
+    for (unsigned long long i = 0; i < order.blocks; ++i) {
+      place_block(order[i]);
       call<kernel>(type, arguments, std::index_sequence_for<A...>{});
       end.arrive_and_wait();
     }
@@ -387,13 +410,13 @@ extern "C" {
 }
 
 template <auto kernel, class... A>
-const char* run_grid(void (*)(A...), void** arguments) {
-  unsigned long long blocks = (unsigned long long)gridDim.x * gridDim.y * gridDim.z;
+const char* run_grid(void (*)(A...), void** arguments, unsigned long long drawn) {
+  Order order((unsigned long long)gridDim.x * gridDim.y * gridDim.z, drawn);
   launch_arguments = arguments;
   take_threads = [] { take<kernel>(kernel); };
   failure = nullptr;
-  for (unsigned long long i = 0; i < blocks && !failure; ++i) {
-    place_block(i);
+  for (unsigned long long i = 0; i < order.blocks && !failure; ++i) {
+    place_block(order[i]);
 #ifndef __SANITIZE_ADDRESS__
     if (__start_cuda_shared) memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);  // NaN, as no kernel expects
 #endif
@@ -408,12 +431,12 @@ const char* run_grid(void (*)(A...), void** arguments) {
 
 // KernelEntry::launch of one kernel.
 template <auto kernel>
-const char* launch(const unsigned* grid, const unsigned* block, char* parameters) {
-  void* arguments[128];
+const char* launch(const unsigned* grid, const unsigned* block, char* parameters, unsigned long long order) {
+  void* arguments[most_parameters];
   unpack(kernel, parameters, arguments);
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
-  return run_grid<kernel>(kernel, arguments);
+  return run_grid<kernel>(kernel, arguments, order);
 }
 
 }  // namespace cpu_device

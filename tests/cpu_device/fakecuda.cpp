@@ -1,12 +1,13 @@
 // A libcuda.so.1 whose one device is this computer's CPU: as much of CUDA's driver API as PyCUDA uses.
 //
-// Every call ends before it returns, so streams and events are in order by nature, and no time can be measured: the elapsed time of
-// two events is NaN. Fresh memory is filled with 0xFF (NaN, or -1). A call without a current context, a copy beyond an allocation,
-// a launch over the limits and a wrong length of packed arguments fail as they do on a GPU. build.py adds a stub for each other
-// symbol of cuda.h, which names itself and fails.
+// Launches, fills, asynchronous copies and events stand in their streams' queues (queues.h) until something waits for them; there is no
+// clock: the elapsed time of two events is NaN. Fresh memory is filled with 0xFF (NaN, or -1), and so is freed memory. A call without a
+// current context, a copy beyond an allocation, a launch over the limits and a wrong length of packed arguments fail as they do on a
+// GPU. build.py adds a stub for each other symbol of cuda.h, which names itself and fails.
 //
 //   MINICAFFE_TEST_DEVICE_BYTES   how much memory the device has (4 GiB)
 //   MINICAFFE_TEST_DEVICE_COUNT   0: a driver without a device
+//   MINICAFFE_TEST_DEVICE_SEED    draws the order of streams and of blocks (0)
 #include <cuda.h>
 #include <dlfcn.h>
 #include <elf.h>
@@ -14,17 +15,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "kernel_entry.h"
+#include "queues.h"
 
 #define API extern "C" __attribute__((visibility("default"))) CUresult
 static const CUresult ok = CUDA_SUCCESS;
@@ -34,6 +38,8 @@ static const CUresult ok = CUDA_SUCCESS;
 struct Function {
   std::string name;
   const KernelEntry* entry;
+  const KernelNeeds* needs;
+  size_t most_dynamic = 0;  // bytes of dynamic shared memory that cuFuncSetAttribute allowed
 };
 struct Module {
   int file;  // open as long as the library: its number is in the library's name, and a sanitizer reads line numbers from it
@@ -46,10 +52,16 @@ static int primary_context, other_context;
 static thread_local std::vector<CUcontext> contexts;
 static thread_local std::string kernel_error;  // what the thread's last failed launch said
 
-static std::mutex memory_lock;                    // guards the next three
-static std::map<CUdeviceptr, size_t> allocations; // and modules' global variables
+static std::mutex device_lock;  // guards all below; held while work runs: a module's threadIdx and __shared__ arrays are static
+using Blocks = std::map<uintptr_t, size_t>;
+static Blocks allocations;  // and modules' global variables
+static Blocks pinned;       // page-locked memory of the host
+static Blocks freed;        // of both: kept, and poisoned, while work is pending that may use it
 static size_t used = 0;
-static std::mutex launch_lock;  // one grid at a time: a module's threadIdx and __shared__ arrays are static
+static Queues queues;
+static thread_local Stream* own_stream = nullptr;  // the per-thread default stream
+
+static const size_t default_shared = 48 << 10, most_shared = 227 << 10, registers_of_a_block = 64 << 10;
 
 static size_t total_bytes() {
   const char* text = getenv("MINICAFFE_TEST_DEVICE_BYTES");
@@ -63,13 +75,48 @@ static int device_count() {
 #define NEED_CONTEXT \
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT
 
-// Whether n bytes from p lie in one allocation.
-static bool inside(CUdeviceptr p, size_t n) {
-  std::lock_guard<std::mutex> hold(memory_lock);
-  auto next = allocations.upper_bound(p);
-  if (next == allocations.begin()) return false;
+#define LOCK std::lock_guard<std::mutex> hold(device_lock)
+
+// Whether n bytes from p lie in one of the blocks.
+static bool inside(const Blocks& blocks, uintptr_t p, size_t n) {
+  auto next = blocks.upper_bound(p);
+  if (next == blocks.begin()) return false;
   --next;
   return p + n <= next->first + next->second;
+}
+
+// Freed memory goes where nothing pending can use it any more. Work that uses it later is told so, and reads NaN until then.
+static void forget_freed() {
+  if (!queues.idle()) return;
+  for (auto& [p, n] : freed) free((void*)p);
+  freed.clear();
+}
+static void poison(uintptr_t p, size_t n) {
+  memset((void*)p, 0xFF, n);
+  freed[p] = n;
+  forget_freed();
+}
+
+// The end of each call that waited: what the work that has run since the last one said.
+static CUresult waited() {
+  forget_freed();
+  std::string wrong = queues.finding();
+  if (wrong.empty()) return ok;
+  kernel_error = "unspecified launch failure: " + wrong + " (seed " + std::to_string(Queues::seed()) + ")";
+  return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+static Stream* of(CUstream handle) {
+  if (!handle || handle == CU_STREAM_LEGACY) return &queues.legacy;
+  if (handle != CU_STREAM_PER_THREAD) return (Stream*)handle;
+  if (!own_stream) own_stream = queues.create(true);
+  return own_stream;
+}
+
+// Not of CUDA: the order from now on is that of this seed.
+extern "C" __attribute__((visibility("default"))) void cpu_device_seed(unsigned long long seed) {
+  LOCK;
+  queues.random.seed(seed);
 }
 
 // ---- driver and device ----
@@ -111,9 +158,10 @@ API cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: *value = 0x7FFFFFFF; break;
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: *value = 65535; break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: *value = 48 << 10; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: *value = default_shared; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = most_shared; break;
     case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY: *value = 64 << 10; break;
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: *value = 64 << 10; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: *value = registers_of_a_block; break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 1; break;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *value = 1024; break;
@@ -154,14 +202,16 @@ API cuCtxGetDevice(CUdevice* device) {
 API cuCtxGetApiVersion(CUcontext, unsigned* version) { return *version = 13000, ok; }
 API cuCtxSynchronize() {
   NEED_CONTEXT;
-  return ok;
+  LOCK;
+  queues.wait_all();
+  return waited();
 }
 
 // ---- memory ----
 
 API cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   NEED_CONTEXT;
-  std::lock_guard<std::mutex> hold(memory_lock);
+  LOCK;
   *total = total_bytes();
   *free_bytes = *total < used ? 0 : *total - used;
   return ok;
@@ -169,7 +219,7 @@ API cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
 API cuMemAlloc_v2(CUdeviceptr* p, size_t n) {
   NEED_CONTEXT;
   if (!n) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard<std::mutex> hold(memory_lock);
+  LOCK;
   void* memory = nullptr;
   if (used + n > total_bytes() || posix_memalign(&memory, 256, n)) return CUDA_ERROR_OUT_OF_MEMORY;
   memset(memory, 0xFF, n);
@@ -177,74 +227,179 @@ API cuMemAlloc_v2(CUdeviceptr* p, size_t n) {
   used += n;
   return ok;
 }
+// Waits for nothing, as the documentation promises no more: what still uses the memory is an error.
 API cuMemFree_v2(CUdeviceptr p) {
   NEED_CONTEXT;
-  std::lock_guard<std::mutex> hold(memory_lock);
+  LOCK;
   auto found = allocations.find(p);
   if (found == allocations.end()) return CUDA_ERROR_INVALID_VALUE;
-  used -= found->second;
+  size_t n = found->second;
+  used -= n;
   allocations.erase(found);
-  free((void*)p);
+  poison(p, n);
   return ok;
 }
 API cuMemHostAlloc(void** p, size_t n, unsigned) {
   NEED_CONTEXT;
-  return posix_memalign(p, 4096, n) ? CUDA_ERROR_OUT_OF_MEMORY : ok;
+  LOCK;
+  if (posix_memalign(p, 4096, n)) return CUDA_ERROR_OUT_OF_MEMORY;
+  pinned[(uintptr_t)*p] = n;
+  return ok;
 }
-API cuMemFreeHost(void* p) { return free(p), ok; }
+API cuMemFreeHost(void* p) {
+  LOCK;
+  auto found = pinned.find((uintptr_t)p);
+  if (found == pinned.end()) return CUDA_ERROR_INVALID_VALUE;
+  size_t n = found->second;
+  pinned.erase(found);
+  poison((uintptr_t)p, n);
+  return ok;
+}
 API cuMemHostRegister_v2(void*, size_t, unsigned) { return ok; }
 API cuMemHostUnregister(void*) { return ok; }
 
-static CUresult copy(void* to, bool to_device, const void* from, bool from_device, size_t n) {
+// A place that a copy reads or writes: of the device, or of the host.
+struct Place {
+  uintptr_t address;
+  bool device;
+};
+static Place device(CUdeviceptr p) { return {(uintptr_t)p, true}; }
+static Place host(const void* p) { return {(uintptr_t)p, false}; }
+
+// What is wrong with a place when the work that uses it runs, "" for nothing.
+static std::string misused(const char* who, Place place, size_t n) {
+  if (place.device ? inside(allocations, place.address, n) : !inside(freed, place.address, n)) return "";
+  return std::string(who) + ": its memory was freed before it ran";
+}
+
+// A copy's work: what the memory holds when it runs is copied, be it ordinary memory of the host. A driver copies that at once where
+// it can do no better, which is promised nowhere.
+static std::function<std::string()> copying(Place to, Place from, size_t n) {
+  return [=] {
+    std::string wrong = misused("a copy", to, n);
+    if (wrong.empty()) wrong = misused("a copy", from, n);
+    if (wrong.empty()) memmove((void*)to.address, (const void*)from.address, n);
+    return wrong;
+  };
+}
+static bool wrong_copy(Place to, Place from, size_t n) {
+  return (to.device && !inside(allocations, to.address, n)) || (from.device && !inside(allocations, from.address, n));
+}
+static CUresult copy_later(Place to, Place from, size_t n, CUstream stream) {
   NEED_CONTEXT;
-  if (to_device && !inside((CUdeviceptr)to, n)) return CUDA_ERROR_INVALID_VALUE;
-  if (from_device && !inside((CUdeviceptr)from, n)) return CUDA_ERROR_INVALID_VALUE;
-  memmove(to, from, n);
+  LOCK;
+  if (wrong_copy(to, from, n)) return CUDA_ERROR_INVALID_VALUE;
+  queues.send(of(stream), copying(to, from, n));
   return ok;
 }
-API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t n) { return copy((void*)to, true, from, false, n); }
-API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t n) { return copy(to, false, (void*)from, true, n); }
-API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) { return copy((void*)to, true, (void*)from, true, n); }
-API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t n, CUstream) { return copy((void*)to, true, from, false, n); }
-API cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t n, CUstream) { return copy(to, false, (void*)from, true, n); }
-API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream) { return copy((void*)to, true, (void*)from, true, n); }
+// On the legacy default stream. The host waits for the end where the host's memory is written or page-locked. From ordinary memory it
+// waits only until the bytes are read, within the device for nothing.
+static CUresult copy_now(Place to, Place from, size_t n) {
+  NEED_CONTEXT;
+  LOCK;
+  if (wrong_copy(to, from, n)) return CUDA_ERROR_INVALID_VALUE;
+  if (to.device && from.device) return queues.send(&queues.legacy, copying(to, from, n)), ok;
+  if (from.device || inside(pinned, from.address, n)) {
+    queues.wait(queues.send(&queues.legacy, copying(to, from, n)));
+    return waited();
+  }
+  queues.wait(queues.send(&queues.legacy, nullptr));
+  auto staged = std::make_shared<std::string>((const char*)from.address, n);
+  queues.send(&queues.legacy, [=] { return copying(to, host(staged->data()), n)(); });
+  return waited();
+}
+API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t n) { return copy_now(device(to), host(from), n); }
+API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t n) { return copy_now(host(to), device(from), n); }
+API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) { return copy_now(device(to), device(from), n); }
+API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t n, CUstream s) { return copy_later(device(to), host(from), n, s); }
+API cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t n, CUstream s) { return copy_later(host(to), device(from), n, s); }
+API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return copy_later(device(to), device(from), n, s); }
 
 template <class T>
-static CUresult fill(CUdeviceptr p, T value, size_t n) {
+static CUresult fill(CUdeviceptr p, T value, size_t n, CUstream stream = nullptr) {
   NEED_CONTEXT;
-  if (p % sizeof(T) || !inside(p, n * sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < n; ++i) ((T*)p)[i] = value;
+  LOCK;
+  if (p % sizeof(T) || !inside(allocations, p, n * sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
+  queues.send(of(stream), [=] {
+    std::string wrong = misused("a fill", device(p), n * sizeof(T));
+    for (size_t i = 0; wrong.empty() && i < n; ++i) ((T*)p)[i] = value;
+    return wrong;
+  });
   return ok;
 }
 API cuMemsetD8_v2(CUdeviceptr p, unsigned char value, size_t n) { return fill(p, value, n); }
 API cuMemsetD16_v2(CUdeviceptr p, unsigned short value, size_t n) { return fill(p, value, n); }
 API cuMemsetD32_v2(CUdeviceptr p, unsigned value, size_t n) { return fill(p, value, n); }
-API cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t n, CUstream) { return fill(p, value, n); }
-API cuMemsetD16Async(CUdeviceptr p, unsigned short value, size_t n, CUstream) { return fill(p, value, n); }
-API cuMemsetD32Async(CUdeviceptr p, unsigned value, size_t n, CUstream) { return fill(p, value, n); }
+API cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t n, CUstream stream) { return fill(p, value, n, stream); }
+API cuMemsetD16Async(CUdeviceptr p, unsigned short value, size_t n, CUstream stream) { return fill(p, value, n, stream); }
+API cuMemsetD32Async(CUdeviceptr p, unsigned value, size_t n, CUstream stream) { return fill(p, value, n, stream); }
 
 // ---- streams and events ----
 
-template <class Handle>
-static CUresult create(Handle* handle) {
+struct Event {
+  Ticket recorded;  // none: it counts as done
+};
+
+API cuStreamCreate(CUstream* stream, unsigned flags) {
   NEED_CONTEXT;
-  return *handle = (Handle) new char, ok;
+  LOCK;
+  return *stream = (CUstream)queues.create(!(flags & CU_STREAM_NON_BLOCKING)), ok;
 }
-API cuStreamCreate(CUstream* stream, unsigned) { return create(stream); }
-API cuStreamCreateWithPriority(CUstream* stream, unsigned, int) { return create(stream); }
-API cuStreamDestroy_v2(CUstream stream) { return delete (char*)stream, ok; }
-API cuStreamSynchronize(CUstream) { return ok; }
-API cuStreamQuery(CUstream) { return ok; }
-API cuStreamWaitEvent(CUstream, CUevent, unsigned) { return ok; }
-API cuEventCreate(CUevent* event, unsigned) { return create(event); }
-API cuEventDestroy_v2(CUevent event) { return delete (char*)event, ok; }
-API cuEventRecord(CUevent, CUstream) { return ok; }
-API cuEventSynchronize(CUevent) { return ok; }
-API cuEventQuery(CUevent) { return ok; }
+API cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) { return cuStreamCreate(stream, flags); }
+API cuStreamDestroy_v2(CUstream stream) {
+  LOCK;
+  return queues.destroy(of(stream)), ok;
+}
+API cuStreamSynchronize(CUstream stream) {
+  LOCK;
+  queues.wait(queues.send(of(stream), nullptr));
+  return waited();
+}
+// Not done yet, and a little further.
+static CUresult query(const Ticket& work) {
+  if (!work || work->done) return waited();
+  queues.step(work);
+  return CUDA_ERROR_NOT_READY;
+}
+API cuStreamQuery(CUstream stream) {
+  LOCK;
+  return query(of(stream)->last);
+}
+API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  LOCK;
+  return queues.send(of(stream), nullptr, ((Event*)event)->recorded), ok;
+}
+API cuEventCreate(CUevent* event, unsigned) {
+  NEED_CONTEXT;
+  return *event = (CUevent) new Event, ok;
+}
+API cuEventDestroy_v2(CUevent event) { return delete (Event*)event, ok; }
+API cuEventRecord(CUevent event, CUstream stream) {
+  LOCK;
+  return ((Event*)event)->recorded = queues.send(of(stream), nullptr), ok;
+}
+API cuEventSynchronize(CUevent event) {
+  LOCK;
+  queues.wait(((Event*)event)->recorded);
+  return waited();
+}
+API cuEventQuery(CUevent event) {
+  LOCK;
+  return query(((Event*)event)->recorded);
+}
+static CUresult elapsed(float* milliseconds, CUevent first, CUevent last) {
+  LOCK;
+  for (CUevent event : {first, last}) {
+    const Ticket& work = ((Event*)event)->recorded;
+    if (!work) return CUDA_ERROR_INVALID_HANDLE;
+    if (!work->done) return CUDA_ERROR_NOT_READY;
+  }
+  return *milliseconds = NAN, ok;
+}
 #undef cuEventElapsedTime
-API cuEventElapsedTime(float* milliseconds, CUevent, CUevent) { return *milliseconds = NAN, ok; }
+API cuEventElapsedTime(float* milliseconds, CUevent first, CUevent last) { return elapsed(milliseconds, first, last); }
 #undef cuEventElapsedTime_v2
-API cuEventElapsedTime_v2(float* milliseconds, CUevent, CUevent) { return *milliseconds = NAN, ok; }
+API cuEventElapsedTime_v2(float* milliseconds, CUevent first, CUevent last) { return elapsed(milliseconds, first, last); }
 
 // ---- modules: an image is a shared library that the stand-in nvcc made ----
 
@@ -269,10 +424,9 @@ API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_opti
 API cuModuleLoadData(CUmodule* module, const void* image) { return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr); }
 API cuModuleUnload(CUmodule handle) {
   auto* module = (Module*)handle;
-  {
-    std::lock_guard<std::mutex> hold(memory_lock);
-    for (CUdeviceptr p : module->globals) allocations.erase(p);
-  }
+  LOCK;
+  queues.wait_all();  // its code may be in the queues
+  for (CUdeviceptr p : module->globals) allocations.erase(p);
   dlclose(module->library);
   close(module->file);
   delete module;
@@ -281,8 +435,10 @@ API cuModuleUnload(CUmodule handle) {
 API cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
   auto* module = (Module*)handle;
   auto* entry = (const KernelEntry*)dlsym(module->library, (std::string("cpu_kernel_") + name).c_str());
-  if (!entry) return CUDA_ERROR_NOT_FOUND;
-  *function = (CUfunction) & (module->functions[name] = Function{name, entry});
+  auto* needs = (const KernelNeeds*)dlsym(module->library, (std::string("cpu_needs_") + name).c_str());
+  if (!entry || !needs) return CUDA_ERROR_NOT_FOUND;
+  LOCK;
+  *function = (CUfunction)&module->functions.try_emplace(name, Function{name, entry, needs}).first->second;
   return ok;
 }
 API cuModuleGetGlobal_v2(CUdeviceptr* p, size_t* n, CUmodule handle, const char* name) {
@@ -291,7 +447,7 @@ API cuModuleGetGlobal_v2(CUdeviceptr* p, size_t* n, CUmodule handle, const char*
   Dl_info info;
   Elf64_Sym* symbol = nullptr;
   if (!address || !dladdr1(address, &info, (void**)&symbol, RTLD_DL_SYMENT) || !symbol) return CUDA_ERROR_NOT_FOUND;
-  std::lock_guard<std::mutex> hold(memory_lock);
+  LOCK;
   allocations[(CUdeviceptr)address] = symbol->st_size;
   module->globals.push_back((CUdeviceptr)address);
   if (p) *p = (CUdeviceptr)address;
@@ -299,27 +455,58 @@ API cuModuleGetGlobal_v2(CUdeviceptr* p, size_t* n, CUmodule handle, const char*
   return ok;
 }
 
-API cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
-  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? (int)((Function*)function)->entry->max_threads : 0;
+API cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
+  auto* function = (Function*)handle;
+  switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = (int)function->entry->max_threads; break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = (int)function->needs->registers; break;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = (int)function->needs->shared_bytes; break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = (int)function->most_dynamic; break;
+    default: *value = 0;
+  }
   return ok;
+}
+API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
+  auto* function = (Function*)handle;
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return ok;
+  if (value < 0 || function->needs->shared_bytes + value > most_shared) return CUDA_ERROR_INVALID_VALUE;
+  return function->most_dynamic = value, ok;
 }
 API cuFuncSetCacheConfig(CUfunction, CUfunc_cache) { return ok; }
 API cuFuncSetBlockShape(CUfunction, int x, int y, int z) {
   return x < 1 || y < 1 || z < 1 || (size_t)x * y * z > 1024 ? CUDA_ERROR_INVALID_VALUE : ok;
 }
 
-API cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
-                   CUstream, void** pointers, void** extra) {
+// What a launch asks for beyond the device, "" for nothing.
+static std::string over(const Function& function, size_t threads, size_t dynamic) {
+  char text[200] = "";
+  size_t registers = (function.needs->registers + 7) / 8 * 8 * ((threads + 31) / 32 * 32);  // eight at a time, for whole warps
+  size_t shared = function.needs->shared_bytes + dynamic;
+  if (threads > function.entry->max_threads)
+    snprintf(text, sizeof text, "%zu threads of a block, over its launch bounds, %u", threads, function.entry->max_threads);
+  else if (registers > registers_of_a_block)
+    snprintf(text, sizeof text, "%zu registers of a block, over %zu", registers, registers_of_a_block);
+  else if (function.needs->shared_bytes > default_shared || shared > std::max(default_shared, function.needs->shared_bytes + function.most_dynamic))
+    snprintf(text, sizeof text, "%zu bytes of shared memory, over %zu", shared, default_shared);
+  return text;
+}
+
+API cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned dynamic,
+                   CUstream stream, void** pointers, void** extra) {
   NEED_CONTEXT;
   auto* function = (Function*)handle;
   if (!gx || !gy || !gz || !bx || !by || !bz) return CUDA_ERROR_INVALID_VALUE;
   if (gx > 0x7FFFFFFF || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 || bz > 64) return CUDA_ERROR_INVALID_VALUE;
   if ((size_t)bx * by * bz > 1024) return CUDA_ERROR_INVALID_VALUE;
-  if ((size_t)bx * by * bz > function->entry->max_threads) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  char* parameters = nullptr;
+  std::string too_much = over(*function, (size_t)bx * by * bz, dynamic);
+  if (!too_much.empty()) {
+    fprintf(stderr, "CPU test device: %s needs %s\n", function->name.c_str(), too_much.c_str());
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  }
+  const char* parameters = nullptr;
   size_t bytes = 0;
   for (void** option = extra; option && *option; option += 2) {
-    if (*option == CU_LAUNCH_PARAM_BUFFER_POINTER) parameters = (char*)option[1];
+    if (*option == CU_LAUNCH_PARAM_BUFFER_POINTER) parameters = (const char*)option[1];
     if (*option == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *(size_t*)option[1];
   }
   if (pointers || bytes != function->entry->parameter_bytes) {
@@ -327,10 +514,18 @@ API cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, unsigned gz, uns
             function->entry->parameter_bytes, bytes);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-  std::lock_guard<std::mutex> hold(launch_lock);
-  const char* wrong = function->entry->launch(grid, block, parameters);
-  if (!wrong) return ok;
-  kernel_error = "unspecified launch failure: " + function->name + ": " + wrong;
-  return CUDA_ERROR_LAUNCH_FAILED;
+  struct alignas(16) Piece { char bytes[16]; };
+  std::vector<Piece> kept(bytes / 16 + 1);
+  memcpy(kept.data(), parameters, bytes);
+  auto launch = [=, entry = function->entry, name = function->name]() mutable -> std::string {
+    const void* given[most_parameters];
+    size_t count = entry->pointers((char*)kept.data(), given);
+    for (size_t i = 0; i < count; ++i)
+      if (given[i] && inside(freed, (uintptr_t)given[i], 1)) return misused(name.c_str(), {(uintptr_t)given[i], true}, 1);
+    unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+    const char* wrong = entry->launch(grid, block, (char*)kept.data(), queues.random());
+    return wrong ? name + ": " + wrong : "";
+  };
+  LOCK;
+  return queues.send(of(stream), launch), ok;
 }

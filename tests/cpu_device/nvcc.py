@@ -1,8 +1,8 @@
 """A stand-in for nvcc: compiles a .cu file with g++ to a shared library, where PyCUDA expects a cubin.
 
 Knows what PyCUDA asks of nvcc: --version, --preprocess FILE and --cubin FILE. Of the options, -D and -I count; the others
-speak of GPUs. MINICAFFE_TEST_DEVICE_FLAGS holds further options for g++ (a sanitizer's); they are part of the version, so
-that PyCUDA's cache keeps what they made apart.
+speak of GPUs. MINICAFFE_TEST_DEVICE_FLAGS holds further options for g++ (a sanitizer's), MINICAFFE_TEST_DEVICE_NVCC is NVIDIA's
+own nvcc, whose ptxas says what a kernel needs; both are part of the version, so that PyCUDA's cache keeps what they made apart.
 """
 
 import itertools
@@ -10,20 +10,24 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import zlib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HEADER = HERE / "cpu_device.h"
 FLAGS = os.environ.get("MINICAFFE_TEST_DEVICE_FLAGS", "")
+NVCC = os.environ.get("MINICAFFE_TEST_DEVICE_NVCC", "")
+PTXAS = re.compile(r"Compiling entry function '(\w+)'.*?Used (\d+) registers[^\n]*", re.DOTALL)
 BOUNDS = r"(?:__launch_bounds__\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)\s*)?"
 KERNEL = re.compile(rf"__global__\s+(?:void\s+)?{BOUNDS}(?:void\s+)?(\w+)\s*\(")
 COMPILE = [
-    *("g++", "-x", "c++", "-std=c++20", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread"),
-    *("-fno-semantic-interposition", "-Wl,-z,start-stop-visibility=hidden"),  # a kernel is inlined where it is launched
-    *("-fno-gnu-unique",),  # so that a module can be unloaded
+    *("g++", "-x", "c++", "-std=c++20", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-pthread"),
+    "-fno-semantic-interposition",  # a kernel is inlined where it is launched
+    "-fno-gnu-unique",  # so that a module can be unloaded
     *("-Werror=frame-larger-than=65536", "-include", str(HEADER)),  # a fiber's stack has room for two such frames
 ]
+LINK = ["g++", "-x", "c++", "-std=c++20", "-fPIC", "-shared", "-pthread", "-Wl,-z,start-stop-visibility=hidden"]
 
 
 def kept(arguments: list[str]) -> list[str]:
@@ -47,9 +51,34 @@ def entries(preprocessed: str) -> str:
     code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", preprocessed, flags=re.DOTALL)
     return "".join(
         f'extern "C" const KernelEntry cpu_kernel_{name} = '
-        f"{{cpu_device::first({bounds or 1024}), cpu_device::parameter_bytes({name}), cpu_device::launch<{name}>}};\n"
+        f"{{cpu_device::first({bounds or 1024}), cpu_device::parameter_bytes({name}), "
+        f"cpu_device::launch<{name}>, cpu_device::pointers<{name}>}};\n"
         for bounds, name in KERNEL.findall(code)
     )
+
+
+def needs_by_ptxas(source: Path, options: list[str], folder: str) -> dict[str, tuple[int, int]]:
+    """What each kernel takes on a GPU of the device's capability: registers of a thread, bytes of a block's __shared__ arrays.
+    Nothing where NVIDIA's nvcc is missing or does not compile it."""
+    if not NVCC:
+        return {}
+    command = [NVCC, "--cubin", "-std=c++17", "-arch=sm_90", "-fmad=false", "-Xptxas", "-v", *options]
+    done = subprocess.run([*command, str(source), "-o", f"{folder}/real.cubin"], check=False, capture_output=True, text=True)
+    sizes = {found[1]: (int(found[2]), re.search(r"(\d+) bytes smem", found[0])) for found in PTXAS.finditer(done.stderr)}
+    return {name: (registers, int(shared[1]) if shared else 0) for name, (registers, shared) in sizes.items()}
+
+
+def shared_by_symbols(compiled: str) -> dict[str, int]:
+    """The bytes of the __shared__ arrays that stand in each kernel itself, not those of the functions that it calls."""
+    said = subprocess.run(["readelf", "-SsW", compiled], check=True, capture_output=True, text=True).stdout
+    section = re.search(r"\[\s*(\d+)\] cuda_shared ", said)
+    sizes: dict[str, int] = {}
+    for size, place, name in re.findall(r"^\s*\d+: [0-9a-f]+\s+(\w+) OBJECT .* (\w+) (\w+)$", said, re.MULTILINE):
+        function = re.match(r"_ZZ(\d+)(\w+)", name)
+        if section and place == section[1] and function:
+            kernel = function[2][: int(function[1])]
+            sizes[kernel] = sizes.get(kernel, 0) + int(size, 0)
+    return sizes
 
 
 def compile_cubin(source: Path, options: list[str]) -> int:
@@ -57,19 +86,36 @@ def compile_cubin(source: Path, options: list[str]) -> int:
     preprocessed = preprocess(source, options)
     if re.search(r"\bextern\s+__shared__", preprocessed):
         sys.exit(f"{source}: the CPU test device has no dynamic shared memory: give the array its size")
-    text = f'#line 1 "{source}"\n{source.read_text()}\n#line 1 "<entries>"\n{entries(preprocessed)}'
-    command = [*COMPILE, *FLAGS.split(), *options, "-I", str(source.parent), "-", "-o", str(source.with_suffix(".cubin"))]
-    done = subprocess.run(command, check=False, input=text, capture_output=True, text=True)
+    made = entries(preprocessed)
+    text = f'#line 1 "{source}"\n{source.read_text()}\n#line 1 "<entries>"\n{made}'
+    with tempfile.TemporaryDirectory() as folder:
+        kernels, needs = f"{folder}/kernels.o", f"{folder}/needs.cpp"
+        command = [*COMPILE, *FLAGS.split(), *options, "-I", str(source.parent), "-c", "-", "-o", kernels]
+        done = subprocess.run(command, check=False, input=text, capture_output=True, text=True)
+        if not done.returncode:
+            known, arrays = needs_by_ptxas(source, options, folder), shared_by_symbols(kernels)
+            names = re.findall(r"KernelEntry cpu_kernel_(\w+)", made)
+            numbers = {name: known.get(name, (0, arrays.get(name, 0))) for name in names}
+            lines = [f'extern "C" const KernelNeeds cpu_needs_{name} = {{{r}, {s}}};' for name, (r, s) in numbers.items()]
+            Path(needs).write_text("\n".join([f'#include "{HERE / "kernel_entry.h"}"', *lines]))
+            command = [*LINK, *FLAGS.split(), needs, "-x", "none", kernels, "-o", str(source.with_suffix(".cubin"))]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         sys.stderr.write(done.stderr)
     return done.returncode
+
+
+def nvcc_version() -> str:
+    """What NVIDIA's nvcc says of itself, "" where there is none."""
+    return subprocess.run([NVCC, "--version"], check=True, capture_output=True, text=True).stdout if NVCC else ""
 
 
 def main(arguments: list[str]) -> int:
     for variable in ("LD_PRELOAD", "LD_LIBRARY_PATH"):  # a sanitizer's and the device's, not for the compiler
         os.environ.pop(variable, None)
     if "--version" in arguments:
-        print(f"the CPU test device's compiler {zlib.crc32(HEADER.read_bytes()):08x} {FLAGS}")
+        made_of = HEADER.read_bytes() + nvcc_version().encode()
+        print(f"the CPU test device's compiler {zlib.crc32(made_of):08x} {FLAGS}")
         return 0
     source = Path(next(word for word in arguments if word.endswith(".cu")))
     if "--preprocess" in arguments:

@@ -37,6 +37,7 @@ PRELOADED = {  # the C++ library too: the sanitizers find its throw only where i
     "address,undefined": ["libasan.so", "libstdc++.so.6"],
     "thread": ["libtsan.so", "libstdc++.so.6"],
 }
+SOURCES = ("fakecuda.cpp", "queues.h", "cpu_device.h", "kernel_entry.h", "nvcc.py", "build.py")
 MARKS = {"": "gpu", "address,undefined": "gpu", "thread": "gpu and gpu_barrier"}
 NOTHING_RUN = 5  # pytest's status
 FOUND = ("ERROR: AddressSanitizer", "runtime error:", "WARNING: ThreadSanitizer")  # in a report; other reports are advice
@@ -44,7 +45,7 @@ FOUND = ("ERROR: AddressSanitizer", "runtime error:", "WARNING: ThreadSanitizer"
 
 def device_folder() -> Path:
     """The built device: from the temporary folder, or built now."""
-    made_of = [(HERE / name).read_bytes() for name in ("fakecuda.cpp", "cpu_device.h", "kernel_entry.h", "nvcc.py", "build.py")]
+    made_of = [(HERE / name).read_bytes() for name in SOURCES]
     made_of += [run("g++", "--version").encode(), str(include_folder()).encode(), sys.executable.encode()]
     name = hashlib.sha256(b"".join(made_of)).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"minicaffe-cpu-device-{getpass.getuser()}" / name
@@ -68,6 +69,7 @@ def environment(sanitize: str, reports: Path) -> dict[str, str]:
         "PATH": os.pathsep.join([str(folder), os.environ.get("PATH", "")]),
         "MINICAFFE_NVCC": str(folder / "nvcc"),
         "MINICAFFE_TEST_DEVICE_FLAGS": SANITIZERS[sanitize],
+        "MINICAFFE_TEST_DEVICE_NVCC": shutil.which("nvcc") or "",  # its ptxas says what registers a kernel takes
         "PYCUDA_CACHE_DIR": str(cache),
         "XDG_CACHE_HOME": str(cache),
         "MINICAFFE_EXACT_MEMORY": "1" if sanitize else "",  # a pool's spare bytes would hide a stray access
@@ -132,6 +134,9 @@ def main(arguments: list[str]) -> int:
     if reports:
         sys.stdout.flush()
         sys.stderr.write("\n".join(reports))
+    if status or reports:
+        seed = variables.get("MINICAFFE_TEST_DEVICE_SEED") or "0"
+        sys.stderr.write(f"run.py: the order of streams and blocks was that of MINICAFFE_TEST_DEVICE_SEED={seed}\n")
     return status or len(reports)
 
 

@@ -72,6 +72,13 @@ extern "C" __global__ void race(REAL* y, int n) {  // n: with the barrier
   y[threadIdx.x] = part[(threadIdx.x + 1) % 32];
 }
 extern "C" __global__ void no_atomic(int* y) { y[0] += 1; }
+extern "C" __global__ void turns(int* y) { y[1 + atomicAdd(&y[0], 1)] = blockIdx.x; }
+extern "C" __global__ void times(const int* x, int factor, int* y) { y[0] = x[0] * factor; }
+extern "C" __global__ void large(int* y) {
+  __shared__ int most[12289];
+  most[threadIdx.x] = y[0];
+  y[1] = most[y[0]];
+}
 """
 
 PRELUDE = f"""
@@ -180,15 +187,38 @@ REFUSED = {
         'function("place", "Pi").prepared_call((1, 1), (1, 1, 1), 0, 1)',
         "takes 8 bytes of arguments, not 12",
     ),
+    "more shared memory than a block has": (
+        'function("large", "P").prepared_call((1, 1), (1, 1, 1), 0)',
+        "large needs 49156 bytes of shared memory, over 49152",
+    ),
+    "dynamic shared memory besides": (
+        'function("sums", "PPi").prepared_call((1, 1), (64, 1, 1), 0, 0, 1, shared_size=49000)',
+        "sums needs 49256 bytes of shared memory, over 49152",
+    ),
+    "memory that is freed while a kernel waits": (
+        """x, y = driver.mem_alloc(4), driver.mem_alloc(4)
+times = function("times", "PiP")
+times.prepared_call((1, 1), (1, 1, 1), x, 3, y)
+x.free()
+driver.Context.synchronize()""",
+        "times: its memory was freed before it ran (seed 0)",
+    ),
+    "memory that is freed while a copy waits": (
+        """x, y = driver.mem_alloc(4), driver.mem_alloc(4)
+driver.memcpy_dtod_async(x, y, 4, driver.Stream())
+y.free()
+driver.Context.synchronize()""",
+        "a copy: its memory was freed before it ran (seed 0)",
+    ),
     "an unknown kernel": ('function("third", "P")', "named symbol not found"),
     "a copy beyond the memory": ("fetch(driver.mem_alloc(36), 10, np.float32)", "invalid argument"),
     "a fill beyond the memory": ("driver.memset_d32(driver.mem_alloc(36), 0, 10)", "invalid argument"),
     "threads that leave before a barrier": (
-        'function("left_early", "i").prepared_call((1, 1), (9, 1, 1), 4)',
+        'function("left_early", "i").prepared_call((1, 1), (9, 1, 1), 4)\ndriver.Context.synchronize()',
         "left_early: threads of one block ended while others wait at __syncthreads (line 38)",
     ),
     "threads at different barriers": (
-        'function("two_barriers", "i").prepared_call((1, 1), (9, 1, 1), 4)',
+        'function("two_barriers", "i").prepared_call((1, 1), (9, 1, 1), 4)\ndriver.Context.synchronize()',
         "two_barriers: threads of one block wait at different __syncthreads (lines 42 and 44)",
     ),
     "a thread without a context": (
@@ -212,6 +242,7 @@ x = driver.to_device(np.ones(64, np.float32))
 for _ in range(3):
     try:
         function("left_early", "i").prepared_call((1, 1), (9, 1, 1), 4)
+        driver.Context.synchronize()
         raise SystemExit("nothing was said")
     except driver.LaunchError:
         pass
@@ -219,6 +250,158 @@ for _ in range(3):
     assert fetch(x, 1, np.float32) == 64
     driver.memcpy_htod(x, np.ones(64, np.float32))
 """)
+
+
+def test_blocks_run_in_an_order_that_the_seed_draws() -> None:
+    script = """
+y = driver.to_device(np.zeros(51, np.int32))
+function("turns", "P").prepared_call((50, 1), (1, 1, 1), y)
+print(fetch(y, 51, np.int32)[1:].tolist())
+"""
+    orders = [output(script, MINICAFFE_TEST_DEVICE_SEED=seed) for seed in ("1", "2", "2")]
+    assert orders[0] != orders[1] == orders[2]
+    for order in orders:
+        numbers = [int(word) for word in order.strip("[]\n").split(",")]
+        assert numbers != list(range(50))
+        assert sorted(numbers) == list(range(50))
+
+
+STREAMS = """
+from pycuda.driver import Event, Stream
+times = function("times", "PiP")
+number = 0
+
+def of(value):  # a number on the device: another one each time
+    return driver.to_device(np.array([value], np.int32))
+
+def found(case):  # what some orders give; case(number) returns the address of the result
+    results = set()
+    for number in range(1, 25):
+        results.add(int(fetch(case(number), 1, np.int32)[0]) // number)
+    return results
+
+def twice(stream, x, y):
+    times.prepared_async_call((1, 1), (1, 1, 1), stream, x, 2, y)
+
+NON_BLOCKING = 1
+kept = []  # memory stays until the end: freed too early is another error
+"""
+
+
+def test_nothing_runs_before_a_wait() -> None:
+    output(
+        STREAMS
+        + """
+stream, event = Stream(), Event()
+x, y = of(21), of(0)
+twice(stream, x, y)
+event.record(stream)
+assert not event.query()
+while not event.query(): pass  # it makes progress all the same
+assert stream.is_done() and fetch(y, 1, np.int32) == 42
+"""
+    )
+
+
+def test_asynchronous_copies_read_the_host_when_they_run_and_others_at_once() -> None:
+    output(
+        STREAMS
+        + """
+stream, to = Stream(), [of(0) for _ in range(4)]
+pinned, plain = driver.pagelocked_empty(1, np.int32), np.empty(1, np.int32)
+for i, array in enumerate((pinned, plain)):
+    array[:] = 1
+    driver.memcpy_htod(to[i], array)
+    driver.memcpy_htod_async(to[2 + i], array, stream)
+    array[:] = 2
+stream.synchronize()
+assert [int(fetch(each, 1, np.int32)[0]) for each in to] == [1, 1, 2, 2]
+"""
+    )
+
+
+ORDERS = {  # what runs on two streams; the results that are possible, as multiples
+    "no event": ("twice(a, x, y); twice(b, y, z); b.synchronize(); return z", "{0, 4}"),
+    "an event": ("twice(a, x, y); event.record(a); b.wait_for_event(event); twice(b, y, z); b.synchronize(); return z", "{4}"),
+    "an event recorded too early": (
+        "event.record(a); twice(a, x, y); b.wait_for_event(event); twice(b, y, z); b.synchronize(); return z",
+        "{0, 4}",
+    ),
+    "an event recorded anew": (
+        "event.record(a); twice(a, x, y); event.record(a); b.wait_for_event(event); event.record(b); twice(b, y, z);"
+        "b.synchronize(); return z",
+        "{4}",
+    ),
+    "the default stream, after a blocking one": ("twice(a, x, y); twice(None, y, z); return z", "{4}"),
+    "a blocking stream, after the default one": ("twice(None, x, y); twice(b, y, z); b.synchronize(); return z", "{4}"),
+    "by way of the default stream": (
+        "twice(a, x, y); driver.memset_d32(w, 0, 1); twice(b, y, z); b.synchronize(); return z",
+        "{4}",
+    ),
+    "a non-blocking stream": ("twice(free, x, y); twice(None, y, z); return z", "{0, 4}"),
+    "a copy from ordinary memory, and a non-blocking stream": (
+        "driver.memcpy_htod(y, np.array([2 * number], np.int32)); twice(free, y, z); free.synchronize(); return z",
+        "{0, 4}",
+    ),
+    "a copy from page-locked memory": (
+        "pinned[:] = 2 * number; driver.memcpy_htod(y, pinned); twice(free, y, z); free.synchronize(); return z",
+        "{4}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case, possible", ORDERS.values(), ids=ORDERS)
+def test_every_order_that_the_streams_allow(case: str, possible: str) -> None:
+    output(
+        f"""{STREAMS}
+a, b, free, event = Stream(), Stream(), Stream(NON_BLOCKING), Event()
+pinned = driver.pagelocked_empty(1, np.int32)
+
+def case(number):
+    x, y, z, w = of(number), of(0), of(0), of(0)
+    driver.Context.synchronize()
+    kept.extend([x, y, z, w])
+    {case}
+
+assert found(case) == {possible}, found(case)
+"""
+    )
+
+
+NVCC = """#!/bin/sh
+case "$*" in
+*--version*) echo "an nvcc that is none" ;;
+*) cat >&2 << 'END'
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'place' for 'sm_90'
+ptxas info    : Function properties for place
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 72 registers, used 0 barriers
+ptxas info    : Compiling entry function 'twice' for 'sm_90'
+ptxas info    : Used 24 registers, used 1 barriers, 49184 bytes smem
+END
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    "kernel, formats, threads, words",
+    [
+        ("place", "P", 1024, "place needs 73728 registers of a block, over 65536"),
+        ("place", "P", 896, ""),
+        ("twice", "PPi", 1, "twice needs 49184 bytes of shared memory, over 49152"),
+    ],
+)
+def test_what_ptxas_says_is_a_limit(tmp_path: Path, kernel: str, formats: str, threads: int, words: str) -> None:
+    (tmp_path / "nvcc").write_text(NVCC)
+    (tmp_path / "nvcc").chmod(0o755)
+    arguments = ", 0, 0"[: 3 * (len(formats) - 1)]
+    done = on_device(
+        f"y = driver.mem_alloc(4096)\nfunction('{kernel}', '{formats}').prepared_call((1, 1), ({threads}, 1, 1), y{arguments})",
+        PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+    )
+    assert (done.returncode != 0) == bool(words), done.stderr
+    assert words in done.stderr
 
 
 def test_out_of_memory() -> None:

@@ -197,3 +197,16 @@ def test_the_end_of_the_process_after_a_device_error(gpu: cuda.Device, monkeypat
     with pytest.raises(DeviceError, match="illegal memory access"):
         gpu.release_memory()
     gpu._leave()
+
+
+def test_an_array_that_a_copy_still_fills_stays_although_nobody_reads_it(gpu: cuda.Device) -> None:
+    """Its page-locked memory would go to the next array, whose numbers the copy would overwrite."""
+    blob = Blob((1000,))
+    blob.data[...] = 2
+    with gpu.running(gpu.stream):
+        cuda.launch("eltwise.scaled", np.float32, 1000, 1000, blob.device_data("read"), 3.0, blob.device_data("write"))
+        blob.read_later()
+        other = gpu.pinned(1000, np.float32)
+        other[...] = 7
+    np.testing.assert_array_equal(other, np.full(1000, 7.0))
+    assert gpu.stream._filled == []

@@ -1,4 +1,7 @@
-"""A stand-in for nvmath.bindings.cublas that computes in host memory, which is the test device's memory."""
+"""A stand-in for nvmath.bindings.cublas that computes in host memory, which is the test device's memory.
+
+It computes at once, so it first waits for the stream of its handle: what the test device was sent before has not run yet.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +57,19 @@ class StandIn(ModuleType):
     def dgemm_strided_batched(self, *arguments: int) -> None:
         self._batch("dgemm_strided_batched", ctypes.c_double, arguments)
 
+    def _begin(self, name: str, handle: int) -> None:
+        self.calls.append((name, handle))
+        stream = dict(self.streams)[handle]  # the last one that was set
+        assert ctypes.CDLL("libcuda.so.1").cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
+
     def _one(self, name: str, kind: Any, arguments: tuple[int, ...]) -> None:
         handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = arguments
-        self.calls.append((name, handle))
+        self._begin(name, handle)
         column_major(kind, (ta, tb), (m, n, k), (alpha, beta), ((a, lda), (b, ldb), (c, ldc)))
 
     def _batch(self, name: str, kind: Any, arguments: tuple[int, ...]) -> None:
         handle, ta, tb, m, n, k, alpha, a, lda, sa, b, ldb, sb, beta, c, ldc, sc, count = arguments
-        self.calls.append((name, handle))
+        self._begin(name, handle)
         size = ctypes.sizeof(kind)
         for i in range(count):
             places = ((a + i * sa * size, lda), (b + i * sb * size, ldb), (c + i * sc * size, ldc))
