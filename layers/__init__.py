@@ -78,6 +78,7 @@ BUILT_IN = {
     "Filter": "filter:Filter",
     "Flatten": "flatten:Flatten",
     "FlowWarp": "flow_warp:FlowWarp",
+    "FocalLoss": "focal_loss:FocalLoss",
     "GeneralTripletLoss": "general_triplet_loss:GeneralTripletLoss",
     "HDF5Data": "hdf5_data:HDF5Data",
     "HDF5Output": "hdf5_output:HDF5Output",

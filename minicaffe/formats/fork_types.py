@@ -31,7 +31,6 @@ _TYPES = {
     "happynear's Caffe (github.com/happynear/caffe-windows)": """Flip GeneralContrastiveLoss
         InnerDistance LabelSpecificRescale SoftTruncation""",
     "DeepDetect's Caffe (github.com/beniz/caffe)": "SparseData SparseInnerProduct",
-    "beniz/caffe, happynear/caffe-windows and makefile/frcnn, one each (github.com)": "FocalLoss",
     "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock WarpCTCLoss",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "ChannelNorm LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
