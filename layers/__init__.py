@@ -107,6 +107,7 @@ BUILT_IN = {
     "Mean": "mean:Mean",
     "MemoryData": "memory_data:MemoryData",
     "MultiBoxLoss": "multi_box_loss:MultiBoxLoss",
+    "MultiStageMeanfield": "multi_stage_meanfield:MultiStageMeanfield",
     "MultinomialLogisticLoss": "multinomial_logistic_loss:MultinomialLogisticLoss",
     "NegReLU": "neg_relu:NegReLU",
     "Normalize": "normalize:Normalize",

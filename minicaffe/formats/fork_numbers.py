@@ -25,7 +25,7 @@ BUTD, SOEAVER, CASCADE, MSCNN = "bottom-up-attention", "py-RFCN-priv", "Cascade 
 MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", "tianzhi0549's Caffe"
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
-MNC, UNSKY, NVIDIA_15 = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15"
+MNC, UNSKY, NVIDIA_15, CRF_RNN = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -66,6 +66,7 @@ NUMBERS: dict[str, Numbers] = {
     "lstm_param": {201: (JLSTM,), 140: (CTPN,), 8266711: (CAFFE_OCR,), 91013: (OURS,)},
     "margin_inner_product_param": {147: (SPHEREFACE,), 232: (HAPPYNEAR,), 20008: (SOEAVER,), 91036: (OURS,)},
     "mean_param": {154: (FLOWNET,), 91022: (OURS,)},
+    "multi_stage_meanfield_param": {146: (CRF_RNN,), 91042: (OURS,)},
     "multibox_loss_param": {201: SSDS, 215: (MAKEFILE,)},
     "norm_param": {206: SSDS, 149: (OPENCV,), 209: (MAKEFILE,)},
     "permute_param": {202: SSDS, 210: (MAKEFILE,), 224: (HAPPYNEAR,)},

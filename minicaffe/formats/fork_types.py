@@ -22,7 +22,6 @@ _TYPES = {
     "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
     "SSD (github.com/weiliu89/caffe), and others to yjxiong/caffe and facebook/C3D": "VideoData",
     "temporal segment networks (github.com/yjxiong/caffe)": "Gather SegData",
-    "CRF-RNN (github.com/torrvision/caffe)": "MultiStageMeanfield",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
     "pulkitag's Caffe (github.com/pulkitag/caffe)": """CrossConvolution EuclideanLossWithIgnore GenericWindowData RandomNoise
