@@ -55,6 +55,7 @@ NUMBERS: dict[str, Numbers] = {
     "detection_output_param": {204: SSDS, 219: (MAKEFILE,)},
     "dice_coef_loss_param": {208: (DEEP_DETECT,), 91040: (OURS,)},
     "downsample_param": {156: (FLOWNET,), 91024: (OURS,)},
+    "flip_param": {212: (HAPPYNEAR,), 91043: (OURS,)},
     "flow_warp_param": {159: (FLOWNET,), 91025: (OURS,)},
     "focal_loss_param": {205: (MAKEFILE,), 235: (HAPPYNEAR,), 20007: (SOEAVER,), 91041: (OURS,)},
     "general_triplet_loss_param": {217: (HAPPYNEAR,), 91035: (OURS,)},

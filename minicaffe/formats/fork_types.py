@@ -10,7 +10,7 @@ _TYPES = {
     "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
     "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData EvalDetection",
     "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData SegmentationEvaluate YoloSeg",
-    "Faster R-CNN in C++ (github.com/makefile/frcnn)": """FrcnnAnchorTarget FrcnnProposal FrcnnProposalTarget FrcnnRoiData
+    "Faster R-CNN in C++ (github.com/makefile/frcnn)": """FrcnnAnchorTarget FrcnnProposalTarget FrcnnRoiData
         FPNProposal""",
     "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData SqueezeDetLoss",
     "Convolutional Pose Machines (github.com/CMU-Perceptual-Computing-Lab/caffe_train)": "CPMData",
@@ -27,7 +27,7 @@ _TYPES = {
     "pulkitag's Caffe (github.com/pulkitag/caffe)": """CrossConvolution EuclideanLossWithIgnore GenericWindowData RandomNoise
         SquareBoxData""",
     "CaffeMex (github.com/sciencefans/CaffeMex_v2)": "Mask",
-    "happynear's Caffe (github.com/happynear/caffe-windows)": """Flip GeneralContrastiveLoss
+    "happynear's Caffe (github.com/happynear/caffe-windows)": """GeneralContrastiveLoss
         InnerDistance LabelSpecificRescale SoftTruncation""",
     "DeepDetect's Caffe (github.com/beniz/caffe)": "SparseData SparseInnerProduct",
     "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock WarpCTCLoss",
