@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from minicaffe.cuda.proposal import ProposalKernels
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import LayerError
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN, Phase
 
@@ -58,12 +60,12 @@ class Proposal(Layer):
     num_bottom = 3
     num_top = (1, 2)
     index_bottoms = (0, 1, 2)
-    param_block = ("python_param", "proposal_param")
+    param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_param")
     weight_names = ()
     has_gradient = False
     makes_rois = True
     found_axis = 0
-    kinds = KINDS
+    kinds: ClassVar[tuple[Kind, ...]] = KINDS
     loops = ((suppress,), ())
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -71,7 +73,7 @@ class Proposal(Layer):
         if self.by_param:
             self._setup_by_param(top)
             return
-        self.anchors, self.stride = layer_anchors(self)
+        self.anchors, self.stride = self.given_anchors()
         self.limits = limits_of(self.settings, self.phase)
         train = self.settings.train
         self.unnormalise = self.phase == TRAIN and train.rpn_normalize_targets
@@ -81,6 +83,10 @@ class Proposal(Layer):
         top[0].reshape(1, 5)
         if len(top) > 1:
             top[1].reshape(1, 1)
+
+    def given_anchors(self) -> tuple[Array, int]:
+        """The anchors (A, 4) around one place, and the stride in pixels."""
+        return layer_anchors(self)
 
     def _setup_by_param(self, top: Sequence[Blob]) -> None:
         whose = self.choose_by_fork()

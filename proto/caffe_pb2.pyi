@@ -586,6 +586,8 @@ class LayerParameter(_message.Message):
     GENERAL_TRIPLET_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     CHANNEL_SCALE_PARAM_FIELD_NUMBER: _builtins.int
     LABEL_SPECIFIC_ADD_PARAM_FIELD_NUMBER: _builtins.int
+    FLIP_PARAM_FIELD_NUMBER: _builtins.int
+    FOCAL_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     CORRELATION_PARAM_FIELD_NUMBER: _builtins.int
     L1_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     MEAN_PARAM_FIELD_NUMBER: _builtins.int
@@ -604,6 +606,7 @@ class LayerParameter(_message.Message):
     CTC_DECODER_PARAM_FIELD_NUMBER: _builtins.int
     CONTINUATION_INDICATOR_PARAM_FIELD_NUMBER: _builtins.int
     LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    MULTI_STAGE_MEANFIELD_PARAM_FIELD_NUMBER: _builtins.int
     BOX_GROUP_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     CONVOLUTION3D_PARAM_FIELD_NUMBER: _builtins.int
     POOLING3D_PARAM_FIELD_NUMBER: _builtins.int
@@ -771,6 +774,14 @@ class LayerParameter(_message.Message):
         """[241]"""
 
     @_builtins.property
+    def flip_param(self) -> Global___FlipParameter:
+        """[212]"""
+
+    @_builtins.property
+    def focal_loss_param(self) -> Global___FocalLossParameter:
+        """[205: frcnn, 20007: py-RFCN-priv, 235: happynear, 156: beniz]"""
+
+    @_builtins.property
     def correlation_param(self) -> Global___CorrelationParameter:
         """[150]"""
 
@@ -837,6 +848,10 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def labelsequence_accuracy_param(self) -> Global___LabelsequenceAccuracyParameter:
         """[203]"""
+
+    @_builtins.property
+    def multi_stage_meanfield_param(self) -> Global___MultiStageMeanfieldParameter:
+        """[146]"""
 
     @_builtins.property
     def box_group_output_param(self) -> Global___BoxGroupOutputParameter: ...
@@ -1060,6 +1075,8 @@ class LayerParameter(_message.Message):
         general_triplet_loss_param: Global___GeneralTripletParameter | None = ...,
         channel_scale_param: Global___ChannelScaleParameter | None = ...,
         label_specific_add_param: Global___LabelSpecificAddParameter | None = ...,
+        flip_param: Global___FlipParameter | None = ...,
+        focal_loss_param: Global___FocalLossParameter | None = ...,
         correlation_param: Global___CorrelationParameter | None = ...,
         l1_loss_param: Global___L1LossParameter | None = ...,
         mean_param: Global___MeanParameter | None = ...,
@@ -1078,6 +1095,7 @@ class LayerParameter(_message.Message):
         ctc_decoder_param: Global___CTCDecoderParameter | None = ...,
         continuation_indicator_param: Global___ContinuationIndicatorParameter | None = ...,
         labelsequence_accuracy_param: Global___LabelsequenceAccuracyParameter | None = ...,
+        multi_stage_meanfield_param: Global___MultiStageMeanfieldParameter | None = ...,
         box_group_output_param: Global___BoxGroupOutputParameter | None = ...,
         convolution3d_param: Global___Convolution3DParameter | None = ...,
         pooling3d_param: Global___Pooling3DParameter | None = ...,
@@ -1160,9 +1178,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flow_warp_param", b"flow_warp_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flow_warp_param", b"flow_warp_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4631,6 +4649,7 @@ class V1LayerParameter(_message.Message):
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
     PADDING_PARAM_FIELD_NUMBER: _builtins.int
+    MULTI_STAGE_MEANFIELD_PARAM_FIELD_NUMBER: _builtins.int
     BOTTOM_FIELD_NUMBER: _builtins.int
     TOP_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
@@ -4692,6 +4711,8 @@ class V1LayerParameter(_message.Message):
 
     @_builtins.property
     def padding_param(self) -> Global___PaddingParameter: ...
+    @_builtins.property
+    def multi_stage_meanfield_param(self) -> Global___MultiStageMeanfieldParameter: ...
     @_builtins.property
     def bottom(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -4783,6 +4804,7 @@ class V1LayerParameter(_message.Message):
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
         padding_param: Global___PaddingParameter | None = ...,
+        multi_stage_meanfield_param: Global___MultiStageMeanfieldParameter | None = ...,
         bottom: _abc.Iterable[_builtins.str] | None = ...,
         top: _abc.Iterable[_builtins.str] | None = ...,
         name: _builtins.str | None = ...,
@@ -4827,9 +4849,9 @@ class V1LayerParameter(_message.Message):
         loss_param: Global___LossParameter | None = ...,
         layer: Global___V0LayerParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "argmax_param", b"argmax_param", "bn_param", b"bn_param", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "data_param", b"data_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "exp_param", b"exp_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "interp_param", b"interp_param", "layer", b"layer", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "mvn_param", b"mvn_param", "name", b"name", "padding_param", b"padding_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "relu_param", b"relu_param", "seg_accuracy_param", b"seg_accuracy_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "softmax_param", b"softmax_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "transform_param", b"transform_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "window_data_param", b"window_data_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "argmax_param", b"argmax_param", "bn_param", b"bn_param", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "data_param", b"data_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "exp_param", b"exp_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "interp_param", b"interp_param", "layer", b"layer", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "mvn_param", b"mvn_param", "name", b"name", "padding_param", b"padding_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "relu_param", b"relu_param", "seg_accuracy_param", b"seg_accuracy_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "softmax_param", b"softmax_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "transform_param", b"transform_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "window_data_param", b"window_data_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "argmax_param", b"argmax_param", "blob_share_mode", b"blob_share_mode", "blobs", b"blobs", "blobs_lr", b"blobs_lr", "bn_param", b"bn_param", "bottom", b"bottom", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "data_param", b"data_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "exclude", b"exclude", "exp_param", b"exp_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "interp_param", b"interp_param", "layer", b"layer", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "mvn_param", b"mvn_param", "name", b"name", "padding_param", b"padding_param", "param", b"param", "pooling_param", b"pooling_param", "power_param", b"power_param", "relu_param", b"relu_param", "seg_accuracy_param", b"seg_accuracy_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "softmax_param", b"softmax_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "top", b"top", "transform_param", b"transform_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "weight_decay", b"weight_decay", "window_data_param", b"window_data_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "argmax_param", b"argmax_param", "blob_share_mode", b"blob_share_mode", "blobs", b"blobs", "blobs_lr", b"blobs_lr", "bn_param", b"bn_param", "bottom", b"bottom", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "data_param", b"data_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "exclude", b"exclude", "exp_param", b"exp_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "interp_param", b"interp_param", "layer", b"layer", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "mvn_param", b"mvn_param", "name", b"name", "padding_param", b"padding_param", "param", b"param", "pooling_param", b"pooling_param", "power_param", b"power_param", "relu_param", b"relu_param", "seg_accuracy_param", b"seg_accuracy_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "softmax_param", b"softmax_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "top", b"top", "transform_param", b"transform_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "weight_decay", b"weight_decay", "window_data_param", b"window_data_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5283,6 +5305,65 @@ class BoxGroupOutputParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BoxGroupOutputParameter: _TypeAlias = BoxGroupOutputParameter  # noqa: Y015
+
+@_typing.final
+class MultiStageMeanfieldParameter(_message.Message):
+    """Messages and fields of torrvision/caffe (CRF-RNN). Numbers in brackets are the fork's."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Mode:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[MultiStageMeanfieldParameter._Mode.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        POTTS: MultiStageMeanfieldParameter._Mode.ValueType  # 0
+
+    class Mode(_Mode, metaclass=_ModeEnumTypeWrapper): ...
+    POTTS: MultiStageMeanfieldParameter.Mode.ValueType  # 0
+
+    COMPATIBILITY_MODE_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    THETA_ALPHA_FIELD_NUMBER: _builtins.int
+    THETA_BETA_FIELD_NUMBER: _builtins.int
+    THETA_GAMMA_FIELD_NUMBER: _builtins.int
+    NUM_ITERATIONS_FIELD_NUMBER: _builtins.int
+    SPATIAL_FILTER_WEIGHT_FIELD_NUMBER: _builtins.int
+    BILATERAL_FILTER_WEIGHT_FIELD_NUMBER: _builtins.int
+    FORCED_SPATIAL_FILTER_WEIGHT_FIELD_NUMBER: _builtins.int
+    FORCED_BILATERAL_FILTER_WEIGHT_FIELD_NUMBER: _builtins.int
+    compatibility_mode: Global___MultiStageMeanfieldParameter.Mode.ValueType
+    threshold: _builtins.float
+    theta_alpha: _builtins.float
+    theta_beta: _builtins.float
+    theta_gamma: _builtins.float
+    num_iterations: _builtins.int
+    spatial_filter_weight: _builtins.float
+    bilateral_filter_weight: _builtins.float
+    forced_spatial_filter_weight: _builtins.float
+    forced_bilateral_filter_weight: _builtins.float
+    def __init__(
+        self,
+        *,
+        compatibility_mode: Global___MultiStageMeanfieldParameter.Mode.ValueType | None = ...,
+        threshold: _builtins.float | None = ...,
+        theta_alpha: _builtins.float | None = ...,
+        theta_beta: _builtins.float | None = ...,
+        theta_gamma: _builtins.float | None = ...,
+        num_iterations: _builtins.int | None = ...,
+        spatial_filter_weight: _builtins.float | None = ...,
+        bilateral_filter_weight: _builtins.float | None = ...,
+        forced_spatial_filter_weight: _builtins.float | None = ...,
+        forced_bilateral_filter_weight: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bilateral_filter_weight", b"bilateral_filter_weight", "compatibility_mode", b"compatibility_mode", "forced_bilateral_filter_weight", b"forced_bilateral_filter_weight", "forced_spatial_filter_weight", b"forced_spatial_filter_weight", "num_iterations", b"num_iterations", "spatial_filter_weight", b"spatial_filter_weight", "theta_alpha", b"theta_alpha", "theta_beta", b"theta_beta", "theta_gamma", b"theta_gamma", "threshold", b"threshold"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bilateral_filter_weight", b"bilateral_filter_weight", "compatibility_mode", b"compatibility_mode", "forced_bilateral_filter_weight", b"forced_bilateral_filter_weight", "forced_spatial_filter_weight", b"forced_spatial_filter_weight", "num_iterations", b"num_iterations", "spatial_filter_weight", b"spatial_filter_weight", "theta_alpha", b"theta_alpha", "theta_beta", b"theta_beta", "theta_gamma", b"theta_gamma", "threshold", b"threshold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MultiStageMeanfieldParameter: _TypeAlias = MultiStageMeanfieldParameter  # noqa: Y015
 
 @_typing.final
 class ContinuationIndicatorParameter(_message.Message):
@@ -5960,6 +6041,78 @@ class AccumParameter(_message.Message):
 Global___AccumParameter: _TypeAlias = AccumParameter  # noqa: Y015
 
 @_typing.final
+class FocalLossParameter(_message.Message):
+    """FocalLoss of makefile/frcnn, soeaver/py-RFCN-priv, happynear/caffe-windows and beniz/caffe. Numbers in brackets are the forks'."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Type:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _TypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[FocalLossParameter._Type.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ORIGIN: FocalLossParameter._Type.ValueType  # 0
+        LINEAR: FocalLossParameter._Type.ValueType  # 1
+        ONEADDP: FocalLossParameter._Type.ValueType  # 2
+        """happynear's"""
+
+    class Type(_Type, metaclass=_TypeEnumTypeWrapper): ...
+    ORIGIN: FocalLossParameter.Type.ValueType  # 0
+    LINEAR: FocalLossParameter.Type.ValueType  # 1
+    ONEADDP: FocalLossParameter.Type.ValueType  # 2
+    """happynear's"""
+
+    class _Engine:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[FocalLossParameter._Engine.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        DEFAULT: FocalLossParameter._Engine.ValueType  # 0
+        CAFFE: FocalLossParameter._Engine.ValueType  # 1
+        CUDNN: FocalLossParameter._Engine.ValueType  # 2
+
+    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
+    DEFAULT: FocalLossParameter.Engine.ValueType  # 0
+    CAFFE: FocalLossParameter.Engine.ValueType  # 1
+    CUDNN: FocalLossParameter.Engine.ValueType  # 2
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    GAMMA_FIELD_NUMBER: _builtins.int
+    ALPHA_FIELD_NUMBER: _builtins.int
+    BETA_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    type: Global___FocalLossParameter.Type.ValueType
+    gamma: _builtins.float
+    """[beniz: 4]"""
+    alpha: _builtins.float
+    """1 in happynear's"""
+    beta: _builtins.float
+    axis: _builtins.int
+    """[beniz: 2]"""
+    engine: Global___FocalLossParameter.Engine.ValueType
+    """[beniz: 1]"""
+    def __init__(
+        self,
+        *,
+        type: Global___FocalLossParameter.Type.ValueType | None = ...,
+        gamma: _builtins.float | None = ...,
+        alpha: _builtins.float | None = ...,
+        beta: _builtins.float | None = ...,
+        axis: _builtins.int | None = ...,
+        engine: Global___FocalLossParameter.Engine.ValueType | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "axis", b"axis", "beta", b"beta", "engine", b"engine", "gamma", b"gamma", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "axis", b"axis", "beta", b"beta", "engine", b"engine", "gamma", b"gamma", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FocalLossParameter: _TypeAlias = FocalLossParameter  # noqa: Y015
+
+@_typing.final
 class ProposalParameter(_message.Message):
     """Messages and fields of happynear/caffe-windows. A number in brackets is the fork's, where another fork had it first."""
 
@@ -6201,6 +6354,28 @@ class LabelSpecificAddParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LabelSpecificAddParameter: _TypeAlias = LabelSpecificAddParameter  # noqa: Y015
+
+@_typing.final
+class FlipParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLIP_WIDTH_FIELD_NUMBER: _builtins.int
+    FLIP_HEIGHT_FIELD_NUMBER: _builtins.int
+    flip_width: _builtins.bool
+    flip_height: _builtins.bool
+    def __init__(
+        self,
+        *,
+        flip_width: _builtins.bool | None = ...,
+        flip_height: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["flip_height", b"flip_height", "flip_width", b"flip_width"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flip_height", b"flip_height", "flip_width", b"flip_width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlipParameter: _TypeAlias = FlipParameter  # noqa: Y015
 
 @_typing.final
 class LstmParameter(_message.Message):

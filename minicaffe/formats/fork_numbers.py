@@ -25,7 +25,7 @@ BUTD, SOEAVER, CASCADE, MSCNN = "bottom-up-attention", "py-RFCN-priv", "Cascade 
 MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", "tianzhi0549's Caffe"
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
-MNC, UNSKY, NVIDIA_15 = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15"
+MNC, UNSKY, NVIDIA_15, CRF_RNN = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -55,7 +55,9 @@ NUMBERS: dict[str, Numbers] = {
     "detection_output_param": {204: SSDS, 219: (MAKEFILE,)},
     "dice_coef_loss_param": {208: (DEEP_DETECT,), 91040: (OURS,)},
     "downsample_param": {156: (FLOWNET,), 91024: (OURS,)},
+    "flip_param": {212: (HAPPYNEAR,), 91043: (OURS,)},
     "flow_warp_param": {159: (FLOWNET,), 91025: (OURS,)},
+    "focal_loss_param": {205: (MAKEFILE,), 235: (HAPPYNEAR,), 20007: (SOEAVER,), 91041: (OURS,)},
     "general_triplet_loss_param": {217: (HAPPYNEAR,), 91035: (OURS,)},
     "interp_param": {143: (PSPNET,), 153: (DEEP_DETECT,), 162: (CAFFE_OCR,), 20001: (SOEAVER,), 91001: (OURS,)},
     "l1_loss_param": {151: (FLOWNET,), 91021: (OURS,)},
@@ -65,6 +67,7 @@ NUMBERS: dict[str, Numbers] = {
     "lstm_param": {201: (JLSTM,), 140: (CTPN,), 8266711: (CAFFE_OCR,), 91013: (OURS,)},
     "margin_inner_product_param": {147: (SPHEREFACE,), 232: (HAPPYNEAR,), 20008: (SOEAVER,), 91036: (OURS,)},
     "mean_param": {154: (FLOWNET,), 91022: (OURS,)},
+    "multi_stage_meanfield_param": {146: (CRF_RNN,), 91042: (OURS,)},
     "multibox_loss_param": {201: SSDS, 215: (MAKEFILE,)},
     "norm_param": {206: SSDS, 149: (OPENCV,), 209: (MAKEFILE,)},
     "permute_param": {202: SSDS, 210: (MAKEFILE,), 224: (HAPPYNEAR,)},
@@ -116,6 +119,7 @@ _OWN = {
     "Deconvolution3D": ("convolution3d_param",), "GeneralTripletLoss": ("general_triplet_loss_param",),
     "SpatialTransformer": ("st_param",),
     "DepthwiseConvolution": ("convolution_param",), "Im2col": ("convolution_param",), "ImageSegData": ("image_data_param",),
+    "FocalLoss": ("focal_loss_param", "softmax_param"),
     "InfogainLoss": ("infogain_loss_param", "softmax_param"), "Lstm": ("lstm_param",), "LSTM": ("recurrent_param",),
     "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "ReLU": ("relu_param",),
     "ReLU6": ("relu6_param",), "RNN": ("recurrent_param",), "ROIAlign": ("roi_align_param", "roi_pooling_param"),

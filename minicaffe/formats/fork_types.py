@@ -10,7 +10,7 @@ _TYPES = {
     "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
     "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData EvalDetection",
     "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData SegmentationEvaluate YoloSeg",
-    "Faster R-CNN in C++ (github.com/makefile/frcnn)": """FrcnnAnchorTarget FrcnnProposal FrcnnProposalTarget FrcnnRoiData
+    "Faster R-CNN in C++ (github.com/makefile/frcnn)": """FrcnnAnchorTarget FrcnnProposalTarget FrcnnRoiData
         FPNProposal""",
     "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData SqueezeDetLoss",
     "Convolutional Pose Machines (github.com/CMU-Perceptual-Computing-Lab/caffe_train)": "CPMData",
@@ -22,16 +22,14 @@ _TYPES = {
     "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
     "SSD (github.com/weiliu89/caffe), and others to yjxiong/caffe and facebook/C3D": "VideoData",
     "temporal segment networks (github.com/yjxiong/caffe)": "Gather SegData",
-    "CRF-RNN (github.com/torrvision/caffe)": "MultiStageMeanfield",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
     "pulkitag's Caffe (github.com/pulkitag/caffe)": """CrossConvolution EuclideanLossWithIgnore GenericWindowData RandomNoise
         SquareBoxData""",
     "CaffeMex (github.com/sciencefans/CaffeMex_v2)": "Mask",
-    "happynear's Caffe (github.com/happynear/caffe-windows)": """Flip GeneralContrastiveLoss
+    "happynear's Caffe (github.com/happynear/caffe-windows)": """GeneralContrastiveLoss
         InnerDistance LabelSpecificRescale SoftTruncation""",
     "DeepDetect's Caffe (github.com/beniz/caffe)": "SparseData SparseInnerProduct",
-    "beniz/caffe, happynear/caffe-windows and makefile/frcnn, one each (github.com)": "FocalLoss",
     "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock WarpCTCLoss",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "ChannelNorm LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",

@@ -184,7 +184,7 @@ BLOCK_OF = {
     "TripletLoss": FLOAT_3, "GeneralTriplet": FLOAT_3, "GeneralTripletLoss": FLOAT_3, "LabelSpecificAdd": FLOAT_3,
     "SeLu": FLOAT_3,
     "Correlation": integer(2, 6), "SpatialTransformer": message(1, b"affine"), "Mean": integer(1, 4), "FlowWarp": integer(1, 1),
-    "DiceCoefLoss": integer(3, 1),
+    "DiceCoefLoss": integer(3, 1), "FocalLoss": integer(1, 1), "MultiStageMeanfield": integer(6, 10),
 }  # fmt: skip
 CLASHES = [
     (kind, name, number) for kind, (name, numbers) in BLOCKS.items() for number in numbers if (kind, number) != ("BN", 144)

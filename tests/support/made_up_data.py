@@ -125,6 +125,9 @@ def make_up_files(param: caffe_pb2.NetParameter) -> None:
         count = layer.detection_output_param.num_classes
         items = (f'item {{ name: "{i}" label: {i} display_name: "{i}" }}\n' for i in range(count))
         _write(saving.label_map_file, "".join(items))
+        if layer.type == "MultiStageMeanfield":
+            for name in ("spatial.par", "bilateral.par"):
+                _write(name, "3 " * 100)
 
 
 def _write(name: str, text: str) -> None:
