@@ -53,6 +53,7 @@ COMMANDS = {
     "retarget": "change the number of classes of a detection prototxt",
     "run": "run any net forward (and backward) once",
     "script": "run a script written for pycaffe",
+    "segment": "find the class of each pixel of images",
     "summary": "print layers, shapes, parameters, multiply-adds and memory of a net",
     "test": "average a net's outputs over many forward passes",
     "time": "time each layer of a net, forward and backward",
