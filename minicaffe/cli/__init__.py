@@ -49,6 +49,7 @@ COMMANDS = {
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
     "parse-log": "turn a training log into tables",
     "port": "report what the folder of an old model holds, and how to go on",
+    "read": "print the text of images with a CRNN",
     "rescue": "write a runnable prototxt from the training net in a .caffemodel",
     "retarget": "change the number of classes of a detection prototxt",
     "run": "run any net forward (and backward) once",

@@ -59,7 +59,9 @@ class PictureOptions(OrderOptions, NetOptions, DeviceOptions):
             raise picture.data
         pixels = read_image(picture.data, name=picture.name)
         name = inputs[0]
-        net.blobs[name].reshape(1, *net.blobs[name].shape[1:])
+        if len(net.blobs[name].data) != 1:
+            net.blobs[name].reshape(1, *net.blobs[name].shape[1:])
+            net.reshape()  # an output's shape tells what it holds
         put_image(net, name, pixels, self.settings, self.order)
         net.blobs[name].data[...] *= net.dtype.type(self.factor)
         return pixels
