@@ -29,7 +29,8 @@ import pytest
 from minicaffe.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "models").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES]
 RUN = ("python", "python torch") if find_spec("torch") else ("python",)
 names = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 

@@ -9,30 +9,21 @@ import click
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.detection.inputs import Order, image_inputs, put_image
 from minicaffe.errors import Error, on_one_line, shortened
-from minicaffe.files import read_text
 from minicaffe.layers.softmax import Softmax
 from minicaffe.net import Net
-from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.sources import Picture
 
-from .groups import DeviceOptions, NetOptions, random_weights_option
-from .image_options import ImageOptions
-from .options import argument, option, with_options
-from .progress import counted
+from .each_picture import PictureOptions, check_failed, label_names
+from .options import option, with_options
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ImageOptions, NetOptions, DeviceOptions):
-    net: str = argument()
-    weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS SOURCE...")
+class Options(PictureOptions):
     labels: str | None = option("--labels", "The classes' names, one per line, as in synset_words.txt.", metavar="FILE")
     top: int = option("--top", "Classes shown of each image.", type=click.IntRange(1), default=5)
     blob: str | None = option("--blob", "The scores.  [default: the output of the net's Softmax]", metavar="BLOB")
-    as_json: bool = option("--json", "Print one JSON list instead of lines.")
-    random_weights: bool = random_weights_option()
 
 
 @with_options(Options)
@@ -45,55 +36,26 @@ def command(options: Options) -> None:
     Example:  minicaffe classify deploy.prototxt net.caffemodel cat.jpg --labels synset_words.txt --mean 104,117,123
     """
     options.use_device()
-    weights = () if options.random_weights else options.weights_and_sources[:1]
-    sources = options.weights_and_sources[len(weights) :]
-    if not sources:
-        raise click.UsageError(f"Missing argument: nothing follows the weights {weights[0]}")
-    names = _names(options.labels) if options.labels else None
-    images = find_sources(sources)
-    net = options.load(options.net, weights, keep="outputs")
-    found, failed = [], 0
-    pictures = images.pictures()
-    for picture in counted(pictures, "images", len(images)) if len(images) > 1 and not options.as_json else pictures:
-        try:
-            best = _best(_scores(net, picture, options), names, options)
-        except Error as error:
-            if len(images) == 1:
-                raise
-            failed += 1
-            echo(f"minicaffe: {on_one_line(str(error))}", err=True)
-            continue
+    images = options.images
+    names = label_names(options.labels) if options.labels else None
+    net = options.opened()
+    found = []
+
+    def classify(picture: Picture) -> None:
+        best = _best(_scores(net, picture, options), names, options)
         found.append({"image": picture.name, "classes": best})
         if not options.as_json:
             _print(picture.name, best)
+
+    failed = options.do_each(images, classify)
     if options.as_json:
         echo(json.dumps(found, indent=1))
-    if failed:
-        raise Error(f"{failed} of {len(images)} images could not be done")
-
-
-def _names(path: str) -> list[str]:
-    """The names in a file: "n01440764 tench, Tinca tinca" without its number. Raises Error."""
-    try:
-        lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise Error(f"{path}: not a text file; write one class name a line") from error
-    if not lines:
-        raise Error(f"{path}: no class names; write one a line")
-    synsets = all(line[:1] == "n" and line[1:9].isdigit() and line[9:10] in (" ", "\t", "") for line in lines)
-    return [line[10:] or line for line in lines] if synsets else lines
+    check_failed(failed, images)
 
 
 def _scores(net: Net, picture: Picture, options: Options) -> Array:
     """The scores (K,) of an image. Raises Error for a net without an image's input, or scores."""
-    inputs = image_inputs(net)
-    if not inputs:
-        raise Error(f"{options.net}: the net has no input for an image; its inputs are {', '.join(net.inputs) or 'none'}")
-    pixels = picture.pixels()
-    name = inputs[0]
-    net.blobs[name].reshape(1, *net.blobs[name].shape[1:])
-    put_image(net, name, pixels, options.settings, Order(rgb=options.rgb))
-    net.blobs[name].data[...] *= net.dtype.type(options.factor)
+    options.put(net, picture)
     blob = options.blob or _softmax(net, options.net)
     scores = net.forward(blobs=[blob])[blob]
     if scores.size != scores.shape[1 if scores.ndim > 1 else 0]:

@@ -130,25 +130,31 @@ class ShapeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputOptions(ShapeOptions, ImageOptions):
-    """--input, --shape, --axes, --cfg, --mean, --mean-file, --rgb and --scale-factor. image: None unless a command has an
-    option --image."""
+class OrderOptions(ImageOptions):
+    """--axes, and the options of ImageOptions."""
 
-    inputs: tuple[tuple[str, str], ...] = option(
-        "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
-    )
     axes: str = option(
         "--axes",
         "The order of an image's last two axes; wh: columns first, as in MTCNN.",
         type=click.Choice(["hw", "wh"]),
         default="hw",
     )
-    image: str | None = None
 
     @property
     def order(self) -> Order:
         """The order of an image's channels and axes."""
         return Order(rgb=self.rgb, columns_first=self.axes == "wh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions(ShapeOptions, OrderOptions):
+    """--input, --shape, --axes, --cfg, --mean, --mean-file, --rgb and --scale-factor. image: None unless a command has an
+    option --image."""
+
+    inputs: tuple[tuple[str, str], ...] = option(
+        "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
+    )
+    image: str | None = None
 
     def files(self, net: Net) -> dict[str, str]:
         """Input -> file, --image among them. Raises Error for an image that no input can hold."""

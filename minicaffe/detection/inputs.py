@@ -115,6 +115,8 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
     """Put an image (H, W, 3), blue, green, red, into an input of shape (N, 3, H, W) or (N, 1, H, W), and im_info if there is
     one; the names of the inputs that are filled."""
     shape = net.blobs[name].shape
+    if 0 in shape:
+        raise Error(f'input "{name}" of shape {shape} holds no pixels: an image cannot be put into it')
     if order.rgb:
         image, settings = image[..., ::-1], replace(settings, pixel_means=settings.pixel_means[::-1])
     if "im_info" in net.inputs:

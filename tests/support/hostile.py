@@ -430,6 +430,27 @@ def classify() -> list[Case]:
     return [(arguments, (*SHOWN[:-1], *FILE_SHOWN)), ([*arguments, "--blob", f"{FILE}x"], FILE_SHOWN)]
 
 
+def read() -> list[Case]:
+    net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 1 dim: 5 }\n'
+    net += f'layer {{ name: "t" type: "Transpose" bottom: "data" top: "{NAME}"'
+    net += " transpose_param { dim: 3 dim: 0 dim: 1 dim: 2 } }"
+    Path(f"{FILE}.prototxt").write_text(net, encoding="utf-8")
+    photo(f"{FILE}.png")
+    arguments = ["read", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--alphabet", "\x1b\u202e"]
+    return [(arguments, FILE_SHOWN)]
+
+
+def segment() -> list[Case]:
+    net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 5 }\n'
+    net += f'layer {{ name: "conv" type: "Convolution" bottom: "data" top: "{NAME}"'
+    net += " convolution_param { num_output: 2 kernel_size: 1 } }"
+    Path(f"{FILE}.prototxt").write_text(net, encoding="utf-8")
+    photo(f"{FILE}.png")
+    Path("labels.txt").write_text(f"{NAME[:-1]}\x1b[5m\n{NAME[:-1]}\x1b[5m\n", encoding="utf-8")
+    arguments = ["segment", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--classes", "labels.txt"]
+    return [([*arguments, "--out", f"out{OUT}"], (*SHOWN[:-1], *FILE_SHOWN, *OUT_SHOWN))]
+
+
 def evaluate() -> list[Case]:
     arguments = ["evaluate", *_detector()[:-2]]
     photo(f"{FILE}.png")
@@ -471,8 +492,8 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
         classify, compare, compute_image_mean, convert_imageset, cut, detect, device_query, docs, doctor, draw, dump, evaluate,
-        explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, rescue,
-        retarget, run, script, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
+        explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, read,
+        rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""

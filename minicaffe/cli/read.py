@@ -1,0 +1,106 @@
+"""minicaffe read"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import click
+import numpy as np
+
+from minicaffe.detection.reading import decoded_text, read_text
+from minicaffe.errors import Error, on_one_line, shortened
+from minicaffe.files import read_text as text_of
+from minicaffe.layers.ctc_greedy_decoder import CTCGreedyDecoder
+from minicaffe.net import Net
+from minicaffe.scaling.batch.sources import Picture
+
+from .each_picture import PictureOptions, check_failed
+from .options import option, with_options
+from .terminal import echo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(PictureOptions):
+    alphabet: str = option(
+        "--alphabet", "The characters of the classes, in their order, without the blank.", default="0123456789"
+    )
+    alphabet_file: str | None = option("--alphabet-file", "In place of --alphabet: a character a line.", metavar="FILE")
+    blank: str = option("--blank", "The class of the blank.", type=click.Choice(["first", "last"]), default="first")
+    blob: str | None = option("--blob", "The scores.  [default: the output of the right shape]", metavar="BLOB")
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Print the text of each image of SOURCE... as a CRNN, the deploy prototxt NET with WEIGHTS, reads it: greedy CTC.
+
+    The net's output is a score of each class for each time step (T, 1, C), or a CTCGreedyDecoder's labels, whose layer names
+    the blank. An image of one line of text is resized to the net's input. A source is an image, a folder or a list.
+
+    Example:  minicaffe read deploy.prototxt crnn.caffemodel plate.png --alphabet 0123456789 --mean 128,128,128
+    """
+    options.use_device()
+    images, alphabet = options.images, _alphabet(options)
+    net = options.opened()
+    found = []
+
+    def read(picture: Picture) -> None:
+        options.put(net, picture)
+        text = _text(net, alphabet, options)
+        found.append({"image": picture.name, "text": text})
+        if not options.as_json:
+            echo(f"{on_one_line(picture.name)}: {shortened(on_one_line(text))}")
+
+    failed = options.do_each(images, read)
+    if options.as_json:
+        echo(json.dumps(found, indent=1, ensure_ascii=False))
+    check_failed(failed, images)
+
+
+def _alphabet(options: Options) -> list[str]:
+    """The characters of the classes. Raises Error for a file that is no text, and one without characters."""
+    if options.alphabet_file is None:
+        return list(options.alphabet)
+    try:
+        lines = text_of(options.alphabet_file).split("\n")
+    except UnicodeDecodeError as error:
+        raise Error(f"{options.alphabet_file}: not a text file; write one character a line") from error
+    lines = lines[:-1] if lines[-1] == "" else lines  # a space is a character too
+    if not lines:
+        raise Error(f"{options.alphabet_file}: no characters; write one a line")
+    return lines
+
+
+def _text(net: Net, alphabet: list[str], options: Options) -> str:
+    """The text of the image in the net's input. Raises Error."""
+    blob = options.blob or _blob(net, options.net)
+    values = np.asarray(net.forward(blobs=[blob])[blob])
+    decoder = _decoder(net, blob)
+    if decoder:
+        given = decoder.param.ctc_decoder_param.blank_index
+        return decoded_text(values, alphabet, given if given >= 0 else None)
+    if not _has_steps(values.shape):
+        raise Error(f"{blob} of shape {values.shape} does not hold a score of each class for each time step: (T, 1, C)")
+    scores = values.reshape(len(values), -1)
+    return read_text(scores, alphabet, 0 if options.blank == "first" else scores.shape[1] - 1)
+
+
+def _decoder(net: Net, blob: str) -> CTCGreedyDecoder | None:
+    """The layer whose labels a blob holds."""
+    found = [node.layer for node in net.nodes if node.top_names and node.top_names[0] == blob]
+    return found[-1] if found and isinstance(found[-1], CTCGreedyDecoder) else None
+
+
+def _has_steps(shape: tuple[int, ...]) -> bool:
+    """(T, 1, C), or with axes of 1 behind them."""
+    return len(shape) >= 3 and shape[1] == 1 and shape[0] > 1 and shape[2] > 1 and set(shape[3:]) <= {1}
+
+
+def _blob(net: Net, file: str) -> str:
+    """The output with the scores, or with a decoder's labels. Raises Error for none and for several."""
+    found = [name for name in net.outputs if _decoder(net, name) or _has_steps(net.blobs[name].shape)]
+    if len(found) != 1:
+        outputs = ", ".join(f"{name} {'x'.join(map(str, net.blobs[name].shape))}" for name in net.outputs)
+        what = f"{len(found)} outputs that hold" if found else "no output that holds"
+        raise Error(f"{file}: {what} scores through time (T, 1, C); its outputs are {outputs}: choose one with --blob")
+    return found[0]

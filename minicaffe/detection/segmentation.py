@@ -1,0 +1,65 @@
+"""The class of each pixel, from the output of a segmentation net (FCN, SegNet, DeepLab, PSPNet, ENet).
+
+scores (K, h, w), resized to the photo: the class with the highest, the first of equal ones
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.blob import Array
+from minicaffe.data.images import resize_bilinear
+from minicaffe.errors import Error
+from minicaffe.layers.arg_max import ArgMax
+from minicaffe.net import Net
+
+MOST_CLASSES = 256
+"""A mask's pixels are bytes."""
+
+
+def score_blob(net: Net, wanted: str | None, file: str) -> str:
+    """The output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W); of wanted, if given. Raises Error for
+    none and for several."""
+    if wanted:
+        return wanted
+    shapes = {name: net.blobs[name].shape for name in net.outputs}
+    maps = {name: shape for name, shape in shapes.items() if len(shape) == 4 and shape[2] * shape[3] > 1}
+    found = [name for name, shape in maps.items() if shape[1] > 1 or is_classes(net, name)]
+    if len(found) != 1:
+        outputs = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+        what = f"{len(found)} outputs that hold" if found else "no output that holds"
+        raise Error(f"{file}: {what} a score of each class for each pixel; its outputs are {outputs}: choose one with --blob")
+    return found[0]
+
+
+def is_classes(net: Net, blob: str) -> bool:
+    """Whether a blob of one channel holds classes, which an ArgMax found, and not scores."""
+    makers = [node.layer for node in net.nodes if blob in node.top_names]
+    return bool(makers) and isinstance(makers[-1], ArgMax) and net.blobs[blob].shape[1] == 1
+
+
+def class_of_pixels(scores: Array, height: int, width: int) -> Array:
+    """scores (K, h, w) -> the best class of each pixel of a photo (height, width) uint8: scores are resized, bilinear. Raises
+    Error for NaN and infinite scores, and more classes than bytes can number."""
+    if len(scores) > MOST_CLASSES:
+        raise Error(f"{len(scores)} classes: a mask holds at most {MOST_CLASSES}")
+    if not np.isfinite(scores).all():
+        raise Error("the net gives scores that are NaN or infinite: minicaffe.check_finite finds the first such layer")
+    classes = np.zeros((height, width), np.uint8)
+    best = resize_bilinear(scores[0][..., None], height, width)
+    for k in range(1, len(scores)):  # a class at a time: all of a large photo's scores may not fit in memory
+        score = resize_bilinear(scores[k][..., None], height, width)
+        classes[(score > best)[..., 0]] = k
+        best = np.maximum(best, score)
+    return classes
+
+
+def resized_classes(classes: Array, height: int, width: int) -> Array:
+    """classes (h, w) -> the class of each pixel of a photo (height, width) uint8: the nearest one. Raises Error for values that
+    are no classes."""
+    if not (np.isfinite(classes).all() and ((classes >= 0) & (classes < MOST_CLASSES)).all()):
+        raise Error(f"the net gives classes that are not in 0 to {MOST_CLASSES - 1}")
+    rows = (np.arange(height) + 0.5) * len(classes) // height
+    columns = (np.arange(width) + 0.5) * classes.shape[1] // width
+    found: Array = classes[rows.astype(np.intp)[:, None], columns.astype(np.intp)].astype(np.uint8)
+    return found

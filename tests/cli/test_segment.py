@@ -1,0 +1,124 @@
+"""minicaffe segment: the class of each pixel, as shares and as pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from minicaffe import TEST, Net
+from minicaffe.cli import main
+from minicaffe.data.drawn_masks import palette
+
+NET = """input: "data" input_shape { dim: 2 dim: 3 dim: 10 dim: 12 }
+layer { name: "score" type: "Convolution" bottom: "data" top: "score"
+  convolution_param { num_output: 3 kernel_size: 1 bias_term: false } }
+"""
+ARG_MAX = 'layer { name: "best" type: "ArgMax" bottom: "score" top: "best" argmax_param { axis: 1 } }\n'
+MEAN = ("--mean", "0,0,0", "--scale-factor", "0.01")
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, ["segment", *(str(word) for word in words)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nets whose class is the brightest channel, blue first; a picture that is one quarter red, the rest green."""
+    monkeypatch.chdir(tmp_path)
+    Path("deploy.prototxt").write_text(NET)
+    Path("argmax.prototxt").write_text(NET + ARG_MAX)
+    net = Net("deploy.prototxt", TEST)
+    net.params["score"][0].data[...] = np.eye(3).reshape(3, 3, 1, 1)
+    net.save("net.caffemodel")
+    photo = np.zeros((20, 36, 3), np.uint8)
+    photo[:, :9], photo[:, 9:] = (250, 20, 30), (40, 240, 30)
+    Image.fromarray(photo).save("photo.png")
+    Path("names.txt").write_text("blue\ngreen\nred\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("net", ["deploy.prototxt", "argmax.prototxt"])
+def test_shares_and_pictures(folder: Path, net: str) -> None:
+    result = run(net, "net.caffemodel", "photo.png", "--classes", "names.txt", "--out", "out", *MEAN)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[:3] == ["photo.png:", "   75.0 %  green", "   25.0 %  red"]
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        f"photo_{what}.png" for what in ("legend", "mask", "overlay")
+    ]
+    with Image.open("out/photo_mask.png") as mask:
+        classes = np.asarray(mask)
+        assert classes.shape == (20, 36) and (classes[:, :9] == 2).all() and (classes[:, 9:] == 1).all()
+        assert mask.convert("RGB").getpixel((0, 0)) == (0, 128, 0)
+    with Image.open("out/photo_overlay.png") as overlay:
+        assert overlay.getpixel((0, 0)) == (125, 74, 15)
+    with Image.open("out/photo_legend.png") as legend:
+        assert legend.height == 56 and legend.getpixel((20, 16)) == (128, 0, 0)
+
+
+def test_the_palette_is_pascal_vocs() -> None:
+    colours = palette()
+    assert colours[[0, 1, 2, 7, 8, 20, 255]].tolist() == [
+        [0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 128], [64, 0, 0], [0, 64, 128], [224, 224, 192],
+    ]  # fmt: skip
+
+
+def test_the_order_of_the_channels_and_axes(folder: Path) -> None:
+    result = run("deploy.prototxt", "net.caffemodel", "photo.png", "--rgb", "--json", *MEAN)
+    assert [one["class_index"] for one in json.loads(result.stdout)[0]["classes"]] == [1, 0]
+    result = run("deploy.prototxt", "net.caffemodel", "photo.png", "--axes", "wh", "--out", "wh", *MEAN)
+    with Image.open("wh/photo_mask.png") as mask:
+        classes = np.asarray(mask)
+    assert (classes[:, :8] == 2).all() and (classes[:, 10:] == 1).all()
+
+
+def test_an_image_is_never_replaced(folder: Path) -> None:
+    Path("photo_mask.png").write_bytes(Path("photo.png").read_bytes())
+    before = Path("photo_mask.png").read_bytes()
+    result = run("deploy.prototxt", "net.caffemodel", "photo.png", "photo_mask.png", "--out", ".", *MEAN)
+    assert result.exit_code == 0, result.output
+    assert Path("photo_mask.png").read_bytes() == before and Path("photo-2_mask.png").exists()
+
+
+def test_an_image_that_fails_leaves_the_others(folder: Path) -> None:
+    Path("bad.png").write_bytes(b"no picture")
+    result = run("deploy.prototxt", "net.caffemodel", "bad.png", "photo.png", "--out", "out", *MEAN)
+    assert result.exit_code == 1 and "1 of 2 images could not be done" in result.stderr
+    assert sorted(path.name for path in Path("out").iterdir())[1] == "photo_mask.png"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--blob", "data2"), "data2"),
+        (("--classes", "short.txt"), "short.txt has 1 names, but the net has 3 classes"),
+        (("--shape", "data=1,3,0,4"), "holds no pixels"),
+        (("--out", "names.txt"), "--out names.txt: this is a file"),
+    ],
+)
+def test_errors(folder: Path, words: tuple[str, ...], message: str) -> None:
+    Path("short.txt").write_text("one\n")
+    result = run("deploy.prototxt", "net.caffemodel", "photo.png", *words)
+    assert result.exit_code == 1 and message in result.stderr
+
+
+def test_nets_without_scores_of_pixels(folder: Path) -> None:
+    Path("two.prototxt").write_text(NET + NET.split("\n", 1)[1].replace('"score"', '"other"'))
+    result = run("two.prototxt", "photo.png", "--random-weights")
+    assert "2 outputs that hold a score" in result.stderr and "--blob" in result.stderr
+    Path("one.prototxt").write_text(NET.replace("num_output: 3", "num_output: 1"))
+    assert "no output that holds" in run("one.prototxt", "photo.png", "--random-weights").stderr
+    result = run("one.prototxt", "photo.png", "--random-weights", "--blob", "score")
+    assert "holds one number for each pixel" in result.stderr
+
+
+def test_scores_that_are_nan(folder: Path) -> None:
+    net = Net("deploy.prototxt", TEST)
+    net.params["score"][0].data[...] = np.nan
+    net.save("nan.caffemodel")
+    assert "NaN or infinite" in run("deploy.prototxt", "nan.caffemodel", "photo.png").stderr
