@@ -33,7 +33,7 @@ OTHERS = {
     **{name: name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")},
     **{f"examples/{folder.name}/README.md": f"examples/{folder.name}.md" for folder in EXAMPLES},
     **{
-        f"examples/{folder.name}/{path.name}": f"examples/{path.name}"
+        f"examples/{folder.name}/{path.name}": f"examples/{folder.name}-{path.name}"
         for folder in EXAMPLES
         for path in folder.glob("*.[ps][nv]g")
     },
