@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from extras import require
 
 from minicaffe.cli import COMMANDS, main
 
@@ -88,8 +89,14 @@ def promised(document: Path) -> list[str]:
     return [found[1].rstrip() for line in lines if (found := re.search(r"^ *print\(.*\)  # (.*)$", line))]
 
 
+NEEDS = {"adding-a-layer.md": "onnx", "porting.md": "onnx"}
+"""The extra of a document's blocks."""
+
+
 @pytest.mark.parametrize("document", [path for path in DOCUMENTS if program(path).strip()], ids=lambda path: path.name)
 def test_blocks_run_and_print_what_they_promise(document: Path, tmp_path: Path) -> None:
+    if document.name in NEEDS:
+        require(NEEDS[document.name])
     text = program(document)
     if re.search(r"^import torch$", text, re.M):
         pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from extras import require
 from golden import GOLDEN, compare, inside, needs_golden
 from recordings import absent
 
@@ -318,6 +319,7 @@ def test_golden_reshape_and_forward_all() -> None:
 
 @needs_golden
 def test_golden_saved_nets_load() -> None:
+    require("hdf5")
     with inside(GOLDEN / "nets"):
         binary = Net("forward_start_end.prototxt", TEST, weights="forward_start_end_saved.caffemodel")
         hdf5 = Net("forward_start_end.prototxt", TEST, weights="forward_start_end_saved.caffemodel.h5")
@@ -331,6 +333,8 @@ def test_golden_saved_nets_load() -> None:
 @needs_golden
 @pytest.mark.parametrize("kind", ["caffemodel", "h5"])
 def test_golden_copy_from_by_name(kind: str) -> None:
+    if kind == "h5":
+        require("hdf5")
     stored = dict(np.load(GOLDEN / "nets" / f"copy_from_by_name_{kind}.npz"))
     with inside(GOLDEN / "nets"):
         net = Net("copy_from_by_name.prototxt", TEST)

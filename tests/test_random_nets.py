@@ -9,6 +9,7 @@ from typing import Any
 import net_ways
 import numpy as np
 import pytest
+from extras import require
 from net_builder import LARGE, RandomNet
 from net_values import FoundError
 from net_ways import check_keep
@@ -32,6 +33,7 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_round() -> None:
+    require("onnx")
     counts: Counter[str] = Counter()
     assert not "".join(run(seed, counts) for seed in range(40))
     assert counts["nets"] >= 36
@@ -86,6 +88,7 @@ def test_a_gradient_that_is_wrong_by_a_thousandth_is_found(monkeypatch: pytest.M
 
 
 def test_what_is_wrong_in_float32_alone_is_found_with_the_smallest_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("onnx")
     right = CATALOGUE["BNLL"].forward_cpu
 
     def wrong(self: Any, bottom: Any, top: Any) -> None:
@@ -123,6 +126,7 @@ def test_what_is_noise_in_float32_is_left_out() -> None:
 
 
 def test_a_gradient_of_terms_that_cancel_is_checked_without_mvns_eps() -> None:
+    require("onnx")
     counts: Counter[str] = Counter()
     assert not run(7303, counts) and counts["gradients"] > 0
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from extras import require
 
 import minicaffe
 from minicaffe import Blob, Error, Layer, Net, registry
@@ -62,6 +63,7 @@ def net_with_mine() -> Net:
 
 
 def test_a_class_of_the_users_joins_each_tool_by_a_decorator(tmp_path: Path) -> None:
+    require("onnx")
     kind, net = mine(), net_with_mine()
     with pytest.raises(Error, match=r'explain does not cover Mine \(layer "mine"\)'):
         minicaffe.explain(net, "mine", (1, 1))

@@ -1,4 +1,4 @@
-"""What the commands share that run a net on one image after the other: classify, segment, read, pose."""
+"""What the commands share that run a net on one image after the other: classify, segment, read."""
 
 from __future__ import annotations
 

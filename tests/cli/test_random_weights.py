@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from extras import require
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
@@ -95,6 +96,8 @@ def test_box_deltas_are_small() -> None:
     ids=lambda words: words[0],
 )
 def test_commands_take_it(deep: str, words: list[str]) -> None:
+    if words[0] == "export":
+        require("onnx")
     result = run(*words, "--random-weights")
     assert result.exit_code == 0, result.output
     assert "71 layers have random weights (seed 0); 3 others start from their fillers" in result.stderr
@@ -128,7 +131,7 @@ def test_a_check_of_zeros_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     if words[0] == "to-torch":
         pytest.importorskip("torch", reason="PyTorch (the extra torch) is not installed")
     else:
-        pytest.importorskip("onnxruntime", reason="onnxruntime (the extra onnx) is not installed")
+        require("onnx")
     monkeypatch.chdir(tmp_path)
     Path("flat.prototxt").write_text(
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 9 } } }\n'

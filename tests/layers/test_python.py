@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from extras import require
 from golden import GOLDEN, cases, run_case
 from layer_case import LayerCase
 from recordings import SHARED, needs
@@ -240,6 +241,7 @@ def run(module: str) -> None:
 
 
 def test_a_module_of_a_folder_is_imported_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("hdf5")
     monkeypatch.delitem(sys.modules, "yaml", raising=False)
     (folder / "of_a_folder.py").write_text(mine("import numpy\nimport yaml", "import h5py"))
     path = list(sys.path)
@@ -291,6 +293,7 @@ def test_a_folder_of_data_does_not_hide_an_installed_module(folder: Path, monkey
 @pytest.mark.parametrize("command", [[sys.executable, "-m", "minicaffe"], [sys.executable, "-c", "import sys; del sys.path[0]\n"
     "from minicaffe.cli import main; main()"]])  # fmt: skip
 def test_the_command_line_imports_that_module_alone(folder: Path, command: list[str]) -> None:
+    require("hdf5")
     (folder / "numpy.py").unlink()  # which `python -m` itself would take
     (folder / "of_a_command.py").write_text(mine(more="import h5py, yaml"))
     (folder / "net.prototxt").write_text(

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from extras import require
 
 from minicaffe import TEST, TRAIN, Error, Net, set_random_seed
 from minicaffe.blob import Arrays
@@ -204,6 +205,7 @@ def test_an_error_writes_nothing(files: Path) -> None:
 
 
 def test_a_part_without_weights_loads(files: Path, whole: Net) -> None:
+    require("hdf5")
     for suffix in ("caffemodel", "safetensors", "npz", "h5"):
         cut(whole, ["side"]).save("side.prototxt", f"side.{suffix}")
         assert Net("side.prototxt", TEST, weights=f"side.{suffix}").params == {}

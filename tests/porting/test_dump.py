@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from extras import require
 from recordings import SHARED, needs
 
 from minicaffe import Net, WeightsError
@@ -64,6 +65,7 @@ def run(*words: object) -> tuple[int, str]:
 
 @needs_shared
 def test_reads_every_weights_file_there_is() -> None:
+    require("hdf5")
     names = re.compile(r"\.(caffemodel|solverstate|binaryproto|h5)")
     folders = [path for folder in ("zoo", "golden") for path in os.walk(SHARED / folder)]
     files = [Path(folder) / name for folder, _, names_in in folders for name in names_in if names.search(name)]
@@ -120,6 +122,8 @@ def test_nan_is_loud(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".h5"])
 def test_a_state(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".h5":
+        require("hdf5")
     path = tmp_path / f"s.solverstate{suffix}"
     write_state(path, TrainingState(7, "net.caffemodel", 2, [np.ones((2, 3), np.float32)]))
     dump = read(path)

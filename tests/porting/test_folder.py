@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from extras import require
 from PIL import Image
 
 from minicaffe import TEST, Error, Net
@@ -117,6 +118,7 @@ def test_what_it_tells_and_lacks(folder: Path) -> None:
 
 def test_the_commands_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they stand, from where the report was made."""
+    require("onnx")
     monkeypatch.chdir(tmp_path)
     report = look("old model")
     commands = [step.command for step in report.steps]
@@ -140,6 +142,7 @@ def test_a_detector(tmp_path: Path) -> None:
 
 
 def test_the_command_and_its_trials(folder: Path, tmp_path: Path) -> None:
+    require("onnx")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
     out = tmp_path / "report.html"
     (folder / "<b>.txt").write_text("no\nnames/\n")
@@ -163,6 +166,7 @@ def test_the_command_and_its_trials(folder: Path, tmp_path: Path) -> None:
 
 def test_trials_of_a_detector(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is cut before its head; what lacks a package, or a model, is not tried."""
+    require("onnx")
     report = look(SHAPES / "faster_rcnn")
     for what in ("PyTorch source", "PyTorch module"):
         monkeypatch.setitem(TRIALS, what, (("no_such_package",), TRIALS[what][1]))

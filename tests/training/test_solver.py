@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from extras import require
 from golden import inside
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,6 +57,7 @@ def same_weights(solver: SGDSolver, stored, prefix: str) -> int:
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("case", CASES)
 def test_golden_training(case, tmp_path):
+    require("hdf5")
     stored = np.load(SOLVERS / f"{case}.npz")
     with inside(SOLVERS):
         solver = get_solver(f"{case}.solver.prototxt")
@@ -115,6 +117,7 @@ def test_every_golden_case_is_there():
 @needs_golden
 def test_golden_log(caplog):
     """The lines that Caffe logged, number by number; only the speed is left out."""
+    require("hdf5")
     stored = np.load(SOLVERS / "log_test_average_loss.npz")
     caplog.set_level(logging.INFO, "minicaffe.solver")
     with inside(SOLVERS):
