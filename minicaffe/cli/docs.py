@@ -41,10 +41,9 @@ def _page(site: Path, name: str) -> Path:
     """The file of a page. Raises Error without it, or without a site."""
     if not (site / "index.html").is_file():
         if not (CLONE / "mkdocs.yml").is_file():
-            raise Error("the documentation is in the clone of minicaffe's repository, in docs/; this installation has none")
-        raise Error(
-            f"the site is not built: {install('docs')}, then mkdocs build; the same as text: {CLONE / 'docs' / 'README.md'}"
-        )
+            raise Error(f"{name}: the documentation is in the clone of minicaffe's repository; this installation has none")
+        text = CLONE / "docs" / "README.md"
+        raise Error(f"{name}: the site is not built: {install('docs')}, then mkdocs build; the same as text: {text}")
     pages = {path.stem: path for folder in reversed(FOLDERS) for path in (site / folder).glob("*.html")}
     if name not in pages:
         near = nearest(name, pages)
