@@ -152,6 +152,10 @@ class DataError(Error):
     """An image or an annotation file that cannot be read, or boxes that no image can have."""
 
 
+class UnknownClassError(DataError):
+    """An annotation of a class that the list of classes has not."""
+
+
 class ArrayError(DataError, ValueError):
     """An array that a function of pycaffe's io does not take."""
 

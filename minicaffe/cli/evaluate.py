@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from minicaffe.data.roidb import load_roidb, prepare_roidb
-from minicaffe.detection.class_names import read_names
+from minicaffe.data.roidb import prepare_roidb
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.evaluation import COCO_NUMBERS, Report, evaluate
@@ -28,6 +27,7 @@ from .common import check_apart, check_target, print_table
 from .detector_options import DetectorOptions
 from .options import FiniteRange, argument, option, with_options
 from .progress import counted
+from .roidb import read_annotations
 from .terminal import echo
 
 
@@ -53,8 +53,7 @@ def command(options: Options) -> None:
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
     """
     _check(options)
-    names = read_names(options.classes) if options.classes else None
-    roidb, classes = load_roidb(options.sources[0], split=options.split, images=options.images, classes=names)
+    roidb, classes = read_annotations(options.sources[0], options.split, options.images, options.classes)
     detector = options.detector(options.threshold, options.max_detections)
     count, holder = class_count(detector.net)
     classes = classes or list(detector.find.classes or [str(k) for k in range(count)])

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minicaffe.data.roidb import add_flipped, add_proposals, load_roidb
+from minicaffe.data.roidb_entry import Roidb
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.class_names import read_names
-from minicaffe.errors import Error
+from minicaffe.errors import Error, UnknownClassError
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import read_proposals
@@ -18,6 +19,14 @@ from .common import warn
 from .groups import classes_option
 from .options import option
 from .terminal import echo
+
+
+def read_annotations(source: str, split: str, images: str | None, classes: str | None) -> tuple[Roidb, list[str]]:
+    """load_roidb, with the names in the file --classes. Raises Error."""
+    try:
+        return load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
+    except UnknownClassError as error:
+        raise Error(f"{error}: --classes FILE gives other names, one per line" if not classes else str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +54,7 @@ class RoidbOptions:
             raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON or CSV file, or a folder of VOC or YOLO')
         if images and not Path(images).is_dir():
             raise Error(f"--images {images}: no such folder")
-        names = read_names(self.classes) if self.classes else None
-        entries, classes = load_roidb(source, split=self.split, images=images, classes=names)
+        entries, classes = read_annotations(source, self.split, images, self.classes)
         if classes and len(classes) != reader.num_classes:
             wanted = f'layer "{reader.name}" has num_classes {reader.num_classes}'
             warn(f"{source} has {len(classes)} classes with the background, but {wanted}")

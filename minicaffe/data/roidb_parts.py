@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.access import granted
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, UnknownClassError
 
 from .roidb_expect import LARGEST
 
@@ -80,7 +80,7 @@ class Classes:
             number = self._numbers[value]
         else:
             known = f"one of {', '.join(self.names)}" if self.names else "known: the file has no list of classes"
-            raise DataError(f'{place}: class "{value}" is not {known}')
+            raise UnknownClassError(f'{place}: class "{value}" is not {known}')
         if not 1 <= number <= LARGEST or (self.names and number >= len(self.names)):
             most = len(self.names) - 1 if self.names else "..."
             raise DataError(f"{place}: class {number} is not one of 1 to {most} (0 is the background)")

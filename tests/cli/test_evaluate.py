@@ -121,6 +121,7 @@ def test_coco_without_a_detection() -> None:
         (["scene.json", "--json", "out", "--draw", "out"], "--json names this file too"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
+        (["voc"], "--classes FILE gives other names, one per line"),
     ],
 )
 def test_mistakes(words: list[str], message: str, folder: Path) -> None:
@@ -131,6 +132,13 @@ def test_mistakes(words: list[str], message: str, folder: Path) -> None:
     content = json.loads(Path("scene.json").read_text())
     content["images"][0]["image"] = "broken.png"
     Path("broken.json").write_text(json.dumps(content))
+    for name in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        Path("voc", name).mkdir(parents=True)
+    Path("voc/ImageSets/Main/test.txt").write_text("a\n")
+    corners = "".join(f"<{name}>{i}</{name}>" for i, name in enumerate(("xmin", "ymin", "xmax", "ymax"), 3))
+    thing = f"<object><name>circle</name><difficult>0</difficult><bndbox>{corners}</bndbox></object>"
+    Path("voc/Annotations/a.xml").write_text(f"<annotation><filename>a.jpg</filename>{thing}</annotation>")
+    shutil.copy("scene.png", "voc/JPEGImages/a.jpg")
     result = run("evaluate", *NET, *words, *CFG)
     assert result.exit_code == 1 and message in result.stderr, result.output
     assert not Path("out").exists()
