@@ -12,6 +12,7 @@ any module on the script's sys.path; outside scripts a net imports only allowed 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -62,12 +63,18 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
     allow_module(ANY)
     allow_path("/")  # everything: the script may open any file anyway
     restore_old_names()
-    init_log()
     if cpu:
         _stay_on_cpu()
     sys.argv = [name, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.realpath(name)))  # as python does
-    return _run(code, name)
+    logger = logging.getLogger("minicaffe")
+    level, handlers = logger.level, logger.handlers[:]
+    init_log()
+    try:
+        return _run(code, name)
+    finally:  # another command may follow in this process
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 def compiled(name: str) -> CodeType:

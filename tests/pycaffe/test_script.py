@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from PIL import Image
 from minicaffe import TEST, Net, set_random_seed
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.pycaffe.io import array_to_datum
+from minicaffe.pycaffe.script import run_script
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 FRCNN = SCRIPTS / "frcnn"
@@ -293,3 +295,14 @@ def test_a_module_that_cannot_be_imported_leaves_the_built_in_layer(tmp_path: Pa
     out = run_text(tmp_path, text)
     assert out.startswith("Proposal Python ")
     assert 'cannot import the Python module "rpn.proposal_layer"' in out and "minicaffe's own Proposal takes its place" in out
+
+
+def test_its_log_ends_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines are shown while it runs, and not twice by the command that comes after it in this process."""
+    logger = logging.getLogger("minicaffe")
+    before = logger.level, logger.handlers[:]
+    (tmp_path / "says.py").write_text("import caffe\ncaffe.log('a line')\nraise SystemExit\n")
+    with pytest.raises(SystemExit):
+        run_script(tmp_path / "says.py")
+    assert "a line" in capsys.readouterr().err
+    assert (logger.level, logger.handlers[:]) == before
