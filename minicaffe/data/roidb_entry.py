@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any, TypedDict
 
+import numpy as np
 from numpy.typing import NDArray
+
+from minicaffe.errors import DataError
 
 Array = NDArray[Any]
 
@@ -35,3 +39,19 @@ class Entry(TypedDict, total=False):
 
 
 Roidb = list[Entry]
+
+
+def in_order(roidb: Roidb, own: Sequence[str], names: Sequence[str], place: object) -> Roidb:
+    """A roidb whose classes are numbered by names in place of by own. Raises DataError for other names."""
+    if len(set(names)) != len(names) or sorted(own) != sorted(names):
+        raise DataError(f"{place}: its classes are {_listed(own)}; the names given are {_listed(names)}")
+    numbers = np.array([names.index(name) for name in own])
+    for entry in roidb:
+        entry["gt_classes"] = numbers[entry["gt_classes"]]
+        if "ignored_classes" in entry:
+            entry["ignored_classes"] = numbers[entry["ignored_classes"]]
+    return roidb
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[1 : most + 1]) + ", ..." * (len(names) > most + 1)

@@ -22,7 +22,7 @@ from minicaffe.errors import DataError
 from minicaffe.files import read_bytes
 
 from .roidb_csv import read_csv
-from .roidb_entry import Entry, Roidb
+from .roidb_entry import Entry, Roidb, in_order
 from .roidb_expect import check_coco, check_form, check_images, read_json, read_voc_list
 from .roidb_parts import BACKGROUND, Classes, Inside, as_boxes, as_classes, whole_size, with_background
 from .roidb_yolo import is_yolo, read_yolo
@@ -44,8 +44,8 @@ def load_roidb(
     PASCAL VOC's or YOLO's form.
 
     split: VOC's list of images, ImageSets/Main/<split>.txt, or the folder below YOLO's images, if it is there. images: the
-    folder of a COCO or CSV file's images, by default the file's. classes: the names, which a file of its own names may not
-    contradict; VOC's by default, in a VOC folder. Raises DataError.
+    folder of a COCO or CSV file's images, by default the file's. classes: the names, in the order of the numbers returned; a
+    file of its own names has the same, in any order; VOC's by default, in a VOC folder. Raises DataError.
     """
     path = Path(path)
     names = with_background(classes) if classes else None
@@ -65,13 +65,7 @@ def load_roidb(
             roidb, own = _json(content, path, names or [])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{path}: unknown annotations: {type(error).__name__} {error}") from error
-    if names and own != names:
-        raise DataError(f"{path}: its classes are {_listed(own)}; the names given are {_listed(names)}")
-    return roidb, own
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    return ", ".join(names[1 : most + 1]) + ", ..." * (len(names) > most + 1)
+    return (in_order(roidb, own, names, path), names) if names else (roidb, own)
 
 
 def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]:

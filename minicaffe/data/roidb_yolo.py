@@ -15,7 +15,7 @@ from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import read_text
 
 from .images import image_size
-from .roidb_entry import Entry, Roidb
+from .roidb_entry import Entry, Roidb, in_order
 from .roidb_parts import Classes, Inside, as_boxes, as_classes, with_background
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -36,13 +36,12 @@ def read_yolo(folder: Path, split: str, names: list[str] | None) -> tuple[Roidb,
     if not pictures:
         raise DataError(f"{images}: no images ({', '.join(SUFFIXES)})")
     own = _names(folder, labels)
-    if own and names and own != names:
-        raise DataError(f"{folder}: its classes are {', '.join(own[1:])}; the names given are {', '.join(names[1:])}")
-    names = names or own
-    if not names:
+    stored = own or names
+    if not stored:
         raise DataError(f"{folder}: no {', '.join(NAMES[:-1])} or {NAMES[-1]} names the classes: give their names")
-    inside, known = Inside(folder), Classes(names)
-    return [_entry(inside, picture, labels / f"{picture.stem}.txt", known) for picture in pictures], names
+    inside, known = Inside(folder), Classes(stored)
+    roidb = [_entry(inside, picture, labels / f"{picture.stem}.txt", known) for picture in pictures]
+    return (in_order(roidb, stored, names, folder), names) if names else (roidb, stored)
 
 
 def _folders(folder: Path, split: str) -> tuple[Path, Path]:

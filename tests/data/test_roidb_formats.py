@@ -45,6 +45,8 @@ def test_yolo(yolo: Path) -> None:
     assert roidb[0]["gt_classes"].tolist() == [2, 1] and roidb[1]["boxes"].shape == (0, 4)
     assert len(prepare_roidb(roidb, 3)) == 2
     assert load_roidb(yolo, split="val", classes=NAMES)[1] == WHOLE
+    turned, names = load_roidb(yolo, split="val", classes=NAMES[::-1])
+    assert names == [WHOLE[0], *WHOLE[:0:-1]] and turned[0]["gt_classes"].tolist() == [1, 2]
     with pytest.raises(DataError, match="its classes are circle, Square; the names given are a, b"):
         load_roidb(yolo, split="val", classes=["a", "b"])
 
@@ -159,5 +161,10 @@ def test_cocos_crowds_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "coco.json").write_text(json.dumps(content))
     (entry,), _ = load_roidb(tmp_path / "coco.json")
     assert entry["boxes"].tolist() == [[10, 20, 39, 39]] and entry["ignored_boxes"].tolist() == [[0, 0, 4, 4]]
-    with pytest.raises(DataError, match="its classes are circle; the names given are square"):
+    content["categories"] = [{"id": 5, "name": "circle"}, {"id": 7, "name": "square"}, {"id": 9, "name": "triangle"}]
+    (tmp_path / "coco.json").write_text(json.dumps(content))
+    (entry,), names = load_roidb(tmp_path / "coco.json", classes=["square", "triangle", "circle"])
+    assert names[1:] == ["square", "triangle", "circle"]
+    assert entry["gt_classes"].tolist() == [3] and entry["ignored_classes"].tolist() == [3]
+    with pytest.raises(DataError, match="its classes are circle, square, triangle; the names given are square"):
         load_roidb(tmp_path / "coco.json", classes=["square"])
