@@ -72,7 +72,7 @@ def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "strict") -> str:
-    """A file's UTF-8 text, without a byte order mark, with "\n" at every line's end. Raises read_bytes's errors, and
+    """A file's UTF-8 text, without a byte order mark, with "\\n" at every line's end. Raises read_bytes's errors, and
     UnicodeDecodeError."""
     text = read_bytes(path, limit).decode("utf-8", errors)
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")

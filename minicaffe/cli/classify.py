@@ -9,12 +9,14 @@ import click
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.detection.class_names import read_labels
+from minicaffe.detection.outputs import check_scores
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.layers.softmax import Softmax
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
-from .each_picture import PictureOptions, check_failed, label_names
+from .each_picture import PictureOptions, check_failed
 from .options import option, with_options
 from .terminal import echo
 
@@ -37,7 +39,7 @@ def command(options: Options) -> None:
     """
     options.use_device()
     images = options.images
-    names = label_names(options.labels) if options.labels else None
+    names = read_labels(options.labels) if options.labels else None
     net = options.opened()
     found = []
 
@@ -76,8 +78,7 @@ def _best(scores: Array, names: list[str] | None, options: Options) -> list[dict
     """The best classes, the first of equal ones first. Raises Error for names that do not fit, and for NaN."""
     if names and len(names) != len(scores):
         raise Error(f"{options.labels} has {len(names)} names, but the net has {len(scores)} classes")
-    if not np.isfinite(scores).all():
-        raise Error("the net gives scores that are NaN or infinite: minicaffe.check_finite finds the first such layer")
+    check_scores(scores)
     order = np.argsort(-scores, kind="stable")[: options.top]
     return [
         {"class": names[k] if names else f"class {k}", "class_index": int(k), "score": round(float(scores[k]), 6)}

@@ -11,7 +11,6 @@ import click
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.inputs import image_inputs, put_image
 from minicaffe.errors import Error, on_one_line
-from minicaffe.files import read_text
 from minicaffe.net import Net
 from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.sources import Picture, Sources
@@ -82,15 +81,3 @@ def check_failed(failed: int, images: Sources) -> None:
     """Raises Error if images failed."""
     if failed:
         raise Error(f"{failed} of {len(images)} images could not be done")
-
-
-def label_names(path: str) -> list[str]:
-    """The names in a file, one a line: "n01440764 tench, Tinca tinca" without its number. Raises Error."""
-    try:
-        lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise Error(f"{path}: not a text file; write one class name a line") from error
-    if not lines:
-        raise Error(f"{path}: no class names; write one a line")
-    synsets = all(line[:1] == "n" and line[1:9].isdigit() and line[9:10] in (" ", "\t", "") for line in lines)
-    return [line[10:] or line for line in lines] if synsets else lines

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
+from minicaffe.detection.outputs import only_output
 from minicaffe.detection.reading import decoded_text, read_text
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import read_text as text_of
@@ -99,8 +100,4 @@ def _has_steps(shape: tuple[int, ...]) -> bool:
 def _blob(net: Net, file: str) -> str:
     """The output with the scores, or with a decoder's labels. Raises Error for none and for several."""
     found = [name for name in net.outputs if _decoder(net, name) or _has_steps(net.blobs[name].shape)]
-    if len(found) != 1:
-        outputs = ", ".join(f"{name} {'x'.join(map(str, net.blobs[name].shape))}" for name in net.outputs)
-        what = f"{len(found)} outputs that hold" if found else "no output that holds"
-        raise Error(f"{file}: {what} scores through time (T, 1, C); its outputs are {outputs}: choose one with --blob")
-    return found[0]
+    return only_output(net, file, found, "scores through time (T, 1, C)")

@@ -14,7 +14,7 @@ from minicaffe.blob import Array
 from minicaffe.data.drawn_boxes import class_name
 from minicaffe.data.drawn_masks import draw_legend, draw_mask, draw_overlay
 from minicaffe.data.image_bytes import Pixels
-from minicaffe.detection.class_names import default_names
+from minicaffe.detection.class_names import default_names, read_labels
 from minicaffe.detection.segmentation import class_of_pixels, is_classes, resized_classes, score_blob
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import replacing
@@ -22,7 +22,7 @@ from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_folder
-from .each_picture import PictureOptions, check_failed, label_names
+from .each_picture import PictureOptions, check_failed
 from .image_options import ShapeOptions
 from .options import option, with_options
 from .output_names import output_names
@@ -51,7 +51,7 @@ def command(options: Options) -> None:
     options.use_device()
     check_folder("--out", options.out)
     images = options.images
-    names = label_names(options.classes) if options.classes else None
+    names = read_labels(options.classes) if options.classes else None
     net = options.opened()
     options.reshape(net)
     read = (options.net, *options.weights, options.classes, options.cfg, options.mean_file)
@@ -61,8 +61,9 @@ def command(options: Options) -> None:
     def segment(picture: Picture) -> None:
         files = next(remaining, ())
         pixels = options.put(net, picture)
-        classes = _classes(net, pixels, options)
-        shares = _shares(classes, _names(names, net, options))
+        blob = score_blob(net, options.blob, options.net)
+        classes = _classes(net, blob, pixels, options)
+        shares = _shares(classes, _names(names, net, blob, options))
         found.append({"image": picture.name, "classes": shares})
         if not options.as_json:
             _print(picture.name, shares)
@@ -77,9 +78,8 @@ def command(options: Options) -> None:
     check_failed(failed, images)
 
 
-def _classes(net: Net, pixels: Pixels, options: Options) -> Array:
+def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
     """The class of each pixel of the image in the net's input (H, W) uint8. Raises Error for a blob without such scores."""
-    blob = score_blob(net, options.blob, options.net)
     scores = np.asarray(net.forward(blobs=[blob])[blob])
     if scores.ndim != 4 or len(scores) != 1 or not scores.size:
         raise Error(f"{blob} of shape {scores.shape} does not hold a score of each class for each pixel: (1, K, H, W)")
@@ -91,9 +91,8 @@ def _classes(net: Net, pixels: Pixels, options: Options) -> Array:
     return class_of_pixels(maps, *pixels.shape[:2])
 
 
-def _names(names: list[str] | None, net: Net, options: Options) -> list[str] | None:
+def _names(names: list[str] | None, net: Net, blob: str, options: Options) -> list[str] | None:
     """The names of the classes: VOC's for 21. Raises Error for names of another number of classes."""
-    blob = score_blob(net, options.blob, options.net)
     count = net.blobs[blob].shape[1]
     if is_classes(net, blob):
         return names

@@ -27,8 +27,8 @@ def default_names(classes: int) -> list[str] | None:
     return {len(VOC): VOC, len(COCO): COCO}.get(classes)  # a guess, which --classes overrides
 
 
-def read_names(path: str | PathLike[str]) -> list[str]:
-    """The names in a file, one a line, in the net's order; __background__ is added first if missing. Raises Error."""
+def read_lines(path: str | PathLike[str]) -> list[str]:
+    """The names in a file, one a line. Raises Error."""
     try:
         lines = read_text(path).splitlines()
     except UnicodeDecodeError as error:
@@ -36,4 +36,17 @@ def read_names(path: str | PathLike[str]) -> list[str]:
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise Error(f"{path}: no class names; write one a line")
+    return names
+
+
+def read_names(path: str | PathLike[str]) -> list[str]:
+    """The names in a file, in a detector's order; __background__ is added first if missing. Raises Error."""
+    names = read_lines(path)
     return names if names[0] in ("__background__", "background") else ["__background__", *names]
+
+
+def read_labels(path: str | PathLike[str]) -> list[str]:
+    """The names in a file, those of synsets without their numbers: "n01440764 tench, Tinca tinca". Raises Error."""
+    lines = read_lines(path)
+    synsets = all(line[:1] == "n" and line[1:9].isdigit() and line[9:10] in (" ", "\t", "") for line in lines)
+    return [line[10:] or line for line in lines] if synsets else lines

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layers.losses.ctc import best_path, until_negative
+
+from .outputs import check_scores
 
 
 def read_text(scores: Array, alphabet: Sequence[str], blank: int = 0) -> str:
@@ -21,8 +21,7 @@ def read_text(scores: Array, alphabet: Sequence[str], blank: int = 0) -> str:
         raise Error(
             f"the alphabet has {len(alphabet)} characters, but the net has {classes} classes: the blank and {classes - 1}"
         )
-    if not np.isfinite(scores).all():
-        raise Error("the net gives scores that are NaN or infinite: minicaffe.check_finite finds the first such layer")
+    check_scores(scores)
     found = best_path(scores.argmax(axis=1).tolist(), blank)
     return "".join(alphabet[k - (k > blank)] for k in found)
 

@@ -13,6 +13,8 @@ from minicaffe.errors import Error
 from minicaffe.layers.arg_max import ArgMax
 from minicaffe.net import Net
 
+from .outputs import check_scores, only_output
+
 MOST_CLASSES = 256
 """A mask's pixels are bytes."""
 
@@ -25,11 +27,7 @@ def score_blob(net: Net, wanted: str | None, file: str) -> str:
     shapes = {name: net.blobs[name].shape for name in net.outputs}
     maps = {name: shape for name, shape in shapes.items() if len(shape) == 4 and shape[2] * shape[3] > 1}
     found = [name for name, shape in maps.items() if shape[1] > 1 or is_classes(net, name)]
-    if len(found) != 1:
-        outputs = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
-        what = f"{len(found)} outputs that hold" if found else "no output that holds"
-        raise Error(f"{file}: {what} a score of each class for each pixel; its outputs are {outputs}: choose one with --blob")
-    return found[0]
+    return only_output(net, file, found, "a score of each class for each pixel")
 
 
 def is_classes(net: Net, blob: str) -> bool:
@@ -43,8 +41,7 @@ def class_of_pixels(scores: Array, height: int, width: int) -> Array:
     Error for NaN and infinite scores, and more classes than bytes can number."""
     if len(scores) > MOST_CLASSES:
         raise Error(f"{len(scores)} classes: a mask holds at most {MOST_CLASSES}")
-    if not np.isfinite(scores).all():
-        raise Error("the net gives scores that are NaN or infinite: minicaffe.check_finite finds the first such layer")
+    check_scores(scores)
     classes = np.zeros((height, width), np.uint8)
     best = resize_bilinear(scores[0][..., None], height, width)
     for k in range(1, len(scores)):  # a class at a time: all of a large photo's scores may not fit in memory

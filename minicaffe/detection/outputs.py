@@ -1,0 +1,26 @@
+"""Which output of a net holds what a command is after, and whether it holds numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Array
+from minicaffe.errors import Error
+from minicaffe.net import Net
+
+
+def only_output(net: Net, file: str, found: Sequence[str], what: str) -> str:
+    """The one output that was found to hold what a command is after. Raises Error for none and for several."""
+    if len(found) == 1:
+        return found[0]
+    said = f"{len(found)} outputs that hold" if found else "no output that holds"
+    outputs = ", ".join(f"{name} {'x'.join(map(str, net.blobs[name].shape))}" for name in net.outputs)
+    raise Error(f"{file}: {said} {what}; its outputs are {outputs}: choose one with --blob")
+
+
+def check_scores(scores: Array) -> None:
+    """Raises Error for scores that are NaN or infinite."""
+    if not np.isfinite(scores).all():
+        raise Error("the net gives scores that are NaN or infinite: minicaffe.check_finite finds the first such layer")
