@@ -97,13 +97,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(f"commands/{name}.md", content=f"# {name}\n\n{line.capitalize()}.\n\n```text\n{said.strip()}\n```\n")
     for kind, layer in CATALOGUE.items():
         add(f"layers/{kind}.md", content=f"# {kind}\n\n```text\n{layer_text(kind, layer).strip()}\n```\n")
-    for folder in ("commands", "layers"):
-        names = [place.removeprefix(f"{folder}/") for place in SECTIONS[folder]]
-        listed = "\n".join(f"- [{name.removesuffix('.md')}]({name})" for name in names)
+    for folder, places in SECTIONS.items():
+        listed = "\n".join(f"- [{_title(files.src_uris[place])}]({place.removeprefix(f'{folder}/')})" for place in places)
         add(f"{folder}/index.md", content=f"# {folder.capitalize()}\n\n<div class=columns markdown>\n\n{listed}\n\n</div>\n")
     for name in TRACES:
         add(f"traces/{name}.html", abs_src_path=str(_trace(name)))
     return files
+
+
+def _title(page: File) -> str:
+    """A page's first heading."""
+    return re.search(r"^# (.*)$", page.content_string, re.MULTILINE)[1]
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from minicaffe.cli import main
+from minicaffe.data import video
+from minicaffe.data.image_bytes import Pixels
 
 av = pytest.importorskip("av", reason="PyAV (the extra video) is not installed")
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
@@ -24,15 +27,20 @@ def detect(*words: object) -> str:
     return done.stdout
 
 
-def test_detect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def written(path: Path, count: int) -> None:
+    """A video of the scene, without loss."""
     scene = Image.open(SHAPES / "scene.png").convert("RGB")
-    with av.open("scene.mkv", "w") as container:
-        stream = container.add_stream("ffv1", rate=10)  # lossless
+    with av.open(path, "w") as container:
+        stream = container.add_stream("ffv1", rate=10)
         stream.width, stream.height, stream.pix_fmt = *scene.size, "bgr0"
-        for _ in range(3):
+        for _ in range(count):
             container.mux(stream.encode(av.VideoFrame.from_image(scene)))
         container.mux(stream.encode())
+
+
+def test_detect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(Path("scene.mkv"), 3)
     found = json.loads(detect("scene.mkv", "--every", "2", "--json", "--draw", "drawn", "--save", "boxes.csv"))
     assert [one["image"] for one in found] == ["scene.mkv/000000", "scene.mkv/000002"]
     still = json.loads(detect(SHAPES / "scene.png", "--json"))[0]["detections"]
@@ -41,3 +49,21 @@ def test_detect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(path.name for path in Path("drawn").iterdir()) == ["000000.png", "000002.png"]
     rows = csv.DictReader(Path("boxes.csv").read_text().splitlines())
     assert {row["image"] for row in rows} == {one["image"] for one in found}
+
+
+def test_parts_in_a_row_decode_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow.parquet", reason="pyarrow (the extra parquet) is not installed")
+    monkeypatch.chdir(tmp_path)
+    written(Path("scene.mkv"), 7)
+    decoded: list[range] = []
+
+    def read_frames(path: str, start: int, stop: int, step: int) -> Iterator[Pixels]:
+        decoded.append(range(start, stop, step))
+        return video.read_frames(path, start, stop, step)
+
+    monkeypatch.setattr("minicaffe.scaling.batch.sources.read_frames", read_frames)
+    detect("scene.mkv", "--out", "parts", "--part-size", "2")
+    assert decoded == [range(7)] and len(list(Path("parts").glob("*.parquet"))) == 4
+    Path("parts/part-00001.parquet").unlink()
+    detect("scene.mkv", "--out", "parts", "--part-size", "2")
+    assert decoded[1:] == [range(2, 4)]

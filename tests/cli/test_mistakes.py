@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from detecting import make_folder
-from extras import require
+from extras import OF_COMMAND, require
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
@@ -127,13 +127,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-NEEDS = {"convert-imageset": "lmdb", "export": "onnx", "import": "onnx"}
-
-
 @pytest.mark.parametrize(("line", "said"), MISTAKES, ids=[line for line, _ in MISTAKES])
 def test_a_mistake_is_one_message(line: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if line.split(maxsplit=1)[0] in NEEDS:
-        require(NEEDS[line.split(maxsplit=1)[0]])
+    command = line.split(maxsplit=1)[0]
+    if command in OF_COMMAND:
+        require(OF_COMMAND[command])
     monkeypatch.chdir(folder)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     result = CliRunner().invoke(main, line.split())

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import hostile
 import pytest
-from extras import require
+from extras import OF_COMMAND, require
 from hostile import CASES, FILE, WILD, to_pipe, to_terminal
 from terminal_text import foreign
 
@@ -38,20 +38,12 @@ def test_every_command_has_a_case() -> None:
     assert sorted(CASES) == sorted(COMMANDS)
 
 
-NEEDS = {
-    **dict.fromkeys(("export", "import"), "onnx"),
-    **dict.fromkeys(("compute-image-mean", "convert-imageset", "extract-features"), "lmdb"),
-    "dump": "hdf5",
-}
-"""The extra of a command's cases."""
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", ["pipe", "colours", "terminal"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_hostile_names(command: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if command in NEEDS:
-        require(NEEDS[command])
+    if command in OF_COMMAND:
+        require(OF_COMMAND[command])
     if way == "colours":
         monkeypatch.setenv("FORCE_COLOR", "1")
     for arguments, expected in CASES[command]():

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,11 @@ class Run:
         return parts_to_do(self.images, self.part_size, self.before)
 
     def pictures(self) -> Iterator[Picture]:
-        """The images of the parts to do, in order, read lazily."""
-        return (picture for part in self.to_do() for picture in part.images.pictures())
+        """The images of the parts to do, in order, read lazily. Parts in a row are read as one: a video is decoded once."""
+        numbers = (number for number in range(self.parts) if number not in self.before)
+        for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+            row = [number for _, number in group]
+            yield from self.images.cut(row[0] * self.part_size, (row[-1] + 1) * self.part_size).pictures()
 
     def count_done(self) -> int:
         """The number of parts in the folder now."""
