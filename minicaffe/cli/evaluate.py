@@ -54,8 +54,6 @@ def command(options: Options) -> None:
     """
     _check(options)
     roidb, classes = read_annotations(options.sources[0], options.split, options.images, options.classes)
-    if classes and not options.classes:
-        echo(f"classes in the order of {options.sources[0]}: {', '.join(classes[1:])} (--classes gives the net's)", err=True)
     detector = options.detector(options.threshold, options.max_detections)
     count, holder = class_count(detector.net)
     classes = classes or list(detector.find.classes or [str(k) for k in range(count)])

@@ -22,11 +22,14 @@ from .terminal import echo
 
 
 def read_annotations(source: str, split: str, images: str | None, classes: str | None) -> tuple[Roidb, list[str]]:
-    """load_roidb, with the names in the file --classes. Raises Error."""
+    """load_roidb, with the names in the file --classes; without it, the order that is taken is printed. Raises Error."""
     try:
-        return load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
+        roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
     except UnknownClassError as error:
         raise Error(f"{error}: --classes FILE gives other names, one per line" if not classes else str(error)) from error
+    if names and not classes:
+        echo(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)", err=True)
+    return roidb, names
 
 
 @dataclass(frozen=True, kw_only=True)

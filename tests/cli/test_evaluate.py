@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_scene(folder: Path) -> None:
     result = run("evaluate", *NET, SHAPES / "scene.json", *CFG, "--json", "numbers.json", "--draw", "curves.png")
     assert result.exit_code == 0, result.output
+    assert f"classes in the order of {SHAPES / 'scene.json'}: circle, square, triangle (--classes" in result.stderr
     lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.strip()}
     assert lines["circle"][:1] == ["5"] and float(lines["square"][2]) == 1 and float(lines["mean"][2]) > 0.9
     numbers = json.loads(Path("numbers.json").read_text())
