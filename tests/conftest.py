@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import none
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: of small products, most of a second thread's time is waiting
 
@@ -76,6 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what collection made: it lives until the end, and a look at it takes 0.3 s."""
+    given(none())(lambda _: None)()  # Hypothesis asks the collector who holds its generator, and must find it unfrozen
     gc.collect()
     gc.freeze()
 
