@@ -13,12 +13,13 @@ from minicaffe.porting.rescue import Rescued, rescue
 
 from .common import check_target, listed, shape_text, warn
 from .groups import ThreadOptions, fork_option, modules_option
+from .image_options import ShapeOptions
 from .options import argument, option, with_options
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ThreadOptions):
+class Options(ShapeOptions, ThreadOptions):
     weights: str = argument()
     out: str | None = option("-o --out", "The file to write.  [default: stdout]", metavar="FILE.prototxt")
     check: bool = option("--check/--no-check", "Load it with the weights and run it once.", default=True)
@@ -30,19 +31,22 @@ class Options(ThreadOptions):
 def command(options: Options) -> None:
     """Make a runnable prototxt of the training net in the .caffemodel WEIGHTS.
 
-    Data layers become inputs, losses become probabilities; comments at the top list the changes.
+    Data layers become inputs, losses become probabilities; comments at the top list the changes. The size of an input that the
+    file does not tell is guessed from the weights: --shape sets it.
 
     Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
     """
     weights, out = options.weights, options.out
     check_target("--out", out, [weights])
-    rescued = rescue(weights, options.fork or "")
+    rescued = rescue(weights, options.fork or "", dict(options.shapes))
     if out:
         with replacing(out) as path:
             path.write_text(rescued.text, encoding="utf-8")
         echo(f"written: {out} ({len(rescued.param.layer)} layers)", err=True)
     else:
         echo(rescued.text, nl=False)
+    for guess in rescued.guesses:
+        warn(f"{guess} --shape BLOB=N,C,H,W sets it")
     if options.check:
         _check(rescued, weights, out or "stdout", options.fork or "")
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from minicaffe.errors import WeightsError, on_one_line
 from minicaffe.filter import Rules
@@ -64,10 +66,11 @@ TRAINING_FIELDS = ("loss_weight", "propagate_down", "include", "exclude", "phase
 
 @dataclass
 class Rescued:
-    """A net to run, and notes on the changes."""
+    """A net to run, and notes on the changes, among them the guesses: the sizes of inputs that the file does not tell."""
 
     param: caffe_pb2.NetParameter
     notes: list[str] = field(default_factory=list)
+    guesses: list[str] = field(default_factory=list)
     file: str = ""
 
     @property
@@ -77,9 +80,12 @@ class Rescued:
         return "".join(f"# {on_one_line(line)}\n" for line in head) + to_text(self.param)
 
 
-def rescue(path: str | os.PathLike[str], fork: str = "") -> Rescued:
+def rescue(
+    path: str | os.PathLike[str], fork: str = "", shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> Rescued:
     """The net of a .caffemodel of any fork and age, for TEST. fork: its name, for a file whose fields forks read in different
-    ways. Raises WeightsError, and Error for an unknown fork."""
+    ways. shapes: of inputs; the others' are derived from the weights. Raises WeightsError, and Error for an unknown fork and
+    for a shape of a blob that is no input."""
     param, found = read_stored_net(path, fork)
     rescued = Rescued(caffe_pb2.NetParameter(name=param.name), file=os.fspath(path))
     if found.evidence:
@@ -90,10 +96,11 @@ def rescue(path: str | os.PathLike[str], fork: str = "") -> Rescued:
             f"{os.fspath(path)}: it has no net to rescue: none of its {len(param.layer)} layers computes an output from "
             "bottoms (the file may have only weights: `minicaffe dump --list` shows them)"
         )
-    layers = rescue_inputs.add_inputs(layers, list(param.layer), read_weights(path), rescued.notes)
+    stored = read_weights(path)
+    layers, rescued.guesses = rescue_inputs.add_inputs(layers, list(param.layer), stored, shapes, rescued.notes)
     if any(layer.batch_norm_param.HasField("use_global_stats") and class_of(layer) is BatchNorm for layer in layers):
         rescued.notes.append(STATISTICS)
-    _leave_out_training(layers, read_weights(path))
+    _leave_out_training(layers, stored)
     rescued.param.layer.extend(layers)
     return rescued
 

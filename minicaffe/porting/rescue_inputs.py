@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import takewhile
 
 import numpy as np
 
@@ -37,29 +38,44 @@ BY_CHANNEL = (BatchNorm, Scale, PReLU, Bias, Normalize)
 
 
 def add_inputs(
-    layers: list[LayerParameter], original: list[LayerParameter], weights: WeightsFile, notes: list[str]
-) -> list[LayerParameter]:
-    """layers, preceded by an Input layer for each blob that they read and do not make."""
+    layers: list[LayerParameter],
+    original: list[LayerParameter],
+    weights: WeightsFile,
+    shapes: Mapping[str, tuple[int, ...]],
+    notes: list[str],
+) -> tuple[list[LayerParameter], list[str]]:
+    """layers, preceded by an Input layer for each blob that they read and do not make, and a sentence for each guessed size.
+
+    shapes: of inputs whose shape is known. Raises Error for one that is no input.
+    """
     given: set[str] = set()
     needed: dict[str, None] = {}
     for layer in layers:
         needed.update(dict.fromkeys(name for name in layer.bottom if name not in given))
         given.update(layer.top)
+    for name, given_shape in shapes.items():
+        if name not in needed:
+            text = ",".join(map(str, given_shape))
+            raise Error(f"--shape {name}={text}: the rescued net's inputs are {', '.join(needed) or 'none'}")
     if not needed:
-        return layers
+        return layers, []
     stored = {layer.name: layer for layer in weights.layers if layer.blobs}
     sources = {top: layer for layer in original if not layer.bottom for top in layer.top}
     readers = _Readers(layers, stored)
-    shapes = {name: _shape(name, sources.get(name), readers) for name in needed}
-    inputs = [input_layer(name, shape, top=name) for name, (shape, _) in shapes.items()]
-    sized = [layer for layer, (_, sure) in zip(inputs, shapes.values()) if not sure]
-    for layer in sized[:MOST_FITTED]:
-        _fit(layer, inputs, layers, stored, notes)
+    found = {name: (shapes[name], True) if name in shapes else _shape(name, sources.get(name), readers) for name in needed}
+    inputs = [input_layer(name, shape, top=name) for name, (shape, _) in found.items()]
+    unsure = [layer for layer, (_, sure) in zip(inputs, found.values()) if not sure]
+    guesses = []
+    if (product := _sizing_product(layers, stored)) is not None:
+        guesses = [_fit(layer, inputs, layers, product, stored) for layer in unsure[:MOST_FITTED]]
+        notes.extend(guesses)
+    else:
+        notes.extend(f"The size of {layer.name} is not in the file: use any that the layers accept." for layer in unsure)
     for layer in inputs:
         source = sources.get(layer.name)
         shape = "x".join(map(str, layer.input_param.shape[0].dim))
         notes.append(f"Input {layer.name} ({shape})" + (f" replaces {source.name} ({source.type})." if source else "."))
-    return [*inputs, *layers]
+    return [*inputs, *layers], guesses
 
 
 def _shape(name: str, source: LayerParameter | None, readers: _Readers) -> tuple[tuple[int, ...], bool]:
@@ -130,19 +146,21 @@ class _Readers:
         return (1,) * max(layer.inner_product_param.axis, 1) + (_length(layer, self._stored),)
 
 
+def _sizing_product(layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> int | None:
+    """The index of the first InnerProduct, if its weights tell the size of the image: not behind rois."""
+    at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
+    return None if at is None or any(class_of(layer).is_roi_layer for layer in layers[:at]) else at
+
+
 def _fit(
     given: LayerParameter,
     inputs: list[LayerParameter],
     layers: list[LayerParameter],
+    at: int,
     stored: dict[str, LayerWeights],
-    notes: list[str],
-) -> None:
-    """Find the height and width at which the map before the first InnerProduct fits its weights."""
-    at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
-    # behind rois the size does not depend on the image
-    if at is None or any(class_of(layer).is_roi_layer for layer in layers[:at]):
-        notes.append(f"The size of {given.name} is not in the file: use any that the layers accept.")
-        return
+) -> str:
+    """Find the height and width at which the map before the InnerProduct layers[at] fits its weights; a sentence on them."""
+    none = f"No square {given.name} fits the weights of {layers[at].name}: give its shape."
     wanted = _length(layers[at], stored)
     net = caffe_pb2.NetParameter(layer=[*inputs, *_before(layers[:at], layers[at].bottom[0])])
     for layer in net.layer:
@@ -150,19 +168,25 @@ def _fit(
     try:
         running = Net(net)
     except Error:
-        return
+        return none
     batch, channels = given.input_param.shape[0].dim[:2]
-    for size in (*COMMON_SIZES, *range(1, min(LARGEST, MOST_TRIED // len(net.layer)))):
+
+    def fits(size: int) -> bool:
         running.blobs[given.name].reshape(batch, channels, size, size)  # only squares are tried
         try:
             running.reshape()
         except Error:
-            continue
-        if np.prod(running.blobs[layers[at].bottom[0]].shape[1:]) == wanted:
-            given.input_param.shape[0].dim[2:] = [size, size]
-            notes.append(f"The size of {given.name} fits the weights of {layers[at].name}; others may fit too.")
-            return
-    notes.append(f"No square {given.name} fits the weights of {layers[at].name}: set the shape of the Input layer.")
+            return False
+        return bool(np.prod(running.blobs[layers[at].bottom[0]].shape[1:]) == wanted)
+
+    sizes = range(1, min(LARGEST, MOST_TRIED // len(net.layer)))
+    size = next(filter(fits, (*COMMON_SIZES, *sizes)), None)
+    if size is None:
+        return none
+    if size not in COMMON_SIZES:  # 8 of 5 to 8: of the sizes that fit, the one that halves most often
+        size = max(takewhile(fits, sizes[size - 1 :]), key=lambda size: size & -size)
+    given.input_param.shape[0].dim[2:] = [size, size]
+    return f"The size of {given.name}, {size}x{size}, fits the weights of {layers[at].name}; others may fit too."
 
 
 def _length(layer: LayerParameter, stored: dict[str, LayerWeights]) -> int:

@@ -216,3 +216,39 @@ def test_a_faster_rcnn_becomes_one_that_detects(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert rescued.forward()["cls_prob"].shape[1] == 21
+
+
+DIGITS = """layer { name: "digits" type: "Data" top: "data" top: "label" data_param { source: "digits" batch_size: 4 } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 3 kernel_size: 3 pad: 1 } }
+layer { name: "pool1" type: "Pooling" bottom: "conv" top: "pool1" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "pool2" type: "Pooling" bottom: "pool1" top: "pool2" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "ip" type: "InnerProduct" bottom: "pool2" top: "ip" inner_product_param { num_output: 5 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }"""
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """A net of images of 8 x 8, whose ip fits all sizes from 5 to 8."""
+    inputs = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 8 dim: 8 } } }\n'
+    layers = DIGITS.split("\n")
+    net = Net(parse_net(inputs + "\n".join(layers[1:-1])), TEST)
+    net.param.layer[0].CopyFrom(parse_net(layers[0]).param.layer[0])
+    net.param.layer.add().CopyFrom(parse_net(layers[-1]).param.layer[0])
+    net.save(tmp_path / "digits.caffemodel")
+    return tmp_path / "digits.caffemodel"
+
+
+def test_of_the_sizes_that_fit_the_one_that_halves_most_often(digits: Path) -> None:
+    rescued = rescue(digits)
+    assert list(rescued.param.layer[0].input_param.shape[0].dim) == [1, 1, 8, 8]
+    assert rescued.guesses == ["The size of data, 8x8, fits the weights of ip; others may fit too."]
+
+
+def test_a_guessed_size_is_said_and_shape_sets_it(digits: Path) -> None:
+    guessed = CliRunner().invoke(main, ["rescue", str(digits)])
+    assert "WARNING: The size of data, 8x8, fits the weights of ip; others may fit too. --shape" in guessed.output
+    given = CliRunner().invoke(main, ["rescue", str(digits), "--shape", "data=2,1,7,6"])
+    assert given.exit_code == 0 and "WARNING" not in given.output
+    assert "# Input data (2x1x7x6) replaces digits (Data)." in given.output and "prob 2x5" in given.output
+    wrong = CliRunner().invoke(main, ["rescue", str(digits), "--shape", "image=2,1,7,6"])
+    assert wrong.exit_code == 1 and "--shape image=2,1,7,6: the rescued net's inputs are data" in wrong.output
