@@ -38,6 +38,9 @@ def main(
     data = (np.asarray(small, np.float32)[:, :, ::-1] - means).transpose(2, 0, 1)[None]
     info = np.array([[small.height, small.width, scale]], np.float32)
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    if (takes := {given.name for given in session.get_inputs()}) != {"data", "im_info"}:
+        wants = "data and im_info: export it without --with-image and --with-boxes"
+        sys.exit(f"{model} takes {', '.join(sorted(takes))}, not {wants}")
     rois, prob, deltas = session.run(["rois", "cls_prob", "bbox_pred"], {"data": data, "im_info": info})
     low, high = rois[:, 1:3] / scale, rois[:, 3:5] / scale
     size = high - low + 1
@@ -57,4 +60,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(__doc__) if not 5 <= len(sys.argv) <= 7 else main(*sys.argv[1:])

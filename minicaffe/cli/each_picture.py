@@ -9,7 +9,7 @@ from functools import cached_property
 import click
 
 from minicaffe.data.image_bytes import Pixels
-from minicaffe.detection.inputs import image_inputs, put_image
+from minicaffe.detection.inputs import image_input, put_image
 from minicaffe.errors import Error, on_one_line
 from minicaffe.net import Net
 from minicaffe.scaling.batch.find import find_sources
@@ -51,11 +51,8 @@ class PictureOptions(OrderOptions, NetOptions, DeviceOptions):
     def put(self, net: Net, picture: Picture) -> Pixels:
         """Put an image into the net's first input for one, as a batch of 1; its pixels (H, W, 3), blue, green, red. Raises
         Error for a net without such an input, and an image that cannot be read."""
-        inputs = image_inputs(net)
-        if not inputs:
-            raise Error(f"{self.net}: the net has no input for an image; its inputs are {', '.join(net.inputs) or 'none'}")
+        name = image_input(net, self.net)
         pixels = picture.pixels()
-        name = inputs[0]
         if len(net.blobs[name].data) != 1:
             net.blobs[name].reshape(1, *net.blobs[name].shape[1:])
             net.reshape()  # an output's shape tells what it holds

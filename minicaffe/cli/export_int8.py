@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe.data.images import load_image
 from minicaffe.data.roidb import load_roidb
-from minicaffe.detection.inputs import image_inputs, put_image
+from minicaffe.detection.inputs import image_input, put_image
 from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.porting.agreement import difference
@@ -99,9 +99,7 @@ def _feed(net: Net, pixels: np.ndarray, options: InputOptions, whole: Whole | No
     """What the image is for the net, as by run: with --with-boxes or --with-image as by detect."""
     if whole:
         return whole.inputs(net, pixels)
-    names = image_inputs(net)
-    if not names:
-        raise Error(f"--calibrate: the net has no input for an image; its inputs are {', '.join(net.inputs) or 'none'}")
-    filled = put_image(net, names[0], pixels, options.settings, options.order)
-    net.blobs[names[0]].data[...] *= net.dtype.type(options.factor)
+    name = image_input(net, "--calibrate")
+    filled = put_image(net, name, pixels, options.settings, options.order)
+    net.blobs[name].data[...] *= net.dtype.type(options.factor)
     return {name: net.blobs[name].data.copy() for name in filled}

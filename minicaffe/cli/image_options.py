@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from minicaffe.data.settings import DetectionSettings, read_settings
-from minicaffe.detection.inputs import Order, fill_inputs, image_inputs
+from minicaffe.detection.inputs import Order, fill_inputs, image_input
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.weights import read_binaryproto
@@ -160,11 +160,7 @@ class InputOptions(ShapeOptions, OrderOptions):
         """Input -> file, --image among them. Raises Error for an image that no input can hold."""
         if not self.image:
             return dict(self.inputs)
-        names = image_inputs(net)
-        if not names:
-            inputs = ", ".join(net.inputs) or "none"
-            raise Error(f"--image {self.image}: the net has no input for an image; its inputs are {inputs}")
-        return {names[0]: self.image, **dict(self.inputs)}
+        return {image_input(net, f"--image {self.image}"): self.image, **dict(self.inputs)}
 
     def read_files(self) -> list[str | None]:
         """The files that these options name."""

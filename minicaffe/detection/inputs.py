@@ -101,6 +101,16 @@ def image_inputs(net: Net) -> list[str]:
     return [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)]
 
 
+def image_input(net: Net, whose: str) -> str:
+    """The first input that an image fits. whose: what the error begins with. Raises Error where there is none."""
+    for name in image_inputs(net):
+        return name
+    if net.inputs:
+        raise Error(f"{whose}: the net has no input for an image; its inputs are {', '.join(net.inputs)}")
+    hint = "is it for training? Give its deploy prototxt; `minicaffe rescue` makes one of a .caffemodel"
+    raise Error(f"{whose}: the net has no input for an image, nor any other ({hint})")
+
+
 def _put_image(net: Net, name: str, file: str, settings: DetectionSettings, order: Order) -> set[str]:
     shape = net.blobs[name].shape
     if not os.path.exists(file) or os.path.isdir(file):

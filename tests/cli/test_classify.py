@@ -140,3 +140,12 @@ def test_a_detector_that_takes_red_first(folder: Path) -> None:
     assert plain.exit_code == turned.exit_code == 0, turned.output
     found = [json.loads(result.stdout)[0]["detections"] for result in (plain, turned)]
     assert found[0] == found[1] and len(found[0]) > 5
+
+
+def test_a_net_for_training(folder: Path) -> None:
+    """Caffe's train_val.prototxt takes its images from a data layer: what to give instead is said."""
+    layers = NET.split("\n", 1)[1]
+    source = "dummy_data_param { shape { dim: 2 dim: 3 dim: 4 dim: 6 } }"
+    Path("train_val.prototxt").write_text(f'layer {{ name: "data" type: "DummyData" top: "data" {source} }}\n{layers}')
+    result = run("classify", "train_val.prototxt", "net.caffemodel", "red.png")
+    assert result.exit_code == 1 and "nor any other (is it for training? Give its deploy prototxt" in result.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -102,3 +104,17 @@ def test_boxes_with_onnxruntime_alone(
     with Image.open(picture) as drawn, Image.open(scene) as plain:
         assert drawn.size == plain.size
         assert np.any(np.asarray(drawn) != np.asarray(plain.convert("RGB")))
+
+
+def test_a_model_of_other_inputs_and_missing_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra minicaffe[onnx] is not installed")
+    monkeypatch.chdir(PORT.parents[1])
+    model = tmp_path / "whole.onnx"
+    settings = ("--cfg", "examples/shapes/shapes.yml", "--with-image")
+    net = ("examples/shapes/rfcn/test.prototxt", "examples/shapes/rfcn/shapes_rfcn.caffemodel")
+    run("export", *net, "-o", str(model), *settings)
+    with pytest.raises(SystemExit, match=r"whole\.onnx takes image, not data and im_info: export it without --with-image"):
+        script("onnx_detect").main(str(model), "examples/shapes/scene.png", str(tmp_path / "b.png"), "circle")
+    command = [sys.executable, str(PORT / "onnx_detect.py"), "a.onnx"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ran.returncode == 1 and "boxes.png circle,square,triangle 300 120" in ran.stderr and "Traceback" not in ran.stderr
