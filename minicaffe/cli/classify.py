@@ -52,7 +52,7 @@ def command(options: Options) -> None:
     failed = options.do_each(images, classify)
     if options.as_json:
         echo(json.dumps(found, indent=1))
-    check_failed(failed, images)
+    check_failed(failed, len(images), images)
 
 
 def _scores(net: Net, picture: Picture, options: Options) -> Array:

@@ -11,8 +11,9 @@ from minicaffe.detection.result_files import is_folder
 from minicaffe.scaling.batch.find import find_sources
 
 from .common import check_folder, check_target
-from .detect_many import BatchOptions, check_all_done, detect_many
+from .detect_many import BatchOptions, detect_many
 from .detect_print import nothing_found, print_rows
+from .each_picture import check_failed
 from .options import FiniteRange, option, with_options
 from .output_names import output_names
 
@@ -52,4 +53,4 @@ def command(options: Options) -> None:
         done = detect_many(detector, images, options)
     if not done.detections and done.errors < done.images:
         nothing_found(detector, done.best, options.cfg)
-    check_all_done(done, ": see the column error" * bool(options.out))
+    check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))

@@ -87,12 +87,6 @@ def detect_many(detector: Detector, images: Sources, options: BatchOptions) -> D
         return _detect(detector, images, options)
 
 
-def check_all_done(done: Done, where: str = "") -> None:
-    """Raises Error if images failed. where: the reasons are, if not on stderr."""
-    if done.errors:
-        raise Error(f"{done.errors} of {done.images} images could not be done{where}")
-
-
 def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
     weights = weights_of(detector.net)
     run = begin(images, Folder(options.place), detector.recipe, weights, options.part_size or PART_SIZE)

@@ -21,6 +21,7 @@ from minicaffe.scaling.batch.sources import Picture, Sources
 from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import images_at_once
+from .each_picture import say_failed
 from .progress import counted
 from .terminal import echo
 
@@ -47,7 +48,7 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
         for row, target in zip(shown, targets, strict=False):
             done = done.plus(Done.of(row))
             if row.found is None:
-                echo(f"minicaffe: {on_one_line(row.image)}: {row.error}", err=True)
+                say_failed(done.errors, f"{row.image}: {row.error}")
                 continue
             if save:
                 kept.append((row.image, row.size, row.found))
@@ -67,9 +68,14 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
 
 def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
     """Print the best score and the preprocessing settings."""
+    threshold = detector.recipe.threshold
+    echo(f"nothing reaches --threshold {threshold:g}: the best score is {best:.4g}. {taken(detector, cfg)}", err=True)
+
+
+def taken(detector: Detector, cfg: str | None) -> str:
+    """The preprocessing settings in one line."""
     r = detector.recipe
-    taken = _ssd_settings(r.means, r.scale_factor) if detector.find.is_ssd else _settings_text(r.settings, cfg)
-    echo(f"nothing reaches --threshold {r.threshold:g}: the best score is {best:.4g}. {taken}", err=True)
+    return _ssd_settings(r.means, r.scale_factor) if detector.find.is_ssd else _settings_text(r.settings, cfg)
 
 
 def _settings_text(settings: DetectionSettings, cfg: str | None) -> str:

@@ -14,11 +14,12 @@ from minicaffe.detection.class_names import read_names
 from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.region_features import Choice
+from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_text
 from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import Detector, Recipe
 
-from .common import refuse, warn
+from .common import refuse
 from .groups import DeviceOptions, StateOptions, classes_option, random_weights_option, seed_option
 from .image_options import ImageOptions
 from .options import FiniteRange, argument, option
@@ -75,7 +76,7 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         detector = Detector(net, self._recipe(net, threshold, max_detections, regions))
         names, (classes, holder) = detector.recipe.names, class_count(net)
         if names and len(names) != classes:
-            warn(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
+            raise Error(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
         return detector
 
     def _recipe(self, net: Net, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:

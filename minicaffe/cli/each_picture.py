@@ -13,7 +13,8 @@ from minicaffe.detection.inputs import image_input, put_image
 from minicaffe.errors import Error, on_one_line
 from minicaffe.net import Net
 from minicaffe.scaling.batch.find import find_sources
-from minicaffe.scaling.batch.sources import Picture, Sources
+from minicaffe.scaling.batch.parts import MOST_NAMED
+from minicaffe.scaling.batch.sources import Files, Picture, Sources
 
 from .groups import DeviceOptions, NetOptions, random_weights_option
 from .image_options import OrderOptions
@@ -70,11 +71,19 @@ class PictureOptions(OrderOptions, NetOptions, DeviceOptions):
                 if len(images) == 1:
                     raise
                 failed += 1
-                echo(f"minicaffe: {on_one_line(str(error))}", err=True)
+                say_failed(failed, str(error))
         return failed
 
 
-def check_failed(failed: int, images: Sources) -> None:
-    """Raises Error if images failed."""
+def say_failed(count: int, text: str) -> None:
+    """Print the error of an image, the count-th that failed; of those after MOST_NAMED, once, that there are more."""
+    if count <= MOST_NAMED + 1:
+        echo(f"minicaffe: {on_one_line(text)}" if count <= MOST_NAMED else "minicaffe: further errors are not shown", err=True)
+
+
+def check_failed(failed: int, total: int, images: Sources, where: str = "") -> None:
+    """Raises Error if images failed. where: the reasons are, if not on stderr."""
     if failed:
-        raise Error(f"{failed} of {len(images)} images could not be done")
+        listed = failed == total and any(isinstance(stretch, Files) and stretch.listed for stretch in images.stretches)
+        hint = " (a list has one path or URI per line, relative to the working directory)" * listed
+        raise Error(f"{failed} of {total} images could not be done{hint}{where}")

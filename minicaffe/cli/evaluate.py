@@ -24,6 +24,7 @@ from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import images_at_once
 from .common import check_apart, check_target, print_table
+from .detect_print import taken
 from .detector_options import DetectorOptions
 from .options import FiniteRange, argument, option, with_options
 from .progress import counted
@@ -35,7 +36,7 @@ from .terminal import echo
 class Options(DetectorOptions):
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS ANNOTATIONS")
-    split: str = option("--split", "Image list of a VOC folder, or YOLO's folder.", metavar="NAME", default="test")
+    split: str | None = option("--split", "List of a VOC, folder of a YOLO dataset.  [default: test, or val]", metavar="NAME")
     images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
     threshold: float = option("--threshold", "Lowest score counted.", type=FiniteRange(0, 1), default=0.01)
     max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
@@ -53,13 +54,14 @@ def command(options: Options) -> None:
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
     """
     _check(options)
-    roidb, classes = read_annotations(options.sources[0], options.split, options.images, options.classes)
+    roidb, classes = read_annotations(options.sources[0], options.split or ("test", "val"), options.images, options.classes)
     detector = options.detector(options.threshold, options.max_detections)
     count, holder = class_count(detector.net)
     classes = classes or list(detector.find.classes or [str(k) for k in range(count)])
     if len(classes) != count:
         raise Error(f"{options.sources[0]}: {len(classes)} classes with the background, but {holder} has {count}")
     prepare_roidb(roidb, count)  # it checks them
+    echo(taken(detector, options.cfg), err=True)
     coco = find_spec("pycocotools") is not None
     report = evaluate(list(_found(detector, [str(entry["image"]) for entry in roidb])), roidb, classes, coco=coco)
     _print(report)

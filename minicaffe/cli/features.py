@@ -25,7 +25,8 @@ from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import images_at_once
 from .common import check_folder, refuse
-from .detect_many import BatchOptions, check_all_done, detect_many
+from .detect_many import BatchOptions, detect_many
+from .each_picture import check_failed, say_failed
 from .options import FiniteRange, option, with_options
 from .output_names import output_names
 from .progress import counted
@@ -62,7 +63,7 @@ def command(options: Options) -> None:
     if options.format == "parquet":
         options.check(options.sources, {})
         done = detect_many(options.detector(options.threshold, options.most, choice), images, options)
-        check_all_done(done, ": see the column error")
+        check_failed(done.errors, done.images, images, ": see the column error")
     else:
         refuse("without --format parquet", {"--engine": options.engine, "--part-size": options.part_size})
         refuse("without --engine ray", {"--address": options.address, "--workers": options.workers})
@@ -90,10 +91,10 @@ def _write(detector: Detector, images: Sources, targets: Sequence[Path]) -> None
         for error, done in counted(results, "images", left) if left > 1 else results:
             total = total.plus(done)
             if error:
-                echo(f"minicaffe: {error}", err=True)
+                say_failed(total.errors, error)
     before = f", {len(there)} of which were there" if there else ""
     echo(f"{targets[0].parent}: {len(images)} image{'s' * (len(images) != 1)}{before}; {total.detections} regions")
-    check_all_done(total)
+    check_failed(total.errors, total.images, images)
 
 
 def _arrays(row: Row, detector: Detector) -> dict[str, np.ndarray]:

@@ -55,7 +55,7 @@ def command(options: Options) -> None:
     failed = options.do_each(images, read)
     if options.as_json:
         echo(json.dumps(found, indent=1, ensure_ascii=False))
-    check_failed(failed, images)
+    check_failed(failed, len(images), images)
 
 
 def _alphabet(options: Options) -> list[str]:

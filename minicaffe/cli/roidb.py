@@ -21,12 +21,18 @@ from .options import option
 from .terminal import echo
 
 
-def read_annotations(source: str, split: str, images: str | None, classes: str | None) -> tuple[Roidb, list[str]]:
-    """load_roidb, with the names in the file --classes; without it, the order that is taken is printed. Raises Error."""
+def read_annotations(
+    source: str, split: str | Sequence[str], images: str | None, classes: str | None
+) -> tuple[Roidb, list[str]]:
+    """load_roidb, with the names in the file --classes; without it, the order that is taken is printed. Raises Error, also
+    where the first image is not there."""
     try:
         roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
     except UnknownClassError as error:
         raise Error(f"{error}: --classes FILE gives other names, one per line" if not classes else str(error)) from error
+    if roidb and not Path(first := str(roidb[0]["image"])).exists():
+        advice = ": --images gives the folder of the images" * (Path(source).is_file() and not images)
+        raise Error(f"{source}: its first image, {first}, is not there{advice}")
     if names and not classes:
         echo(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)", err=True)
     return roidb, names
@@ -39,7 +45,9 @@ class RoidbOptions:
     roidb: str | None = option(
         "--roidb", "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder.", metavar="FILE|FOLDER"
     )
-    split: str = option("--split", "Image list of a VOC folder, or YOLO's folder.", metavar="NAME", default="trainval")
+    split: str | None = option(
+        "--split", "List of a VOC, folder of a YOLO dataset.  [default: trainval, or train]", metavar="NAME"
+    )
     images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
     classes: str | None = classes_option()
     proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
@@ -57,7 +65,7 @@ class RoidbOptions:
             raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON or CSV file, or a folder of VOC or YOLO')
         if images and not Path(images).is_dir():
             raise Error(f"--images {images}: no such folder")
-        entries, classes = read_annotations(source, self.split, images, self.classes)
+        entries, classes = read_annotations(source, self.split or ("trainval", "train"), images, self.classes)
         if classes and len(classes) != reader.num_classes:
             wanted = f'layer "{reader.name}" has num_classes {reader.num_classes}'
             warn(f"{source} has {len(classes)} classes with the background, but {wanted}")
@@ -67,6 +75,6 @@ class RoidbOptions:
         if settings.train.use_flipped:
             entries = add_flipped(entries)
         reader.set_roidb(entries)
-        mirrored = " with their mirror images" * settings.train.use_flipped
+        mirrored = ", half of them mirror images" * settings.train.use_flipped
         echo(f"{source}: {len(entries)} images{mirrored}, {len(classes)} classes")
         return classes

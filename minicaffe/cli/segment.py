@@ -75,7 +75,7 @@ def command(options: Options) -> None:
     failed = options.do_each(images, segment)
     if options.as_json:
         echo(json.dumps(found, indent=1))
-    check_failed(failed, images)
+    check_failed(failed, len(images), images)
 
 
 def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:

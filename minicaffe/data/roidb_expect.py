@@ -78,15 +78,17 @@ def check_coco(content: dict[str, Any], path: Path) -> None:
             raise DataError(f"{path}: annotations[{i}]: bbox must be x, y, width, height, got {item['bbox']}")
 
 
-def read_voc_list(folder: Path, split: str) -> list[str]:
-    """The image names in ImageSets/Main/<split>.txt. Raises DataError for another kind of folder or a missing list."""
+def read_voc_list(folder: Path, splits: Sequence[str]) -> list[str]:
+    """The image names in ImageSets/Main/<split>.txt, of the first split that is there. Raises DataError for another kind of
+    folder or a missing list."""
     if missing := [name for name in VOC_FOLDERS if not (folder / name).is_dir()]:
         inside = next((path for path in sorted(folder.glob("VOC*")) if all((path / n).is_dir() for n in VOC_FOLDERS)), None)
         names = sorted(path.name for path in folder.iterdir())
         found = f"it holds {', '.join(names[:5])}{', ...' * (len(names) > 5)}" if names else "it is empty"
         advice = f"give {inside}" if inside else f"{found}. For annotations in a JSON file, give the file"
         raise DataError(f"{folder}: not a PASCAL VOC folder: it has no {' and no '.join(missing)}; {advice}")
-    listing = folder / "ImageSets" / "Main" / f"{split}.txt"
+    listings = [folder / "ImageSets" / "Main" / f"{split}.txt" for split in splits]
+    listing = next((path for path in listings if path.is_file()), listings[0])
     try:
         return [line.split()[0] for line in read_text(listing, "lists").splitlines() if line.strip()]
     except FileNotFoundError as error:

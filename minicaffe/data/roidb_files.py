@@ -36,23 +36,30 @@ VOC_CLASSES = (
 def load_roidb(
     path: str | PathLike[str],
     *,
-    split: str = "trainval",
+    split: str | Sequence[str] = ("trainval", "train"),
     images: str | PathLike[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> tuple[Roidb, list[str]]:
     """The roidb and the class names, background first, of a JSON file (ours, or COCO instances), a CSV file, or a folder of
     PASCAL VOC's or YOLO's form.
 
-    split: VOC's list of images, ImageSets/Main/<split>.txt, or the folder below YOLO's images, if it is there. images: the
-    folder of a COCO or CSV file's images, by default the file's. classes: the names, in the order of the numbers returned; a
-    file of its own names has the same, in any order; VOC's by default, in a VOC folder. Raises DataError.
+    split: VOC's list of images, ImageSets/Main/<split>.txt, or what YOLO's data.yaml names so, or the folder below its images;
+    of several, the first that is there. images: the folder of a COCO or CSV file's images, by default the file's. classes: the
+    names, in the order of the numbers returned; a file of its own names has the same, in any order; VOC's by default, in a VOC
+    folder. Raises DataError.
     """
     path = Path(path)
     names = with_background(classes) if classes else None
+    splits = (split,) if isinstance(split, str) else split
+    if path.name == "data.yaml":
+        path = path.parent
     if path.is_dir():
         if is_yolo(path):
-            return read_yolo(path, split, names)
-        return _voc(path, split, names or list(VOC_CLASSES))
+            return read_yolo(path, splits, names)
+        whole = next((above for above in path.parents[:2] if is_yolo(above)), None)
+        if whole and not (path / "Annotations").exists():
+            raise DataError(f"{path} is a part of {whole}: give that folder, and the part as the split (--split)")
+        return _voc(path, splits, names or list(VOC_CLASSES))
     if path.suffix.lower() == ".csv":
         return read_csv(path, Path(images) if images else path.parent, names)
     content = read_json(path)
@@ -93,11 +100,11 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
     return roidb, names
 
 
-def _voc(folder: Path, split: str, names: list[str]) -> tuple[Roidb, list[str]]:
+def _voc(folder: Path, splits: Sequence[str], names: list[str]) -> tuple[Roidb, list[str]]:
     """A VOC folder. Boxes become 0-based; objects marked difficult are left out, as in the originals."""
     inside = Inside(folder)
     known = Classes([name.lower() for name in names])
-    return [_voc_image(inside, stem, known) for stem in read_voc_list(folder, split)], names
+    return [_voc_image(inside, stem, known) for stem in read_voc_list(folder, splits)], names
 
 
 def _voc_image(inside: Inside, stem: str, known: Classes) -> Entry:

@@ -1,17 +1,21 @@
 """YOLO's annotations as a roidb: a text file an image, `class x y width height` a line: the centre, in fractions.
 
     DATASET/images/[SPLIT/]a.jpg  DATASET/labels/[SPLIT/]a.txt  DATASET/data.yaml     as ultralytics has them
+    DATASET/train/images/a.jpg  DATASET/train/labels/a.txt  DATASET/data.yaml         as its `train:` and `val:` say
     FOLDER/a.jpg  FOLDER/a.txt  FOLDER/classes.txt or obj.names                       as Darknet and labelImg have them
 
-Source: ultralytics' documentation of its detection datasets.
+Source: ultralytics' documentation of its detection datasets: labels/ takes the place of the last images/ in a path.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from minicaffe.errors import DataError, os_errors_as
+from minicaffe.access import granted
+from minicaffe.errors import DataError, on_one_line, os_errors_as
 from minicaffe.files import read_text
 
 from .images import image_size
@@ -29,9 +33,9 @@ def is_yolo(folder: Path) -> bool:
     return (folder / "labels").is_dir() or any((folder / name).is_file() for name in NAMES)
 
 
-def read_yolo(folder: Path, split: str, names: list[str] | None) -> tuple[Roidb, list[str]]:
+def read_yolo(folder: Path, splits: Sequence[str], names: list[str] | None) -> tuple[Roidb, list[str]]:
     """The roidb and the class names, background first. Raises DataError."""
-    images, labels = _folders(folder, split)
+    images, labels = _folders(folder, splits)
     pictures = sorted(path for path in images.iterdir() if path.suffix.lower() in SUFFIXES)
     if not pictures:
         raise DataError(f"{images}: no images ({', '.join(SUFFIXES)})")
@@ -44,18 +48,60 @@ def read_yolo(folder: Path, split: str, names: list[str] | None) -> tuple[Roidb,
     return (in_order(roidb, stored, names, folder), names) if names else (roidb, stored)
 
 
-def _folders(folder: Path, split: str) -> tuple[Path, Path]:
-    """The folders of the images and of their labels."""
-    if not (folder / "labels").is_dir():
-        return folder, folder
-    labels = folder / "labels" / split if (folder / "labels" / split).is_dir() else folder / "labels"
+def _folders(folder: Path, splits: Sequence[str]) -> tuple[Path, Path]:
+    """The folders of the images and of their labels, of the first split that is there."""
+    named = _named(folder)
+    for split in splits:
+        if split in named:
+            return named[split], _labels(named[split])
+        if (folder / "labels" / split).is_dir():
+            return _beside(folder, folder / "labels" / split)
+    labels = folder / "labels"
+    found = [*named] or ([path.name for path in labels.iterdir() if path.is_dir()] if labels.is_dir() else [])
+    if found:
+        raise DataError(f"{folder}: has no {splits[0]}; its splits are {', '.join(sorted(found))}")
+    return _beside(folder, labels) if labels.is_dir() else (folder, folder)
+
+
+def _beside(folder: Path, labels: Path) -> tuple[Path, Path]:
     images = folder / "images" / labels.relative_to(folder / "labels")
     if not images.is_dir():
         raise DataError(f"{folder}: {labels} has labels, but there is no {images}")
-    found = sorted(path.name for path in labels.iterdir() if path.is_dir())
-    if found and labels.name == "labels":
-        raise DataError(f"{labels}: has no {split}; its splits are {', '.join(found)}")
     return images, labels
+
+
+def _labels(images: Path) -> Path:
+    """The folder of the labels of images."""
+    parts = list(images.parts)
+    at = max((i for i, part in enumerate(parts) if part == "images"), default=None)
+    return images if at is None else Path(*parts[:at], "labels", *parts[at + 1 :])
+
+
+def _named(folder: Path) -> dict[str, Path]:
+    """Split -> folder of images, where data.yaml names folders that are there."""
+    content, found = _yaml(folder / "data.yaml"), {}
+    base = folder / str(content.get("path", "."))
+    for split in ("train", "val", "test"):
+        value = str(content.get(split) or "")  # many files say ../train/images for a folder beside them
+        places = [base / value, folder / value, folder / value.removeprefix("../")] if value else []
+        if place := next((path for path in places if path.is_dir()), None):
+            found[split] = Path(granted(place, folder, namer="a data.yaml"))
+    return found
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    """The content of data.yaml, nothing where there is none. Raises DataError."""
+    if not path.is_file():
+        return {}
+    import yaml
+
+    with os_errors_as(DataError, f"{path}: cannot read the names"):
+        text = read_text(path, "lists")
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise DataError(f"{path}: not YAML: {on_one_line(str(error))}") from error
+    return content if isinstance(content, dict) else {}
 
 
 def _names(folder: Path, labels: Path) -> list[str] | None:
@@ -68,29 +114,24 @@ def _names(folder: Path, labels: Path) -> list[str] | None:
 
 
 def _read_names(path: Path) -> Sequence[str]:
-    with os_errors_as(DataError, f"{path}: cannot read the names"):
-        text = read_text(path, "lists")
     if path.suffix != ".yaml":
-        return [line.strip() for line in text.splitlines() if line.strip()]
-    import yaml
-
+        with os_errors_as(DataError, f"{path}: cannot read the names"):
+            return [line.strip() for line in read_text(path, "lists").splitlines() if line.strip()]
     try:
-        content = yaml.safe_load(text)
-        names = content["names"]
-        found = [names[i] for i in range(len(names))]
-    except (yaml.YAMLError, TypeError, KeyError, IndexError) as error:
+        names = _yaml(path)["names"]
+        return [str(names[i]) for i in range(len(names))]
+    except (TypeError, KeyError, IndexError) as error:
         raise DataError(f"{path}: no list `names`, or names by number from 0") from error
-    return [str(name) for name in found]
 
 
 def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry:
     """The boxes of one image; none without a file of labels."""
-    file = inside.granted(str(picture.relative_to(inside.folder)))
+    file = inside.granted(os.path.relpath(picture, inside.folder))
     width, height = image_size(file)
     boxes, classes = [], []
     if labels.exists():
         with os_errors_as(DataError, f"{labels}: cannot read the labels"):
-            lines = read_text(inside.granted(str(labels.relative_to(inside.folder))), "lists").splitlines()
+            lines = read_text(inside.granted(os.path.relpath(labels, inside.folder)), "lists").splitlines()
         for number, line in enumerate(lines, 1):
             if line.strip():
                 box, k = _line(line, f"{labels}:{number}", width, height)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from minicaffe.data.drawn_boxes import class_name
+from minicaffe.errors import Error
 from minicaffe.files import replacing
 
 from .class_names import COCO
@@ -36,8 +37,11 @@ def write_results(path: Path, found: Sequence[Found], names: Sequence[str] | Non
 
 
 def is_folder(path: str) -> bool:
-    """Whether write_results writes a folder."""
-    return Path(path).suffix.lower() not in (".json", ".csv")
+    """Whether write_results writes a folder. Raises Error for a name that seems to be a file of another form."""
+    suffix = Path(path).suffix.lower()
+    if suffix in (".xml", ".txt", ".tsv", ".yaml", ".xlsx", ".parquet"):
+        raise Error(f"{path}: results are written as .json, .csv, or a folder of YOLO's text files, not {suffix}")
+    return suffix not in (".json", ".csv")
 
 
 def _coco(found: Iterable[Found], names: Sequence[str] | None) -> Iterator[dict[str, object]]:

@@ -15,7 +15,7 @@ PROTOTXT = rb"\s*(#[^\n]*\n\s*)*(name|layers?|input(_dim|_shape)?|net|train_net|
 NPZ = rb"(?s)PK\x03\x04.{26}[^\0]*\.npy|PK\x05\x06"
 """A zip's first entry: 26 bytes of header, then its name; or the end of an empty one."""
 SWAPPED = "are the two files swapped?"
-PICTURES = "use minicaffe detect NET WEIGHTS FILE for images, minicaffe run with --input BLOB=FILE for inputs"
+PICTURES = "minicaffe detect NET WEIGHTS FILE takes images, other commands --image FILE or --input BLOB=FILE"
 LOOKALIKES = {
     rb"version https://git-lfs": ("a Git LFS pointer", "the real file was never fetched"),
     rb"(?i)\s*<(!doctype|html|\?xml)": ("a web page", "the download went wrong"),

@@ -121,6 +121,16 @@ def test_mistakes(words: list[str], message: str, folder: Path) -> None:
     assert result.exit_code in (1, 2) and message in result.stderr, result.output
 
 
+def test_a_list_of_names_and_labels(folder: Path) -> None:
+    """Caffe's own lists have a label on each line: not every line is said, and what a list holds is."""
+    Path("val.txt").write_text("".join(f"red.png {k}\n" for k in range(40)))
+    result = run("classify", "deploy.prototxt", "net.caffemodel", "val.txt")
+    lines = result.stderr.splitlines()
+    assert result.exit_code == 1 and sum("red.png " in line for line in lines) == 10
+    assert "further errors are not shown" in lines[-2] and "40 of 40 images could not be done" in lines[-1]
+    assert "one path or URI per line, relative to the working directory" in lines[-1]
+
+
 def test_a_net_without_a_softmax(folder: Path) -> None:
     Path("deploy.prototxt").write_text(NET.replace("Softmax", "Sigmoid"))
     result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png")

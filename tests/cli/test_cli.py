@@ -364,8 +364,7 @@ def test_detect_says_when_the_class_names_do_not_fit(folder: Path) -> None:
     (folder / "names.txt").write_text("circle\nsquare\n")
     arguments = ["detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy"]
     result = run(*arguments, "--classes", "names.txt")
-    assert result.exit_code == 0, result.output
-    assert result.output.count("names.txt: 3 classes with the background, but cls_prob has 4") == 1
+    assert result.exit_code == 1 and "names.txt: 3 classes with the background, but cls_prob has 4" in result.stderr
 
 
 def test_detect_names_the_image_without_proposals(folder: Path) -> None:
@@ -381,6 +380,13 @@ def test_a_bad_image_does_not_lose_the_others(folder: Path) -> None:
     assert "photos/broken.png" in result.output
     assert "1 of 3 images could not be done" in result.output
     assert "photos/two.jpg: " in result.output
+
+
+def test_results_are_not_saved_in_a_form_that_is_none(folder: Path) -> None:
+    arguments = ["detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy"]
+    result = run(*arguments, "--save", "found.xml")
+    assert result.exit_code == 1 and "found.xml: results are written as .json, .csv, or a folder" in result.stderr
+    assert not (folder / "found.xml").exists()
 
 
 def test_a_bad_image_is_named_once(folder: Path) -> None:

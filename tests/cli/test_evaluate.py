@@ -122,6 +122,7 @@ def test_coco_without_a_detection() -> None:
         (["scene.json", "--json", "out", "--draw", "out"], "--json names this file too"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
+        (["elsewhere.json"], "there/gone.png, is not there: --images gives the folder of the images"),
         (["voc"], "--classes FILE gives other names, one per line"),
     ],
 )
@@ -133,6 +134,8 @@ def test_mistakes(words: list[str], message: str, folder: Path) -> None:
     content = json.loads(Path("scene.json").read_text())
     content["images"][0]["image"] = "broken.png"
     Path("broken.json").write_text(json.dumps(content))
+    content["images"][0]["image"] = "there/gone.png"
+    Path("elsewhere.json").write_text(json.dumps(content))
     for name in ("Annotations", "JPEGImages", "ImageSets/Main"):
         Path("voc", name).mkdir(parents=True)
     Path("voc/ImageSets/Main/test.txt").write_text("a\n")
@@ -143,6 +146,13 @@ def test_mistakes(words: list[str], message: str, folder: Path) -> None:
     result = run("evaluate", *NET, *words, *CFG)
     assert result.exit_code == 1 and message in result.stderr, result.output
     assert not Path("out").exists()
+
+
+def test_the_settings_are_printed(folder: Path) -> None:
+    """What the photos were scaled to is not in the prototxt: without --cfg the numbers may be those of other settings."""
+    words = ("evaluate", *NET, SHAPES / "scene.json")
+    assert "Taken: short side 600, long side at most 1000" in run(*words).stderr
+    assert f"(from {CFG[1]})" in run(*words, *CFG).stderr
 
 
 def test_pycocotools_is_named_where_it_is_absent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

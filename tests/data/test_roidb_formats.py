@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from minicaffe import access
 from minicaffe.data.roidb import load_roidb, prepare_roidb
 from minicaffe.errors import DataError
 
@@ -84,6 +85,38 @@ def test_folders_that_lack_something(tmp_path: Path) -> None:
     (tmp_path / "data.yaml").write_text("names: 3")
     with pytest.raises(DataError, match=r"data\.yaml: no list `names`"):
         load_roidb(tmp_path, split="train")
+
+
+@pytest.mark.parametrize("train", ["../train/images", "train/images"])
+def test_the_splits_that_data_yaml_names(train: str, tmp_path: Path) -> None:
+    """labels/ beside images/, in a folder for each split; ../train/images is what many exported files say."""
+    for split, wide in (("train", 100), ("valid", 60)):
+        picture(tmp_path / split / "images" / f"{split}.png", width=wide)
+        (tmp_path / split / "labels").mkdir()
+        (tmp_path / split / "labels" / f"{split}.txt").write_text("1 0.5 0.5 0.2 0.4\n")
+    lines = f"train: {train}\nval: ../valid/images\ntest: ../test/images\nnc: 2\nnames: [circle, Square]\n"
+    (tmp_path / "data.yaml").write_text(lines)
+    for splits, found in ((("trainval", "train"), "train"), (("test", "val"), "valid"), ("val", "valid")):
+        for path in (tmp_path, tmp_path / "data.yaml"):
+            roidb, names = load_roidb(path, split=splits)
+            assert [Path(str(entry["image"])).stem for entry in roidb] == [found] and names == WHOLE
+            assert len(roidb[0]["boxes"]) == 1
+    with pytest.raises(DataError, match="has no test; its splits are train, val"):
+        load_roidb(tmp_path, split="test")
+    with pytest.raises(DataError, match=r"images is a part of .*: give that folder, and the part as the split"):
+        load_roidb(tmp_path / "train" / "images")
+
+
+def test_data_yaml_names_no_folder_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_allowed", set())
+    picture(tmp_path / "secret" / "images" / "a.png")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "data.yaml").write_text("train: ../secret/images\nnames: [circle]\n")
+    with pytest.raises(DataError, match=r"a data\.yaml may name files elsewhere only where that is allowed"):
+        load_roidb(tmp_path / "own", split="train")
+    (tmp_path / "own" / "data.yaml").write_text("names: [circle\n")
+    with pytest.raises(DataError, match=r"data\.yaml: not YAML: "):
+        load_roidb(tmp_path / "own", split="train")
 
 
 CSV = """filename,width,height,Label,x1,y1,x2,y2

@@ -152,7 +152,8 @@ def _steps(report: Report) -> Iterator[Step]:
                 "without its head, for a chip", f"minicaffe cut {files}{cfg} --drop-head -o trunk.prototxt trunk.caffemodel"
             )
         shown = f" --image {photo}" if takes else ""
-        yield Step("see what every layer does", f"minicaffe trace {files}{shown}{cfg}{means if takes else ''} -o trace.html")
+        settings = f"{cfg}{means if takes else ''}{classes if pair.kind == 'detector' else ''}"
+        yield Step("see what every layer does", f"minicaffe trace {files}{shown}{settings} -o trace.html")
         if _folds(pair):
             out = "--out-net merged.prototxt --out-weights merged.caffemodel --check"
             yield Step("fold BatchNorm into the convolutions", f"minicaffe merge-bn {files} {out}")
