@@ -38,7 +38,7 @@ function header() {
   list.replaceChildren(el("ul", {}, notes.map((note) => el("li", {}, note))));
   const result = document.getElementById("open-result");
   result.hidden = !(trace.detections && trace.image);
-  result.textContent = `Detections (${trace.detections?.length})`;
+  result.textContent = `Detections (${trace.detections?.filter((one) => one.score * 100 >= USUAL).length})`;
   if (error) failure(banner, error);
 }
 
