@@ -212,7 +212,7 @@ def test_empty_blobs_and_layers_without_blobs(tmp_path):
 def test_a_picture_is_called_one(tmp_path, kind):
     Image.new("RGB", (3, 5)).save(tmp_path / "net.caffemodel", kind)
     with pytest.raises(
-        WeightsError, match=f"this is a {kind} picture, not weights: use minicaffe detect NET WEIGHTS FILE for images"
+        WeightsError, match=f"this is a {kind} picture, not weights: minicaffe detect NET WEIGHTS FILE takes images"
     ):
         read_weights(tmp_path / "net.caffemodel")
 
