@@ -30,7 +30,8 @@ Array = NDArray[Any]
 class Case:
     """A layer: its prototxt, the shapes of its bottoms, and the same function of (torch, torch.nn.functional, tensors).
 
-    mask: whether the last bottom is a mask of 2 x 2 max pooling. differentiable: how many of the bottoms get a gradient.
+    mask: whether the last bottom is a mask of 2 x 2 max pooling; flow: whether it is a flow that points into the image.
+    differentiable: how many of the bottoms get a gradient.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Case:
     shapes: Sequence[tuple[int, ...]]
     peer: Callable[..., Any]
     mask: bool = False
+    flow: bool = False
 
     @property
     def differentiable(self) -> int:
@@ -46,6 +48,25 @@ class Case:
 
 def resize(height: int, width: int) -> Callable[..., Any]:
     return lambda torch, f, x: f.interpolate(x, (height, width), mode="bilinear", align_corners=True)
+
+
+def warp(torch: Any, f: Any, x: Any, flow: Any) -> Any:
+    height, width = x.shape[2:]
+    places = torch.stack(torch.meshgrid(torch.arange(width), torch.arange(height), indexing="xy")) + flow
+    grid = places.permute(0, 2, 3, 1) * torch.tensor([2 / (width - 1), 2 / (height - 1)]) - 1
+    return f.grid_sample(x, grid, align_corners=True)
+
+
+def correlate(most: int, step: int) -> Callable[..., Any]:
+    """The products with b displaced by at most so many pixels, so many at a step."""
+
+    def peer(torch: Any, f: Any, a: Any, b: Any) -> Any:
+        (height, width), moves = a.shape[2:], range(0, 2 * most + 1, step)
+        padded = f.pad(b, (most,) * 4)
+        moved = (padded[:, :, p : p + height, o : o + width] for p in moves for o in moves)
+        return torch.stack([(a * other).mean(1) for other in moved], 1)
+
+    return peer
 
 
 CASES = [
@@ -104,8 +125,22 @@ CASES = [
         [(1, 240, 150, 250)],
         lambda torch, f, x: torch.channel_shuffle(x, 3),
     ),
+    Case(
+        "Correlation, 256 x 75 x 125, 441 displacements",
+        'type: "Correlation" correlation_param { kernel_size: 1 max_displacement: 20 pad: 20 stride_1: 1 stride_2: 2 }',
+        [(1, 256, 75, 125)] * 2,
+        correlate(20, 2),
+    ),
+    Case(
+        "Correlation, 32 x 75 x 125, 81 displacements",
+        'type: "Correlation" correlation_param { kernel_size: 1 max_displacement: 4 pad: 4 stride_1: 1 stride_2: 1 }',
+        [(1, 32, 75, 125)] * 2,
+        correlate(4, 1),
+    ),
+    Case("FlowWarp, 3 x 300 x 500", 'type: "FlowWarp"', [(1, 3, 300, 500), (1, 2, 300, 500)], warp, flow=True),
+    Case("FlowWarp, 64 x 150 x 250", 'type: "FlowWarp"', [(1, 64, 150, 250), (1, 2, 150, 250)], warp, flow=True),
 ]
-CASES = usual(CASES, CASES[-1:])
+CASES = usual(CASES, CASES[8:9])
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -138,7 +173,8 @@ def add(table: Table, case: Case) -> None:
 
 
 def inputs(case: Case) -> list[Array]:
-    """Normal numbers; as a mask, a place of each 2 x 2 window."""
+    """Normal numbers; as a mask, a place of each 2 x 2 window; as a flow, some five pixels, to between four
+    pixels of the image, where the slope has no jump."""
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(shape, dtype=np.float32) for shape in case.shapes]
     if case.mask:
@@ -146,6 +182,11 @@ def inputs(case: Case) -> list[Array]:
         row, column = (random.integers(0, 2, case.shapes[-1]) for _ in range(2))
         places = 2 * np.arange(rows)[:, None] + row, 2 * np.arange(columns) + column
         arrays[-1] = (places[0] * 2 * columns + places[1]).astype(np.float32)
+    if case.flow:
+        size = np.array(case.shapes[-1][:1:-1])[:, None, None]
+        here = np.mgrid[: size[1, 0, 0], : size[0, 0, 0]][::-1]
+        pixels = np.clip(np.round(here + 5 * arrays[-1]), 0, size - 2)
+        arrays[-1] = (pixels + random.uniform(0.2, 0.8, arrays[-1].shape) - here).astype(np.float32)
     return arrays
 
 

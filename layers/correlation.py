@@ -5,7 +5,8 @@
 for displacements p (down) and o (right) from -r to r, r = max_displacement // stride_2, s = stride_1, s2 = stride_2. Both maps
 have a border of `pad` zeros; the first window begins max_displacement pixels inside. SUBTRACT: the mean of |a - b|.
 
-The products of a row of a with all places of a row of b are one matrix product, of which the displacements are a band. Source:
+The loop is the sum as it stands. For NumPy, the products of a row of a with all places of a row of b are one matrix product, of
+which the displacements are a band. Source:
 FlowNet's correlation_layer.cu (Dosovitskiy et al., 2015); its backward of SUBTRACT is not the gradient.
 """
 
@@ -17,12 +18,30 @@ from functools import partial
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
+from minicaffe.loops import loop
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import run
 
 SUBTRACT = caffe_pb2.CorrelationParameter.SUBTRACT
+
+
+@loop("T[:,::1], T[:,:,::1], UniTuple(int64, 3), T[:,:,::1]")
+def add_products(a: Array, b: Array, at: tuple[int, int, int], sums: Array) -> None:
+    """Adds to sums (D, D, w) the products of a row (C, W) of a and the rows of b (H, C, W), displaced by each p and o. at: the
+    number of the row, the first column, and the pixels from one displacement to the next."""
+    row, first, step = at
+    moves, _, wide = sums.shape
+    for p in range(moves):
+        for c in range(len(a)):
+            x = a[c, first : first + wide]
+            for o in range(moves):
+                start = first + step * (o - moves // 2)
+                y, total = b[row + step * (p - moves // 2), c, start : start + wide], sums[p, o]
+                for j in range(wide):
+                    total[j] += x[j] * y[j]
 
 
 class Correlation(Layer):
@@ -39,6 +58,7 @@ class Correlation(Layer):
     num_top = 1
     param_block = ("correlation_param",)
     weight_names = ()
+    loops = ((add_products,), ())
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.correlation_param
@@ -81,6 +101,8 @@ class Correlation(Layer):
                 for p, other in enumerate(self._others(row)):
                     for o, moved in enumerate(self._moved(b[other], sums.shape[2])):
                         sums[p, o] += np.abs(self._start(a[row], sums.shape[2]) - moved).sum(axis=0)
+            elif loops.compiled():
+                add_products(a[row], b, (row, param.max_displacement, param.stride_2), sums)
             else:
                 products = self._start(a[row], sums.shape[2]).T @ b[self._others(row)]  # (D, x, W')
                 sums += self._band(products).transpose(0, 2, 1)

@@ -3,19 +3,99 @@
     y[c, i, j] = x[c, i + v[i, j], j + u[i, j]], between the four pixels around; fill_value outside of the image
 
 The flow's channel 0 is u, to the right, and channel 1 is v, down, in pixels. Past the last row or column its pixels count
-twice. Source: FlowNet 2's flow_warp_layer.cpp (Ilg et al., 2017).
+twice. The loops are the formula, row by row; NumPy gathers each of the four pixels of all places at once.
+Source: FlowNet 2's flow_warp_layer.cpp (Ilg et al., 2017).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
+from minicaffe.loops import loop
 from minicaffe.proto import caffe_pb2
+from minicaffe.threads import parts, run
+
+Pixels = NDArray[np.uint32]
+"""The pixels around each place, (4, W), numbered from 0 row by row: top left, top right, bottom left, bottom right."""
+
+
+@loop("T[:,:,::1], int64, uint32[:,::1], T[:,::1]")
+def find_places(flow: Array, i: int, around: Pixels, part: Array) -> None:
+    """Where the pixels of row i come from: part (2, W) is how far to the right and down from the pixel at the top left, -1
+    outside of the image."""
+    height, width = flow.shape[1:]
+    for j in range(width):
+        part[0, j], part[1, j] = j + flow[0, i, j], i + flow[1, i, j]
+        if 0 <= part[0, j] < width and 0 <= part[1, j] < height:
+            left, above = int(part[0, j]), int(part[1, j])
+            right, below = min(left + 1, width - 1), min(above + 1, height - 1)
+            around[0, j], around[1, j] = above * width + left, above * width + right
+            around[2, j], around[3, j] = below * width + left, below * width + right
+            part[0, j] -= left
+            part[1, j] -= above
+        else:
+            around[:, j] = 0
+            part[0, j] = -1
+
+
+@loop("T[:,::1], T[:,:,::1], UniTuple(int64, 2), T, T[:,:,::1]")
+def warp(x: Array, flow: Array, rows: tuple[int, int], fill: float, y: Array) -> None:
+    """The rows of y (C, H, W) of x (C, H * W), from one to before another."""
+    channels, _, width = y.shape
+    around, part = np.empty((4, width), np.uint32), np.empty((2, width), x.dtype)
+    for i in range(rows[0], rows[1]):
+        find_places(flow, i, around, part)
+        for c in range(channels):
+            for j in range(width):
+                upper = x[c, around[0, j]] + (x[c, around[1, j]] - x[c, around[0, j]]) * part[0, j]
+                lower = x[c, around[2, j]] + (x[c, around[3, j]] - x[c, around[2, j]]) * part[0, j]
+                y[c, i, j] = fill if part[0, j] < 0 else upper + (lower - upper) * part[1, j]
+
+
+@loop("T[:,:,::1], T[:,:,::1], UniTuple(int64, 2), T[:,::1]")
+def warp_back(dy: Array, flow: Array, channels: tuple[int, int], dx: Array) -> None:
+    """Adds to dx (C, H * W), from one channel to before another."""
+    height, width = dy.shape[1:]
+    around, part = np.empty((4, width), np.uint32), np.empty((2, width), dx.dtype)
+    for i in range(height):
+        find_places(flow, i, around, part)
+        for c in range(channels[0], channels[1]):
+            for j in range(width):
+                if part[0, j] >= 0:
+                    lower = dy[c, i, j] * part[1, j]
+                    upper = dy[c, i, j] - lower
+                    dx[c, around[0, j]] += upper * (1 - part[0, j])
+                    dx[c, around[1, j]] += upper * part[0, j]
+                    dx[c, around[2, j]] += lower * (1 - part[0, j])
+                    dx[c, around[3, j]] += lower * part[0, j]
+
+
+@loop("Tuple((T[:,::1], T[:,:,::1])), T[:,:,::1], UniTuple(int64, 2), T[:,:,::1]")
+def warp_back_to_flow(both: tuple[Array, Array], flow: Array, rows: tuple[int, int], dflow: Array) -> None:
+    """The rows of dflow (2, H, W) of x (C, H * W) and dy, from one to before another: the slopes between the four pixels,
+    times dy."""
+    x, dy = both
+    channels, _, width = dy.shape
+    around, part = np.empty((4, width), np.uint32), np.empty((2, width), x.dtype)
+    for i in range(rows[0], rows[1]):
+        find_places(flow, i, around, part)
+        dflow[:, i] = 0
+        for c in range(channels):
+            for j in range(width):
+                upper, lower = x[c, around[1, j]] - x[c, around[0, j]], x[c, around[3, j]] - x[c, around[2, j]]
+                left, right = x[c, around[2, j]] - x[c, around[0, j]], x[c, around[3, j]] - x[c, around[1, j]]
+                dflow[0, i, j] += (upper + (lower - upper) * part[1, j]) * dy[c, i, j]
+                dflow[1, i, j] += (left + (right - left) * part[0, j]) * dy[c, i, j]
+        for j in range(width):
+            if part[0, j] < 0:
+                dflow[0, i, j] = dflow[1, i, j] = 0
 
 
 class FlowWarp(Layer):
@@ -32,6 +112,7 @@ class FlowWarp(Layer):
     num_top = 1
     param_block = ("flow_warp_param",)
     weight_names = ()
+    loops = ((warp,), (warp_back, warp_back_to_flow))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, flow = bottom[0].shape, bottom[1].shape
@@ -46,30 +127,49 @@ class FlowWarp(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         fill = np.nan if self.param.flow_warp_param.fill_value == caffe_pb2.FlowWarpParameter.NOT_A_NUMBER else 0
         for x, flow, y in zip(bottom[0].data, bottom[1].data, top[0].data):
-            place = Places(flow)
-            values = sum(x.reshape(len(x), -1)[:, at] * share for at, share in place.corners())
-            y.reshape(len(x), -1)[:] = np.where(place.inside, values, self.dtype.type(fill))
+            planes = x.reshape(len(x), -1)
+            if loops.compiled():
+                run(partial(warp, planes, flow, rows, self.dtype.type(fill), y) for rows in _spans(x.shape[1]))
+            else:
+                place = Places(flow)
+                values = sum(planes[:, at] * share for at, share in place.corners())
+                y.reshape(planes.shape)[:] = np.where(place.inside, values, self.dtype.type(fill))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        for n in range(bottom[0].shape[0]):
-            x, dy = (array[n].reshape(len(array[n]), -1) for array in (bottom[0].data, top[0].diff))
-            place = Places(bottom[1].data[n])
+        for n, (x, flow, dy) in enumerate(zip(bottom[0].data, bottom[1].data, top[0].diff)):
+            planes = x.reshape(len(x), -1)
             if propagate_down[0]:
-                dx = bottom[0].diff[n].reshape(len(x), -1)
+                dx = bottom[0].diff[n].reshape(planes.shape)
                 dx[...] = 0
-                for at, share in place.corners():
-                    kept = at[place.inside]
-                    for channel, given in zip(dx, dy * share):
-                        np.add(
-                            channel,
-                            np.bincount(kept, given[place.inside], minlength=len(channel)).astype(self.dtype),
-                            out=channel,
-                        )
+                if loops.compiled():
+                    run(partial(warp_back, dy, flow, channels, dx) for channels in _spans(len(x)))
+                else:
+                    _scatter(dy.reshape(planes.shape), Places(flow), dx)
             if propagate_down[1]:
-                dflow = bottom[1].diff[n].reshape(2, -1)
-                for axis, slopes in enumerate((place.to_the_right, place.down)):
-                    slope = sum(x[:, at] * share for at, share in slopes())
-                    dflow[axis] = np.where(place.inside, np.einsum("cp,cp->p", dy, slope), 0)
+                dflow = bottom[1].diff[n]
+                if loops.compiled():
+                    run(partial(warp_back_to_flow, (planes, dy), flow, rows, dflow) for rows in _spans(x.shape[1]))
+                else:
+                    _slopes(planes, dy.reshape(planes.shape), Places(flow), dflow.reshape(2, -1))
+
+
+def _spans(count: int) -> list[tuple[int, int]]:
+    """(first, stop) of each thread's part of count rows or channels."""
+    return [(part.start, part.stop) for part in parts(count)]
+
+
+def _scatter(dy: Array, place: Places, dx: Array) -> None:
+    for at, share in place.corners():
+        kept = at[place.inside]
+        for channel, given in zip(dx, dy * share):
+            sums = np.bincount(kept, given[place.inside], minlength=len(channel))
+            np.add(channel, sums.astype(dx.dtype), out=channel)
+
+
+def _slopes(x: Array, dy: Array, place: Places, dflow: Array) -> None:
+    for axis, slopes in enumerate((place.to_the_right, place.down)):
+        slope = sum(x[:, at] * share for at, share in slopes())
+        dflow[axis] = np.where(place.inside, np.einsum("cp,cp->p", dy, slope), 0)
 
 
 Corner = tuple[NDArray[np.intp], Array]
