@@ -49,6 +49,7 @@ COMMANDS = {
     "live": "change a net on a page that shows what every layer does",
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
     "parse-log": "turn a training log into tables",
+    "pose": "find the people in images and the places of their parts with OpenPose",
     "port": "report what the folder of an old model holds, and how to go on",
     "read": "print the text of images with a CRNN",
     "rescue": "write a runnable prototxt from the training net in a .caffemodel",

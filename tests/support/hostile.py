@@ -430,6 +430,20 @@ def classify() -> list[Case]:
     return [(arguments, (*SHOWN[:-1], *FILE_SHOWN)), ([*arguments, "--blob", f"{FILE}x"], FILE_SHOWN)]
 
 
+def pose() -> list[Case]:
+    net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }\n'
+    net += f'layer {{ name: "conv" type: "Convolution" bottom: "data" top: "{NAME}"'
+    net += " convolution_param { num_output: 57 kernel_size: 1 } }"
+    Path(f"{FILE}.prototxt").write_text(net, encoding="utf-8")
+    photo(f"{FILE}.png")
+    arguments = ["pose", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--height", "16"]
+    return [
+        ([*arguments, "--out", f"out{OUT}"], (*FILE_SHOWN, *OUT_SHOWN)),
+        ([*arguments, "--blob", "data"], (*FILE_SHOWN, "no output that holds an OpenPose net's maps")),
+        ([*arguments, "--blob", NAME, "--blob", NAME], SHOWN),
+    ]
+
+
 def read() -> list[Case]:
     net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 1 dim: 5 }\n'
     net += f'layer {{ name: "t" type: "Transpose" bottom: "data" top: "{NAME}"'
@@ -492,7 +506,7 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
         classify, compare, compute_image_mean, convert_imageset, cut, detect, device_query, docs, doctor, draw, dump, evaluate,
-        explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, read,
+        explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, pose, read,
         rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
