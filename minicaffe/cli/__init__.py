@@ -43,6 +43,7 @@ COMMANDS = {
     "extract-features": "store the contents of blobs for each item of a net's data",
     "features": "store the features of the best regions of images",
     "film": "make a page of the film that a training left",
+    "flow": "find the optical flow between two images with a FlowNet",
     "forks": "list what the fields of Caffe's forks mean here",
     "import": "write an ONNX model as a Caffe net",
     "layers": "list the layer types",

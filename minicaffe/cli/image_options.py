@@ -61,7 +61,7 @@ class ImageOptions(SettingsOptions):
     mean: tuple[float, float, float] | None = option(
         "--mean",
         "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD nets in detect and trace: 104,117,123; "
-        "pose: 128,128,128]",
+        "pose: 128,128,128; flow: 0,0,0]",
         metavar="B,G,R",
         type=mean_of,
     )

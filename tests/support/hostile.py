@@ -201,6 +201,19 @@ def docs() -> list[Case]:
     return [(["docs", WILD[:-1], "--no-browser"], WILD_SHOWN)]
 
 
+def flow() -> list[Case]:
+    net = "".join(f'input: "{name}" input_shape {{ dim: 1 dim: 3 dim: 4 dim: 5 }}\n' for name in ("a", "b"))
+    net += f'layer {{ name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "sum" }} layer {{ name: "{NAME}"'
+    net += f' type: "Convolution" bottom: "sum" top: "{NAME}" convolution_param {{ num_output: 2 kernel_size: 1 }} }}'
+    Path(f"{FILE}.prototxt").write_text(net, encoding="utf-8")
+    photo(f"{FILE}.png")
+    arguments = ["flow", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", f"{FILE}.png"]
+    return [
+        ([*arguments, "-o", f"{OUT}.flo", "--draw", f"{OUT}2.png"], (*FILE_SHOWN, *OUT_SHOWN)),
+        ([*arguments, "--truth", f"{FILE}.prototxt"], (*FILE_SHOWN, "not a .flo file")),
+    ]
+
+
 def forks() -> list[Case]:
     return [(["forks", WILD[:-1]], WILD_SHOWN)]
 
@@ -506,8 +519,8 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
         classify, compare, compute_image_mean, convert_imageset, cut, detect, device_query, docs, doctor, draw, dump, evaluate,
-        explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, pose, read,
-        rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
+        explain, export, extract_features, features, film, flow, forks, import_, layers, live, merge_bn, parse_log, port, pose,
+        read, rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""
