@@ -1,4 +1,4 @@
-"""What the commands share that run a net on one image after the other: classify, segment, read."""
+"""What the commands share that run a net on one image after the other: classify, pose, read, segment."""
 
 from __future__ import annotations
 
@@ -52,14 +52,17 @@ class PictureOptions(OrderOptions, NetOptions, DeviceOptions):
     def put(self, net: Net, picture: Picture) -> Pixels:
         """Put an image into the net's first input for one, as a batch of 1; its pixels (H, W, 3), blue, green, red. Raises
         Error for a net without such an input, and an image that cannot be read."""
-        name = image_input(net, self.net)
-        pixels = picture.pixels()
+        name, pixels = image_input(net, self.net), picture.pixels()
+        self.put_pixels(net, name, pixels)
+        return pixels
+
+    def put_pixels(self, net: Net, name: str, pixels: Pixels) -> None:
+        """Put an image (H, W, 3), blue, green, red, into this input as a batch of 1. Raises Error."""
         if len(net.blobs[name].data) != 1:
             net.blobs[name].reshape(1, *net.blobs[name].shape[1:])
             net.reshape()  # an output's shape tells what it holds
         put_image(net, name, pixels, self.settings, self.order)
         net.blobs[name].data[...] *= net.dtype.type(self.factor)
-        return pixels
 
     def do_each(self, images: Sources, do: Callable[[Picture], None]) -> int:
         """Call do with each image; an Error of one of several is printed and the others are done. Returns how many failed."""

@@ -8,6 +8,7 @@ Source: the SSD fork's im_transforms.cpp; OpenCV's resize.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from .image_bytes import Pixels, check_size, resized, used_of
 
 Array = NDArray[Any]
 Param = caffe_pb2.ResizeParameter
+Taps = tuple[NDArray[np.int64], Array]
+"""For each new position: the first old pixel used (new,), and the weights of it and the following pixels (new, taps)."""
 
 
 def check_resize(param: caffe_pb2.ResizeParameter) -> None:
@@ -95,10 +98,24 @@ def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
     if mode == Param.AREA and height <= old[0] and width <= old[1]:
         return as_bytes(averaged(averaged(pixels, height, 0), width, 1))
     taps = area_taps if mode == Param.AREA else cubic_taps if mode == Param.CUBIC else lanczos_taps
-    (y, y_weights), (x, x_weights) = (_clipped(taps(size, new), size) for size, new in zip(old, (height, width)))
+    return as_bytes(_resampled(pixels, height, width, taps))
+
+
+def resize_cubic(values: Array, height: int, width: int) -> Array:
+    """values (H, W, C) as (height, width, C) float32: OpenCV's INTER_CUBIC. Raises DataError for more than limits.pixels."""
+    if values.shape[:2] == (height, width):
+        return values.astype(np.float32)
+    check_size("maps resized to", height, width)
+    return _resampled(values, height, width, cubic_taps)
+
+
+def _resampled(values: Array, height: int, width: int, taps: Callable[[int, int], Taps]) -> Array:
+    (y, y_weights), (x, x_weights) = (
+        _clipped(taps(size, new), size) for size, new in zip(values.shape[:2], (height, width), strict=True)
+    )
     used, x = used_of(*x)  # the rows come first: drop the columns that no sample reads
-    rows_done = _weighted(pixels[:, used].astype(np.float32), y, y_weights, 0)
-    return as_bytes(_weighted(rows_done, x, x_weights, 1))
+    rows_done = _weighted(values[:, used].astype(np.float32), y, y_weights, 0)
+    return _weighted(rows_done, x, x_weights, 1)
 
 
 def averaged(values: Array, new: int, axis: int) -> Array:
@@ -111,10 +128,6 @@ def averaged(values: Array, new: int, axis: int) -> Array:
     part = (edges - low).reshape(-1, *[1] * (values.ndim - 1))
     at_edges = sums[low] + part * values[low]
     return np.moveaxis(np.diff(at_edges, axis=0) * (new / old), 0, axis)
-
-
-Taps = tuple[NDArray[np.int64], Array]
-"""For each new position: the first old pixel used (new,), and the weights of it and the following pixels (new, taps)."""
 
 
 def _positions(old: int, new: int) -> tuple[NDArray[np.int64], Array]:

@@ -201,6 +201,19 @@ def docs() -> list[Case]:
     return [(["docs", WILD[:-1], "--no-browser"], WILD_SHOWN)]
 
 
+def flow() -> list[Case]:
+    net = "".join(f'input: "{name}" input_shape {{ dim: 1 dim: 3 dim: 4 dim: 5 }}\n' for name in ("a", "b"))
+    net += f'layer {{ name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "sum" }} layer {{ name: "{NAME}"'
+    net += f' type: "Convolution" bottom: "sum" top: "{NAME}" convolution_param {{ num_output: 2 kernel_size: 1 }} }}'
+    Path(f"{FILE}.prototxt").write_text(net, encoding="utf-8")
+    photo(f"{FILE}.png")
+    arguments = ["flow", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", f"{FILE}.png"]
+    return [
+        ([*arguments, "-o", f"{OUT}.flo", "--draw", f"{OUT}2.png"], (*FILE_SHOWN, *OUT_SHOWN)),
+        ([*arguments, "--truth", f"{FILE}.prototxt"], (*FILE_SHOWN, "not a .flo file")),
+    ]
+
+
 def forks() -> list[Case]:
     return [(["forks", WILD[:-1]], WILD_SHOWN)]
 
@@ -430,6 +443,20 @@ def classify() -> list[Case]:
     return [(arguments, (*SHOWN[:-1], *FILE_SHOWN)), ([*arguments, "--blob", f"{FILE}x"], FILE_SHOWN)]
 
 
+def pose() -> list[Case]:
+    net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }\n'
+    net += f'layer {{ name: "conv" type: "Convolution" bottom: "data" top: "{NAME}"'
+    net += " convolution_param { num_output: 57 kernel_size: 1 } }"
+    Path(f"{FILE}.prototxt").write_text(net, encoding="utf-8")
+    photo(f"{FILE}.png")
+    arguments = ["pose", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--height", "16"]
+    return [
+        ([*arguments, "--out", f"out{OUT}"], (*FILE_SHOWN, *OUT_SHOWN)),
+        ([*arguments, "--blob", "data"], (*FILE_SHOWN, "no output that holds an OpenPose net's maps")),
+        ([*arguments, "--blob", NAME, "--blob", NAME], SHOWN),
+    ]
+
+
 def read() -> list[Case]:
     net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 1 dim: 5 }\n'
     net += f'layer {{ name: "t" type: "Transpose" bottom: "data" top: "{NAME}"'
@@ -492,8 +519,8 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
         classify, compare, compute_image_mean, convert_imageset, cut, detect, device_query, docs, doctor, draw, dump, evaluate,
-        explain, export, extract_features, features, film, forks, import_, layers, live, merge_bn, parse_log, port, read,
-        rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
+        explain, export, extract_features, features, film, flow, forks, import_, layers, live, merge_bn, parse_log, port, pose,
+        read, rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""

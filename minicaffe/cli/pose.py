@@ -1,0 +1,135 @@
+"""minicaffe pose"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from minicaffe.data.drawn_people import Place, draw_people
+from minicaffe.data.image_bytes import Pixels
+from minicaffe.detection.inputs import image_input
+from minicaffe.detection.pose import find_people, map_blobs
+from minicaffe.detection.skeletons import Skeleton
+from minicaffe.errors import on_one_line
+from minicaffe.files import replacing
+from minicaffe.net import Net
+from minicaffe.scaling.batch.sources import Picture
+
+from .common import check_folder
+from .each_picture import PictureOptions, check_failed
+from .options import FiniteRange, option, with_options
+from .output_names import output_names
+from .terminal import echo
+
+STRIDE = 8
+"""OpenPose's nets halve an image three times: the sides of an input are multiples of this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(PictureOptions):
+    height: int = option("--height", "Height of the net's input; the width follows.", type=click.IntRange(STRIDE), default=368)
+    threshold: float | None = option(
+        "--threshold", "Least score of a part.  [default: 0.05; for MPI 0.6]", type=FiniteRange(0, 1)
+    )
+    out: str | None = option("--out", "Write each image with its people there, as a PNG file.", metavar="DIR")
+    blob: tuple[str, ...] = option(
+        "--blob", "The maps; twice: of parts, of limbs.  [default: outputs of the right shape]", metavar="BLOB"
+    )
+    axes: str = "hw"
+
+    @property
+    def means(self) -> tuple[float, float, float]:
+        return super().means or (128.0, 128.0, 128.0)
+
+    @property
+    def factor(self) -> float:
+        return self.scale_factor or 1 / 256
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Print the people in each image of SOURCE..., with the places of their parts, by the OpenPose net NET with WEIGHTS.
+
+    The net's outputs are the maps of parts and limbs of COCO (57 maps), MPI (44) or BODY_25 (78). An image is resized to
+    --height, in its proportions. --out writes NAME_pose.png. A source is an image, a folder or a list (.txt, .lst).
+
+    Example:  minicaffe pose pose_deploy_linevec.prototxt pose_iter_440000.caffemodel street.jpg --out people
+    """
+    options.use_device()
+    check_folder("--out", options.out)
+    images = options.images
+    net = options.opened()
+    read = (options.net, *options.weights, options.cfg, options.mean_file)
+    remaining = iter(output_names(Path(options.out), images, read, "_pose.png") if options.out else [])
+    found = list[dict[str, Any]]()
+
+    def find(picture: Picture) -> None:
+        file = next(remaining, None)
+        pixels = picture.pixels()
+        people, skeleton = _people(net, pixels, options)
+        found.append({"image": picture.name, "skeleton": skeleton.name, "people": [_told(*one, skeleton) for one in people]})
+        if not options.as_json:
+            _print(found[-1])
+        if file:
+            _draw(file, pixels, [parts for parts, _ in people], skeleton)
+            found[-1]["file"] = str(file)
+            echo(f"  drawn: {on_one_line(str(file))}", err=options.as_json)
+
+    failed = options.do_each(images, find)
+    if options.as_json:
+        echo(json.dumps(found, indent=1))
+    check_failed(failed, len(images), images)
+
+
+def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict[int, Place], float]], Skeleton]:
+    """The parts of each person, in the image's pixels, and the total of their scores; the skeleton of the net. Raises Error."""
+    name = image_input(net, options.net)
+    high, wide = pixels.shape[:2]
+    height = STRIDE * max(1, round(options.height / STRIDE))
+    width = STRIDE * max(1, round(options.height * wide / high / STRIDE))
+    net.blobs[name].reshape(1, net.blobs[name].shape[1], height, width)
+    net.reshape()  # an output's shape tells what it holds
+    options.put_pixels(net, name, pixels)
+    blobs, skeleton = map_blobs(net, options.blob, options.net)
+    made = net.forward(blobs=blobs)
+    maps = np.concatenate([np.asarray(made[blob])[0] for blob in blobs])
+    people = find_people(maps, skeleton, height, width, options.threshold)
+    across, down = wide / width, high / height
+    return [
+        ({k: ((x + 0.5) * across - 0.5, (y + 0.5) * down - 0.5, score) for k, (x, y, score) in one.parts.items()}, one.total)
+        for one in people
+    ], skeleton
+
+
+def _told(parts: Mapping[int, Place], total: float, skeleton: Skeleton) -> dict[str, Any]:
+    """A person for --json. The score is OpenPose's: the total by the number of the skeleton's parts and limbs."""
+    return {
+        "score": round(total / (len(skeleton.parts) + len(skeleton.limbs)), 6),
+        "parts": {
+            skeleton.parts[k]: {"x": round(x, 2), "y": round(y, 2), "score": round(score, 6)}
+            for k, (x, y, score) in parts.items()
+        },
+    }
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    people = found["people"]
+    count = f"{len(people)} {'person' if len(people) == 1 else 'people'}" if people else "no people"
+    echo(f"{on_one_line(found['image'])}: {count}")
+    for i, person in enumerate(people, start=1):
+        echo(f"  {i}: score {person['score']:.2f}, {len(person['parts'])} parts")
+        for name, at in person["parts"].items():
+            echo(f"    {name:<10} {at['x']:7.1f} {at['y']:7.1f}  {at['score']:.2f}")
+
+
+def _draw(file: Path, pixels: Pixels, people: list[dict[int, Place]], skeleton: Skeleton) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    limbs = [limb for limb in skeleton.limbs if limb not in skeleton.ears]
+    with replacing(file) as path:
+        draw_people(pixels, people, limbs).save(path)
