@@ -44,6 +44,7 @@ BUILT_IN = {
     "CTCGreedyDecoder": "ctc_greedy_decoder:CTCGreedyDecoder",
     "CTCLoss": "ctc_loss:CTCLoss",
     "CenterLoss": "center_loss:CenterLoss",
+    "ChannelNorm": "channel_norm:ChannelNorm",
     "ChannelScale": "channel_scale:ChannelScale",
     "Clip": "clip:Clip",
     "Concat": "concat:Concat",

@@ -171,7 +171,7 @@ HUGE = "dim: 2000000000 " * 4
         ),
         ('layer { name: "a" type: "ReLu" bottom: "data" top: "a" }', 'unknown layer type "ReLu"; nearest known: .*ReLU'),
         (
-            'layer { name: "a" type: "ChannelNorm" bottom: "data" top: "a" }',
+            'layer { name: "a" type: "LpqLoss" bottom: "data" top: "a" }',
             r"which belongs to FlowNet \(github.com/lmb-freiburg/flownet2\) and is not built in",
         ),
         (

@@ -31,7 +31,7 @@ _TYPES = {
         InnerDistance LabelSpecificRescale SoftTruncation""",
     "DeepDetect's Caffe (github.com/beniz/caffe)": "SparseData SparseInnerProduct",
     "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock WarpCTCLoss",
-    "FlowNet (github.com/lmb-freiburg/flownet2)": "ChannelNorm LpqLoss",
+    "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
 }  # fmt: skip
 FORK_TYPES = {kind: fork for fork, kinds in _TYPES.items() for kind in kinds.split()}

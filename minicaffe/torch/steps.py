@@ -16,6 +16,7 @@ from minicaffe.layers.abs_val import AbsVal
 from minicaffe.layers.axpy import Axpy
 from minicaffe.layers.bnll import BNLL
 from minicaffe.layers.broadcast_mul import BroadcastMul
+from minicaffe.layers.channel_norm import ChannelNorm
 from minicaffe.layers.clip import Clip
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
@@ -121,6 +122,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     Axpy: lambda layer: lambda a, x, y: a.reshape(*x.shape[:2], *[1] * (x.ndim - 2)) * x + y,
     BNLL: lambda layer: functional.softplus,
     BroadcastMul: lambda layer: lambda x, s: x * s.reshape(*x.shape[:2], *[1] * (x.ndim - 2)),
+    ChannelNorm: lambda layer: lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True),
     Clip: lambda layer: lambda x: x.clamp(layer.param.clip_param.min, layer.param.clip_param.max),
     Concat: lambda layer: lambda *xs: torch.cat(xs, layer.axis),
     Crop: crop,

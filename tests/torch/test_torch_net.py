@@ -83,6 +83,7 @@ def close(gradient, want: np.ndarray, tolerance: float, name: str) -> None:
 ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "AbsVal": "",
     "BNLL": "",
+    "ChannelNorm": "",
     "BN": "bn_param { eps: 0.001 }",
     "BN ": "bn_param { frozen: true }",
     "BN  ": "bn_param { bn_mode: LEARN }",

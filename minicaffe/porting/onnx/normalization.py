@@ -7,6 +7,7 @@ import numpy as np
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.bn import BN, SEGNET
+from minicaffe.layers.channel_norm import ChannelNorm
 from minicaffe.layers.dropout import Dropout
 from minicaffe.layers.elementwise.batch_norm_layouts import statistics
 from minicaffe.layers.lrn import LRN
@@ -151,3 +152,8 @@ def softmax(g: Graph, layer: Softmax, bottom: list[Value], top: list[Dims]) -> l
 def dropout(g: Graph, layer: Dropout, bottom: list[Value], top: list[Dims]) -> list[str]:
     """No node; without scale_train, the factor of TEST."""
     return [bottom[0].name if layer.scale_train else g("Mul", bottom[0], float(1 - layer.dropout_ratio))]
+
+
+@exports(ChannelNorm)
+def channel_norm(g: Graph, layer: ChannelNorm, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("ReduceL2", bottom[0], [1])]

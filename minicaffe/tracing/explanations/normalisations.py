@@ -1,4 +1,4 @@
-"""BatchNorm, BN, LRN and Softmax explained."""
+"""BatchNorm, BN, ChannelNorm, LRN and Softmax explained."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bn import BN
+from minicaffe.layers.channel_norm import ChannelNorm
 from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.softmax import Softmax
@@ -233,3 +234,21 @@ def softmax_gradient(case: Case[Softmax], at: Index) -> Explanation:
     size = float(y[k] * (abs(dy[k]) + np.abs(dy * y).sum()))
     steps = (f"y, the probability here, is {number(y[k])}",)
     return case.gradient(at, "dx = the sum over k of dy_k * y * ((1 where k is here) - y_k)", terms, size=size, steps=steps)
+
+
+@explains(ChannelNorm)
+def channel_norm(case: Case[ChannelNorm], at: Index) -> Explanation:
+    places = np.array([(at[0], c, *at[2:]) for c in range(case.x.shape[1])], int)
+    values = case.x[tuple(places.T)].astype(np.float64)
+    terms = Terms.of(case.bottom_names[0], places, {"x": values}, values**2, "x^2")
+    computed = float(np.sqrt(terms.total()))
+    step = f"y = sqrt({number(terms.total())}) = {number(computed)}"
+    return case.function(at, "y = sqrt(the sum over the channels of x^2)", computed, SHARE * computed, step, terms=terms)
+
+
+@explains_gradient(ChannelNorm)
+def channel_norm_gradient(case: Case[ChannelNorm], at: Index) -> Explanation:
+    there = at[0], 0, *at[2:]
+    y = float(case.y[there])
+    factor = float(case.x[at]) / y if y else 0.0
+    return case.gradient(at, "dx = dy * x / y", one(case, there, factor, "x / y"))

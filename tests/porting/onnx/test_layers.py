@@ -34,6 +34,7 @@ SAME = [(2, 4, 7, 9)], [(5, 4, 7, 9)]
 """Only the batch is free."""
 
 ANY_SIZE = {
+    "channel_norm": 'type: "ChannelNorm"',
     "conv": 'type: "Convolution" convolution_param { num_output: 6 kernel_size: 3 stride: 2 pad: 1 }',
     "conv_group": 'type: "Convolution" convolution_param { num_output: 6 kernel_h: 3 kernel_w: 2 pad: 2 dilation: 2 group: 2 }',
     "conv_no_bias": 'type: "Convolution" convolution_param { num_output: 3 kernel_size: 1 bias_term: false }',

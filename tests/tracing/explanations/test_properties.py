@@ -171,6 +171,7 @@ OTHERS = [
     ('type: "BN" bn_param { bn_mode: LEARN }', [(4, 3, 5, 2)], 3),
     ('type: "BN" bn_param { bn_mode: INFERENCE }', [(4, 3, 5)], 1),
     ('type: "BNLL"', [(2, 3, 5)], 1),
+    ('type: "ChannelNorm"', [(2, 3, 5)], 1),
     ('type: "BatchNorm"', [(2, 3, 5)], 1),
     ('type: "BatchNorm" batch_norm_param { use_global_stats: false }', [(4, 3, 5, 2)], 1),
     ('type: "BatchNorm" batch_norm_param { use_global_stats: false }', [(4, 3)], 1),
