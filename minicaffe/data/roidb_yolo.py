@@ -84,8 +84,9 @@ def _named(folder: Path) -> dict[str, Path]:
     for split in ("train", "val", "test"):
         value = str(content.get(split) or "")  # many files say ../train/images for a folder beside them
         places = [base / value, folder / value, folder / value.removeprefix("../")] if value else []
-        if place := next((path for path in places if path.is_dir()), None):
-            found[split] = Path(granted(place, folder, namer="a data.yaml"))
+        with os_errors_as(DataError, f"{folder / 'data.yaml'}: {split}"):
+            if place := next((path for path in places if path.is_dir()), None):
+                found[split] = Path(granted(place, folder, namer="a data.yaml"))
     return found
 
 

@@ -107,6 +107,12 @@ def test_the_splits_that_data_yaml_names(train: str, tmp_path: Path) -> None:
         load_roidb(tmp_path / "train" / "images")
 
 
+def test_a_path_in_data_yaml_too_long_for_the_system(tmp_path: Path) -> None:
+    (tmp_path / "data.yaml").write_text(f"train: {'a' * 5000}\nnames: [circle]\n")
+    with pytest.raises(DataError, match=r"data\.yaml: train"):
+        load_roidb(tmp_path, split="train")
+
+
 def test_data_yaml_names_no_folder_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "_allowed", set())
     picture(tmp_path / "secret" / "images" / "a.png")

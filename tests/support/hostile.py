@@ -443,12 +443,17 @@ def classify() -> list[Case]:
     return [(arguments, (*SHOWN[:-1], *FILE_SHOWN)), ([*arguments, "--blob", f"{FILE}x"], FILE_SHOWN)]
 
 
-def pose() -> list[Case]:
-    net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }\n'
+def _one_convolution(outputs: int, height: int, width: int) -> None:
+    """Write a net of one convolution and an image."""
+    net = f'input: "data" input_shape {{ dim: 1 dim: 3 dim: {height} dim: {width} }}\n'
     net += f'layer {{ name: "conv" type: "Convolution" bottom: "data" top: "{NAME}"'
-    net += " convolution_param { num_output: 57 kernel_size: 1 } }"
+    net += f" convolution_param {{ num_output: {outputs} kernel_size: 1 }} }}"
     Path(f"{FILE}.prototxt").write_text(net, encoding="utf-8")
     photo(f"{FILE}.png")
+
+
+def pose() -> list[Case]:
+    _one_convolution(57, 8, 8)
     arguments = ["pose", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--height", "16"]
     return [
         ([*arguments, "--out", f"out{OUT}"], (*FILE_SHOWN, *OUT_SHOWN)),
@@ -468,11 +473,7 @@ def read() -> list[Case]:
 
 
 def segment() -> list[Case]:
-    net = 'input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 5 }\n'
-    net += f'layer {{ name: "conv" type: "Convolution" bottom: "data" top: "{NAME}"'
-    net += " convolution_param { num_output: 2 kernel_size: 1 } }"
-    Path(f"{FILE}.prototxt").write_text(net, encoding="utf-8")
-    photo(f"{FILE}.png")
+    _one_convolution(2, 4, 5)
     Path("labels.txt").write_text(f"{NAME[:-1]}\x1b[5m\n{NAME[:-1]}\x1b[5m\n", encoding="utf-8")
     arguments = ["segment", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--classes", "labels.txt"]
     return [([*arguments, "--out", f"out{OUT}"], (*SHOWN[:-1], *FILE_SHOWN, *OUT_SHOWN))]

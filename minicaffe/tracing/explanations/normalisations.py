@@ -197,18 +197,23 @@ def lrn_gradient(case: Case[LRN], at: Index) -> Explanation:
     return case.gradient(at, formula, terms, size=size * max(layer.beta, 1))
 
 
-def _along(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> tuple[int, Array]:
-    """The axis of a softmax and the index (length, axes) of every element of the line through `at` along it."""
-    axis = case.layer.param.softmax_param.axis % case.x.ndim
-    index = np.tile(np.array(at), (case.x.shape[axis], 1))
+def _along(shape: Index, at: Index, axis: int) -> Array:
+    """The index (length, axes) of every element of the line through `at` along an axis."""
+    index = np.tile(np.array(at), (shape[axis], 1))
     index[:, axis] = np.arange(len(index))
-    return axis, index
+    return index
+
+
+def _softmax_line(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> tuple[int, Array]:
+    """The axis of a softmax, and the line through `at` along it."""
+    axis = case.layer.param.softmax_param.axis % case.x.ndim
+    return axis, _along(case.x.shape, at, axis)
 
 
 @explains(Softmax)
 def softmax(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> Explanation:
     """Of the first bottom; SoftmaxWithLoss's second top too."""
-    axis, index = _along(case, at)
+    axis, index = _softmax_line(case, at)
     x = case.x[tuple(index.T)]
     shifted = (x - x.max()).astype(np.float64)  # rounded as in the layer
     power = np.exp(shifted)  # of a difference <= 0: no overflow
@@ -225,7 +230,7 @@ def softmax(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> Explanation:
 
 @explains_gradient(Softmax)
 def softmax_gradient(case: Case[Softmax], at: Index) -> Explanation:
-    axis, index = _along(case, at)
+    axis, index = _softmax_line(case, at)
     y = case.y[tuple(index.T)].astype(np.float64)
     dy = case.dy[0][tuple(index.T)].astype(np.float64)
     k = at[axis]
@@ -238,7 +243,7 @@ def softmax_gradient(case: Case[Softmax], at: Index) -> Explanation:
 
 @explains(ChannelNorm)
 def channel_norm(case: Case[ChannelNorm], at: Index) -> Explanation:
-    places = np.array([(at[0], c, *at[2:]) for c in range(case.x.shape[1])], int)
+    places = _along(case.x.shape, at, 1)
     values = case.x[tuple(places.T)].astype(np.float64)
     terms = Terms.of(case.bottom_names[0], places, {"x": values}, values**2, "x^2")
     computed = float(np.sqrt(terms.total()))
