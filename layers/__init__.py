@@ -73,6 +73,7 @@ BUILT_IN = {
     "DummyData": "dummy_data:DummyData",
     "ELU": "elu:ELU",
     "Eltwise": "eltwise:Eltwise",
+    "EltwiseAccuracy": "eltwise_accuracy:EltwiseAccuracy",
     "Embed": "embed:Embed",
     "EuclideanLoss": "euclidean_loss:EuclideanLoss",
     "Exp": "exp:Exp",

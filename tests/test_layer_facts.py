@@ -176,6 +176,7 @@ CASES: list[tuple[str, list[Array]]] = [
     ('type: "BroadcastMul"', [X, X[:, :, 0, 0]]),
     ('type: "Axpy"', [X[:, :, 0, 0], X, X]),
     ('type: "SegAccuracy"', [X, labels(1, 1, 512, 256)]),
+    ('type: "EltwiseAccuracy"', [X, labels(1, 1, 512, 256)]),
     ('type: "ArgMax" argmax_param { axis: 1 top_k: 3 }', [X]),
     ('type: "MVN" mvn_param { normalize_variance: false }', [X]),
     ('type: "Reduction" reduction_param { operation: ASUM }', [X]),

@@ -39,7 +39,7 @@ from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.errors import PrototxtWarning
 
 WILD = Path(__file__).resolve().parents[2] / "shared" / "wild"
-LEAST = 171
+LEAST = 172
 """How many run today."""
 SMALL = 3e9
 """Most multiply-adds of a net that --brief runs."""

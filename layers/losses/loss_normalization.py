@@ -46,6 +46,8 @@ def read_normalization(param: caffe_pb2.LossParameter, default: int = VALID) -> 
     return Normalization(mode, param.pre_fixed_normalizer)
 
 
-def ignored_label(param: caffe_pb2.LossParameter | caffe_pb2.AccuracyParameter) -> int | None:
+def ignored_label(
+    param: caffe_pb2.LossParameter | caffe_pb2.AccuracyParameter | caffe_pb2.EltwiseAccuracyParameter,
+) -> int | None:
     """The label whose positions do not count, or None."""
     return param.ignore_label if param.HasField("ignore_label") else None

@@ -17,7 +17,7 @@ _TYPES = {
     "OpenPose (github.com/CMU-Perceptual-Computing-Lab/caffe_rtpose)": "ImResize",
     "C3D (github.com/facebook/C3D)": """DownSampling VideoSegmentationData
         VideoWithVoxelTruthData VolumeData VoxelCustomLoss VoxelSoftmax VoxelSoftmaxLoss""",
-    "DeconvNet (github.com/HyeonwooNoh/caffe)": """BinAccuracy DropoutChannel EltwiseAccuracy RedAccuracy RedSoftmaxLoss
+    "DeconvNet (github.com/HyeonwooNoh/caffe)": """BinAccuracy DropoutChannel RedAccuracy RedSoftmaxLoss
         SelectSegBinary WindowClsData WindowInstSegData WindowSegBinary WindowSegData""",
     "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
     "SSD (github.com/weiliu89/caffe), and others to yjxiong/caffe and facebook/C3D": "VideoData",

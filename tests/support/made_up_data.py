@@ -242,6 +242,7 @@ WISHES: dict[str, Wish] = {
     "Eltwise": same_as_first,
     "SoftmaxWithLoss": class_labels,
     "Accuracy": class_labels,
+    "EltwiseAccuracy": class_labels,
     "MultiBoxLoss": boxes(3),
     "DetectionEvaluate": boxes(1),
     "RegionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 10)},
