@@ -10,6 +10,7 @@ Source: ultralytics' documentation of its detection datasets: labels/ takes the 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,9 +86,17 @@ def _named(folder: Path) -> dict[str, Path]:
         value = str(content.get(split) or "")  # many files say ../train/images for a folder beside them
         places = [base / value, folder / value, folder / value.removeprefix("../")] if value else []
         with os_errors_as(DataError, f"{folder / 'data.yaml'}: {split}"):
-            if place := next((path for path in places if path.is_dir()), None):
+            if place := next((path for path in places if _is_folder(path)), None):
                 found[split] = Path(granted(place, folder, namer="a data.yaml"))
     return found
+
+
+def _is_folder(path: Path) -> bool:
+    """Path.is_dir, which from Python 3.14 on answers False too where the system refuses the path: here that is an OSError."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
 
 
 def _yaml(path: Path) -> dict[str, Any]:
