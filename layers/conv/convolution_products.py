@@ -15,7 +15,7 @@ from minicaffe.blob import Array
 from minicaffe.errors import Error
 
 from . import convolve as direct
-from . import depthwise, winograd, winograd_weights
+from . import depthwise, tiled, winograd, winograd_weights
 from .epilogue import NOTHING, Epilogue
 from .window import Window
 from .winograd_blocks import Tiling
@@ -50,6 +50,8 @@ def convolve(
     elif suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
         winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
+    elif tiled.suits(x, weight, window, y) and wanted_way() != "direct":
+        tiled.convolve(x, weight, window, group, y, epilogue)
     else:
         direct.convolve(x, weight, window, group, y, epilogue)
 

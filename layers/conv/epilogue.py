@@ -58,7 +58,7 @@ class Epilogue:
         """Scale, shift and slope of the given channels, `count` in all, (3, count), as compiled loops take them."""
         made: Array = np.empty((3, count), dtype)
         made[0] = 1 if self.scale is None else self.scale[channels]
-        made[1] = 0 if self.shift is None else self.shift[channels]
+        made[1] = -0.0 if self.shift is None else self.shift[channels]
         made[2] = 1 if self.negative_slope is None else self.negative_slope
         return made
 
