@@ -1,4 +1,4 @@
-"""A convolution's three products, each by the algorithm that suits it: columns, Winograd's, or a compiled loop.
+"""A convolution's three products, each by the algorithm that suits it: columns and BLAS, Winograd's, or compiled loops.
 
 MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it wherever it can compute at all, whatever the
 time; auto, or nothing, leaves the choice to `suits`.
@@ -50,7 +50,7 @@ def convolve(
     elif suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
         winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
-    elif tiled.suits(x, weight, window, y) and wanted_way() != "direct":
+    elif tiled.suits(x, weight, window, y):
         tiled.convolve(x, weight, window, group, y, epilogue)
     else:
         direct.convolve(x, weight, window, group, y, epilogue)

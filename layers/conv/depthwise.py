@@ -161,8 +161,8 @@ def add_runs(  # noqa: PLR0913, PLR0917
 ) -> None:
     """sums[i] += weight[row + k] * line[starts[k] + i] for i below length and all k from first to last, at least one.
 
-    forward: = in place of +=, and then the epilogue, with the channel's scale, shift and slope in after (3, channels), flat. What
-    lies behind, up to MOST_LANES numbers, is read and overwritten, too.
+    forward: = in place of +=, and then the epilogue, with the channel's scale, shift and slope in after (3, channels), flat.
+    What lies behind, up to MOST_LANES numbers, is read and overwritten, too.
     """
     for i in range(length):
         total = 0 if forward else sums[i]
@@ -181,8 +181,8 @@ def convolve_channels(  # noqa: PLR0917
     """Of image n, the channels from first to last: y = x by the weights, times scale, plus shift; below 0 times slope.
 
     strips: stride, pad, the size of the phases of some rows of windows, how many rows, where each tap's run begins in the
-    phases, and their numbers; after (3, M), flat: scale, shift, slope; shape: channels, each one's kernels, the sizes of x's and y's maps;
-    part: n, first, last.
+    phases, and their numbers; after (3, M), flat: scale, shift, slope; shape: channels, each one's kernels, the sizes of x's
+    and y's maps; part: n, first, last.
     """
     (stride, pad, size, rows, starts, phases), (n, first, last) = strips, part
     channels, each, height, across, down, width = shape
@@ -200,7 +200,7 @@ def convolve_channels(  # noqa: PLR0917
 
 
 @loop(f"T[::1], T[::1], {GRADIENT_STRIPS}, T[::1], {SHAPE}, UniTuple(int64, 3)")
-def channels_gradient(  # noqa: PLR0917
+def channels_gradient(
     dy: Array, weight: Array, strips: GradientStrips, dx: Array, shape: Shape, part: tuple[int, int, int]
 ) -> None:
     """Of image n, dx of the channels from first to last, phase by phase: dy, with a border, by the taps that see the phase.
@@ -275,7 +275,9 @@ def kernels_gradient(x: Array, dy: Array, strips: Strips, dweight: Array, shape:
 
 
 @loop(f"T[::1], UniTuple(int64, 3), int64, UniTuple({PAIR}, 3), int64[:,::1], T[::1]")
-def lay_out(x: Array, map_: tuple[int, int, int], first: int, geometry: tuple[Pair, Pair, Pair], phases: Places, line: Array) -> None:  # noqa: PLR0917
+def lay_out(
+    x: Array, map_: tuple[int, int, int], first: int, geometry: tuple[Pair, Pair, Pair], phases: Places, line: Array
+) -> None:
     """One channel's phases, one after the other in line, for the windows from row `first` on.
 
     map_: where it begins in x, its height and width; geometry: stride, pad, the size of a phase;

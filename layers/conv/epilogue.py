@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -30,6 +31,11 @@ class Epilogue:
     scale: Array | None = None  # (M,)
     shift: Array | None = None  # (M,)
     negative_slope: float | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """That of scale and shift, which is one; None without them."""
+        return next((array.dtype for array in (self.scale, self.shift) if array is not None), None)
 
     def __call__(self, y: Array, channels: slice = EVERY) -> None:
         """Apply to y (N, M', *rows) in place, which holds the given M' of the M channels."""
@@ -83,6 +89,8 @@ NOTHING = Epilogue()
 
 def joined(epilogues: Sequence[Epilogue], dtype: DTypeLike) -> Epilogue:
     """One Epilogue that does what these do one after the other; its arrays are of dtype. Only the last may have a ReLU."""
+    if len(epilogues) == 1 and epilogues[0].dtype in (None, dtype):
+        return epilogues[0]
     scale = shift = None
     for one in epilogues:
         if one.scale is not None:

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import math
 import threading
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
 from minicaffe import loops
 from minicaffe.blob import Array
-from minicaffe.threads import parts, run
+from minicaffe.threads import get_num_threads, parts, run
 
 from .epilogue import EVERY, NOTHING, Epilogue
-from .tiled_loops import COLUMNS, LANES, ROWS, convolve_strips
+from .tiled_loops import COLUMNS, LANES, ROWS, Numbers, convolve_strips
 from .window import Window
 
-STRIP = 6 * LANES
-"""Most windows of a strip."""
+STRIP, SHALLOW = 6 * LANES, 128
+"""Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows."""
 LEAST_WINDOWS = 16
 """Of all images: for fewer, most of a tile would be computed in vain."""
 TASK = 1 << 20
 """Multiplications of a task, at least: with fewer, waking a thread takes as long."""
 ALIGNMENT = 64
 """Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
+
+PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 _kept = threading.local()
 
@@ -46,37 +51,44 @@ def suits(x: Array, weight: Array, window: Window, y: Array) -> bool:
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
     """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
-    if window.pointwise:  # a map is one row
-        window, x, y = Window((1, 1), (1, 1), (0, 0), (1, 1)), x.reshape(*x.shape[:2], 1, -1), y.reshape(*y.shape[:2], 1, -1)
-    filters, channels, taps = len(weight) // group, weight.shape[1], math.prod(window.kernel)
-    map_ = (*x.shape[1:], *y.shape[2:], *window.kernel, *window.stride, *window.pad, *window.dilation, len(weight), channels)
     after = epilogue.table(EVERY, len(weight), y.dtype).reshape(-1)
     flat, numbers, result = x.reshape(-1), weight.reshape(-1), y.reshape(-1)
-    count = y.size // len(weight)
-    strip = LANES * -(-count // (LANES * -(-count // STRIP)))  # no last one that is much narrower
+    map_, parts_, sizes = _cut(window, group, (x.shape, weight.shape, y.shape), get_num_threads())
 
-    def work(windows: slice, g: int, part: slice) -> None:
-        first = g * filters
-        of = windows.start, windows.stop, first + part.start, first + part.stop, g * channels, strip
-        columns, rows = _buffers(max(COLUMNS, taps * STRIP), (part.stop - part.start + ROWS) * STRIP, y.dtype)
-        convolve_strips(flat, numbers, after, result, map_, of, columns, rows)
+    def work(part: Numbers) -> None:
+        convolve_strips(flat, numbers, after, result, map_, part, *_buffers(*sizes, y.dtype))
 
-    run(partial(work, *task) for task in _tasks(count, strip, group, filters, channels * taps))
+    run([partial(work, part) for part in parts_])
 
 
-def _tasks(count: int, strip: int, group: int, filters: int, depth: int) -> list[tuple[slice, int, slice]]:
-    """Windows, group, filters of each task."""
-    multiplications, strips = count * filters * depth, -(-count // strip)
-    cuts = parts(strips, least=max(1, strips * TASK // max(1, multiplications)), each=2)
-    windows = [slice(strip * p.start, min(count, strip * p.stop)) for p in cuts]
-    lanes = [slice(0, filters)]
-    if group == strips == 1:
-        tiles = -(-filters // ROWS)
-        lanes = [slice(ROWS * p.start, min(filters, ROWS * p.stop)) for p in parts(tiles, least=max(1, tiles * TASK // multiplications))]
-    return [(w, g, lane) for g in range(group) for w in windows for lane in lanes]
+@lru_cache(maxsize=1024)
+def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numbers, list[Numbers], tuple[int, int]]:
+    """convolve_strips' map_, its parts, one for each task, and how many numbers its columns and rows hold at most.
+
+    A task has some strips of windows and all filters of a group; or, where there is one strip alone, some filters.
+    """
+    (images, *x), (all_, channels, *_), (_, _, *y) = shapes
+    if window.pointwise:  # a map is one row
+        window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
+    filters, depth, count = all_ // group, channels * math.prod(window.kernel), images * math.prod(y)
+    most = STRIP if depth > SHALLOW else 2 * STRIP
+    strip = LANES * -(-count // (LANES * -(-count // most)))  # no last one that is much narrower
+    strips, tiles, multiplications = -(-count // strip), -(-filters // ROWS), count * filters * depth
+    cuts = parts(strips, -(-strips * TASK // multiplications), each=2 if threads > 1 else 1)
+    lanes = parts(tiles, -(-tiles * TASK // multiplications)) if group == strips == 1 else [slice(0, tiles)]
+    pieces: list[Numbers] = []
+    for g in range(group):
+        for cut in cuts:
+            windows = strip * cut.start, min(count, strip * cut.stop)
+            for lane in lanes:
+                rows = g * filters + ROWS * lane.start, g * filters + min(filters, ROWS * lane.stop)
+                pieces.append((*windows, *rows, g * channels, strip))
+    map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
+    widest = max(lane.stop - lane.start for lane in lanes)
+    return map_, pieces, (max(COLUMNS, depth // channels * strip), ROWS * widest * strip)
 
 
-def _buffers(columns: int, sums: int, dtype: np.dtype) -> tuple[Array, Array]:
+def _buffers(columns: int, sums: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """This thread's memory for so many numbers each, which begins at a line of the cache."""
     kept = getattr(_kept, "memory", None)
     size, step = dtype.itemsize, ALIGNMENT // dtype.itemsize

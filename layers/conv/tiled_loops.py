@@ -11,6 +11,7 @@ v = sum * scale + shift, then v or, where v < 0, slope * v.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.loops import Registers, intrinsic, loop
 
-from .vectors import Vectors, copy, copy_every_other
+from .vectors import Vectors, copy, copy_every_other, prefetch
 
 at = np.uint64
 """An index that is not negative: Numba then does not look whether it counts from the end."""
@@ -45,8 +46,8 @@ class _Tile:
         return [[builder.select(fresh, zero, value) for value in self.vectors.load(place, self.count)] for place in places]
 
     def products(self, begun: list[list[Any]], weight: Sequence[Any], ahead: Any, depth: Any, width: Any) -> list[list[Any]]:
-        """The loop over K: begun plus all products, of each row. ahead: how far on the next tile's weights lie, which are called
-        into the cache: a processor does not foresee four short runs."""
+        """The loop over K: begun plus all products, of each row. ahead: how far on the next tile's weights lie, which are
+        called into the cache: a processor does not foresee four short runs."""
         builder, vectors, before = self.builder, self.vectors, self.builder.block
         loop, end, int64 = builder.append_basic_block("products"), builder.append_basic_block("made"), depth.type
         builder.branch(loop)
@@ -59,10 +60,10 @@ class _Tile:
             vectors.prefetch(builder.gep(pointer, [builder.add(k, ahead)]))
             made.append([vectors.add_product(total, factor, x) for total, x in zip(row, seen)])
         following, below = builder.add(k, int64(1)), builder.gep(line, [width])
-        begins, then = [int64(0), self.columns, *sum(begun, [])], [following, below, *sum(made, [])]
-        for phi, first, next_ in zip([k, line, *sum(sums, [])], begins, then):
+        all_sums = zip(chain(*sums), chain(*begun), chain(*made))
+        for phi, first, then in [(k, int64(0), following), (line, self.columns, below), *all_sums]:
             phi.add_incoming(first, before)
-            phi.add_incoming(next_, loop)
+            phi.add_incoming(then, loop)
         builder.cbranch(builder.icmp_unsigned("<", following, depth), loop, end)
         builder.position_at_end(end)
         return made
@@ -97,11 +98,14 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
         choice.add_case(int64(count), body := block(f"vectors_{count}"))
         builder.position_at_end(body)
         tile = _Tile(vectors, count, builder.gep(columns, [offset]))
-        places = [builder.gep(sums, [builder.add(offset, builder.mul(width, int64(r)))]) for r in range(ROWS)]
+        places = rows(sums, offset, width)
+        targets = rows(y, builder.add(to, offset), pitch)
+        for target in targets:
+            vectors.prefetch(target, count, to_write=True)
         made = tile.products(tile.begun(places, is_fresh), weights, builder.mul(apart, int64(ROWS)), depth, width)
         with builder.if_else(is_last) as (finish, leave):
             with finish:
-                for total, scale, target in zip(made, scales, rows(y, builder.add(to, offset), pitch)):
+                for total, scale, target in zip(made, scales, targets):
                     shift, slope = (builder.gep(scale, [builder.mul(of, int64(i))]) for i in (1, 2))
                     vectors.store(vectors.epilogue(total, (scale, shift, slope)), target)
             with leave:
@@ -134,11 +138,11 @@ def products(  # noqa: PLR0913, PLR0917
     to: int,
     pitch: int,
 ) -> None:
-    """sums (ROWS, width) += weight @ columns (depth, width); fresh: = in place of +=; last: to y, with the epilogue, not to sums.
+    """sums (filters, width) += weight @ columns (depth, width); fresh: = in place of +=; last: to y, with the epilogue.
 
-    weight: of each filter `depth` numbers, which begin at `start` and lie `apart`. width: a multiple of LANES. filters: how many
-    rows there are, at most ROWS. after (3, of), flat: scale, shift and slope of row, row + 1 ... y: each row begins at `to`, and
-    lies `pitch` from the next.
+    weight: of each filter `depth` numbers, which begin at `start` and lie `apart`. width: a multiple of LANES. filters: how
+    many rows there are; the first ROWS count. after (3, of), flat: scale, shift and slope of row, row + 1 ... y: each row
+    begins at `to`, and lies `pitch` from the next.
     """
     for r in range(min(filters, ROWS)):
         for j in range(width):
@@ -156,8 +160,8 @@ def products(  # noqa: PLR0913, PLR0917
 def lay_out(x: Array, map_: Numbers, strip: Numbers, columns: Array) -> None:
     """columns (channels * taps, width) = what the windows of a strip see of some channels of x; 0 outside the map.
 
-    map_: C, H, W of x; windows a column and a row; kernel, stride, pad and dilation, two each; two more. strip: the first window,
-    how many there are, width; the first channel and how many.
+    map_: C, H, W of x; windows a column and a row; kernel, stride, pad and dilation, two each; two more. strip: the first
+    window, how many there are, width; the first channel and how many.
     """
     channels, height, across, down, over = map_[0], map_[1], map_[2], map_[3], map_[4]
     kernel_y, kernel_x, stride_y, stride_x = map_[5], map_[6], map_[7], map_[8]
@@ -178,6 +182,8 @@ def lay_out(x: Array, map_: Numbers, strip: Numbers, columns: Array) -> None:
             for _ in range(many):
                 for i in range(begin):
                     columns[at(to + i)] = 0
+                for i in range(run * stride_x, 2 * run * stride_x, LANES):  # of the next strip
+                    prefetch(x, source + i)
                 if stride_x == 1:
                     copy(x, source + begin, columns, to + begin, end - begin)
                 elif stride_x == 2:
@@ -215,8 +221,8 @@ def convolve_strips(  # noqa: PLR0917
     """Of y, the windows and filters of a part: x convolved with the weights of their group, and the epilogue.
 
     map_: as lay_out has it, then filters in all and channels of a group. part: windows from, to; filters from, to; the group's
-    first channel; most windows of a strip. Memory: columns for COLUMNS numbers, or a strip's of one channel; rows for a strip of the
-    part's filters, and ROWS more.
+    first channel; most windows of a strip. Memory: columns for COLUMNS numbers, or a strip's of one channel; rows for a strip
+    of the part's filters.
     """
     begin, stop, first, last, channel, most = part
     taps, windows, filters, channels = map_[5] * map_[6], map_[3] * map_[4], map_[13], map_[14]

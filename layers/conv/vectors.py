@@ -53,7 +53,7 @@ class Vectors:
         return self.builder.fadd(total, product, flags=("contract",))
 
     def epilogue(self, sums: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-        """epilogue.py's: v = sum * scale + shift, then v or, where v < 0, slope * v. after: pointers to scale, shift and slope."""
+        """v = sum * scale + shift, then v or, where v < 0, slope * v. after: pointers to scale, shift and slope."""
         builder = self.builder
         scale, shift, slope = (self.everywhere(builder.load(pointer)) for pointer in after)
         values = [builder.fadd(builder.fmul(total, scale), shift) for total in sums]
@@ -74,13 +74,15 @@ class Vectors:
         of = [self.type, self.type.as_pointer(), self.int32, self._bits]
         self._call("store", ir.VoidType(), of, [value, self.place(pointer), self.int32(self.bytes), self._mask(count)])
 
-    def prefetch(self, pointer: Any) -> None:
-        """Have the line of memory at this pointer, which need not exist, brought into the second cache."""
+    def prefetch(self, pointer: Any, count: int = 1, to_write: bool = False) -> None:
+        """Have the memory of so many vectors at this pointer, which need not exist, brought into the second cache."""
         from llvmlite import ir
 
         byte = ir.IntType(8).as_pointer()
         function = self._function("llvm.prefetch.p0i8", ir.VoidType(), [byte, self.int32, self.int32, self.int32])
-        self.builder.call(function, [self.builder.bitcast(pointer, byte), *map(self.int32, (0, 2, 1))])
+        for v in range(count):
+            place = self.builder.bitcast(self.place(pointer, v), byte)
+            self.builder.call(function, [place, *map(self.int32, (int(to_write), 2, 1))])
 
     def _mask(self, count: Any) -> Any:
         """The first `count` lanes; none where it is below 0."""
@@ -147,3 +149,13 @@ def copy_every_other(x: Array, start: int, y: Array, to: int, count: int) -> Non
     """y[to + i] = x[start + 2 i] for i below count; flat arrays that do not overlap."""
     for i in range(count):
         y[to + i] = x[start + 2 * i]
+
+
+def _write_prefetch(builder: Any, registers: Registers, *given: Any) -> None:
+    x, place = given
+    Vectors(builder, x.type.pointee, registers.lanes).prefetch(builder.gep(x, [place]))
+
+
+@intrinsic(_write_prefetch)
+def prefetch(x: Array, place: int) -> None:
+    """Have the line of memory of x[place], which need not exist, brought into the second cache."""
