@@ -58,7 +58,7 @@ MOST_LAID_OUT, MOST_PHASES = 1 << 20, 64
 LEAST_WINDOWS = 512
 """Of an image, for the gradient of the weights: for fewer, products of matrices are as fast."""
 
-TASK = 1 << 20
+TASK = 1 << 21
 """Multiplications of a task, at least: with fewer, waking a thread takes as long."""
 
 

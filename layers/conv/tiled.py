@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,8 +26,10 @@ STRIP, SHALLOW = 6 * LANES, 128
 """Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows."""
 LEAST_WINDOWS = 16
 """Of all images: for fewer, most of a tile would be computed in vain."""
-TASK = 1 << 20
-"""Multiplications of a task, at least: with fewer, waking a thread takes as long."""
+TASK = 6 << 20
+"""Multiplications of a task, at least: with fewer, waking a thread takes as long (70 us for a task and its end)."""
+MANY = 8
+"""A thread gets two tasks, since threads end at unequal times, where it could have so many."""
 ALIGNMENT = 64
 """Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
 
@@ -53,19 +56,21 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
     """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
     after = epilogue.table(EVERY, len(weight), y.dtype).reshape(-1)
     flat, numbers, result = x.reshape(-1), weight.reshape(-1), y.reshape(-1)
-    map_, parts_, sizes = _cut(window, group, (x.shape, weight.shape, y.shape), get_num_threads())
+    map_, tasks, sizes = _cut(window, group, (x.shape, weight.shape, y.shape), get_num_threads())
 
-    def work(part: Numbers) -> None:
-        convolve_strips(flat, numbers, after, result, map_, part, *_buffers(*sizes, y.dtype))
+    def work(task: Sequence[Numbers]) -> None:
+        memory = _buffers(*sizes, y.dtype)
+        for part in task:
+            convolve_strips(flat, numbers, after, result, map_, part, *memory)
 
-    run([partial(work, part) for part in parts_])
+    run([partial(work, task) for task in tasks])
 
 
 @lru_cache(maxsize=1024)
-def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numbers, list[Numbers], tuple[int, int]]:
-    """convolve_strips' map_, its parts, one for each task, and how many numbers its columns and rows hold at most.
+def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numbers, list[list[Numbers]], tuple[int, int]]:
+    """convolve_strips' map_, its parts, a list for each task, and how many numbers its columns and rows hold at most.
 
-    A task has some strips of windows and all filters of a group; or, where there is one strip alone, some filters.
+    A part has some strips of windows and all filters of a group; or, where there are few strips, some filters.
     """
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
     if window.pointwise:  # a map is one row
@@ -73,9 +78,13 @@ def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numb
     filters, depth, count = all_ // group, channels * math.prod(window.kernel), images * math.prod(y)
     most = STRIP if depth > SHALLOW else 2 * STRIP
     strip = LANES * -(-count // (LANES * -(-count // most)))  # no last one that is much narrower
-    strips, tiles, multiplications = -(-count // strip), -(-filters // ROWS), count * filters * depth
-    cuts = parts(strips, -(-strips * TASK // multiplications), each=2 if threads > 1 else 1)
-    lanes = parts(tiles, -(-tiles * TASK // multiplications)) if group == strips == 1 else [slice(0, tiles)]
+    strips, tiles, affordable = -(-count // strip), -(-filters // ROWS), max(1, count * all_ * depth // TASK)
+    each = 2 if affordable > MANY * threads else 1
+    cuts, lanes = [slice(0, strips)], [slice(0, tiles)]
+    if group == 1 and strips < 4 * threads <= tiles:
+        lanes = parts(tiles, -(-tiles // affordable), each)
+    elif group < threads * each:
+        cuts = parts(strips, -(-strips // affordable), each)
     pieces: list[Numbers] = []
     for g in range(group):
         for cut in cuts:
@@ -83,9 +92,10 @@ def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numb
             for lane in lanes:
                 rows = g * filters + ROWS * lane.start, g * filters + min(filters, ROWS * lane.stop)
                 pieces.append((*windows, *rows, g * channels, strip))
+    tasks = [pieces[part] for part in parts(len(pieces), -(-len(pieces) // affordable), each)]
     map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
     widest = max(lane.stop - lane.start for lane in lanes)
-    return map_, pieces, (max(COLUMNS, depth // channels * strip), ROWS * widest * strip)
+    return map_, tasks, (max(COLUMNS, depth // channels * strip), ROWS * widest * strip)
 
 
 def _buffers(columns: int, sums: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
