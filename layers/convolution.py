@@ -169,7 +169,8 @@ class Convolution(Layer):
         """forward_cpu, and then on the same blobs what comes after it."""
         weight = self.blobs[0].data
         if len(self.blobs) > 1:  # the bias comes first: it is part of y
-            epilogue = joined([Epilogue(shift=self.blobs[1].data.reshape(-1)), epilogue], self.dtype)
+            bias = Epilogue(shift=self.blobs[1].data.reshape(-1))
+            epilogue = bias if epilogue is NOTHING else joined([bias, epilogue], self.dtype)
         for x, y in zip(bottom, top, strict=True):
             self._product(self._maps(x.data), weight, self._maps(y.data), epilogue)
 
@@ -218,7 +219,7 @@ class Convolution(Layer):
 
     def _maps(self, x: Array) -> Array:
         """x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
-        maps = folded(x, self.axis)
+        maps = x if self.axis == 1 else folded(x, self.axis)
         return maps if self.spatial_axes else maps[:, :, None]  # PIXEL wants one spatial axis
 
     # What Deconvolution turns around.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
@@ -92,13 +92,14 @@ def run(tasks: Iterable[Task]) -> None:
     when the running ones have ended.
     """
     todo = list(tasks)
+    if not getattr(_here, "short", False):  # in a net: to enter short_buffers again would cost more than a small layer
+        with short_buffers():
+            run(todo)
+        return
     helpers = min(get_num_threads(), len(todo)) - 1  # the caller is one of the threads
-    # in a net the caller's buffers are short: to enter short_buffers again would cost more than a small layer
-    buffers = nullcontext() if getattr(_here, "short", False) else short_buffers()
     if helpers < 1 or getattr(_here, "working", False):
-        with buffers:
-            for task in todo:
-                task()
+        for task in todo:
+            task()
         return
     todo.reverse()  # list.pop is atomic, and tasks are taken one by one, so that a slow one does not hold up those behind it
     failed: list[bool] = []
@@ -141,8 +142,7 @@ def run(tasks: Iterable[Task]) -> None:
             for _ in range(helpers):
                 pool.put(help_)
         try:
-            with buffers:
-                work()
+            work()
         finally:
             begun = helpers - _taken_back(tickets)
             errors_of_helpers = [ended.get() for _ in range(begun)]  # also after an error: tasks write to the caller's arrays

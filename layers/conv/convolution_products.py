@@ -88,8 +88,7 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
       on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
     - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
     """
-    way = wanted_way()
-    if way == "direct" or not _can(x, weight, window, y):
+    if not _can(x, weight, window, y) or (way := wanted_way()) == "direct":
         return False
     if way == "winograd":
         return True

@@ -22,6 +22,8 @@ from minicaffe.layers.relu import relu, relu_backward, run_of
 from .epilogue_loops import backward, scale_shift_relu
 
 EVERY = slice(None)
+SMALL = 2048
+"""Numbers up to which NumPy's passes take no longer than the call of a compiled loop."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Epilogue:
 
     def __call__(self, y: Array, channels: slice = EVERY) -> None:
         """Apply to y (N, M', *rows) in place, which holds the given M' of the M channels."""
-        if loops.compiled() and (places := _places(y)) is not None:
+        if y.size > SMALL and loops.compiled() and (places := _places(y)) is not None:
             scale_shift_relu(_flat(y), places, self.table(channels, y.shape[1], y.dtype))
             return
         axes = [1] * (y.ndim - 2)
