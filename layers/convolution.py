@@ -21,9 +21,10 @@ from .conv import depthwise
 from .conv.convolution_blocks import BLOCK_BYTES
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
 from .conv.coordinates import Map, windowed
-from .conv.epilogue import Epilogue, joined
+from .conv.epilogue import NOTHING, Epilogue, joined
 from .conv.epilogue_gpu import DeviceEpilogue
 from .conv.epilogue_loops import backward, scale_shift_relu
+from .conv.tiled_loops import convolve_strips
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import LOOPS as WINOGRAD
 from .conv.winograd import tiles_at_once
@@ -52,6 +53,7 @@ class Convolution(Layer):
     param_block = ("convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
+    _loops: ClassVar[depthwise.Loops] = (convolve_strips,), (backward, scale_shift_relu)
     _depthwise_loops = depthwise.LOOPS
 
     _checked: list[tuple[int, ...]] | None = None
@@ -79,7 +81,7 @@ class Convolution(Layer):
         self._factors = KeptFactors() if self.phase == TEST else None  # in TRAIN the weights change with every step
         winograd = self.dtype == np.float32 and self.window.kernel == (3, 3) and self.window.stride == (1, 1)
         transforms = WINOGRAD if winograd else ()
-        self.loops = (scale_shift_relu, *transforms), (backward, *transforms)
+        self.loops = (*self._loops[0], *transforms), (*self._loops[1], *transforms)
         if depthwise.possible(self._weight_shape(), self.group):
             self.loops = self._depthwise_loops
 
@@ -161,13 +163,14 @@ class Convolution(Layer):
         return checked_output(self, self.window, spatial)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.forward_with_epilogue(bottom, top, [])
+        self.forward_with_epilogue(bottom, top, NOTHING)
 
-    def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Epilogue]) -> None:
-        """forward_cpu, and then on the same blobs what comes after it, one Epilogue after the other."""
+    def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
+        """forward_cpu, and then on the same blobs what comes after it."""
         weight = self.blobs[0].data
-        bias = [Epilogue(shift=self.blobs[1].data.reshape(-1))] if len(self.blobs) > 1 else []
-        epilogue = joined([*bias, *after], self.dtype)  # the bias comes first: it is part of y
+        if len(self.blobs) > 1:  # the bias comes first: it is part of y
+            bias = Epilogue(shift=self.blobs[1].data.reshape(-1))
+            epilogue = bias if epilogue is NOTHING else joined([bias, epilogue], self.dtype)
         for x, y in zip(bottom, top, strict=True):
             self._product(self._maps(x.data), weight, self._maps(y.data), epilogue)
 
@@ -216,7 +219,7 @@ class Convolution(Layer):
 
     def _maps(self, x: Array) -> Array:
         """x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
-        maps = folded(x, self.axis)
+        maps = x if self.axis == 1 else folded(x, self.axis)
         return maps if self.spatial_axes else maps[:, :, None]  # PIXEL wants one spatial axis
 
     # What Deconvolution turns around.

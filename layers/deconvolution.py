@@ -17,6 +17,8 @@ from .conv import depthwise
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient
 from .conv.coordinates import Map, spread
 from .conv.epilogue import Epilogue
+from .conv.epilogue_loops import backward, scale_shift_relu
+from .conv.tiled_loops import convolve_strips
 from .convolution import Convolution
 
 
@@ -29,6 +31,7 @@ class Deconvolution(Convolution):
     """
 
     type = "Deconvolution"
+    _loops = (scale_shift_relu,), (backward, convolve_strips)
     _depthwise_loops = depthwise.TURNED_LOOPS
 
     def coordinates(self) -> Map | None:

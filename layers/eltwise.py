@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
+from minicaffe.loops import loop
 from minicaffe.proto import caffe_pb2
+from minicaffe.threads import parts, run
 
-from .conv.epilogue import Epilogue, joined
+from .conv.epilogue import NOTHING, Epilogue
 from .conv.epilogue_gpu import DeviceEpilogue
 
+LEAST = 1 << 16
+"""Fewest numbers that are worth a thread of the loop."""
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 
 
@@ -44,6 +50,8 @@ class Eltwise(Layer):
             raise self.error(f"coeff is for SUM, not for {name}", "eltwise_param.coeff")
         self.coeff = list(param.coeff) or [1.0] * len(bottom)
         self._winner = Blob((), np.int32)
+        if param.operation == SUM and len(bottom) == 2:
+            self.loops = (add_two,), ()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for i, blob in enumerate(bottom):
@@ -57,12 +65,16 @@ class Eltwise(Layer):
         return 4 * top[0].count if self.param.eltwise_param.operation == MAX else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.forward_with_epilogue(bottom, top, [])
+        self.forward_with_epilogue(bottom, top, NOTHING)
 
-    def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Epilogue]) -> None:
+    def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
         """forward_cpu, and then on the top what comes after it: a ReLU, or nothing."""
-        epilogue = joined(after, self.dtype)
         xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)
+        if self.loops[0] and loops.compiled():
+            numbers = *self.coeff, 1.0 if epilogue.negative_slope is None else epilogue.negative_slope
+            factors = np.array(numbers, self.dtype)
+            run(partial(add_two, xs[0][part], xs[1][part], factors, y[part]) for part in parts(len(y), LEAST, each=2))
+            return
         winner, operation = self._winner.data.reshape(-1), self.param.eltwise_param.operation
 
         def step(index: Index) -> None:
@@ -144,6 +156,17 @@ class Eltwise(Layer):
             else:
                 y, x = top[0].device_data("read"), blob.device_data("read")
                 self.launch("eltwise.quotient", count, count, y, x, dy, dx)
+
+
+@loop("T[::1], T[::1], T[::1], T[::1]")
+def add_two(a: Array, b: Array, factors: Array, y: Array) -> None:
+    """y = factors[0] * a + factors[1] * b; where that is below 0, times factors[2]."""
+    of_a, of_b, slope = factors[0], factors[1], factors[2]
+    zero = y.dtype.type(0)
+    for i in range(len(y)):
+        value = of_a * a[i] + of_b * b[i]
+        below = zero if slope == zero else value * slope  # -inf * 0 would be NaN
+        y[i] = below if value < zero else value
 
 
 def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Array:

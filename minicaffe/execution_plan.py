@@ -54,6 +54,8 @@ class Chain:
     index: int
     nodes: list[Node]
     together: bool = False
+    _kept: tuple[list[object], Epilogue] | None = None
+    """What _joined has made, and of what."""
 
     def forward(self, may: bool = True) -> bool:
         """Run the chain as one step, if it may; False, with nothing computed, if it has to run layer by layer."""
@@ -99,13 +101,20 @@ class Chain:
         if gpu_mode():
             on_device = device_epilogue_of(first.layer, [node.layer for node in after], first.tops[0].shape)
             return None if on_device is None else partial(_run_gpu, first, on_device)
-        epilogues = []
-        for node in after:
-            epilogue = epilogue_of(node.layer, node.bottoms)
-            if epilogue is None:
+        epilogue = self._joined(after)
+        return None if epilogue is None else partial(_run, first, epilogue)
+
+    def _joined(self, after: Sequence[Node]) -> Epilogue | None:
+        """What the layers do; None where one of them is no Epilogue at its shape. Made anew only where a number has changed."""
+        numbers: list[object] = [blob.read_data().tobytes() for node in after for blob in node.layer.blobs]
+        numbers.append(after[0].bottoms[0].shape)
+        if self._kept is None or self._kept[0] != numbers:
+            self._kept, epilogues = None, [epilogue_of(node.layer, node.bottoms) for node in after]
+            found = [one for one in epilogues if one is not None]
+            if len(found) < len(epilogues):
                 return None
-            epilogues.append(epilogue)
-        return partial(_run, first, epilogues)
+            self._kept = numbers, joined(found, self.nodes[0].layer.dtype)
+        return self._kept[1]
 
 
 class ExecutionPlan:
@@ -182,13 +191,13 @@ def _overwrites(chain: Chain) -> bool:
     return first.tops[0] in first.bottoms and any(node.layer.keeps_input for node in chain.nodes)
 
 
-def _run(first: Node, epilogues: Sequence[Epilogue]) -> None:
+def _run(first: Node, epilogue: Epilogue) -> None:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
     if takes_epilogue(layer):
         with np.errstate(all="ignore"):
-            layer.forward_with_epilogue(bottoms, tops, epilogues)
+            layer.forward_with_epilogue(bottoms, tops, epilogue)
         return
-    x, y, epilogue = by_channel(bottoms[0].data), by_channel(tops[0].data), joined(epilogues, layer.dtype)
+    x, y = by_channel(bottoms[0].data), by_channel(tops[0].data)
 
     def step(index: Index) -> None:
         if tops[0] is not bottoms[0]:

@@ -18,12 +18,15 @@ cache. MINICAFFE_LOOPS=numpy leaves Numba alone.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Generic, ParamSpec
 
@@ -179,19 +182,94 @@ class Loop(Generic[P]):
     def _jitted(self, cache: bool) -> Any:
         made = self.definition
         assert isinstance(made, FunctionType)
-        # what it calls of this module's loops has to be Numba's object, too
+        # what it calls of our loops has to be Numba's object, too
         names = {name: value for name, value in made.__globals__.items() if name in made.__code__.co_names}
         inner = {
-            n: value.dispatcher() if cache else value._jitted(cache) for n, value in names.items() if isinstance(value, Loop)
+            n: value._jitted(cache) if isinstance(value, Loop) and not cache else value.dispatcher()
+            for n, value in names.items()
+            if isinstance(value, Loop | Intrinsic)
         }
         function = FunctionType(made.__code__, made.__globals__ | inner, made.__name__, made.__defaults__, made.__closure__)
-        function.__qualname__, function.__module__ = made.__qualname__, made.__module__
+        function.__qualname__, function.__module__ = made.__qualname__ + _stamp(made, inner), made.__module__
         return _numba.njit(function, nogil=True, cache=cache, error_model="numpy")
 
 
+def _stamp(made: FunctionType, inner: Iterable[str]) -> str:
+    """Of the files, but its own, that a loop calls functions of: Numba's cache looks at the date of the loop's file alone."""
+    modules = {sys.modules[made.__globals__[name].__module__].__file__ or "" for name in inner}
+    dates = [f"{os.stat(path).st_mtime_ns:x}" for path in sorted(modules - {made.__code__.co_filename})]
+    return "".join(f"_{date}" for date in dates)
+
+
+class Intrinsic(Generic[P]):
+    """What a Loop calls, and LLVM's own words say better than Python: a function of flat arrays and whole numbers that returns
+    nothing. definition: the same in Python.
+
+    write(builder, registers, *arguments) writes its instructions with llvmlite's IRBuilder. An array comes as the pointer to
+    its first number, a whole number as an int64.
+    """
+
+    def __init__(self, write: Callable[..., None], definition: Callable[P, None]) -> None:
+        self.write, self.definition = write, definition
+        self.__doc__, self.__name__, self.__module__ = definition.__doc__, definition.__name__, definition.__module__
+        self._intrinsic: Any = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """The definition: it is machine code in compiled loops only."""
+        self.definition(*args, **kwargs)
+
+    def dispatcher(self) -> Any:
+        """Numba's object for it."""
+        if self._intrinsic is None:
+
+            def typed(typing: Any, *types: Any) -> Any:
+                return self._typed(types)
+
+            # Numba reads the names of the parameters, and takes no *types
+            own = inspect.signature(self.definition).parameters.values()
+            names = inspect.Parameter("typing", inspect.Parameter.POSITIONAL_OR_KEYWORD), *own
+            typed.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+            self._intrinsic = _numba.extending.intrinsic(typed)
+        return self._intrinsic
+
+    def _typed(self, types: Sequence[Any]) -> Any:
+        """Its types, and what generates its code, as Numba asks for them."""
+        is_array = [isinstance(one, _numba.types.Array) for one in types]
+        bits = next(one.dtype.bitwidth for one, array in zip(types, is_array) if array)
+
+        def generate(context: Any, builder: Any, signature: Any, values: Sequence[Any]) -> Any:
+            given = zip(signature.args, is_array, values)
+            arguments = [context.make_array(one)(context, builder, v).data if array else v for one, array, v in given]
+            self.write(builder, _registers(bits), *arguments)
+            return context.get_dummy_value()
+
+        return _numba.types.void(*(one if array else _numba.types.int64 for one, array in zip(types, is_array))), generate
+
+
+def intrinsic(write: Callable[..., None]) -> Callable[[Callable[P, None]], Intrinsic[P]]:
+    """The decorator that makes a function an Intrinsic."""
+    return lambda definition: Intrinsic(write, definition)
+
+
+@dataclass(frozen=True)
+class Registers:
+    """A processor's vector registers: how many there are, and how many numbers one holds."""
+
+    count: int
+    lanes: int
+
+
+def _registers(bits: int) -> Registers:
+    """This processor's, for numbers of so many bits."""
+    from llvmlite.binding import get_host_cpu_features
+
+    features = get_host_cpu_features()
+    width = 512 if features.get("avx512f") else 256 if features.get("avx2") else 128
+    return Registers(32 if width == 512 or features.get("neon") else 16, width // bits)
+
+
 def loop(types: str) -> Callable[[Callable[P, Any]], Loop[P]]:
-    """The decorator that makes a function a Loop. A loop may call loops of its own file only: Numba's cache looks at the date
-    of one file."""
+    """The decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only directly."""
     return lambda definition: Loop(types, definition)
 
 

@@ -92,47 +92,45 @@ def run(tasks: Iterable[Task]) -> None:
     when the running ones have ended.
     """
     todo = list(tasks)
+    if not getattr(_here, "short", False):  # in a net: to enter short_buffers again would cost more than a small layer
+        with short_buffers():
+            run(todo)
+        return
     helpers = min(get_num_threads(), len(todo)) - 1  # the caller is one of the threads
     if helpers < 1 or getattr(_here, "working", False):
-        if getattr(_here, "short", False):  # in a net: to enter short_buffers again would cost more than a small layer
-            _run_here(todo)
-        else:
-            with short_buffers():
-                _run_here(todo)
+        for task in todo:
+            task()
         return
-    queue = iter(todo)  # taken one by one, so that a slow task does not hold up those behind it
-    lock = threading.Lock()
-    failed = threading.Event()
+    todo.reverse()  # list.pop is atomic, and tasks are taken one by one, so that a slow one does not hold up those behind it
+    failed: list[bool] = []
     errors: Any = np.geterr()
 
     def work() -> None:
         _here.working = True
         try:
-            with np.errstate(**errors), short_buffers():  # both are per thread
-                while not failed.is_set():
-                    with lock:
-                        task = next(queue, None)
-                    if task is None:
-                        return
-                    task()
+            while not failed:
+                try:
+                    task = todo.pop()
+                except IndexError:
+                    return
+                task()
         except BaseException:
-            failed.set()
+            failed.append(True)
             raise
         finally:
             _here.working = False
 
-    tickets = [None] * helpers  # list.pop is atomic: one for each helper that begins before the caller has ended
+    tickets = [None] * helpers  # one for each helper that begins before the caller has ended
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def help_() -> None:
-        if not tickets:
-            return
         try:
             tickets.pop()
         except IndexError:
             return
         try:
-            work()
+            with np.errstate(**errors), short_buffers():  # both are per thread
+                work()
         except BaseException as error:
             ended.put(error)
         else:
@@ -151,11 +149,6 @@ def run(tasks: Iterable[Task]) -> None:
         for error in errors_of_helpers:
             if error is not None:
                 raise error
-
-
-def _run_here(tasks: Iterable[Task]) -> None:
-    for task in tasks:
-        task()
 
 
 def _taken_back(tickets: list[None]) -> int:

@@ -1,4 +1,4 @@
-"""A convolution's three products, each by the algorithm that suits it: columns, Winograd's, or a compiled loop.
+"""A convolution's three products, each by the algorithm that suits it: columns and BLAS, Winograd's, or compiled loops.
 
 MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it wherever it can compute at all, whatever the
 time; auto, or nothing, leaves the choice to `suits`.
@@ -15,7 +15,7 @@ from minicaffe.blob import Array
 from minicaffe.errors import Error
 
 from . import convolve as direct
-from . import depthwise, winograd, winograd_weights
+from . import depthwise, tiled, winograd, winograd_weights
 from .epilogue import NOTHING, Epilogue
 from .window import Window
 from .winograd_blocks import Tiling
@@ -50,6 +50,8 @@ def convolve(
     elif suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
         winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
+    elif tiled.suits(x, weight, window, y):
+        tiled.convolve(x, weight, window, group, y, epilogue)
     else:
         direct.convolve(x, weight, window, group, y, epilogue)
 
@@ -86,8 +88,7 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
       on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
     - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
     """
-    way = wanted_way()
-    if way == "direct" or not _can(x, weight, window, y):
+    if not _can(x, weight, window, y) or (way := wanted_way()) == "direct":
         return False
     if way == "winograd":
         return True

@@ -19,24 +19,32 @@ from numpy.typing import NDArray
 
 from minicaffe import loops
 from minicaffe.blob import Array
-from minicaffe.loops import Loop, loop
+from minicaffe.loops import Loop, Registers, intrinsic, loop
 from minicaffe.threads import parts, run
 
-from .epilogue import NOTHING, Epilogue
+from .epilogue import EVERY, NOTHING, Epilogue
 from .runs import runs_of
+from .vectors import Vectors, copy, copy_every_other
 from .window import Window
 
 Pair = tuple[int, int]
 Places = NDArray[np.int64]
 Strips = tuple[Pair, Pair, Pair, int, Places, Places]
 GradientStrips = tuple[Pair, Pair, Pair, int, Pair, Places, Places, Places, Places]
-After = tuple[Array, Array, Any]
+Shape = tuple[int, int, int, int, int, int]
 Loops = tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]
+
+at = np.uint64
+"""An index that is not negative: Numba then does not look whether it counts from the end."""
 
 PAIR = "UniTuple(int64, 2)"
 STRIPS = f"Tuple(({PAIR}, {PAIR}, {PAIR}, int64, int64[::1], int64[:,::1]))"
 GRADIENT_STRIPS = f"Tuple(({PAIR}, {PAIR}, {PAIR}, int64, {PAIR}, int64[:,::1], int64[::1], int64[::1], int64[::1]))"
+SHAPE = "UniTuple(int64, 6)"
 """Numba's names for these types."""
+
+MOST_LANES = 128
+"""Numbers of 8 vectors of 512 bits, which lie behind sums."""
 
 MOST_EACH = 4
 """Kernels for each channel; with more, products of matrices are as fast."""
@@ -50,7 +58,7 @@ MOST_LAID_OUT, MOST_PHASES = 1 << 20, 64
 LEAST_WINDOWS = 512
 """Of an image, for the gradient of the weights: for fewer, products of matrices are as fast."""
 
-TASK = 1 << 20
+TASK = 1 << 21
 """Multiplications of a task, at least: with fewer, waking a thread takes as long."""
 
 
@@ -74,10 +82,11 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool
 
 def convolve(x: Array, weight: Array, window: Window, y: Array, epilogue: Epilogue = NOTHING) -> None:
     """y (N, C * J, *windows) = epilogue of x (N, C, *map) convolved with weight (C * J, 1, *kernel); y is overwritten."""
-    matrix, strips, after = _matrix(weight), _strips(window, y.shape[2:], STRIP), _after(epilogue, len(weight), y.dtype)
-    tasks = _tasks(x.shape[1], y[0].size * matrix.shape[1])
+    strips, after, shape = _strips(window, y.shape[2:], STRIP), epilogue.table(EVERY, len(weight), y.dtype), _shape(x, y)
+    source, kernels, to = x.reshape(-1), weight.reshape(-1), y.reshape(-1)
+    tasks = _tasks(x.shape[1], y[0].size * math.prod(window.kernel))
     run(
-        partial(convolve_channels, x, matrix, strips, after, y, (n, part.start, part.stop))
+        partial(convolve_channels, source, kernels, strips, after.reshape(-1), to, shape, (n, part.start, part.stop))
         for n in range(len(x))
         for part in tasks
     )
@@ -85,145 +94,218 @@ def convolve(x: Array, weight: Array, window: Window, y: Array, epilogue: Epilog
 
 def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
     """dx (N, C, *map) from dy (N, C * J, *windows) and weight (C * J, 1, *kernel): convolve's transpose; overwrites dx."""
-    matrix, strips = _matrix(weight), _gradient_strips(window, dy.shape[2:])
-    tasks = _tasks(dx.shape[1], dy[0].size * matrix.shape[1])
+    strips, shape = _gradient_strips(window, dy.shape[2:]), _shape(dx, dy)
+    source, kernels, to = dy.reshape(-1), weight.reshape(-1), dx.reshape(-1)
+    tasks = _tasks(dx.shape[1], dy[0].size * math.prod(window.kernel))
     run(
-        partial(channels_gradient, dy, matrix, strips, dx, (n, part.start, part.stop)) for n in range(len(dx)) for part in tasks
+        partial(channels_gradient, source, kernels, strips, to, shape, (n, part.start, part.stop))
+        for n in range(len(dx))
+        for part in tasks
     )
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, dweight: Array) -> None:
     """Add to dweight (C * J, 1, *kernel) what dy (N, C * J, *windows) and x (N, C, *map) give."""
-    matrix, strips = _matrix(dweight), _strips(window, dy.shape[2:], STRIP_OF_TAPS)
-    tasks = _tasks(x.shape[1], dy.size * matrix.shape[1])
-    run(partial(kernels_gradient, x, dy, strips, matrix, (part.start, part.stop)) for part in tasks)
+    strips, shape = _strips(window, dy.shape[2:], STRIP_OF_TAPS), _shape(x, dy)
+    of, by, to = x.reshape(-1), dy.reshape(-1), dweight.reshape(-1)
+    tasks = _tasks(x.shape[1], dy.size * math.prod(window.kernel))
+    run(partial(kernels_gradient, of, by, strips, to, shape, (len(x), part.start, part.stop)) for part in tasks)
 
 
-@loop(f"T[:,:,:,::1], T[:,::1], {STRIPS}, Tuple((T[::1], T[::1], T)), T[:,:,:,::1], UniTuple(int64, 3)")
-def convolve_channels(x: Array, weight: Array, strips: Strips, after: After, y: Array, part: tuple[int, int, int]) -> None:
+def _write_runs(builder: Any, registers: Registers, *given: Any) -> None:
+    """add_runs, some vectors of sums at a time, which stay in registers while all taps are added."""
+    from numba.core import cgutils
+
+    line, starts, weight, sums, after, first, last, row, length, channel, channels, forward = given
+    int64, vectors, together = first.type, Vectors(builder, line.type.pointee, registers.lanes), registers.count // 4
+    with cgutils.for_range_slice(builder, int64(0), length, int64(together * registers.lanes), int64) as (i, _):
+        to, is_forward = builder.gep(sums, [i]), builder.icmp_signed("!=", forward, int64(0))
+        begun = [builder.select(is_forward, vectors.zero, value) for value in vectors.load(to, together)]
+        before, loop = builder.block, builder.append_basic_block("taps")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        k, totals = builder.phi(int64), [builder.phi(vectors.type) for _ in begun]
+        factor = vectors.everywhere(builder.load(builder.gep(weight, [builder.add(row, k)])))
+        run = builder.gep(line, [builder.add(builder.load(builder.gep(starts, [k])), i)])
+        made = [vectors.add_product(total, factor, x) for total, x in zip(totals, vectors.load(run, together))]
+        following = builder.add(k, int64(1))
+        for phi, start, then in zip([k, *totals], [first, *begun], [following, *made]):
+            phi.add_incoming(start, before)
+            phi.add_incoming(then, loop)
+        end = builder.append_basic_block("added")
+        builder.cbranch(builder.icmp_signed("<", following, last), loop, end)
+        builder.position_at_end(end)
+        with builder.if_else(is_forward) as (finish, leave):
+            with finish:
+                scale = builder.gep(after, [channel])
+                shift, slope = (builder.gep(scale, [builder.mul(channels, int64(i))]) for i in (1, 2))
+                vectors.store(vectors.epilogue(made, (scale, shift, slope)), to)
+            with leave:
+                vectors.store(made, to)
+
+
+@intrinsic(_write_runs)
+def add_runs(  # noqa: PLR0913, PLR0917
+    line: Array,
+    starts: Places,
+    weight: Array,
+    sums: Array,
+    after: Array,
+    first: int,
+    last: int,
+    row: int,
+    length: int,
+    channel: int,
+    channels: int,
+    forward: int,
+) -> None:
+    """sums[i] += weight[row + k] * line[starts[k] + i] for i below length and all k from first to last, at least one.
+
+    forward: = in place of +=, and then the epilogue, with the channel's scale, shift and slope in after (3, channels), flat.
+    What lies behind, up to MOST_LANES numbers, is read and overwritten, too.
+    """
+    for i in range(length):
+        total = 0 if forward else sums[i]
+        for k in range(first, last):
+            total += weight[row + k] * line[starts[k] + i]
+        if forward:
+            total = total * after[channel] + after[channels + channel]
+            total = total if not total < 0 else total * after[2 * channels + channel] if after[2 * channels + channel] else 0
+        sums[i] = total
+
+
+@loop(f"T[::1], T[::1], {STRIPS}, T[::1], T[::1], {SHAPE}, UniTuple(int64, 3)")
+def convolve_channels(  # noqa: PLR0917
+    x: Array, weight: Array, strips: Strips, after: Array, y: Array, shape: Shape, part: tuple[int, int, int]
+) -> None:
     """Of image n, the channels from first to last: y = x by the weights, times scale, plus shift; below 0 times slope.
 
     strips: stride, pad, the size of the phases of some rows of windows, how many rows, where each tap's run begins in the
-    phases, and their numbers; after: scale, shift, slope; part: n, first, last.
+    phases, and their numbers; after (3, M), flat: scale, shift, slope; shape: channels, each one's kernels, the sizes of x's
+    and y's maps; part: n, first, last.
     """
-    (stride, pad, size, rows, starts, phases), (scale, shift, slope), (n, first, last) = strips, after, part
-    each, width, pitch = len(weight) // x.shape[1], y.shape[3], size[1]
-    line = np.zeros(phases.size * size[0] * pitch + pitch, x.dtype)
-    sums, zero = np.empty(rows * pitch, x.dtype), slope - slope
+    (stride, pad, size, rows, starts, phases), (n, first, last) = strips, part
+    channels, each, height, across, down, width = shape
+    pitch, taps = size[1], len(starts)
+    line = np.zeros(phases.size * size[0] * pitch + pitch + MOST_LANES, x.dtype)
+    sums = np.empty(rows * pitch + MOST_LANES, x.dtype)
     for c in range(first, last):
-        for top in range(0, y.shape[2], rows):
-            lay_out(x[n, c], top, (stride, pad, size), phases, line)
+        for top in range(0, down, rows):
+            lay_out(x, ((n * channels + c) * height * across, height, across), top, (stride, pad, size), phases, line)
             for m in range(c * each, c * each + each):
-                sums[:] = 0
-                add_runs(line, starts, weight[m], sums)
-                times, plus = scale[m], shift[m]
-                for i in range(min(rows, y.shape[2] - top)):
-                    row, of = y[n, m, top + i], sums[i * pitch : i * pitch + width]
-                    for j in range(width):
-                        value = of[j] * times + plus
-                        if value < 0:
-                            value = zero if slope == 0 else value * slope  # 0 for -inf, too
-                        row[j] = value
+                add_runs(line, starts, weight, sums, after, 0, taps, m * taps, rows * pitch, m, channels * each, 1)
+                to = ((n * channels * each + m) * down + top) * width
+                for i in range(min(rows, down - top)):
+                    copy(sums, i * pitch, y, to + i * width, width)
 
 
-@loop(f"T[:,:,:,::1], T[:,::1], {GRADIENT_STRIPS}, T[:,:,:,::1], UniTuple(int64, 3)")
-def channels_gradient(dy: Array, weight: Array, strips: GradientStrips, dx: Array, part: tuple[int, int, int]) -> None:
+@loop(f"T[::1], T[::1], {GRADIENT_STRIPS}, T[::1], {SHAPE}, UniTuple(int64, 3)")
+def channels_gradient(
+    dy: Array, weight: Array, strips: GradientStrips, dx: Array, shape: Shape, part: tuple[int, int, int]
+) -> None:
     """Of image n, dx of the channels from first to last, phase by phase: dy, with a border, by the taps that see the phase.
 
     strips: stride, pad, the size of a whole phase, how many of its rows are computed at a time, dy's border, the phases
-    (Q, 2), and their taps: those up to ends[phase], and where each one's run begins in dy; part: n, first, last.
+    (Q, 2), and their taps: those up to ends[phase], and where each one's run begins in dy; shape: channels, each one's kernels,
+    the sizes of dx's and dy's maps; part: n, first, last.
     """
     (stride, pad, size, rows, border, phases, starts, taps, ends), (n, first, last) = strips, part
-    each, pitch, (height, width) = len(weight) // dx.shape[1], size[1], dx.shape[2:]
-    line = np.zeros((rows + border[0]) * pitch + pitch, dy.dtype)
-    sums, one, whole = np.empty(rows * pitch, dy.dtype), (1, 1), np.zeros((1, 1), np.int64)
-    kernel = np.empty(len(taps), dy.dtype)
+    channels, each, height, width, down, over = shape
+    pitch, count = size[1], len(taps)
+    line = np.zeros((rows + border[0]) * pitch + pitch + MOST_LANES, dy.dtype)
+    sums, one, whole = np.empty(rows * pitch + MOST_LANES, dy.dtype), (1, 1), np.zeros((1, 1), np.int64)
+    kernel = np.empty(count, dy.dtype)
     for c in range(first, last):
-        dx[n, c] = 0
+        origin = (n * channels + c) * height * width
+        for i in range(height * width):
+            dx[at(origin + i)] = 0
         for top in range(0, size[0], rows):
             for q in range(len(phases)):
                 start = ends[q - 1] if q else 0
                 sums[:] = 0
                 for m in range(c * each, c * each + each):
                     if q == 0 or each > 1:
-                        lay_out(dy[n, m], top, (one, border, (rows + border[0], pitch)), whole, line)
+                        map_ = (n * channels * each + m) * down * over, down, over
+                        lay_out(dy, map_, top, (one, border, (rows + border[0], pitch)), whole, line)
                     for k in range(start, ends[q]):
-                        kernel[k] = weight[m, taps[k]]
-                    add_runs(line, starts[start : ends[q]], kernel[start : ends[q]], sums)
+                        kernel[k] = weight[m * count + taps[k]]
+                    if start < ends[q]:
+                        add_runs(line, starts, kernel, sums, kernel, start, ends[q], 0, rows * pitch, 0, 0, 0)
                 for i in range(min(rows, size[0] - top)):
                     h, left = (top + i) * stride[0] + phases[q, 0] - pad[0], phases[q, 1] - pad[1]
                     if 0 <= h < height:
-                        row, of = dx[n, c, h], sums[i * pitch : i * pitch + pitch]
                         low, high = inside(left, stride[1], width, pitch)
-                        row, of = row[left + low * stride[1] :], of[low:high]
+                        to = origin + h * width + left
                         if stride[1] == 1:
-                            for j in range(len(of)):
-                                row[j] = of[j]
+                            copy(sums, i * pitch + low, dx, to + low, high - low)
                         else:
-                            for j in range(len(of)):
-                                row[j * stride[1]] = of[j]
+                            for j in range(low, high):
+                                dx[at(to + j * stride[1])] = sums[at(i * pitch + j)]
 
 
-@loop(f"T[:,:,:,::1], T[:,:,:,::1], {STRIPS}, T[:,::1], UniTuple(int64, 2)")
-def kernels_gradient(x: Array, dy: Array, strips: Strips, dweight: Array, part: Pair) -> None:
-    """Add to dweight (M, taps) of the channels from first to last the sums of dy times what each tap sees.
+@loop(f"T[::1], T[::1], {STRIPS}, T[::1], {SHAPE}, UniTuple(int64, 3)")
+def kernels_gradient(x: Array, dy: Array, strips: Strips, dweight: Array, shape: Shape, part: tuple[int, int, int]) -> None:
+    """Add to dweight (M * taps) of the channels from first to last the sums of dy times what each tap sees.
 
-    strips: as convolve_channels'; part: first, last.
+    strips, shape: as convolve_channels'; part: images, first, last.
     """
-    (stride, pad, size, rows, starts, phases), (first, last) = strips, part
-    each, pitch, width, one, none = len(dweight) // x.shape[1], size[1], dy.shape[3], (1, 1), (0, 0)
+    (stride, pad, size, rows, starts, phases), (images, first, last) = strips, part
+    channels, each, height, across, down, width = shape
+    pitch, one, none = size[1], (1, 1), (0, 0)
     line = np.zeros(phases.size * size[0] * pitch + pitch, x.dtype)
     beside, whole = np.zeros(rows * pitch + pitch, x.dtype), np.zeros((1, 1), np.int64)
     sums = np.empty((len(starts), rows * pitch), x.dtype)
     for c in range(first, last):
         for m in range(c * each, c * each + each):
             sums[:] = 0
-            for n in range(len(x)):
-                for top in range(0, dy.shape[2], rows):
-                    lay_out(x[n, c], top, (stride, pad, size), phases, line)
-                    lay_out(dy[n, m], top, (one, none, (rows, pitch)), whole, beside)
-                    length = min(rows, dy.shape[2] - top) * pitch
+            for n in range(images):
+                for top in range(0, down, rows):
+                    map_ = (n * channels + c) * height * across, height, across
+                    lay_out(x, map_, top, (stride, pad, size), phases, line)
+                    map_ = (n * channels * each + m) * down * width, down, width
+                    lay_out(dy, map_, top, (one, none, (rows, pitch)), whole, beside)
+                    length = min(rows, down - top) * pitch
                     for k in range(len(starts)):
                         of, values = sums[k], line[starts[k] :]
                         for i in range(length):
                             of[i] += values[i] * beside[i]
             for k in range(len(starts)):
                 sum_up(sums[k], rows, pitch, width)
-                dweight[m, k] += sums[k, 0]
+                dweight[m * len(starts) + k] += sums[k, 0]
 
 
-@loop(f"T[:,::1], int64, UniTuple({PAIR}, 3), int64[:,::1], T[::1]")
-def lay_out(x: Array, first: int, geometry: tuple[Pair, Pair, Pair], phases: Places, line: Array) -> None:
+@loop(f"T[::1], UniTuple(int64, 3), int64, UniTuple({PAIR}, 3), int64[:,::1], T[::1]")
+def lay_out(
+    x: Array, map_: tuple[int, int, int], first: int, geometry: tuple[Pair, Pair, Pair], phases: Places, line: Array
+) -> None:
     """One channel's phases, one after the other in line, for the windows from row `first` on.
 
-    geometry: stride, pad, the size of a phase;
+    map_: where it begins in x, its height and width; geometry: stride, pad, the size of a phase;
     phases: the number of each phase, below 0 for one that no tap sees. Rows off the map become 0; columns off it stay 0.
     """
-    stride, pad, (height, pitch) = geometry
+    (origin, down, across), (stride, pad, (height, pitch)) = map_, geometry
     for phase in range(stride[0]):
         top = first * stride[0] + phase - pad[0]
-        low, high = inside(top, stride[0], len(x), height)
+        low, high = inside(top, stride[0], down, height)
         for left in range(stride[1]):  # the columns left, left + stride, ... are of one phase
             q, start = phases[phase, (left + pad[1]) % stride[1]], (left + pad[1]) // stride[1]
             if q < 0:
                 continue
-            rows = line[q * height * pitch + start :]
-            width = min(pitch - start, (x.shape[1] - left + stride[1] - 1) // stride[1])
+            to = q * height * pitch + start
+            width = min(pitch - start, (across - left + stride[1] - 1) // stride[1])
             for i in range(height):
+                row = origin + (top + i * stride[0]) * across + left
                 if i < low or i >= high:
-                    to = rows[i * pitch :]
                     for j in range(width):
-                        to[j] = 0
-            if stride[1] == 1:
-                for i in range(low, high):
-                    row, to = x[top + i * stride[0]], rows[i * pitch :]
+                        line[at(to + j)] = 0
+                elif stride[1] == 1:
+                    copy(x, row, line, to, width)
+                elif stride[1] == 2:
+                    copy_every_other(x, row, line, to, width)
+                else:
                     for j in range(width):
-                        to[j] = row[j]
-            else:
-                for i in range(low, high):
-                    row, to = x[top + i * stride[0], left:], rows[i * pitch :]
-                    for j in range(width):
-                        to[j] = row[j * stride[1]]
+                        line[at(to + j)] = x[at(row + j * stride[1])]
+                to += pitch
 
 
 @loop("int64, int64, int64, int64")
@@ -247,21 +329,6 @@ def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
         values[0] += values[j]
 
 
-@loop("T[::1], int64[::1], T[::1], T[::1]")
-def add_runs(line: Array, starts: Places, weight: Array, sums: Array) -> None:
-    """sums += weight[k] * the run of line from starts[k] on, for all k: three at a time, which reads and writes sums less."""
-    length, triples = len(sums), len(starts) - len(starts) % 3
-    for k in range(0, triples, 3):
-        a, b, c = weight[k], weight[k + 1], weight[k + 2]
-        p, q, r = line[starts[k] :], line[starts[k + 1] :], line[starts[k + 2] :]
-        for i in range(length):
-            sums[i] += a * p[i] + b * q[i] + c * r[i]
-    for k in range(triples, len(starts)):
-        a, p = weight[k], line[starts[k] :]
-        for i in range(length):
-            sums[i] += a * p[i]
-
-
 LOOPS: Loops = (convolve_channels,), (kernels_gradient, channels_gradient)
 TURNED_LOOPS: Loops = (channels_gradient,), (kernels_gradient, convolve_channels)
 """What forward and backward of such a Convolution run, and of such a Deconvolution."""
@@ -272,17 +339,10 @@ def _tasks(channels: int, multiplications: int) -> list[slice]:
     return parts(channels, least=max(1, channels * TASK // max(1, multiplications)), each=2)
 
 
-def _after(epilogue: Epilogue, filters: int, dtype: np.dtype[Any]) -> After:
-    """The epilogue's scale, shift and slope, for each filter; what it leaves out changes nothing."""
-    scale = np.ones(filters, dtype) if epilogue.scale is None else epilogue.scale
-    shift = np.full(filters, -0.0, dtype) if epilogue.shift is None else epilogue.shift  # 0 would make 0 of -0
-    slope = 1 if epilogue.negative_slope is None else epilogue.negative_slope
-    return np.ascontiguousarray(scale, dtype), np.ascontiguousarray(shift, dtype), dtype.type(slope)
-
-
-def _matrix(weight: Array) -> Array:
-    """weight (M, 1, *kernel) as (M, taps): a view."""
-    return weight.reshape(len(weight), -1)
+def _shape(x: Array, y: Array) -> Shape:
+    """Channels, each one's kernels, the sizes of the maps of x (N, C, *map) and y (N, C * J, *windows)."""
+    channels, (height, width), (down, over) = x.shape[1], x.shape[2:], y.shape[2:]
+    return channels, y.shape[1] // channels, height, width, down, over
 
 
 def _pair(numbers: Sequence[int]) -> Pair:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -21,6 +22,8 @@ from minicaffe.layers.relu import relu, relu_backward, run_of
 from .epilogue_loops import backward, scale_shift_relu
 
 EVERY = slice(None)
+SMALL = 2048
+"""Numbers up to which NumPy's passes take no longer than the call of a compiled loop."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,14 @@ class Epilogue:
     shift: Array | None = None  # (M,)
     negative_slope: float | None = None
 
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """That of scale and shift, which is one; None without them."""
+        return next((array.dtype for array in (self.scale, self.shift) if array is not None), None)
+
     def __call__(self, y: Array, channels: slice = EVERY) -> None:
         """Apply to y (N, M', *rows) in place, which holds the given M' of the M channels."""
-        if loops.compiled() and (places := _places(y)) is not None:
+        if y.size > SMALL and loops.compiled() and (places := _places(y)) is not None:
             scale_shift_relu(_flat(y), places, self.table(channels, y.shape[1], y.dtype))
             return
         axes = [1] * (y.ndim - 2)
@@ -58,7 +66,7 @@ class Epilogue:
         """Scale, shift and slope of the given channels, `count` in all, (3, count), as compiled loops take them."""
         made: Array = np.empty((3, count), dtype)
         made[0] = 1 if self.scale is None else self.scale[channels]
-        made[1] = 0 if self.shift is None else self.shift[channels]
+        made[1] = -0.0 if self.shift is None else self.shift[channels]
         made[2] = 1 if self.negative_slope is None else self.negative_slope
         return made
 
@@ -83,6 +91,8 @@ NOTHING = Epilogue()
 
 def joined(epilogues: Sequence[Epilogue], dtype: DTypeLike) -> Epilogue:
     """One Epilogue that does what these do one after the other; its arrays are of dtype. Only the last may have a ReLU."""
+    if len(epilogues) == 1 and epilogues[0].dtype in (None, dtype):
+        return epilogues[0]
     scale = shift = None
     for one in epilogues:
         if one.scale is not None:

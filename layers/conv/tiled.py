@@ -1,0 +1,109 @@
+"""Convolutions whose products are compiled loops (tiled_loops.py), without BLAS and without columns in memory.
+
+Weights that Winograd or depthwise.py take better are theirs. What is small for BLAS, or has to be laid out for it, gains most:
+1x1 convolutions of small maps, kernels with strides, groups.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from minicaffe import loops
+from minicaffe.blob import Array
+from minicaffe.threads import get_num_threads, parts, run
+
+from .epilogue import EVERY, NOTHING, Epilogue
+from .tiled_loops import COLUMNS, LANES, ROWS, Numbers, convolve_strips
+from .window import Window
+
+STRIP, SHALLOW = 6 * LANES, 128
+"""Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows."""
+LEAST_WINDOWS = 16
+"""Of all images: for fewer, most of a tile would be computed in vain."""
+TASK = 6 << 20
+"""Multiplications of a task, at least: with fewer, waking a thread takes as long (70 us for a task and its end)."""
+MANY = 8
+"""A thread gets two tasks, since threads end at unequal times, where it could have so many."""
+ALIGNMENT = 64
+"""Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
+
+PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+_kept = threading.local()
+
+
+def suits(x: Array, weight: Array, window: Window, y: Array) -> bool:
+    """Whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
+    arrays = (x, weight, y)
+    return (
+        loops.compiled()
+        and (x.ndim == 4 or window.pointwise)
+        and x.dtype in (np.float32, np.float64)
+        and all(a.dtype == x.dtype and a.flags.c_contiguous and a.size for a in arrays)
+        and y.size // y.shape[1] >= LEAST_WINDOWS
+    )
+
+
+def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
+    """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
+    after = epilogue.table(EVERY, len(weight), y.dtype).reshape(-1)
+    flat, numbers, result = x.reshape(-1), weight.reshape(-1), y.reshape(-1)
+    map_, tasks, sizes = _cut(window, group, (x.shape, weight.shape, y.shape), get_num_threads())
+
+    def work(task: Sequence[Numbers]) -> None:
+        memory = _buffers(*sizes, y.dtype)
+        for part in task:
+            convolve_strips(flat, numbers, after, result, map_, part, *memory)
+
+    run([partial(work, task) for task in tasks])
+
+
+@lru_cache(maxsize=1024)
+def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numbers, list[list[Numbers]], tuple[int, int]]:
+    """convolve_strips' map_, its parts, a list for each task, and how many numbers its columns and rows hold at most.
+
+    A part has some strips of windows and all filters of a group; or, where there are few strips, some filters.
+    """
+    (images, *x), (all_, channels, *_), (_, _, *y) = shapes
+    if window.pointwise:  # a map is one row
+        window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
+    filters, depth, count = all_ // group, channels * math.prod(window.kernel), images * math.prod(y)
+    most = STRIP if depth > SHALLOW else 2 * STRIP
+    strip = LANES * -(-count // (LANES * -(-count // most)))  # no last one that is much narrower
+    strips, tiles, affordable = -(-count // strip), -(-filters // ROWS), max(1, count * all_ * depth // TASK)
+    each = 2 if affordable > MANY * threads else 1
+    cuts, lanes = [slice(0, strips)], [slice(0, tiles)]
+    if group == 1 and strips < 4 * threads <= tiles:
+        lanes = parts(tiles, -(-tiles // affordable), each)
+    elif group < threads * each:
+        cuts = parts(strips, -(-strips // affordable), each)
+    pieces: list[Numbers] = []
+    for g in range(group):
+        for cut in cuts:
+            windows = strip * cut.start, min(count, strip * cut.stop)
+            for lane in lanes:
+                rows = g * filters + ROWS * lane.start, g * filters + min(filters, ROWS * lane.stop)
+                pieces.append((*windows, *rows, g * channels, strip))
+    tasks = [pieces[part] for part in parts(len(pieces), -(-len(pieces) // affordable), each)]
+    map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
+    widest = max(lane.stop - lane.start for lane in lanes)
+    return map_, tasks, (max(COLUMNS, depth // channels * strip), ROWS * widest * strip)
+
+
+def _buffers(columns: int, sums: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """This thread's memory for so many numbers each, which begins at a line of the cache."""
+    kept = getattr(_kept, "memory", None)
+    size, step = dtype.itemsize, ALIGNMENT // dtype.itemsize
+    columns = -(-columns // step) * step
+    if kept is None or kept.dtype != dtype or kept.size < columns + sums + step:
+        kept = _kept.memory = np.empty(columns + sums + step, dtype)
+    begin = -kept.ctypes.data % ALIGNMENT // size
+    return kept[begin : begin + columns], kept[begin + columns : begin + columns + sums]

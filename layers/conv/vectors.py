@@ -1,0 +1,161 @@
+"""Numbers by the vector, for loops whose rows are too short for a compiler's own vectors, or whose sums must stay in registers.
+
+    copy(x, start, y, to, count)               a row, the last vector of it masked
+    copy_every_other(x, start, y, to, count)   the same of a stride of 2
+
+Vectors writes the instructions that they, the tiles (tiled_loops.py) and the runs (depthwise.py) are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from minicaffe.blob import Array
+from minicaffe.loops import Registers, intrinsic
+
+
+class Vectors:
+    """Writes instructions on vectors of `lanes` numbers with llvmlite's builder. of: the numbers' type."""
+
+    def __init__(self, builder: Any, of: Any, lanes: int) -> None:
+        from llvmlite import ir
+
+        self.builder, self.lanes, self.type = builder, lanes, ir.VectorType(of, lanes)
+        self.bytes = 4 if isinstance(of, ir.FloatType) else 8
+        self.zero, self._nothing = ir.Constant(self.type, [0.0] * lanes), ir.Constant(self.type, ir.Undefined)
+        self.int32, self._bits = ir.IntType(32), ir.VectorType(ir.IntType(1), lanes)
+
+    def place(self, pointer: Any, vector: int = 0) -> Any:
+        """The pointer to a vector, counted from the one at `pointer`."""
+        place = self.builder.gep(pointer, [self.int32(vector * self.lanes)])
+        return self.builder.bitcast(place, self.type.as_pointer())
+
+    def load(self, pointer: Any, count: int) -> list[Any]:
+        """So many vectors, one after the other."""
+        return [self.builder.load(self.place(pointer, v), align=self.bytes) for v in range(count)]
+
+    def store(self, values: Sequence[Any], pointer: Any) -> None:
+        for v, value in enumerate(values):
+            self.builder.store(value, self.place(pointer, v), align=self.bytes)
+
+    def everywhere(self, number: Any) -> Any:
+        """A vector of one number."""
+        return self._shuffled(self.builder.insert_element(self._nothing, number, self.int32(0)), [0] * self.lanes)
+
+    def every_other(self, first: Any, second: Any) -> Any:
+        """Every other number of two vectors, the first one's first."""
+        return self._shuffled(first, range(0, 2 * self.lanes, 2), second)
+
+    def add_product(self, total: Any, a: Any, b: Any) -> Any:
+        """total + a * b, rounded once by a processor that can do so."""
+        product = self.builder.fmul(a, b, flags=("contract",))
+        return self.builder.fadd(total, product, flags=("contract",))
+
+    def epilogue(self, sums: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+        """v = sum * scale + shift, then v or, where v < 0, slope * v. after: pointers to scale, shift and slope."""
+        builder = self.builder
+        scale, shift, slope = (self.everywhere(builder.load(pointer)) for pointer in after)
+        values = [builder.fadd(builder.fmul(total, scale), shift) for total in sums]
+        none = builder.fcmp_ordered("==", slope, self.zero)
+        low = [builder.select(none, self.zero, builder.fmul(value, slope)) for value in values]  # -inf * 0 would be NaN
+        return [builder.select(builder.fcmp_ordered("<", v, self.zero), below, v) for v, below in zip(values, low)]
+
+    def load_some(self, pointer: Any, count: Any) -> Any:
+        """A vector of which `count` numbers (int64) are read, all if there are more, and the others are 0."""
+        of = [self.type.as_pointer(), self.int32, self._bits, self.type]
+        given = [self.place(pointer), self.int32(self.bytes), self._mask(count), self.zero]
+        return self._call("load", self.type, of, given)
+
+    def store_some(self, value: Any, pointer: Any, count: Any) -> None:
+        """The first `count` (int64) of a vector."""
+        from llvmlite import ir
+
+        of = [self.type, self.type.as_pointer(), self.int32, self._bits]
+        self._call("store", ir.VoidType(), of, [value, self.place(pointer), self.int32(self.bytes), self._mask(count)])
+
+    def prefetch(self, pointer: Any, count: int = 1, to_write: bool = False) -> None:
+        """Have the memory of so many vectors at this pointer, which need not exist, brought into the second cache."""
+        from llvmlite import ir
+
+        byte = ir.IntType(8).as_pointer()
+        function = self._function("llvm.prefetch.p0i8", ir.VoidType(), [byte, self.int32, self.int32, self.int32])
+        for v in range(count):
+            place = self.builder.bitcast(self.place(pointer, v), byte)
+            self.builder.call(function, [place, *map(self.int32, (int(to_write), 2, 1))])
+
+    def _mask(self, count: Any) -> Any:
+        """The first `count` lanes; none where it is below 0."""
+        from llvmlite import ir
+
+        builder, numbers, most = self.builder, ir.VectorType(self.int32, self.lanes), count.type(self.lanes)
+        fewer = builder.trunc(builder.select(builder.icmp_signed("<", count, most), count, most), self.int32)
+        nothing, zeros = ir.Constant(numbers, ir.Undefined), ir.Constant(numbers, [0] * self.lanes)
+        counts = builder.shuffle_vector(builder.insert_element(nothing, fewer, self.int32(0)), nothing, zeros)
+        return builder.icmp_signed("<", ir.Constant(numbers, list(range(self.lanes))), counts)
+
+    def _shuffled(self, one: Any, order: Sequence[int], other: Any = None) -> Any:
+        from llvmlite import ir
+
+        mask = ir.Constant(ir.VectorType(self.int32, self.lanes), list(order))
+        return self.builder.shuffle_vector(one, self._nothing if other is None else other, mask)
+
+    def _call(self, what: str, returns: Any, of: list[Any], given: list[Any]) -> Any:
+        short = f"v{self.lanes}f{8 * self.bytes}"
+        return self.builder.call(self._function(f"llvm.masked.{what}.{short}.p0{short}", returns, of), given)
+
+    def _function(self, name: str, returns: Any, of: list[Any]) -> Any:
+        from llvmlite import ir
+
+        module = self.builder.module
+        return module.globals.get(name) or ir.Function(module, ir.FunctionType(returns, of), name)
+
+
+def _write_copy(builder: Any, registers: Registers, *given: Any) -> None:
+    _write_copies(builder, registers, given, 1)
+
+
+def _write_copy_every_other(builder: Any, registers: Registers, *given: Any) -> None:
+    _write_copies(builder, registers, given, 2)
+
+
+def _write_copies(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
+    """A vector of y at a time."""
+    from numba.core import cgutils
+
+    x, start, y, to, count = given
+    int64, vectors = start.type, Vectors(builder, x.type.pointee, registers.lanes)
+    with cgutils.for_range_slice(builder, int64(0), count, int64(registers.lanes), int64) as (i, _):
+        left, source = builder.sub(count, i), builder.gep(x, [builder.add(start, builder.mul(i, int64(stride)))])
+        if stride == 1:
+            values = vectors.load_some(source, left)
+        else:  # the last number's neighbour may lie behind the array
+            wanted = builder.sub(builder.add(left, left), int64(1))
+            second = builder.gep(source, [int64(registers.lanes)])
+            halves = vectors.load_some(source, wanted), vectors.load_some(second, builder.sub(wanted, int64(registers.lanes)))
+            values = vectors.every_other(*halves)
+        vectors.store_some(values, builder.gep(y, [builder.add(to, i)]), left)
+
+
+@intrinsic(_write_copy)
+def copy(x: Array, start: int, y: Array, to: int, count: int) -> None:
+    """y[to + i] = x[start + i] for i below count; flat arrays that do not overlap."""
+    for i in range(count):
+        y[to + i] = x[start + i]
+
+
+@intrinsic(_write_copy_every_other)
+def copy_every_other(x: Array, start: int, y: Array, to: int, count: int) -> None:
+    """y[to + i] = x[start + 2 i] for i below count; flat arrays that do not overlap."""
+    for i in range(count):
+        y[to + i] = x[start + 2 * i]
+
+
+def _write_prefetch(builder: Any, registers: Registers, *given: Any) -> None:
+    x, place = given
+    Vectors(builder, x.type.pointee, registers.lanes).prefetch(builder.gep(x, [place]))
+
+
+@intrinsic(_write_prefetch)
+def prefetch(x: Array, place: int) -> None:
+    """Have the line of memory of x[place], which need not exist, brought into the second cache."""

@@ -1,0 +1,206 @@
+"""Convolutions by compiled tiles: against columns and BLAS, against the loops' definitions, whatever the strips and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minicaffe import loops
+from minicaffe.layers.conv import convolve as direct
+from minicaffe.layers.conv import tiled, tiled_loops
+from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
+from minicaffe.layers.conv.tiled_loops import LANES, ROWS, lay_out, products, put
+from minicaffe.layers.conv.vectors import copy, copy_every_other
+from minicaffe.layers.conv.window import Window
+from minicaffe.loops import loop
+from minicaffe.threads import get_num_threads, set_num_threads
+
+pytestmark = pytest.mark.skipif(not loops.installed(), reason="Numba (the extra fast) is not installed")
+PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
+
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    if not loops.compiled():
+        pytest.skip("MINICAFFE_LOOPS leaves Numba alone")
+
+
+@loop("T[::1], T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 11)")
+def multiplied(
+    weight: np.ndarray, columns: np.ndarray, sums: np.ndarray, after: np.ndarray, y: np.ndarray, n: tuple[int, ...]
+) -> None:
+    products(weight, columns, sums, after, y, n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10])
+
+
+@loop("T[::1], int64, T[::1], int64, int64")
+def copied(x: np.ndarray, start: int, y: np.ndarray, to: int, count: int) -> None:
+    copy(x, start, y, to, count)
+
+
+@loop("T[::1], int64, T[::1], int64, int64")
+def copied_every_other(x: np.ndarray, start: int, y: np.ndarray, to: int, count: int) -> None:
+    copy_every_other(x, start, y, to, count)
+
+
+def expected(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue) -> np.ndarray:
+    y = np.full((len(x), len(weight), *window.output(x.shape[2:])), np.nan, x.dtype)
+    with loops.using("numpy"):
+        direct.convolve(x, weight, window, group, y, epilogue)
+    return y
+
+
+def convolved(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue = NOTHING) -> np.ndarray:
+    y = np.full((len(x), len(weight), *window.output(x.shape[2:])), np.nan, x.dtype)
+    assert tiled.suits(x, weight, window, y)
+    tiled.convolve(x, weight, window, group, y, epilogue)
+    return y
+
+
+sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
+windows = st.builds(Window, sizes, sizes, st.tuples(st.integers(0, 3), st.integers(0, 3)), sizes)
+
+
+@settings(max_examples=60)
+@given(
+    windows,
+    st.sampled_from([1, 2, 3]),
+    st.integers(1, 5),
+    st.tuples(st.integers(13, 17), st.integers(18, 23)),
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(0, 99),
+)
+def test_as_columns_and_blas(window: Window, group: int, images: int, size: tuple[int, int], dtype: type, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    channels, filters = group * int(random.integers(1, 4)), group * int(random.integers(1, 7))
+    x = random.standard_normal((images, channels, *size)).astype(dtype)
+    weight = random.standard_normal((filters, channels // group, *window.kernel)).astype(dtype)
+    numbers = random.standard_normal((2, filters)).astype(dtype)
+    epilogue = (NOTHING, Epilogue(shift=numbers[0]), Epilogue(numbers[0], numbers[1], 0.0), Epilogue(numbers[0], None, 0.1))[
+        seed % 4
+    ]
+    if images * np.prod(window.output(size)) < tiled.LEAST_WINDOWS:
+        return
+    wanted = expected(x, weight, window, group, epilogue)
+    tolerance = 1e-12 if dtype is np.float64 else 1e-4
+    np.testing.assert_allclose(convolved(x, weight, window, group, epilogue), wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("axes", [0, 1, 3])
+def test_maps_of_any_number_of_axes_where_a_window_is_a_pixel(axes: int) -> None:
+    random, window = (
+        np.random.default_rng(axes),
+        Window((1,) * (axes or 1), (1,) * (axes or 1), (0,) * (axes or 1), (1,) * (axes or 1)),
+    )
+    x = random.standard_normal((17, 5, *((1,), (4,), (), (2, 3, 4))[axes]))
+    weight = random.standard_normal((6, 5, *window.kernel))
+    y = convolved(x, weight, window, 1)
+    np.testing.assert_allclose(y, np.einsum("mc,nc...->nm...", weight.reshape(6, 5), x), rtol=1e-12, atol=1e-12)
+
+
+def test_by_hand() -> None:
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    weight = np.array([[[[1, 0], [0, 2]]], [[[0, -1], [0, 0]]]], np.float32)
+    y = convolved(
+        x, weight, Window((2, 2), (1, 1), (1, 1), (1, 1)), 1, Epilogue(shift=np.array([0.5, 1], np.float32), negative_slope=0.0)
+    )
+    # row 1 of the first filter: x[i-1, j-1] + 2 x[i, j], and 0.5; the second: relu(1 - x[i-1, j])
+    assert y[0, 0, 1].tolist() == [8.5, 0 + 10.5, 1 + 12.5, 2 + 14.5, 3.5]
+    assert y[0, 1, 1].tolist() == [1, 0, 0, 0, 1]
+
+
+def test_the_machine_code_does_what_the_definition_says() -> None:
+    random, depth = np.random.default_rng(1), 5
+    for width, filters, fresh, last in ((LANES, 4, 1, 0), (7 * LANES, 3, 0, 1), (3 * LANES, 9, 1, 1), (13 * LANES, 1, 0, 0)):
+        weight, columns = random.standard_normal(200), random.standard_normal(depth * width)
+        after, y = random.standard_normal(3 * 11), np.full(9 * 2 * width, np.inf)
+        after[2 * 11 : 2 * 11 + 5] = 0, 0.5, 0, 1, 0
+        sums = random.standard_normal(ROWS * width)
+        numbers = (3, depth, width, fresh, last, 17, filters, 2, 11, 5, width + 3)
+        results = []
+        for run in (multiplied, multiplied.definition):
+            mine, to = sums.copy(), y.copy()
+            run(weight, columns, mine, after, to, numbers)
+            results.append((mine[: min(filters, ROWS) * width], to))
+        for made, defined in zip(*results, strict=True):
+            np.testing.assert_allclose(made, defined, rtol=1e-12)
+
+
+@pytest.mark.parametrize("copying", [copied, copied_every_other])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_are_copied_and_nothing_beside_them(copying: Callable[..., None], dtype: type) -> None:
+    for count in (0, 1, 7, 15, 16, 17, 33, 100):
+        x = np.arange(2 * count + 3, dtype=dtype)
+        made, defined = np.full(count + 9, -1, dtype), np.full(count + 9, -1, dtype)
+        copying(x, 2, made, 4, count)
+        copying.definition(x, 2, defined, 4, count)  # type: ignore[attr-defined]
+        assert made.tolist() == defined.tolist() and (made == -1).sum() == 9
+
+
+def test_columns_and_rows_in_python() -> None:
+    """The plain loops around the tiles, uncompiled: what a reader reads."""
+    x = np.arange(2 * 3 * 4 * 5, dtype=np.float64)
+    window = Window((2, 3), (1, 2), (1, 1), (2, 1))
+    down, over = window.output((4, 5))
+    map_ = (3, 4, 5, down, over, 2, 3, 1, 2, 1, 1, 2, 1, 2, 3)
+    columns = np.full(2 * 6 * LANES, np.nan)
+    with loops.using("numpy"):
+        lay_out(x, map_, (3, 11, LANES, 1, 2), columns)
+        rows, y = np.arange(2.0 * LANES), np.full(2 * 2 * down * over, np.nan)
+        put(rows, (3, 11, LANES, down * over, 2, 0, 2), y)
+    padded = np.pad(x.reshape(2, 3, 4, 5), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    for j in range(11):
+        image, row, column = np.unravel_index(3 + j, (2, down, over))
+        seen = padded[image, 1:3, row : row + 3 : 2, 2 * column : 2 * column + 3]
+        assert columns.reshape(12, LANES)[:, j].tolist() == seen.reshape(-1).tolist()
+        assert y.reshape(2, 2, -1)[image, :, (3 + j) % (down * over)].tolist() == [j, LANES + j]
+    assert np.isnan(y).sum() == y.size - 2 * 11
+
+
+def test_results_do_not_depend_on_threads_strips_or_images() -> None:
+    random, before = np.random.default_rng(5), get_num_threads()
+    x = random.standard_normal((3, 24, 37, 41)).astype(np.float32)
+    for window, filters in ((Window((3, 3), (2, 2), (1, 1), (1, 1)), 30), (PIXEL, 45)):
+        weight, found = random.standard_normal((filters, 24, *window.kernel)).astype(np.float32), []
+        try:
+            for threads in (1, 2, 3, 8):
+                set_num_threads(threads)
+                found.append(convolved(x, weight, window, 1).tobytes())
+                found.append(b"".join(convolved(one[None], weight, window, 1).tobytes() for one in x))
+        finally:
+            set_num_threads(before)
+        assert len(set(found)) == 1
+
+
+def test_many_channels_are_laid_out_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(2)
+    channels = 3 * tiled_loops.COLUMNS // (9 * tiled.STRIP) + 5
+    x, weight = random.standard_normal((1, channels, 9, 13)), random.standard_normal((7, channels, 3, 3))
+    window = Window((3, 3), (1, 1), (1, 1), (1, 1))
+    wanted = expected(x, weight, window, 1, Epilogue(negative_slope=0.2))
+    np.testing.assert_allclose(convolved(x, weight, window, 1, Epilogue(negative_slope=0.2)), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_numbers_that_are_not_finite_stay_in_their_windows() -> None:
+    x = np.ones((1, 2, 9, 11), np.float32)
+    x[0, 0, 3, 4], x[0, 1, 7, 8] = np.nan, -np.inf
+    weight = np.ones((5, 2, 1, 1), np.float32)
+    y = convolved(x, weight, PIXEL, 1, Epilogue(negative_slope=0.0))
+    assert np.isnan(y[0, :, 3, 4]).all() and (y[0, :, 7, 8] == 0).all()
+    assert (np.delete(y.reshape(5, -1), [3 * 11 + 4, 7 * 11 + 8], axis=1) == 2).all()
+
+
+def test_what_the_loops_leave_to_others() -> None:
+    x, weight, y = np.ones((1, 3, 5, 7), np.float32), np.ones((4, 3, 1, 1), np.float32), np.ones((1, 4, 5, 7), np.float32)
+    assert tiled.suits(x, weight, PIXEL, y)
+    assert not tiled.suits(x[..., ::-1], weight, PIXEL, y)
+    assert not tiled.suits(x.astype(np.float16), weight.astype(np.float16), PIXEL, y.astype(np.float16))
+    assert not tiled.suits(x.astype(np.float64), weight, PIXEL, y)
+    assert not tiled.suits(x[:, :, :3, :5].copy(), weight, PIXEL, y[:, :, :3, :5].copy())  # 15 windows
+    deep = np.ones((1, 3, 5, 7, 2), np.float32)
+    assert not tiled.suits(deep, np.ones((4, 3, 2, 2, 2), np.float32), Window((2,) * 3, (1,) * 3, (0,) * 3, (1,) * 3), deep)
+    with loops.using("numpy"):
+        assert not tiled.suits(x, weight, PIXEL, y)
