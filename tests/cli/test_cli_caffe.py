@@ -257,7 +257,10 @@ def test_every_command_that_may_use_a_gpu_has_tf32() -> None:
             "end with the database's kind and GPU",
         ),
         (["script", "--cpu", "script.py"], "leave out --cpu"),
-        (["detect", "net.prototxt", "--out", "found", "--engine", "ray", "--device", "cpu", "image.jpg"], "give --device gpu"),
+        (
+            ["detect", "net.prototxt", "net.caffemodel", ".", "--out", "found", "--engine", "ray", "--device=cpu"],
+            "give --device gpu",
+        ),
     ],
 )
 def test_tf32_without_a_gpu(folder: Path, arguments: list[object], advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
