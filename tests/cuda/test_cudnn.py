@@ -14,6 +14,7 @@ from typing import Any
 import cudnn_stand_in
 import numpy as np
 import pytest
+from chains import ran_together
 from cudnn_stand_in import StandIn, installed
 from layer_case import LayerCase
 
@@ -193,6 +194,19 @@ def test_out_of_memory_names_the_layer_and_the_net_goes_on(library: StandIn, mon
 def net_of(net: Net, shape: tuple[int, ...]) -> np.ndarray:
     net.blobs["x"].reshape(*shape)
     return np.asarray(net.forward(x=np.ones(shape))["d"].copy())
+
+
+@needs_gpu
+def test_what_follows_in_place_is_one_launch_behind_cudnn(library: StandIn) -> None:
+    minicaffe.set_mode_cpu()
+    net, x = Net(parse_net(NET)), np.random.default_rng(4).normal(size=(2, 3, 6, 5))
+    expected = {name: array.copy() for name, array in net.forward(["c"], x=x).items()}
+    minicaffe.set_mode_gpu()
+    got = net.forward(["c"], x=x)
+    assert [layers for _, layers in ran_together(net)] == [2]
+    assert [kind for kind, *_ in library.runs] == ["forward", "data"]
+    for name, array in expected.items():
+        np.testing.assert_allclose(got[name], array, rtol=0, atol=1e-5 * np.abs(array).max())
 
 
 @needs_gpu
