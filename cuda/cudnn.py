@@ -33,6 +33,9 @@ logger = logging.getLogger("minicaffe.cuda")
 VARIABLE = "MINICAFFE_CUDNN"
 WAYS = ("auto", "off")
 
+OLDEST = (1, 28)
+"""Version of nvidia-cudnn-frontend; older ones have other handles."""
+
 WORKSPACE = 64 << 20
 """Most bytes of workspace of a plan, and of a gradient that stays there until it is added: as much as im2col takes."""
 
@@ -186,9 +189,11 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 
 class CuDNN:
-    """cuDNN, by its front end. DeviceError where a library that it needs is missing."""
+    """cuDNN, by its front end. DeviceError where that is too old or a library that it needs is missing."""
 
     def __init__(self, frontend: Any) -> None:
+        if tuple(map(int, frontend.__version__.split(".")[:2])) < OLDEST:
+            raise DeviceError(f"nvidia-cudnn-frontend is {frontend.__version__}, it must be {OLDEST[0]}.{OLDEST[1]} or newer")
         _load_companions()
         self.streams = PerStream(lambda: OfStream(frontend), lambda one, stream: frontend.set_stream(one.handle, stream))
         self.streams.of(current().current_stream)

@@ -181,14 +181,18 @@ def test_an_error_of_cudnn_names_the_layer(library: StandIn, monkeypatch: pytest
 
 @needs_gpu
 def test_out_of_memory_names_the_layer_and_the_net_goes_on(library: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Net(parse_net(NET))
-    expected = net.forward(x=np.ones((2, 3, 6, 5)))["d"].copy()
+    net, gpu = Net(parse_net(NET)), current()
+    expected = net_of(net, (2, 3, 6, 5))
+    monkeypatch.setenv("MINICAFFE_TEST_DEVICE_BYTES", str(2**28))
+    gpu.release_memory()
+    with gpu.active():
+        most = gpu.driver.mem_alloc(gpu.driver.mem_get_info()[0] - (32 << 20))
     library.engines = (cudnn_stand_in.Engine("hungry", workspace=60 << 20),)
-    monkeypatch.setenv("MINICAFFE_TEST_DEVICE_BYTES", str(32 << 20))
-    current().release_memory()
-    with pytest.raises(DeviceError, match=r'Convolution layer "c": out of memory on .*: \d+ bytes requested'):
+    with pytest.raises(DeviceError, match=rf'Convolution layer "c": out of memory on .*: {60 << 20} bytes requested'):
         net_of(net, (2, 3, 7, 5))
     np.testing.assert_array_equal(net_of(net, (2, 3, 6, 5)), expected)
+    with gpu.active():
+        most.free()
 
 
 def net_of(net: Net, shape: tuple[int, ...]) -> np.ndarray:
@@ -334,6 +338,13 @@ def test_a_library_that_does_not_load(
     reason = f"cuDNN does not load: Unable to find symbol cudnnCreate; {install('gpu-cudnn')}"
     assert cudnn.backend() == f"im2col ({reason})"
     assert [record.getMessage() for record in caplog.records] == [f"convolutions use im2col and a product: {reason}"]
+
+
+@needs_gpu
+def test_a_front_end_of_an_old_version(library: StandIn) -> None:
+    library.__version__ = "1.9.0"
+    assert "does not load: nvidia-cudnn-frontend is 1.9.0, it must be 1.28 or newer" in cudnn.backend()
+    assert not library.made
 
 
 @needs_gpu
