@@ -278,6 +278,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     if "test device" not in current().name:
         pytest.skip("the stand-in needs a device whose memory is the host's")
     stand_in = StandIn()
+    monkeypatch.delenv(cudnn.VARIABLE, raising=False)
     monkeypatch.setitem(sys.modules, "cudnn", stand_in)
     monkeypatch.setattr(cudnn, "_load_companions", lambda: None)
     monkeypatch.setattr(cudnn, "_state", cudnn._State())
