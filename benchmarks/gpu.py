@@ -29,7 +29,7 @@ from benchmarks._nets import random_net
 from benchmarks._report import named_files, put, table
 from benchmarks._roi import CASES, Case, Roi, check_against_peer, inputs
 from minicaffe import DeviceError
-from minicaffe.cuda import blas
+from minicaffe.cuda import blas, cudnn
 from minicaffe.cuda.device import Device, current
 from minicaffe.cuda.stream import Stopwatch
 
@@ -158,7 +158,7 @@ def measured(
         results.nets.append(net_row(name, file, peers))
         print(results.nets[-1], file=sys.stderr)
     if nets:
-        results.notes.append(f"Matrix products by {blas.backend()}.")
+        results.notes.append(f"Matrix products by {blas.backend()}, convolutions by {cudnn.backend()}.")
     return results
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-import weakref
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from minicaffe.errors import DeviceError, install
 
 from . import cublas
 from .device import current, launch_blocks
+from .per_stream import PerStream
 from .stream import Stream
 
 logger = logging.getLogger("minicaffe.cuda")
@@ -91,41 +91,35 @@ def backend() -> str:
 
 
 def allow_tf32(allowed: bool = True) -> None:
-    """Whether cuBLAS may round float32 factors to TF32: several times as fast, 3 decimal digits. Off by default."""
+    """Whether cuBLAS and cuDNN may round float32 factors to TF32: several times as fast, 3 decimal digits. Off by default."""
     _state.tf32 = allowed
 
 
+def tf32_allowed() -> bool:
+    """What allow_tf32 was called with last."""
+    return _state.tf32
+
+
 class CuBLAS:
-    """cuBLAS: a handle for each stream, made at its first product; the handle of a freed stream is used again."""
+    """cuBLAS: a handle for each stream, made at its first product."""
 
     def __init__(self) -> None:
         self.cublas, self.source = _bindings()
-        self._handles: weakref.WeakKeyDictionary[Stream, list[int]] = weakref.WeakKeyDictionary()
-        self._left: list[tuple[int, list[int]]] = []
+        self._handles = PerStream(
+            lambda: [self.cublas.create(), -1],  # and its math mode: not yet known
+            lambda pair, stream: self.cublas.set_stream(pair[0], stream),
+        )
         self.handle(current().current_stream)
 
     def handle(self, stream: Stream) -> int:
         """The stream's handle, in the math mode that allow_tf32 chose."""
         math = self.cublas.Math
         mode = int(math.TF32_TENSOR_OP_MATH if _state.tf32 else math.DEFAULT_MATH)
-        if stream not in self._handles:
-            self._handles[stream] = self._new(stream)
-        pair = self._handles[stream]
+        pair: list[int] = self._handles.of(stream)
         if pair[1] != mode:
             self.cublas.set_math_mode(pair[0], mode)  # allow_tf32 may come between two products
             pair[1] = mode
         return pair[0]
-
-    def _new(self, stream: Stream) -> list[int]:
-        """[a handle that sends to stream, its math mode: not yet known]."""
-        ordinal, device = stream.device.ordinal, stream.device
-        with _state.lock, device.active():
-            place = next((i for i, (of, _) in enumerate(self._left) if of == ordinal), None)
-            pair = [self.cublas.create(), -1] if place is None else self._left.pop(place)[1]
-            self.cublas.set_stream(pair[0], stream.handle.handle)
-        # a handle is not destroyed: that would wait for the device
-        weakref.finalize(stream, self._left.append, (ordinal, pair)).atexit = False
-        return pair
 
 
 def _bindings() -> tuple[Any, str]:
@@ -139,7 +133,7 @@ def _bindings() -> tuple[Any, str]:
 
 @dataclass
 class _State:
-    lock: Any = field(default_factory=threading.RLock)  # RLock: _library holds it where CuBLAS makes a handle
+    lock: Any = field(default_factory=threading.Lock)
     tried: bool = False
     library: CuBLAS | None = None
     reason: str = ""

@@ -2,9 +2,10 @@
 
     columns = windows of x; y = weight columns; dx = windows added back from weight^T dy; dweight += dy columns^T
 
-The columns of several images lie side by side, (C * taps, images * windows): one im2col and one (batched) product for as many
-images as WORKSPACE bytes hold, or a part of one image's windows at a time. A 1x1 convolution needs no columns; a depthwise one
-has kernels without them (depthwise_convolution.cu). Every sum has the same order on every run.
+A 1x1 convolution needs no columns; a depthwise one has kernels without them (depthwise_convolution.cu). The others are cuDNN's
+where it is installed and takes them (cudnn.py), else the columns of several images lie side by side, (C * taps, images *
+windows): one im2col and one (batched) product for as many images as WORKSPACE bytes hold, or a part of one image's windows at a
+time. Every sum has the same order on every run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import cudnn
 from .blas import Matrix, gemm
 from .blocks import launch_planes, launch_sums
 from .device import current, launch
@@ -97,6 +99,17 @@ class Maps:
         sizes = (self.spatial, w.output(self.spatial), w.kernel, w.stride, w.pad, w.dilation)
         return tuple(n for fill, axes in zip((1, 1, 1, 1, 0, 1), sizes) for n in ((fill,) * missing + tuple(axes)))
 
+    @cached_property
+    def by_cudnn(self) -> cudnn.Convolution | None:
+        """The convolution as cuDNN gets it; None for what it does not get. 1x1 ones are products already, without columns."""
+        if self.dtype != np.float32 or len(self.spatial) != 2 or self.window.pointwise or not self.count:
+            return None
+        (h, w), (oh, ow), (kh, kw) = self.spatial, self.window.output(self.spatial), self.window.kernel
+        x, weight = (self.count, self.channels, h, w), (self.outputs, self.channels // self.group, kh, kw)
+        return cudnn.Convolution(
+            x, weight, (self.count, self.outputs, oh, ow), self.window.pad, self.window.stride, self.window.dilation
+        )
+
     def address(self, start: int, elements: int) -> int:
         """The address `elements` elements after start."""
         return start + elements * self.dtype.itemsize
@@ -111,7 +124,7 @@ def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
         m, k = maps.block  # group g has k numbers of a row of x, and makes m of a row of y
         of_x, of_y = Matrix(x, maps.channels, stride=k), Matrix(y, maps.outputs, stride=m)
         gemm(maps.dtype, (maps.count, m, k), of_x, Matrix(weight, k, True, m * k), of_y, batch=maps.group)
-    else:
+    elif not _by_cudnn("forward", maps, x, weight, y):
         for part in _parts(maps):
             columns, ld, stride = part.columns(x)
             of_y = Matrix(part.of_y(y), maps.windows, stride=maps.outputs * maps.windows)
@@ -127,7 +140,7 @@ def data_gradient(maps: Maps, dy: int, weight: int, dx: int) -> None:
         m, k = maps.block
         of_dy, of_dx = Matrix(dy, maps.outputs, stride=m), Matrix(dx, maps.channels, stride=k)
         gemm(maps.dtype, (maps.count, k, m), of_dy, Matrix(weight, k, stride=m * k), of_dx, batch=maps.group)
-    else:
+    elif not _by_cudnn("data", maps, dy, weight, dx):
         for part in _parts(maps):
             of_dy = Matrix(part.of_y(dy), maps.windows, stride=maps.outputs * maps.windows)
             columns, ld, stride = part.place(dx)
@@ -147,7 +160,7 @@ def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
     elif maps.single:
         of_dy = Matrix(dy, maps.outputs, transposed=True, stride=m)
         gemm(maps.dtype, (m, k, maps.count), of_dy, Matrix(x, maps.channels, stride=k), of_weight, beta=1, batch=maps.group)
-    else:
+    elif not _by_cudnn("weight", maps, x, dy, dweight):
         for part in _parts(maps, side_by_side=maps.windows < SMALL):
             columns, ld, stride = part.columns(x)
             gradient, dy_ld, dy_stride = part.gradient(dy)
@@ -178,6 +191,11 @@ def im2col(maps: Maps, x: int, columns: int) -> None:
 def col2im(maps: Maps, columns: int, x: int) -> None:
     """Columns (count, channels * taps, windows) added up where they came from: im2col's transpose; x is overwritten."""
     _whole(maps).add_columns(columns, x, maps.windows, maps.rows * maps.windows)
+
+
+def _by_cudnn(kind: cudnn.Kind, maps: Maps, first: int, second: int, result: int) -> bool:
+    """Whether cuDNN computed it."""
+    return maps.by_cudnn is not None and cudnn.run(kind, maps.by_cudnn, first, second, result)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class Library:
 def load() -> Library:
     """libcublas: a wheel's, or the one that the system finds. DeviceError with what the last one says, where none loads."""
     said = "libcublas is not installed"
-    for path in _candidates():
+    for path in candidates("libcublas"):
         try:
             return Library(path)
         except (OSError, AttributeError) as error:  # AttributeError: a function is missing
@@ -94,9 +94,10 @@ def load() -> Library:
     raise DeviceError(said)
 
 
-def _candidates() -> Iterator[str]:
+def candidates(stem: str) -> Iterator[str]:
+    """Where a library of CUDA's may be: in a wheel, or where the system looks."""
     spec = importlib.util.find_spec("nvidia")  # the wheels' common package: nvidia/cu13/lib, nvidia/cublas/lib
     for version in VERSIONS:
         for folder in (spec.submodule_search_locations if spec else None) or ():
-            yield from map(str, sorted(Path(folder).glob(f"*/lib/libcublas.so.{version}")))
-    yield from (f"libcublas.so.{version}" for version in VERSIONS)
+            yield from map(str, sorted(Path(folder).glob(f"*/lib/{stem}.so.{version}")))
+    yield from (f"{stem}.so.{version}" for version in VERSIONS)

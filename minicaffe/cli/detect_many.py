@@ -68,6 +68,7 @@ class BatchOptions(DetectorOptions):
             if self.gpu or self.device not in (None, "cpu", "gpu", "auto"):
                 device = self.device or f"gpu:{self.gpu}"
                 raise Error(f"--device {device}: Ray assigns the GPUs: give cpu, gpu or auto")
+            self.use_tf32(self.device != "cpu")
 
     @property
     def place(self) -> str:
@@ -131,7 +132,7 @@ def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, d
             raise Error(f"--device gpu: {problem}")
         # 1: an actor per CPU
         count = options.threads or (threads.get_num_threads() if os.environ.get(threads.VARIABLE) else 1)
-        rules = Rules(count, gpu=not problem, modules=options.allow_module)
+        rules = Rules(count, gpu=not problem, tf32=options.tf32, modules=options.allow_module)
         actors = pool(node_resources(ray), options.workers, rules.threads, rules.gpu).at_most(run.parts_left)
         with display:
             run_ray(ray, recipe, rules, weights, run, actors, tell=display.add, say=display.say)

@@ -14,7 +14,7 @@ import numpy as np
 
 from minicaffe import loops
 from minicaffe.blob import Blob
-from minicaffe.cuda import blas, device
+from minicaffe.cuda import blas, cudnn, device
 from minicaffe.cuda.compilers import compilers
 from minicaffe.errors import DeviceError, install
 from minicaffe.version import __version__
@@ -35,7 +35,7 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Check everything from Python to a running kernel; without a GPU, kernels and products are not checked."""
+    """Check everything from Python to a running kernel; without a GPU, kernels and libraries are not checked."""
     yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
     yield _loops()
     yield _driver_library()
@@ -51,6 +51,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("GPU", True, str(gpu))
     yield _kernel()
     yield _products()
+    yield _convolutions()
 
 
 def _loops() -> Finding:
@@ -101,6 +102,12 @@ def _products() -> Finding:
         return Finding("matrix products", True, used)
     advice = f"minicaffe's kernel is used, which is slower; {install('gpu-cu13')} for cuBLAS"
     return Finding("matrix products", False, used, advice)
+
+
+def _convolutions() -> Finding:
+    """The library that computes convolutions; needs a GPU."""
+    used = cudnn.backend()
+    return Finding("convolutions", used.startswith("cuDNN"), used)
 
 
 def _kernel() -> Finding:

@@ -20,14 +20,14 @@ from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import batches_at_once
 from .flags import GflagsCommand
-from .groups import StateOptions, ThreadOptions, seed_option, use_device
+from .groups import StateOptions, Tf32Options, ThreadOptions, seed_option, use_device
 from .options import argument, option, with_options
 from .progress import counted
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(StateOptions, ThreadOptions):
+class Options(StateOptions, Tf32Options, ThreadOptions):
     weights: str = argument()
     net: str = argument()
     blobs: str = argument(metavar="BLOB[,BLOB...]")
@@ -54,6 +54,7 @@ def command(options: Options) -> None:
     if len(set(paths)) < len(paths):
         raise Error(f"{options.dbs}: each blob needs another database")
     use_device(f"gpu:{options.ordinal or 0}" if options.device == "GPU" else None, None)
+    options.use_tf32(options.device == "GPU", "end with the database's kind and GPU, as in: lmdb GPU")
     loaded = options.load(options.net, [options.weights])
     if unknown := [name for name in names if name not in loaded.blobs]:
         raise Error(f'the net has no blob "{unknown[0]}"{names_near(unknown[0], loaded.blobs)}')

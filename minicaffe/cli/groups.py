@@ -51,20 +51,36 @@ class ThreadOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceOptions(ThreadOptions):
+class Tf32Options:
+    """--tf32, for every command that may run a net on a GPU."""
+
+    tf32: bool = option("--tf32", "On a GPU, round the factors of float32 products to TF32: faster, 3 decimal digits.")
+
+    def use_tf32(self, on_gpu: bool, advice: str = "give --device gpu, or auto") -> None:
+        """Products in TF32 until the command is over, if they are asked for. Raises Error where it asks for no GPU."""
+        if not self.tf32:
+            return
+        if not on_gpu:
+            raise Error(f"--tf32 is for a GPU: {advice}")
+        from minicaffe.cuda.blas import allow_tf32
+
+        click.get_current_context().call_on_close(lambda: allow_tf32(False))
+        allow_tf32()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions(Tf32Options, ThreadOptions):
     """--device, --gpu, --tf32 and --threads."""
 
     device: str | None = option(
         "--device", "Where layers run; auto: on a GPU if there is one.  [default: cpu]", metavar="cpu|gpu|gpu:N|auto"
     )
     gpu: str | None = option("--gpu", "Number of the GPU, or all, as in the caffe tool.", metavar="ID")
-    tf32: bool = option("--tf32", "On a GPU, round the factors of float32 products to TF32: faster, 3 decimal digits.")
 
     def use_device(self) -> None:
         """Run layers on this device until the command is over. Raises DeviceError for a GPU that cannot be used."""
         use_device(self.device, self.gpu)
-        if self.tf32:
-            _allow_tf32(self.device, self.gpu)
+        self.use_tf32(self.gpu is not None or self.device not in (None, "cpu"))
 
 
 def use_device(device: str | None, gpu: str | None) -> None:
@@ -92,16 +108,6 @@ def use_device(device: str | None, gpu: str | None) -> None:
         if kind != "auto":
             raise
         echo(f"on the CPU: {error}", err=True)
-
-
-def _allow_tf32(device: str | None, gpu: str | None) -> None:
-    """Products in TF32 until the command is over. Raises Error where the command does not ask for a GPU."""
-    if gpu is None and device in (None, "cpu"):
-        raise Error("--tf32 is for a GPU: give --device gpu, or auto")
-    from minicaffe.cuda.blas import allow_tf32
-
-    click.get_current_context().call_on_close(lambda: allow_tf32(False))
-    allow_tf32()
 
 
 def phase_option(default: Phase = TEST) -> Any:

@@ -14,13 +14,13 @@ import minicaffe
 from minicaffe.errors import DeviceError, Error
 from minicaffe.pycaffe.script import python_2_hint, run_script
 
-from .groups import ThreadOptions, UnknownFieldOptions
+from .groups import Tf32Options, ThreadOptions, UnknownFieldOptions
 from .options import argument, option, with_options
 from .terminal import echo, without_guard
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ThreadOptions, UnknownFieldOptions):
+class Options(Tf32Options, ThreadOptions, UnknownFieldOptions):
     cpu: bool = option("--cpu", "Make the script's set_mode_gpu and set_device do nothing.")
     script: str = argument()
     arguments: tuple[str, ...] = argument(type=click.UNPROCESSED)
@@ -35,6 +35,7 @@ def command(options: Options) -> None:
 
     Example:  minicaffe script tools/train_net.py --solver solver.prototxt --iters 100
     """
+    options.use_tf32(not options.cpu, "leave out --cpu")
     script = options.script
     try:
         with without_guard():

@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+import minicaffe
 from minicaffe import Net, errors, set_random_seed
 from minicaffe.cli import COMMANDS, main
 from minicaffe.cli.device_query import available_cores, blas_name
@@ -29,6 +30,7 @@ from minicaffe.cuda import blas
 from minicaffe.cuda.device import current
 from minicaffe.errors import Error
 from minicaffe.mode import TEST, gpu_mode
+from minicaffe.scaling.batch.rules import Rules
 from minicaffe.training.parse_log import parse_log, write_rows
 from minicaffe.training.solver_state import read_state
 
@@ -231,6 +233,61 @@ def test_tf32_holds_until_the_command_is_over(
     result = run("time", "net.prototxt", "--device", "gpu", "--iterations", "1", *options)
     assert result.exit_code == 0, result.output
     assert (seen, blas._state.tf32) == ({allowed}, False)
+
+
+def test_every_command_that_may_use_a_gpu_has_tf32() -> None:
+    context, has = click.Context(main), set()
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        given = {option for parameter in command.params for option in parameter.opts}
+        if {"--device", "device"} & given or name == "script":  # extract-features has an argument; scripts choose by themselves
+            assert "--tf32" in given, name
+            has.add(name)
+        else:
+            assert "--tf32" not in given
+    assert {"classify", "detect", "evaluate", "extract-features", "features", "run", "script", "test", "time", "train"} <= has
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (
+            ["extract-features", "net.caffemodel", "net.prototxt", "y", "db", 1, "lmdb", "CPU"],
+            "end with the database's kind and GPU",
+        ),
+        (["script", "--cpu", "script.py"], "leave out --cpu"),
+        (
+            ["detect", "net.prototxt", "net.caffemodel", ".", "--out", "found", "--engine", "ray", "--device=cpu"],
+            "give --device gpu",
+        ),
+    ],
+)
+def test_tf32_without_a_gpu(folder: Path, arguments: list[object], advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minicaffe.scaling.batch.ray_cluster.require_ray", lambda: None)
+    Path("script.py").write_text("raise SystemExit(3)")
+    result = run(arguments[0], "--tf32", *arguments[1:])
+    assert result.exit_code == 1
+    assert f"--tf32 is for a GPU: {advice}" in result.output
+
+
+@pytest.mark.gpu
+def test_tf32_in_a_script(folder: Path) -> None:
+    Path("script.py").write_text("from minicaffe.cuda import blas\nprint('allowed', blas.tf32_allowed())\n")
+    assert "allowed True" in run("script", "--tf32", "script.py").output
+    assert not blas.tf32_allowed()
+    assert "allowed False" in run("script", "script.py").output
+
+
+@pytest.mark.gpu
+def test_tf32_in_rays_workers() -> None:
+    minicaffe.set_mode_cpu()
+    try:
+        Rules(1, gpu=True, tf32=True).apply()
+        assert (gpu_mode(), blas.tf32_allowed()) == (True, True)
+    finally:
+        minicaffe.set_mode_cpu()
+        blas.allow_tf32(False)
 
 
 @pytest.mark.gpu

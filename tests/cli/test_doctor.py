@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from minicaffe import loops
 from minicaffe.cli import diagnosis as doctor
 from minicaffe.cli import main
-from minicaffe.cuda import blas, compilers, device
+from minicaffe.cuda import blas, compilers, cudnn, device
 from minicaffe.errors import DeviceError, install
 
 
@@ -46,7 +46,7 @@ def test_no_pycuda(no_pycuda: None) -> None:
     assert str(findings["PyCUDA"]).startswith(f"--  PyCUDA: not installed\n      {install('gpu')}")
     assert findings["GPU"].found == f"no GPU: PyCUDA is not installed ({install('gpu')})"
     assert "nets run on the CPU" in findings["GPU"].advice
-    assert not {"a kernel", "matrix products"} & set(findings)
+    assert not {"a kernel", "matrix products", "convolutions"} & set(findings)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,18 @@ def test_an_nvcc_that_does_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = said()
     name = device.current().name
-    assert all(finding.good for what, finding in findings.items() if what not in ("matrix products", "compiled loops"))
+    assert all(
+        finding.good for what, finding in findings.items() if what not in ("matrix products", "convolutions", "compiled loops")
+    )
     assert findings["GPU"].found.startswith(f"0: {name}, compute capability ")
     assert findings["a kernel"].found == f"compiled and run on {name}"
     products = findings["matrix products"]
     assert products.good == blas.backend().startswith("cuBLAS")
     assert products.good or (products.found.startswith("gemm.cu (") and "slower" in products.advice)
+    convolutions = findings["convolutions"]
+    assert (convolutions.found, convolutions.good) == (cudnn.backend(), cudnn.backend().startswith("cuDNN"))
+    monkeypatch.setattr(cudnn._state, "allowed", False)
+    assert str(said()["convolutions"]) == "--  convolutions: im2col (cuDNN is switched off)"
 
 
 @pytest.mark.gpu

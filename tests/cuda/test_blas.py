@@ -47,7 +47,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """No nvmath-python, and no libcublas."""
     monkeypatch.setitem(sys.modules, "nvmath.bindings.cublas", None)
-    monkeypatch.setattr(cublas, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(cublas, "candidates", lambda stem: iter(()))
     monkeypatch.setattr(blas, "_state", blas._State())
 
 
@@ -263,6 +263,6 @@ def test_what_a_wheels_cublas_refuses(only_the_wheel: Path) -> None:
 def test_a_libcublas_that_is_none(only_the_wheel: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     wrong = tmp_path / "libcublas.so.13"
     wrong.write_text("no library")
-    monkeypatch.setattr(cublas, "_candidates", lambda: iter([str(wrong)]))
+    monkeypatch.setattr(cublas, "candidates", lambda stem: iter([str(wrong)]))
     with pytest.raises(DeviceError, match=f"{wrong}: "):
         cublas.load()

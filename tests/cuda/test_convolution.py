@@ -1,4 +1,4 @@
-"""Convolutions on the GPU against those of the CPU: all ways of doing them, by our kernel and by what cuBLAS is asked for."""
+"""Convolutions on the GPU against those of the CPU: all ways without cuDNN, by our kernel and by what cuBLAS is asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from layer_case import LayerCase
 
 import minicaffe
 from minicaffe.blob import MemoryState
-from minicaffe.cuda import blas, convolution
+from minicaffe.cuda import blas, convolution, cudnn
 from minicaffe.cuda.device import current
 from minicaffe.layers.conv.window import Window
 
@@ -37,7 +37,8 @@ CASES = [  # fields, the bottom's shape
 
 
 @pytest.fixture(autouse=True)
-def gpu() -> Iterator[None]:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(cudnn._state, "allowed", False)
     minicaffe.set_mode_gpu()
     yield
     minicaffe.set_mode_cpu()

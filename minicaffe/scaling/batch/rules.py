@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from minicaffe import access, limits, threads
+from minicaffe.cuda.blas import allow_tf32
 from minicaffe.mode import set_mode_gpu
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Threads, limits, and the files and modules that prototxts may name. folder: the working directory, if workers have it."""
+    """Threads, precision, limits, and the files and modules that prototxts may name. folder: the working directory, if
+    workers have it."""
 
     threads: int
     gpu: bool
+    tf32: bool = False
     modules: tuple[str, ...] = ()
     folder: str = field(default_factory=os.getcwd)
     allowed: tuple[str, ...] = field(default_factory=access.allowed)
@@ -36,3 +39,4 @@ class Rules:
             allow_module(module, os.getcwd())
         if self.gpu:
             set_mode_gpu()
+            allow_tf32(self.tf32)
