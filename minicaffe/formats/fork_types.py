@@ -28,7 +28,7 @@ _TYPES = {
         SquareBoxData""",
     "happynear's Caffe (github.com/happynear/caffe-windows)": """GeneralContrastiveLoss
         InnerDistance LabelSpecificRescale SoftTruncation""",
-    "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock WarpCTCLoss",
+    "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
 }  # fmt: skip

@@ -245,6 +245,7 @@ WISHES: dict[str, Wish] = {
     "EltwiseAccuracy": class_labels,
     "MultiBoxLoss": boxes(3),
     "DetectionEvaluate": boxes(1),
+    "WarpCTCLoss": lambda layer, shapes: {1: (shapes[0][1], 6)},
     "RegionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 10)},
 }
 
