@@ -583,6 +583,9 @@ class LayerParameter(_message.Message):
     LSTM_PARAM_FIELD_NUMBER: _builtins.int
     NORMALIZE_PARAM_FIELD_NUMBER: _builtins.int
     PROPOSAL_PARAM_FIELD_NUMBER: _builtins.int
+    INNER_DISTANCE_PARAM_FIELD_NUMBER: _builtins.int
+    GENERAL_CONTRASTIVE_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    LABEL_SPECIFIC_RESCALE_PARAM_FIELD_NUMBER: _builtins.int
     LOCAL_PARAM_FIELD_NUMBER: _builtins.int
     TRIPLET_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     GENERAL_TRIPLET_LOSS_PARAM_FIELD_NUMBER: _builtins.int
@@ -761,6 +764,18 @@ class LayerParameter(_message.Message):
     def normalize_param(self) -> Global___NormalizeTypeParameter: ...
     @_builtins.property
     def proposal_param(self) -> Global___ProposalParameter: ...
+    @_builtins.property
+    def inner_distance_param(self) -> Global___InnerDistanceParameter:
+        """[213]"""
+
+    @_builtins.property
+    def general_contrastive_loss_param(self) -> Global___GeneralContrastiveParameter:
+        """[215]"""
+
+    @_builtins.property
+    def label_specific_rescale_param(self) -> Global___LabelSpecificRescaleParameter:
+        """[228]"""
+
     @_builtins.property
     def local_param(self) -> Global___LocalParameter:
         """[201]"""
@@ -1080,6 +1095,9 @@ class LayerParameter(_message.Message):
         lstm_param: Global___LstmParameter | None = ...,
         normalize_param: Global___NormalizeTypeParameter | None = ...,
         proposal_param: Global___ProposalParameter | None = ...,
+        inner_distance_param: Global___InnerDistanceParameter | None = ...,
+        general_contrastive_loss_param: Global___GeneralContrastiveParameter | None = ...,
+        label_specific_rescale_param: Global___LabelSpecificRescaleParameter | None = ...,
         local_param: Global___LocalParameter | None = ...,
         triplet_loss_param: Global___TripletLossParameter | None = ...,
         general_triplet_loss_param: Global___GeneralTripletParameter | None = ...,
@@ -1188,9 +1206,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1636,22 +1654,25 @@ class AccuracyParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    MIN_IS_BETTER_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     AXIS_FIELD_NUMBER: _builtins.int
     IGNORE_LABEL_FIELD_NUMBER: _builtins.int
+    min_is_better: _builtins.bool
     top_k: _builtins.int
     axis: _builtins.int
     ignore_label: _builtins.int
     def __init__(
         self,
         *,
+        min_is_better: _builtins.bool | None = ...,
         top_k: _builtins.int | None = ...,
         axis: _builtins.int | None = ...,
         ignore_label: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "ignore_label", b"ignore_label", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "ignore_label", b"ignore_label", "min_is_better", b"min_is_better", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "ignore_label", b"ignore_label", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "ignore_label", b"ignore_label", "min_is_better", b"min_is_better", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6426,6 +6447,167 @@ class FlipParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FlipParameter: _TypeAlias = FlipParameter  # noqa: Y015
+
+@_typing.final
+class InnerDistanceParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    BIAS_TERM_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    TRANSPOSE_FIELD_NUMBER: _builtins.int
+    DISTANCE_TYPE_FIELD_NUMBER: _builtins.int
+    NORMALIZE_FIELD_NUMBER: _builtins.int
+    UPDATE_CENTER_ONLY_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    bias_term: _builtins.bool
+    axis: _builtins.int
+    transpose: _builtins.bool
+    distance_type: _builtins.str
+    normalize: _builtins.bool
+    update_center_only: _builtins.bool
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        bias_term: _builtins.bool | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        axis: _builtins.int | None = ...,
+        transpose: _builtins.bool | None = ...,
+        distance_type: _builtins.str | None = ...,
+        normalize: _builtins.bool | None = ...,
+        update_center_only: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "distance_type", b"distance_type", "normalize", b"normalize", "num_output", b"num_output", "transpose", b"transpose", "update_center_only", b"update_center_only", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "distance_type", b"distance_type", "normalize", b"normalize", "num_output", b"num_output", "transpose", b"transpose", "update_center_only", b"update_center_only", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InnerDistanceParameter: _TypeAlias = InnerDistanceParameter  # noqa: Y015
+
+@_typing.final
+class GeneralContrastiveParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITIVE_MARGIN_FIELD_NUMBER: _builtins.int
+    NEGATIVE_MARGIN_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    NORMALIZE_NEGATIVE_FIELD_NUMBER: _builtins.int
+    POSITIVE_OUTLIER_THRESH_FIELD_NUMBER: _builtins.int
+    SQUARE_FIELD_NUMBER: _builtins.int
+    MAX_NEGATIVE_ONLY_FIELD_NUMBER: _builtins.int
+    MAX_POSITIVE_ONLY_FIELD_NUMBER: _builtins.int
+    POSITIVE_FIRST_FIELD_NUMBER: _builtins.int
+    POSITIVE_UPPER_BOUND_FIELD_NUMBER: _builtins.int
+    EXP_NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    ADD_INTRA_MAE_FIELD_NUMBER: _builtins.int
+    MAX_NEGATIVE_MARGIN_FIELD_NUMBER: _builtins.int
+    positive_margin: _builtins.float
+    negative_margin: _builtins.float
+    positive_weight: _builtins.float
+    negative_weight: _builtins.float
+    normalize_negative: _builtins.float
+    positive_outlier_thresh: _builtins.float
+    square: _builtins.bool
+    max_negative_only: _builtins.bool
+    max_positive_only: _builtins.bool
+    positive_first: _builtins.bool
+    positive_upper_bound: _builtins.float
+    exp_negative_weight: _builtins.bool
+    add_intra_mae: _builtins.bool
+    max_negative_margin: _builtins.float
+    def __init__(
+        self,
+        *,
+        positive_margin: _builtins.float | None = ...,
+        negative_margin: _builtins.float | None = ...,
+        positive_weight: _builtins.float | None = ...,
+        negative_weight: _builtins.float | None = ...,
+        normalize_negative: _builtins.float | None = ...,
+        positive_outlier_thresh: _builtins.float | None = ...,
+        square: _builtins.bool | None = ...,
+        max_negative_only: _builtins.bool | None = ...,
+        max_positive_only: _builtins.bool | None = ...,
+        positive_first: _builtins.bool | None = ...,
+        positive_upper_bound: _builtins.float | None = ...,
+        exp_negative_weight: _builtins.bool | None = ...,
+        add_intra_mae: _builtins.bool | None = ...,
+        max_negative_margin: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_intra_mae", b"add_intra_mae", "exp_negative_weight", b"exp_negative_weight", "max_negative_margin", b"max_negative_margin", "max_negative_only", b"max_negative_only", "max_positive_only", b"max_positive_only", "negative_margin", b"negative_margin", "negative_weight", b"negative_weight", "normalize_negative", b"normalize_negative", "positive_first", b"positive_first", "positive_margin", b"positive_margin", "positive_outlier_thresh", b"positive_outlier_thresh", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight", "square", b"square"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_intra_mae", b"add_intra_mae", "exp_negative_weight", b"exp_negative_weight", "max_negative_margin", b"max_negative_margin", "max_negative_only", b"max_negative_only", "max_positive_only", b"max_positive_only", "negative_margin", b"negative_margin", "negative_weight", b"negative_weight", "normalize_negative", b"normalize_negative", "positive_first", b"positive_first", "positive_margin", b"positive_margin", "positive_outlier_thresh", b"positive_outlier_thresh", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight", "square", b"square"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GeneralContrastiveParameter: _TypeAlias = GeneralContrastiveParameter  # noqa: Y015
+
+@_typing.final
+class LabelSpecificRescaleParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    POSITIVE_LOWER_BOUND_FIELD_NUMBER: _builtins.int
+    NEGATIVE_UPPER_BOUND_FIELD_NUMBER: _builtins.int
+    RESCALE_TEST_FIELD_NUMBER: _builtins.int
+    FOR_IP_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_BASE_FIELD_NUMBER: _builtins.int
+    GAMMA_FIELD_NUMBER: _builtins.int
+    POWER_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_MIN_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_MAX_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    BIAS_FIX_FIELD_NUMBER: _builtins.int
+    POWER_ON_POSITIVE_FIELD_NUMBER: _builtins.int
+    positive_weight: _builtins.float
+    negative_weight: _builtins.float
+    positive_lower_bound: _builtins.float
+    negative_upper_bound: _builtins.float
+    rescale_test: _builtins.bool
+    for_ip: _builtins.bool
+    positive_weight_base: _builtins.float
+    gamma: _builtins.float
+    power: _builtins.float
+    positive_weight_min: _builtins.float
+    positive_weight_max: _builtins.float
+    iteration: _builtins.int
+    bias_fix: _builtins.bool
+    power_on_positive: _builtins.bool
+    def __init__(
+        self,
+        *,
+        positive_weight: _builtins.float | None = ...,
+        negative_weight: _builtins.float | None = ...,
+        positive_lower_bound: _builtins.float | None = ...,
+        negative_upper_bound: _builtins.float | None = ...,
+        rescale_test: _builtins.bool | None = ...,
+        for_ip: _builtins.bool | None = ...,
+        positive_weight_base: _builtins.float | None = ...,
+        gamma: _builtins.float | None = ...,
+        power: _builtins.float | None = ...,
+        positive_weight_min: _builtins.float | None = ...,
+        positive_weight_max: _builtins.float | None = ...,
+        iteration: _builtins.int | None = ...,
+        bias_fix: _builtins.bool | None = ...,
+        power_on_positive: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_fix", b"bias_fix", "for_ip", b"for_ip", "gamma", b"gamma", "iteration", b"iteration", "negative_upper_bound", b"negative_upper_bound", "negative_weight", b"negative_weight", "positive_lower_bound", b"positive_lower_bound", "positive_weight", b"positive_weight", "positive_weight_base", b"positive_weight_base", "positive_weight_max", b"positive_weight_max", "positive_weight_min", b"positive_weight_min", "power", b"power", "power_on_positive", b"power_on_positive", "rescale_test", b"rescale_test"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_fix", b"bias_fix", "for_ip", b"for_ip", "gamma", b"gamma", "iteration", b"iteration", "negative_upper_bound", b"negative_upper_bound", "negative_weight", b"negative_weight", "positive_lower_bound", b"positive_lower_bound", "positive_weight", b"positive_weight", "positive_weight_base", b"positive_weight_base", "positive_weight_max", b"positive_weight_max", "positive_weight_min", b"positive_weight_min", "power", b"power", "power_on_positive", b"power_on_positive", "rescale_test", b"rescale_test"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LabelSpecificRescaleParameter: _TypeAlias = LabelSpecificRescaleParameter  # noqa: Y015
 
 @_typing.final
 class LstmParameter(_message.Message):

@@ -26,8 +26,7 @@ _TYPES = {
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
     "pulkitag's Caffe (github.com/pulkitag/caffe)": """CrossConvolution EuclideanLossWithIgnore GenericWindowData RandomNoise
         SquareBoxData""",
-    "happynear's Caffe (github.com/happynear/caffe-windows)": """GeneralContrastiveLoss
-        InnerDistance LabelSpecificRescale SoftTruncation""",
+    "happynear's Caffe (github.com/happynear/caffe-windows)": "SoftTruncation",
     "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
