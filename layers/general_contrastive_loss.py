@@ -31,7 +31,8 @@ class GeneralContrastiveLoss(Loss):
     """The contrastive loss of distances to all classes.
 
     bottom: x (N, ...) distances, of which every value after the first axis is a class; labels (N,). top: loss (); the means of
-    own, of max(negative_margin - x, 0) over the other classes, and with add_intra_mae m (2,) or (3,), which have no gradient. square has no effect.
+    own, of max(negative_margin - x, 0) over the other classes, and with add_intra_mae m (2,) or (3,), without gradients. square
+    has no effect.
     Raises LayerError for normalize_negative (another gradient, not built in), another number of labels, and a label that is not
     whole or not a class.
     """
