@@ -24,8 +24,7 @@ _TYPES = {
     "temporal segment networks (github.com/yjxiong/caffe)": "SegData",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
-    "pulkitag's Caffe (github.com/pulkitag/caffe)": """CrossConvolution EuclideanLossWithIgnore GenericWindowData RandomNoise
-        SquareBoxData""",
+    "pulkitag's Caffe (github.com/pulkitag/caffe)": "GenericWindowData SquareBoxData",
     "happynear's Caffe (github.com/happynear/caffe-windows)": "SoftTruncation",
     "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
