@@ -64,6 +64,7 @@ BUILT_IN = {
     "Deconvolution3D": "deconvolution3d:Deconvolution3D",
     "DeformableConvolution": "deformable_convolution:DeformableConvolution",
     "DeformablePSROIPooling": "deformable_psroi_pooling:DeformablePSROIPooling",
+    "DenseBlock": "dense_block:DenseBlock",
     "DenseImageData": "dense_image_data:DenseImageData",
     "DepthwiseConvolution": "depthwise_convolution:DepthwiseConvolution",
     "DetectionEvaluate": "detection_evaluate:DetectionEvaluate",

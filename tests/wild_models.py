@@ -45,7 +45,8 @@ LEAST = 172
 SMALL = 3e9
 """Most multiply-adds of a net that --brief runs."""
 BROKEN = re.compile(
-    r"is not produced by any layer|is already produced by layer|is named twice|\$\{|param blocks given, but|takes a whole number, got"
+    r"is not produced by any layer|is already produced by layer|is named twice|\$\{|param blocks given, but"
+    r"|takes a whole number, got"
 )
 NAMED = re.compile(r"is not built in|belongs to \w+|it may be .* give --fork NAME")
 """What a refusal's sentence must hold: what is lacking, and where that is from."""

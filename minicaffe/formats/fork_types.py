@@ -26,7 +26,6 @@ _TYPES = {
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
     "pulkitag's Caffe (github.com/pulkitag/caffe)": "GenericWindowData SquareBoxData",
     "happynear's Caffe (github.com/happynear/caffe-windows)": "SoftTruncation",
-    "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
 }  # fmt: skip
