@@ -62,5 +62,5 @@ class Norm:
         dx: Array = dy * self.scale.data
         if training:
             dx = dx - dx.mean(axis=CHANNEL, keepdims=True) - normalised * (dx * normalised).mean(axis=CHANNEL, keepdims=True)
-        dx = dx * inverse
+        dx *= inverse
         return dx
