@@ -89,6 +89,7 @@ BUILT_IN = {
     "Gather": "gather:Gather",
     "GeneralContrastiveLoss": "general_contrastive_loss:GeneralContrastiveLoss",
     "GeneralTripletLoss": "general_triplet_loss:GeneralTripletLoss",
+    "GenericWindowData": "generic_window_data:GenericWindowData",
     "HDF5Data": "hdf5_data:HDF5Data",
     "HDF5Output": "hdf5_output:HDF5Output",
     "HardSigmoid": "hard_sigmoid:HardSigmoid",
