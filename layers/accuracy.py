@@ -3,7 +3,8 @@
     right_i = (how many classes score at least as high as the true one, itself included) <= top_k
     accuracy = sum_i right_i / (positions that are not ignored)
 
-Source: Caffe's accuracy_layer.cpp; ties count against the true class.
+Source: Caffe's accuracy_layer.cpp; ties count against the true class. With happynear's min_is_better (NormFace) the lowest
+scores are the best, and of equal ones that of the lowest class.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from .losses.loss_normalization import ignored_label
 
 
 class Accuracy(Layer):
-    """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores.
+    """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores, or with
+    min_is_better lowest ones.
 
     bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels, one for each
     position in order: (N, ...), of any shape.
@@ -58,13 +60,17 @@ class Accuracy(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         labels, kept = read_labels(self, bottom[1].data, self.split, ignored_label(self.param.accuracy_param))
-        right = kept & among_top(bottom[0].data.reshape(self.split), labels, self.param.accuracy_param.top_k)
+        among = among_least if self.param.accuracy_param.min_is_better else among_top
+        right = kept & among(bottom[0].data.reshape(self.split), labels, self.param.accuracy_param.top_k)
         top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))
         if len(top) > 1:
             seen, hits = (np.bincount(labels[which], minlength=self.split.classes) for which in (kept, right))
             top[1].data[...] = hits / np.maximum(1, seen)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.param.accuracy_param.min_is_better:
+            super().forward_gpu(bottom, top)
+            return
         (outer, classes, inner), seen = self.split, 0
         positions = outer * inner
         if len(top) > 1:
@@ -84,3 +90,11 @@ def among_top(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool
     true = np.take_along_axis(x, labels[:, None], axis=1)
     # ties count against the true class, which itself is one of the >=: Caffe's rule
     return np.asarray((x >= true).sum(axis=1) <= top_k)
+
+
+def among_least(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
+    """Whether each of labels (outer, inner) is among the top_k lowest scores of x (outer, C, inner); of equal ones the lowest
+    class goes first."""
+    true = np.take_along_axis(x, labels[:, None], axis=1)
+    before = np.arange(x.shape[1])[:, None] < labels[:, None]
+    return np.asarray(((x < true) | (x == true) & before).sum(axis=1) < top_k)

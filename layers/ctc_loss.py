@@ -14,7 +14,14 @@ from itertools import groupby
 from minicaffe.blob import Blob
 
 from .losses.ctc import Target, sequence_lengths, until_negative
-from .losses.sequence_loss import SequenceLoss, blank_class, check_scores, check_through_time, read_labels
+from .losses.sequence_loss import (
+    SequenceLoss,
+    blank_class,
+    check_of_sequences,
+    check_scores,
+    check_through_time,
+    read_labels,
+)
 
 
 class CTCLoss(SequenceLoss):
@@ -76,20 +83,15 @@ class CtcLoss(SequenceLoss):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
         check_scores(self, bottom[0])
-        param, (steps, sequences, classes) = self.param.ctc_loss_param, bottom[0].shape[:3]
+        param, (steps, _, classes) = self.param.ctc_loss_param, bottom[0].shape[:3]
         if param.alphabet_size != classes:
             wrong = f"alphabet_size must be the scores' {classes} classes, got {param.alphabet_size}"
             raise self.error(wrong, "ctc_loss_param.alphabet_size")
         if not 0 < param.time_step <= steps:
             wrong = f"time_step must be 1 to {steps}, the scores' first axis, got {param.time_step}"
             raise self.error(wrong, "ctc_loss_param.time_step")
-        if bottom[1].shape[:1] != (sequences,):
-            raise self.error(f"the labels must be ({sequences}, L), got shape {bottom[1].shape}", "bottom[1]")
+        check_of_sequences(self, bottom, 1)
         self.blank = blank_class(self, classes, param.blank_label, "ctc_loss_param.blank_label")
 
     def targets(self, bottom: Sequence[Blob]) -> list[Target | None]:
-        steps, classes, found = self.param.ctc_loss_param.time_step, bottom[0].shape[2], list[Target | None]()
-        for n, row in enumerate(bottom[1].data):
-            labels = [label for label in read_labels(self, row.reshape(-1), n, classes, 1) if label != self.blank]
-            found.append(self.check_fits(n, Target(labels, 0, steps), 1))
-        return found
+        return self.targets_of_rows(bottom, self.param.ctc_loss_param.time_step)

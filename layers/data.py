@@ -40,11 +40,16 @@ class Data(PrefetchingLayer):
         param = self.param.data_param
         self.positive(param.batch_size, "data_param.batch_size")
         self.prefetched = self.positive(param.prefetch, "data_param.prefetch")
-        backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
         warn_of_no_effect(self, boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
         shard = current_shard(self.phase)
-        return DatumSource(open_database(granted_folder(param.source), backend), param, transformer, tops > 1, shard)
+        return DatumSource(open_source(param), param, transformer, tops > 1, shard)
+
+
+def open_source(param: caffe_pb2.DataParameter) -> Database:
+    """The database that param names. Raises DataError."""
+    backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
+    return open_database(granted_folder(param.source), backend)
 
 
 class DatumSource:

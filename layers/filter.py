@@ -1,16 +1,22 @@
-"""Filter: only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp."""
+"""Filter: only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp.
+
+With channel-pruning's filter_param it is another layer, elementwise/channel_filter.py.
+"""
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
 
+from .elementwise.channel_filter import ChannelFilter
 from .elementwise.rearranged import on_device
 
 
@@ -26,10 +32,14 @@ class Filter(Layer):
 
     type = "Filter"
     num_bottom = (2, None)
-    fork_bottoms: ClassVar = {1: "channel-pruning's Caffe selects channels by weights of the layer"}
     num_top = (1, None)
+    param_block = ("filter_param",)
     weight_names = ()
     found_axis = 0
+
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        return ChannelFilter if param.HasField("filter_param") else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(top) != len(bottom) - 1:

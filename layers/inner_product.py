@@ -3,23 +3,28 @@
 With normalize, of happynear's caffe-windows (NormFace), each K numbers of the weights, w, count as u = w / n,
 n = sqrt(w w + 1e-6):
     dw = (du - u (u du)) / n
-The fork writes u over w in every forward, and takes du for dw.
+The fork writes u over w in every forward, and takes du for dw. With more bottoms it takes the weights from these:
+elementwise/inner_product_of_bottoms.py.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blas import Matrix, gemm
 from minicaffe.cuda.blocks import column_sums, launch_planes
+from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer, data_bytes
+from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
+
+from .elementwise.inner_product_of_bottoms import InnerProductOfBottoms
 
 BLOCK = 1 << 21
 """About how many numbers of a weight's gradient are made at a time."""
@@ -42,12 +47,15 @@ class InnerProduct(Layer):
 
     type = "InnerProduct"
     num_bottom = 1
-    fork_bottoms: ClassVar = dict.fromkeys((2, 3), "happynear's caffe-windows (NormFace) takes the weights from bottom 1")
     num_top = 1
     param_block = ("inner_product_param",)
     weight_names = ("weight", "bias")
     linear = True
     copies = (0, 0)
+
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        return InnerProductOfBottoms if cls is InnerProduct and len(param.bottom) > 1 else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.inner_product_param
@@ -134,17 +142,13 @@ class InnerProduct(Layer):
         if not self.normalize:
             return weight
         rows = weight.reshape(-1, self.inputs)
-        return np.asarray(rows / _lengths(rows)).reshape(weight.shape)
+        return np.asarray(rows / row_lengths(rows)).reshape(weight.shape)
 
     def _add_scaled_gradient(self, a: Array, b: Array) -> None:
         """Add to the weights' diff what a @ b, the gradient of the scaled weights, gives."""
-        rows = self.blobs[0].data.reshape(-1, self.inputs)
         du = np.zeros(self.blobs[0].shape, self.dtype)
         add_product(a, b, du)
-        n, du = _lengths(rows), du.reshape(rows.shape)
-        u = rows / n
-        du -= u * np.einsum("ij,ij->i", u, du)[:, None]
-        self.blobs[0].diff.reshape(rows.shape)[...] += du / n
+        add_through_lengths(self.blobs[0], du.reshape(-1, self.inputs))
 
     def _sizes(self, top: Blob) -> tuple[int, int, int]:
         """(N, num_output, K)."""
@@ -164,10 +168,19 @@ class InnerProduct(Layer):
         return y.reshape(math.prod(y.shape[: self.axis]), y.shape[-1])
 
 
-def _lengths(rows: Array) -> Array:
+def row_lengths(rows: Array) -> Array:
     """sqrt(w w + 1e-6) of each of rows (M, K): (M, 1)."""
     lengths: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows) + rows.dtype.type(LEAST_SQUARE))[:, None]
     return lengths
+
+
+def add_through_lengths(weight: Blob, du: Array) -> None:
+    """Add to weight's diff what du (M, K), the gradient of its rows scaled to length 1, gives; du is overwritten."""
+    rows = weight.data.reshape(du.shape)
+    n = row_lengths(rows)
+    u = rows / n
+    du -= u * np.einsum("ij,ij->i", u, du)[:, None]
+    weight.diff.reshape(du.shape)[...] += du / n
 
 
 def multiply(a: Array, b: Array, out: Array) -> None:

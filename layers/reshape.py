@@ -1,12 +1,20 @@
-"""Reshape: the same numbers in another shape, with no copy. Source: Caffe's reshape_layer.hpp."""
+"""Reshape: the same numbers in another shape, with no copy. Source: Caffe's reshape_layer.hpp.
+
+With Synopsys' pixelshuffler it is another layer, elementwise/pixel_shuffle.py.
+"""
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 
 from minicaffe.blob import Blob
+from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+from .elementwise.pixel_shuffle import PixelShuffle
 
 
 class Reshape(Layer):
@@ -24,6 +32,10 @@ class Reshape(Layer):
     param_block = ("reshape_param",)
     weight_names = ()
     copies = (0, 0)
+
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        return PixelShuffle if param.reshape_param.pixelshuffler != 1 else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         dims = list(self.param.reshape_param.shape.dim)

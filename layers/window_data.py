@@ -12,7 +12,6 @@ from numpy.typing import DTypeLike
 
 from minicaffe.access import granted
 from minicaffe.blob import Array
-from minicaffe.data.data_transformer import check_mean, read_mean
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
@@ -21,7 +20,7 @@ from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
 from .reading.prefetching import PrefetchingLayer
-from .reading.window_warp import placed
+from .reading.window_warp import centred_mean, placed
 
 
 class WindowData(PrefetchingLayer):
@@ -69,7 +68,7 @@ class WindowSource:
         self.param, self.crop, self.mirror = param, transform.crop_size, transform.mirror
         self.generator, self.images, self.channels = generator, file.images, file.channels
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.mean = self._read_mean(transform)
+        self.mean = centred_mean(transform, (self.channels, self.crop, self.crop), self.dtype)
         objects = [window for window in file.windows if window.overlap >= param.fg_threshold]
         if wrong := [window for window in objects if window.label < 1]:
             raise DataError(f"{param.source}: an object's window has class {wrong[0].label}; classes begin at 1")
@@ -131,18 +130,6 @@ class WindowSource:
         if self.mean is not None:
             values -= self.mean[:, rows, columns]
         out[:, rows, columns] = values * self.dtype.type(self.param.scale)
-
-    def _read_mean(self, transform: caffe_pb2.TransformationParameter) -> Array | None:
-        """The centre of the mean image, or the mean values, as (C, crop, crop)."""
-        mean = read_mean(transform, self.dtype)
-        shape = (self.channels, self.crop, self.crop)
-        if mean is None:
-            return None
-        if transform.mean_file:
-            off = max((mean.shape[2] - self.crop) // 2, 0)  # the width's for both axes, as in the original
-            mean = mean[:, off : off + self.crop, off : off + self.crop]
-        check_mean(mean, shape, transform.mean_file)
-        return np.broadcast_to(mean, shape)
 
     def _path(self, image: int) -> str:
         return granted(f"{self.param.root_folder}{self.images[image]}")

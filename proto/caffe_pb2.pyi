@@ -569,9 +569,13 @@ class LayerParameter(_message.Message):
     SHUFFLE_CHANNEL_PARAM_FIELD_NUMBER: _builtins.int
     DENSE_IMAGE_DATA_PARAM_FIELD_NUMBER: _builtins.int
     UPSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
+    EUCLIDEANLOSS_PARAM_FIELD_NUMBER: _builtins.int
+    GENERIC_WINDOW_DATA_PARAM_FIELD_NUMBER: _builtins.int
+    RANDOM_NOISE_PARAM_FIELD_NUMBER: _builtins.int
     BN_PARAM_FIELD_NUMBER: _builtins.int
     INTERP_PARAM_FIELD_NUMBER: _builtins.int
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    FILTER_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
     ELTWISE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
@@ -582,6 +586,9 @@ class LayerParameter(_message.Message):
     LSTM_PARAM_FIELD_NUMBER: _builtins.int
     NORMALIZE_PARAM_FIELD_NUMBER: _builtins.int
     PROPOSAL_PARAM_FIELD_NUMBER: _builtins.int
+    INNER_DISTANCE_PARAM_FIELD_NUMBER: _builtins.int
+    GENERAL_CONTRASTIVE_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    LABEL_SPECIFIC_RESCALE_PARAM_FIELD_NUMBER: _builtins.int
     LOCAL_PARAM_FIELD_NUMBER: _builtins.int
     TRIPLET_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     GENERAL_TRIPLET_LOSS_PARAM_FIELD_NUMBER: _builtins.int
@@ -609,6 +616,7 @@ class LayerParameter(_message.Message):
     LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     MULTI_STAGE_MEANFIELD_PARAM_FIELD_NUMBER: _builtins.int
     BOX_GROUP_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
+    DENSEBLOCK_PARAM_FIELD_NUMBER: _builtins.int
     CONVOLUTION3D_PARAM_FIELD_NUMBER: _builtins.int
     POOLING3D_PARAM_FIELD_NUMBER: _builtins.int
     SELU_PARAM_FIELD_NUMBER: _builtins.int
@@ -721,6 +729,12 @@ class LayerParameter(_message.Message):
         """[137]"""
 
     @_builtins.property
+    def euclideanloss_param(self) -> Global___EuclideanLossParameter: ...
+    @_builtins.property
+    def generic_window_data_param(self) -> Global___GenericWindowDataParameter: ...
+    @_builtins.property
+    def random_noise_param(self) -> Global___RandomNoiseParameter: ...
+    @_builtins.property
     def bn_param(self) -> Global___BNParameter: ...
     @_builtins.property
     def interp_param(self) -> Global___InterpParameter:
@@ -729,6 +743,10 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def seg_accuracy_param(self) -> Global___SegAccuracyParameter:
         """[144]"""
+
+    @_builtins.property
+    def filter_param(self) -> Global___FilterParameter:
+        """[149]"""
 
     @_builtins.property
     def unpooling_param(self) -> Global___UnpoolingParameter:
@@ -756,6 +774,18 @@ class LayerParameter(_message.Message):
     def normalize_param(self) -> Global___NormalizeTypeParameter: ...
     @_builtins.property
     def proposal_param(self) -> Global___ProposalParameter: ...
+    @_builtins.property
+    def inner_distance_param(self) -> Global___InnerDistanceParameter:
+        """[213]"""
+
+    @_builtins.property
+    def general_contrastive_loss_param(self) -> Global___GeneralContrastiveParameter:
+        """[215]"""
+
+    @_builtins.property
+    def label_specific_rescale_param(self) -> Global___LabelSpecificRescaleParameter:
+        """[228]"""
+
     @_builtins.property
     def local_param(self) -> Global___LocalParameter:
         """[201]"""
@@ -858,6 +888,10 @@ class LayerParameter(_message.Message):
 
     @_builtins.property
     def box_group_output_param(self) -> Global___BoxGroupOutputParameter: ...
+    @_builtins.property
+    def denseblock_param(self) -> Global___DenseBlockParameter:
+        """[147]"""
+
     @_builtins.property
     def convolution3d_param(self) -> Global___Convolution3DParameter: ...
     @_builtins.property
@@ -1061,9 +1095,13 @@ class LayerParameter(_message.Message):
         shuffle_channel_param: Global___ShuffleChannelParameter | None = ...,
         dense_image_data_param: Global___DenseImageDataParameter | None = ...,
         upsample_param: Global___UpsampleParameter | None = ...,
+        euclideanloss_param: Global___EuclideanLossParameter | None = ...,
+        generic_window_data_param: Global___GenericWindowDataParameter | None = ...,
+        random_noise_param: Global___RandomNoiseParameter | None = ...,
         bn_param: Global___BNParameter | None = ...,
         interp_param: Global___InterpParameter | None = ...,
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
+        filter_param: Global___FilterParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
         eltwise_accuracy_param: Global___EltwiseAccuracyParameter | None = ...,
         box_output_param: Global___BoxOutputParameter | None = ...,
@@ -1074,6 +1112,9 @@ class LayerParameter(_message.Message):
         lstm_param: Global___LstmParameter | None = ...,
         normalize_param: Global___NormalizeTypeParameter | None = ...,
         proposal_param: Global___ProposalParameter | None = ...,
+        inner_distance_param: Global___InnerDistanceParameter | None = ...,
+        general_contrastive_loss_param: Global___GeneralContrastiveParameter | None = ...,
+        label_specific_rescale_param: Global___LabelSpecificRescaleParameter | None = ...,
         local_param: Global___LocalParameter | None = ...,
         triplet_loss_param: Global___TripletLossParameter | None = ...,
         general_triplet_loss_param: Global___GeneralTripletParameter | None = ...,
@@ -1101,6 +1142,7 @@ class LayerParameter(_message.Message):
         labelsequence_accuracy_param: Global___LabelsequenceAccuracyParameter | None = ...,
         multi_stage_meanfield_param: Global___MultiStageMeanfieldParameter | None = ...,
         box_group_output_param: Global___BoxGroupOutputParameter | None = ...,
+        denseblock_param: Global___DenseBlockParameter | None = ...,
         convolution3d_param: Global___Convolution3DParameter | None = ...,
         pooling3d_param: Global___Pooling3DParameter | None = ...,
         selu_param: Global___SeLuParameter | None = ...,
@@ -1182,9 +1224,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1630,22 +1672,25 @@ class AccuracyParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    MIN_IS_BETTER_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     AXIS_FIELD_NUMBER: _builtins.int
     IGNORE_LABEL_FIELD_NUMBER: _builtins.int
+    min_is_better: _builtins.bool
     top_k: _builtins.int
     axis: _builtins.int
     ignore_label: _builtins.int
     def __init__(
         self,
         *,
+        min_is_better: _builtins.bool | None = ...,
         top_k: _builtins.int | None = ...,
         axis: _builtins.int | None = ...,
         ignore_label: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "ignore_label", b"ignore_label", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "ignore_label", b"ignore_label", "min_is_better", b"min_is_better", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "ignore_label", b"ignore_label", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "ignore_label", b"ignore_label", "min_is_better", b"min_is_better", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2895,9 +2940,11 @@ Global___ReductionParameter: _TypeAlias = ReductionParameter  # noqa: Y015
 class ReshapeParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PIXELSHUFFLER_FIELD_NUMBER: _builtins.int
     SHAPE_FIELD_NUMBER: _builtins.int
     AXIS_FIELD_NUMBER: _builtins.int
     NUM_AXES_FIELD_NUMBER: _builtins.int
+    pixelshuffler: _builtins.int
     axis: _builtins.int
     num_axes: _builtins.int
     @_builtins.property
@@ -2905,13 +2952,14 @@ class ReshapeParameter(_message.Message):
     def __init__(
         self,
         *,
+        pixelshuffler: _builtins.int | None = ...,
         shape: Global___BlobShape | None = ...,
         axis: _builtins.int | None = ...,
         num_axes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "num_axes", b"num_axes", "shape", b"shape"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "num_axes", b"num_axes", "pixelshuffler", b"pixelshuffler", "shape", b"shape"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "num_axes", b"num_axes", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "num_axes", b"num_axes", "pixelshuffler", b"pixelshuffler", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5127,6 +5175,39 @@ class DiceCoefLossParameter(_message.Message):
 Global___DiceCoefLossParameter: _TypeAlias = DiceCoefLossParameter  # noqa: Y015
 
 @_typing.final
+class SparseDatum(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    NNZ_FIELD_NUMBER: _builtins.int
+    INDICES_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    nnz: _builtins.int
+    label: _builtins.float
+    @_builtins.property
+    def indices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        size: _builtins.int | None = ...,
+        nnz: _builtins.int | None = ...,
+        indices: _abc.Iterable[_builtins.int] | None = ...,
+        label: _builtins.float | None = ...,
+        data: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "nnz", b"nnz", "size", b"size"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "indices", b"indices", "label", b"label", "nnz", b"nnz", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SparseDatum: _TypeAlias = SparseDatum  # noqa: Y015
+
+@_typing.final
 class Convolution3DParameter(_message.Message):
     """Messages and fields of facebook/C3D. A number in brackets is the fork's, which other forks give to another field."""
 
@@ -5240,6 +5321,84 @@ class Pooling3DParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Pooling3DParameter: _TypeAlias = Pooling3DParameter  # noqa: Y015
+
+@_typing.final
+class DenseBlockParameter(_message.Message):
+    """Messages and fields of senlinuc/caffe_ocr. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMTRANSITION_FIELD_NUMBER: _builtins.int
+    INITCHANNEL_FIELD_NUMBER: _builtins.int
+    GROWTHRATE_FIELD_NUMBER: _builtins.int
+    PAD_H_FIELD_NUMBER: _builtins.int
+    PAD_W_FIELD_NUMBER: _builtins.int
+    CONV_VERTICALSTRIDE_FIELD_NUMBER: _builtins.int
+    CONV_HORIZENTALSTRIDE_FIELD_NUMBER: _builtins.int
+    FILTER_H_FIELD_NUMBER: _builtins.int
+    FILTER_W_FIELD_NUMBER: _builtins.int
+    FILTER_FILLER_FIELD_NUMBER: _builtins.int
+    BN_SCALER_FILLER_FIELD_NUMBER: _builtins.int
+    BN_BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    GPUIDX_FIELD_NUMBER: _builtins.int
+    USE_DROPOUT_FIELD_NUMBER: _builtins.int
+    DROPOUT_AMOUNT_FIELD_NUMBER: _builtins.int
+    USE_BC_FIELD_NUMBER: _builtins.int
+    BC_ULTRA_SPACE_EFFICIENT_FIELD_NUMBER: _builtins.int
+    WORKSPACE_MB_FIELD_NUMBER: _builtins.int
+    MOVING_AVERAGE_FRACTION_FIELD_NUMBER: _builtins.int
+    numTransition: _builtins.int
+    initChannel: _builtins.int
+    growthRate: _builtins.int
+    pad_h: _builtins.int
+    pad_w: _builtins.int
+    conv_verticalStride: _builtins.int
+    conv_horizentalStride: _builtins.int
+    filter_H: _builtins.int
+    filter_W: _builtins.int
+    gpuIdx: _builtins.int
+    use_dropout: _builtins.bool
+    dropout_amount: _builtins.float
+    use_BC: _builtins.bool
+    BC_ultra_space_efficient: _builtins.bool
+    workspace_MB: _builtins.int
+    moving_average_fraction: _builtins.float
+    @_builtins.property
+    def Filter_Filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def BN_Scaler_Filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def BN_Bias_Filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        numTransition: _builtins.int | None = ...,
+        initChannel: _builtins.int | None = ...,
+        growthRate: _builtins.int | None = ...,
+        pad_h: _builtins.int | None = ...,
+        pad_w: _builtins.int | None = ...,
+        conv_verticalStride: _builtins.int | None = ...,
+        conv_horizentalStride: _builtins.int | None = ...,
+        filter_H: _builtins.int | None = ...,
+        filter_W: _builtins.int | None = ...,
+        Filter_Filler: Global___FillerParameter | None = ...,
+        BN_Scaler_Filler: Global___FillerParameter | None = ...,
+        BN_Bias_Filler: Global___FillerParameter | None = ...,
+        gpuIdx: _builtins.int | None = ...,
+        use_dropout: _builtins.bool | None = ...,
+        dropout_amount: _builtins.float | None = ...,
+        use_BC: _builtins.bool | None = ...,
+        BC_ultra_space_efficient: _builtins.bool | None = ...,
+        workspace_MB: _builtins.int | None = ...,
+        moving_average_fraction: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["BC_ultra_space_efficient", b"BC_ultra_space_efficient", "BN_Bias_Filler", b"BN_Bias_Filler", "BN_Scaler_Filler", b"BN_Scaler_Filler", "Filter_Filler", b"Filter_Filler", "conv_horizentalStride", b"conv_horizentalStride", "conv_verticalStride", b"conv_verticalStride", "dropout_amount", b"dropout_amount", "filter_H", b"filter_H", "filter_W", b"filter_W", "gpuIdx", b"gpuIdx", "growthRate", b"growthRate", "initChannel", b"initChannel", "moving_average_fraction", b"moving_average_fraction", "numTransition", b"numTransition", "pad_h", b"pad_h", "pad_w", b"pad_w", "use_BC", b"use_BC", "use_dropout", b"use_dropout", "workspace_MB", b"workspace_MB"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["BC_ultra_space_efficient", b"BC_ultra_space_efficient", "BN_Bias_Filler", b"BN_Bias_Filler", "BN_Scaler_Filler", b"BN_Scaler_Filler", "Filter_Filler", b"Filter_Filler", "conv_horizentalStride", b"conv_horizentalStride", "conv_verticalStride", b"conv_verticalStride", "dropout_amount", b"dropout_amount", "filter_H", b"filter_H", "filter_W", b"filter_W", "gpuIdx", b"gpuIdx", "growthRate", b"growthRate", "initChannel", b"initChannel", "moving_average_fraction", b"moving_average_fraction", "numTransition", b"numTransition", "pad_h", b"pad_h", "pad_w", b"pad_w", "use_BC", b"use_BC", "use_dropout", b"use_dropout", "workspace_MB", b"workspace_MB"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DenseBlockParameter: _TypeAlias = DenseBlockParameter  # noqa: Y015
 
 @_typing.final
 class BoxGroupParameter(_message.Message):
@@ -6386,6 +6545,167 @@ class FlipParameter(_message.Message):
 Global___FlipParameter: _TypeAlias = FlipParameter  # noqa: Y015
 
 @_typing.final
+class InnerDistanceParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    BIAS_TERM_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    TRANSPOSE_FIELD_NUMBER: _builtins.int
+    DISTANCE_TYPE_FIELD_NUMBER: _builtins.int
+    NORMALIZE_FIELD_NUMBER: _builtins.int
+    UPDATE_CENTER_ONLY_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    bias_term: _builtins.bool
+    axis: _builtins.int
+    transpose: _builtins.bool
+    distance_type: _builtins.str
+    normalize: _builtins.bool
+    update_center_only: _builtins.bool
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        bias_term: _builtins.bool | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        axis: _builtins.int | None = ...,
+        transpose: _builtins.bool | None = ...,
+        distance_type: _builtins.str | None = ...,
+        normalize: _builtins.bool | None = ...,
+        update_center_only: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "distance_type", b"distance_type", "normalize", b"normalize", "num_output", b"num_output", "transpose", b"transpose", "update_center_only", b"update_center_only", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "distance_type", b"distance_type", "normalize", b"normalize", "num_output", b"num_output", "transpose", b"transpose", "update_center_only", b"update_center_only", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InnerDistanceParameter: _TypeAlias = InnerDistanceParameter  # noqa: Y015
+
+@_typing.final
+class GeneralContrastiveParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITIVE_MARGIN_FIELD_NUMBER: _builtins.int
+    NEGATIVE_MARGIN_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    NORMALIZE_NEGATIVE_FIELD_NUMBER: _builtins.int
+    POSITIVE_OUTLIER_THRESH_FIELD_NUMBER: _builtins.int
+    SQUARE_FIELD_NUMBER: _builtins.int
+    MAX_NEGATIVE_ONLY_FIELD_NUMBER: _builtins.int
+    MAX_POSITIVE_ONLY_FIELD_NUMBER: _builtins.int
+    POSITIVE_FIRST_FIELD_NUMBER: _builtins.int
+    POSITIVE_UPPER_BOUND_FIELD_NUMBER: _builtins.int
+    EXP_NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    ADD_INTRA_MAE_FIELD_NUMBER: _builtins.int
+    MAX_NEGATIVE_MARGIN_FIELD_NUMBER: _builtins.int
+    positive_margin: _builtins.float
+    negative_margin: _builtins.float
+    positive_weight: _builtins.float
+    negative_weight: _builtins.float
+    normalize_negative: _builtins.float
+    positive_outlier_thresh: _builtins.float
+    square: _builtins.bool
+    max_negative_only: _builtins.bool
+    max_positive_only: _builtins.bool
+    positive_first: _builtins.bool
+    positive_upper_bound: _builtins.float
+    exp_negative_weight: _builtins.bool
+    add_intra_mae: _builtins.bool
+    max_negative_margin: _builtins.float
+    def __init__(
+        self,
+        *,
+        positive_margin: _builtins.float | None = ...,
+        negative_margin: _builtins.float | None = ...,
+        positive_weight: _builtins.float | None = ...,
+        negative_weight: _builtins.float | None = ...,
+        normalize_negative: _builtins.float | None = ...,
+        positive_outlier_thresh: _builtins.float | None = ...,
+        square: _builtins.bool | None = ...,
+        max_negative_only: _builtins.bool | None = ...,
+        max_positive_only: _builtins.bool | None = ...,
+        positive_first: _builtins.bool | None = ...,
+        positive_upper_bound: _builtins.float | None = ...,
+        exp_negative_weight: _builtins.bool | None = ...,
+        add_intra_mae: _builtins.bool | None = ...,
+        max_negative_margin: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_intra_mae", b"add_intra_mae", "exp_negative_weight", b"exp_negative_weight", "max_negative_margin", b"max_negative_margin", "max_negative_only", b"max_negative_only", "max_positive_only", b"max_positive_only", "negative_margin", b"negative_margin", "negative_weight", b"negative_weight", "normalize_negative", b"normalize_negative", "positive_first", b"positive_first", "positive_margin", b"positive_margin", "positive_outlier_thresh", b"positive_outlier_thresh", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight", "square", b"square"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_intra_mae", b"add_intra_mae", "exp_negative_weight", b"exp_negative_weight", "max_negative_margin", b"max_negative_margin", "max_negative_only", b"max_negative_only", "max_positive_only", b"max_positive_only", "negative_margin", b"negative_margin", "negative_weight", b"negative_weight", "normalize_negative", b"normalize_negative", "positive_first", b"positive_first", "positive_margin", b"positive_margin", "positive_outlier_thresh", b"positive_outlier_thresh", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight", "square", b"square"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GeneralContrastiveParameter: _TypeAlias = GeneralContrastiveParameter  # noqa: Y015
+
+@_typing.final
+class LabelSpecificRescaleParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
+    POSITIVE_LOWER_BOUND_FIELD_NUMBER: _builtins.int
+    NEGATIVE_UPPER_BOUND_FIELD_NUMBER: _builtins.int
+    RESCALE_TEST_FIELD_NUMBER: _builtins.int
+    FOR_IP_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_BASE_FIELD_NUMBER: _builtins.int
+    GAMMA_FIELD_NUMBER: _builtins.int
+    POWER_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_MIN_FIELD_NUMBER: _builtins.int
+    POSITIVE_WEIGHT_MAX_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    BIAS_FIX_FIELD_NUMBER: _builtins.int
+    POWER_ON_POSITIVE_FIELD_NUMBER: _builtins.int
+    positive_weight: _builtins.float
+    negative_weight: _builtins.float
+    positive_lower_bound: _builtins.float
+    negative_upper_bound: _builtins.float
+    rescale_test: _builtins.bool
+    for_ip: _builtins.bool
+    positive_weight_base: _builtins.float
+    gamma: _builtins.float
+    power: _builtins.float
+    positive_weight_min: _builtins.float
+    positive_weight_max: _builtins.float
+    iteration: _builtins.int
+    bias_fix: _builtins.bool
+    power_on_positive: _builtins.bool
+    def __init__(
+        self,
+        *,
+        positive_weight: _builtins.float | None = ...,
+        negative_weight: _builtins.float | None = ...,
+        positive_lower_bound: _builtins.float | None = ...,
+        negative_upper_bound: _builtins.float | None = ...,
+        rescale_test: _builtins.bool | None = ...,
+        for_ip: _builtins.bool | None = ...,
+        positive_weight_base: _builtins.float | None = ...,
+        gamma: _builtins.float | None = ...,
+        power: _builtins.float | None = ...,
+        positive_weight_min: _builtins.float | None = ...,
+        positive_weight_max: _builtins.float | None = ...,
+        iteration: _builtins.int | None = ...,
+        bias_fix: _builtins.bool | None = ...,
+        power_on_positive: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_fix", b"bias_fix", "for_ip", b"for_ip", "gamma", b"gamma", "iteration", b"iteration", "negative_upper_bound", b"negative_upper_bound", "negative_weight", b"negative_weight", "positive_lower_bound", b"positive_lower_bound", "positive_weight", b"positive_weight", "positive_weight_base", b"positive_weight_base", "positive_weight_max", b"positive_weight_max", "positive_weight_min", b"positive_weight_min", "power", b"power", "power_on_positive", b"power_on_positive", "rescale_test", b"rescale_test"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_fix", b"bias_fix", "for_ip", b"for_ip", "gamma", b"gamma", "iteration", b"iteration", "negative_upper_bound", b"negative_upper_bound", "negative_weight", b"negative_weight", "positive_lower_bound", b"positive_lower_bound", "positive_weight", b"positive_weight", "positive_weight_base", b"positive_weight_base", "positive_weight_max", b"positive_weight_max", "positive_weight_min", b"positive_weight_min", "power", b"power", "power_on_positive", b"power_on_positive", "rescale_test", b"rescale_test"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LabelSpecificRescaleParameter: _TypeAlias = LabelSpecificRescaleParameter  # noqa: Y015
+
+@_typing.final
 class LstmParameter(_message.Message):
     """Messages and fields of junhyukoh/caffe-lstm, CTPN and caffe_ocr. A number in brackets is a fork's, where another fork had it first.
 
@@ -6687,6 +7007,34 @@ class EltwiseAccuracyParameter(_message.Message):
 Global___EltwiseAccuracyParameter: _TypeAlias = EltwiseAccuracyParameter  # noqa: Y015
 
 @_typing.final
+class FilterParameter(_message.Message):
+    """Messages and fields of ethanhe42/caffe-pro, the Caffe of yihui-he/channel-pruning. A number in brackets is the fork's, where
+    another fork had it first.
+
+    FilterParamter in the fork.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AXIS_FIELD_NUMBER: _builtins.int
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    axis: _builtins.int
+    num_output: _builtins.int
+    def __init__(
+        self,
+        *,
+        axis: _builtins.int | None = ...,
+        num_output: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "num_output", b"num_output"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "num_output", b"num_output"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FilterParameter: _TypeAlias = FilterParameter  # noqa: Y015
+
+@_typing.final
 class BNParameter(_message.Message):
     """Messages and fields of hszhao/PSPNet. A number in brackets is the fork's, where another fork had it first."""
 
@@ -6842,6 +7190,110 @@ class SegAccuracyParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SegAccuracyParameter: _TypeAlias = SegAccuracyParameter  # noqa: Y015
+
+@_typing.final
+class EuclideanLossParameter(_message.Message):
+    """Messages and fields of pulkitag/caffe."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_NORMALIZED_FIELD_NUMBER: _builtins.int
+    NORMALIZE_CHOICE_FIELD_NUMBER: _builtins.int
+    is_normalized: _builtins.bool
+    normalize_choice: _builtins.int
+    def __init__(
+        self,
+        *,
+        is_normalized: _builtins.bool | None = ...,
+        normalize_choice: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["is_normalized", b"is_normalized", "normalize_choice", b"normalize_choice"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_normalized", b"is_normalized", "normalize_choice", b"normalize_choice"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EuclideanLossParameter: _TypeAlias = EuclideanLossParameter  # noqa: Y015
+
+@_typing.final
+class RandomNoiseParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MU_FIELD_NUMBER: _builtins.int
+    SIGMA_FIELD_NUMBER: _builtins.int
+    ADAPTIVE_SIGMA_FIELD_NUMBER: _builtins.int
+    ADAPTIVE_FACTOR_FIELD_NUMBER: _builtins.int
+    mu: _builtins.float
+    sigma: _builtins.float
+    adaptive_sigma: _builtins.bool
+    adaptive_factor: _builtins.float
+    def __init__(
+        self,
+        *,
+        mu: _builtins.float | None = ...,
+        sigma: _builtins.float | None = ...,
+        adaptive_sigma: _builtins.bool | None = ...,
+        adaptive_factor: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adaptive_factor", b"adaptive_factor", "adaptive_sigma", b"adaptive_sigma", "mu", b"mu", "sigma", b"sigma"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adaptive_factor", b"adaptive_factor", "adaptive_sigma", b"adaptive_sigma", "mu", b"mu", "sigma", b"sigma"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RandomNoiseParameter: _TypeAlias = RandomNoiseParameter  # noqa: Y015
+
+@_typing.final
+class GenericWindowDataParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    CROP_SIZE_FIELD_NUMBER: _builtins.int
+    MIRROR_FIELD_NUMBER: _builtins.int
+    CONTEXT_PAD_FIELD_NUMBER: _builtins.int
+    CROP_MODE_FIELD_NUMBER: _builtins.int
+    CACHE_IMAGES_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    IS_READY_FIELD_NUMBER: _builtins.int
+    RANDOM_CROP_FIELD_NUMBER: _builtins.int
+    IS_GRAY_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    scale: _builtins.float
+    batch_size: _builtins.int
+    crop_size: _builtins.int
+    mirror: _builtins.bool
+    context_pad: _builtins.int
+    crop_mode: _builtins.str
+    cache_images: _builtins.bool
+    root_folder: _builtins.str
+    is_ready: _builtins.bool
+    random_crop: _builtins.bool
+    is_gray: _builtins.bool
+    def __init__(
+        self,
+        *,
+        source: _builtins.str | None = ...,
+        scale: _builtins.float | None = ...,
+        batch_size: _builtins.int | None = ...,
+        crop_size: _builtins.int | None = ...,
+        mirror: _builtins.bool | None = ...,
+        context_pad: _builtins.int | None = ...,
+        crop_mode: _builtins.str | None = ...,
+        cache_images: _builtins.bool | None = ...,
+        root_folder: _builtins.str | None = ...,
+        is_ready: _builtins.bool | None = ...,
+        random_crop: _builtins.bool | None = ...,
+        is_gray: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "cache_images", b"cache_images", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "is_gray", b"is_gray", "is_ready", b"is_ready", "mirror", b"mirror", "random_crop", b"random_crop", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "cache_images", b"cache_images", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "is_gray", b"is_gray", "is_ready", b"is_ready", "mirror", b"mirror", "random_crop", b"random_crop", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenericWindowDataParameter: _TypeAlias = GenericWindowDataParameter  # noqa: Y015
 
 @_typing.final
 class UpsampleParameter(_message.Message):

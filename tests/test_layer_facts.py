@@ -156,7 +156,7 @@ REGIONS: list[tuple[str, list[Array]]] = [
 ]
 ALONE = [
     *(kind for kind in KINDS if CATALOGUE[kind].elementwise and kind not in ("Clip", "Eltwise", "Split")),
-    *("ArgMax", "BatchNorm", "Bias", "Flatten", "LRN", "MVN", "PReLU", "Reduction", "Scale", "Softmax", "Tile"),
+    *("ArgMax", "BatchNorm", "Bias", "Flatten", "Gather", "LRN", "MVN", "PReLU", "Reduction", "Scale", "Softmax", "Tile"),
 ]
 CASES: list[tuple[str, list[Array]]] = [
     *((f'type: "{kind}"' + " tile_param { tiles: 2 }" * (kind == "Tile"), [X]) for kind in ALONE),

@@ -463,8 +463,10 @@ def test_two_layers_with_weights_need_two_names() -> None:
 @pytest.mark.parametrize(
     "layer, message",
     [
-        ('type: "InnerProduct" bottom: "data" bottom: "data"', "takes 1 bottom, got 2; happynear's .* from bottom 1, which is"),
-        ('type: "Filter" bottom: "data"', "takes at least 2 bottoms, got 1; channel-pruning's Caffe .*, which is not built in"),
+        (
+            'type: "GeneralContrastiveLoss" bottom: "data" bottom: "data" bottom: "data"',
+            "takes 2 bottoms, got 3; happynear's .* gives bottom 0 their gradient, which is not built in",
+        ),
         ('type: "Reshape" bottom: "data" bottom: "data"', r"takes 1 bottom, got 2 \(made"),
     ],
 )

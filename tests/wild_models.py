@@ -34,16 +34,20 @@ from pathlib import Path
 import numpy as np
 from support.made_up_data import Made, build, fill, keep_in_range
 
-from minicaffe import Error, Net, set_random_seed
+from minicaffe import Error, Net, registry, set_random_seed
 from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.errors import PrototxtWarning
+from minicaffe.proto import caffe_pb2
 
 WILD = Path(__file__).resolve().parents[2] / "shared" / "wild"
 LEAST = 172
 """How many run today."""
 SMALL = 3e9
 """Most multiply-adds of a net that --brief runs."""
-BROKEN = re.compile(r"is not produced by any layer|is already produced by layer|is named twice|\$\{|takes a whole number, got")
+BROKEN = re.compile(
+    r"is not produced by any layer|is already produced by layer|is named twice|\$\{|param blocks given, but"
+    r"|takes a whole number, got"
+)
 NAMED = re.compile(r"is not built in|belongs to \w+|it may be .* give --fork NAME")
 """What a refusal's sentence must hold: what is lacking, and where that is from."""
 
@@ -80,9 +84,18 @@ def skips(caught: list[warnings.WarningMessage], path: Path) -> list[str]:
         if "skipped" in text and (place := re.match(rf"{re.escape(str(path))}:(\d+)", text)):
             above = "\n".join(lines[: int(place[1])])
             layer = above[max(above.rfind("\nlayer"), 0) :]
-            if not re.search(r"""type *: *(['"]?\w*Data['"]|\w*DATA)\s""", layer):
+            if not re.search(r"""type *: *(['"]?\w*Data['"]|\w*DATA)\s""", layer) and is_read(text, layer):
                 skipped.append(text)
     return skipped
+
+
+def is_read(warning: str, layer: str) -> bool:
+    """Whether the type of the layer in this text reads the block of the field that a warning names."""
+    message, kind = re.search(r": (\w+) has no field", warning), re.search(r"""type *: *['"](\w+)""", layer)
+    fields = caffe_pb2.LayerParameter.DESCRIPTOR.fields
+    blocks = {f.name for f in fields if message and f.message_type and f.message_type.name == message[1]}
+    read = registry.class_of(caffe_pb2.LayerParameter(type=kind[1])).param_block if kind else ()
+    return not blocks or bool(blocks & {*read, "transform_param", "loss_param"})
 
 
 def ran(made: Made, brief: bool) -> tuple[str, str]:

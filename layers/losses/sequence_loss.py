@@ -43,6 +43,14 @@ class SequenceLoss(Loss):
             scale = float(top[0].diff.item()) / max(1, bottom[0].shape[1])
             bottom[0].diff.reshape(self.gradient.shape)[...] = self.gradient * scale
 
+    def targets_of_rows(self, bottom: Sequence[Blob], steps: int) -> list[Target | None]:
+        """The labels (N, L) of bottom 1 without blanks, in so many time steps of each sequence."""
+        found = list[Target | None]()
+        for n, row in enumerate(bottom[1].data):
+            labels = [label for label in read_labels(self, row.reshape(-1), n, bottom[0].shape[2], 1) if label != self.blank]
+            found.append(self.check_fits(n, Target(labels, 0, steps), 1))
+        return found
+
     def check_fits(self, n: int, target: Target, bottom: int) -> Target:
         """Labels have time steps enough. Raises LayerError."""
         steps, needed = target.last - target.first, target.least_steps
@@ -64,6 +72,13 @@ def check_through_time(layer: Layer, bottom: Sequence[Blob], i: int, what: str) 
     steps, shape = bottom[0].shape[:2], bottom[i].shape
     if shape[:2] != steps or any(length != 1 for length in shape[2:]):
         raise layer.error(f"{what} must be (T, N) as the scores, {steps}, got shape {shape}", f"bottom[{i}]")
+
+
+def check_of_sequences(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
+    """bottom[i] has a row of labels (N, L) for each sequence of the scores. Raises LayerError."""
+    sequences, shape = bottom[0].shape[1], bottom[i].shape
+    if shape[:1] != (sequences,):
+        raise layer.error(f"the labels must be ({sequences}, L), got shape {shape}", f"bottom[{i}]")
 
 
 def blank_class(layer: Layer, classes: int, blank: int, field: str) -> int:

@@ -9,6 +9,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
+
+from minicaffe.blob import Array
+from minicaffe.data.data_transformer import check_mean, read_mean
+from minicaffe.proto import caffe_pb2
 
 Box = tuple[int, int, int, int]
 
@@ -39,6 +44,26 @@ def placed(box: Box, image: tuple[int, int], crop: int, context_pad: int, square
     pad_w = _round(f(right if mirrored else left) * scale_x)
     pad_h = _round(f(top) * scale_y)
     return Placed(clipped, min(height, crop - pad_h), min(width, crop - pad_w), pad_h, pad_w)
+
+
+def clipped(box: Box, image: tuple[int, int], crop: int, context_pad: int, square: bool) -> Box:
+    """What a box with its context has inside an image (height, width)."""
+    if context_pad or square:
+        box = _widened(box, crop, context_pad, square)
+    x1, y1, x2, y2 = box
+    return max(0, x1), max(0, y1), min(x2, image[1] - 1), min(y2, image[0] - 1)
+
+
+def centred_mean(transform: caffe_pb2.TransformationParameter, shape: tuple[int, int, int], dtype: DTypeLike) -> Array | None:
+    """The centre of the mean image, or the mean values, as (C, crop, crop); None without. Raises DataError."""
+    mean = read_mean(transform, dtype)
+    if mean is None:
+        return None
+    if transform.mean_file:
+        off = max((mean.shape[2] - shape[1]) // 2, 0)  # the width's for both axes, as in the original
+        mean = mean[:, off : off + shape[1], off : off + shape[1]]
+    check_mean(mean, shape, transform.mean_file)
+    return np.broadcast_to(mean, shape)
 
 
 def _widened(box: Box, crop: int, context_pad: int, square: bool) -> Box:

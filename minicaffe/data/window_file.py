@@ -87,3 +87,53 @@ def _window(tokens: _Tokens, image: int) -> Window:
     if x2 < x1 or y2 < y1:
         raise DataError(f"{tokens.path}:{tokens.line}: the window {x1} {y1} {x2} {y2} has no pixels")
     return Window(image, label, overlap, (x1, y1, x2, y2))
+
+
+class Cut(NamedTuple):
+    """A box x1, y1, x2, y2 in pixels, both corners inclusive, of an image of this path, height and width."""
+
+    path: str
+    height: int
+    width: int
+    box: tuple[int, int, int, int]
+
+
+class WindowGroups(NamedTuple):
+    """Examples: of each as many boxes, and as many numbers for labels."""
+
+    cuts: list[list[Cut]]
+    labels: list[list[float]]
+
+
+def read_window_groups(path: str | PathLike[str]) -> WindowGroups:
+    """The examples of a file of pulkitag's GenericWindowData. Raises DataError, with the line.
+
+    # GenericDataLayer / EXAMPLES / IMAGES OF EACH / NUMBERS OF EACH / then for each: # INDEX, for each of its images
+    PATH CHANNELS HEIGHT WIDTH X1 Y1 X2 Y2, and its numbers
+    """
+    tokens = _Tokens(path)
+    for wanted in ("#", "GenericDataLayer"):
+        if (mark := tokens.text(f'"{wanted}"')) != wanted:
+            raise DataError(f'{path}:{tokens.line}: expected "{wanted}", got "{mark}"')
+    examples, images, numbers = (tokens.whole(f"the number of {what}") for what in ("examples", "images", "labels"))
+    if examples < 1 or images < 1 or numbers < 0:
+        raise DataError(f"{path}:{tokens.line}: {examples} examples of {images} images and {numbers} labels")
+    cuts, labels = [], []
+    for _ in range(examples):
+        if (mark := tokens.text("an example")) != "#":
+            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
+        tokens.whole("the example's index")
+        cuts.append([_cut(tokens) for _ in range(images)])
+        labels.append([tokens.number("a label") for _ in range(numbers)])
+    if tokens.tokens:
+        raise DataError(f"{path}: has more than its {examples} examples")
+    return WindowGroups(cuts, labels)
+
+
+def _cut(tokens: _Tokens) -> Cut:
+    path = tokens.text("an image's path")
+    _, height, width = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
+    x1, y1, x2, y2 = (tokens.whole(f"a window's {side}") for side in ("x1", "y1", "x2", "y2"))
+    if not (0 <= x1 <= x2 < width and 0 <= y1 <= y2 < height):
+        raise DataError(f"{tokens.path}:{tokens.line}: the image of {width} x {height} lacks the window {x1} {y1} {x2} {y2}")
+    return Cut(path, height, width, (x1, y1, x2, y2))

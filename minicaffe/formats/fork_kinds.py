@@ -18,6 +18,7 @@ from .forks import find_fork
 
 ONLY_IN = {
     "cascade": ("BoxGroupOutput layers", "BoxOutput layers", "DecodeBBox layers"),
+    "happynear": ("GeneralContrastiveLoss layers", "InnerDistance layers"),
     "yolov2": ("DetectionOutput layers of one bottom",),
 }
 """Layers that only one family of forks has: the fork that a net with such layers counts as. cascade: MS-CNN's too."""

@@ -25,7 +25,7 @@ BUTD, SOEAVER, CASCADE, MSCNN = "bottom-up-attention", "py-RFCN-priv", "Cascade 
 MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", "tianzhi0549's Caffe"
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
-MNC, UNSKY, NVIDIA_15, CRF_RNN = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN"
+MNC, UNSKY, NVIDIA_15, CRF_RNN, PRUNING = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN", "channel-pruning"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -51,17 +51,22 @@ NUMBERS: dict[str, Numbers] = {
     "ctc_loss_param": {148: (CHWICK,), 157: (DEEP_DETECT,), 159: (CAFFE_OCR,), 200: (CRNN,), 91009: (OURS,)},
     "deformable_convolution_param": {229: (MAKEFILE, OURS), 999: (UNSKY, SOEAVER)},
     "deformable_psroi_pooling_param": {228: (MAKEFILE, OURS), 20006: (SOEAVER,)},
+    "denseblock_param": {147: (CAFFE_OCR,), 91049: (OURS,)},
     "detection_evaluate_param": {203: (YOLO2,), 161: (CASCADE,)},
     "detection_output_param": {204: SSDS, 219: (MAKEFILE,)},
     "dice_coef_loss_param": {208: (DEEP_DETECT,), 91040: (OURS,)},
     "downsample_param": {156: (FLOWNET,), 91024: (OURS,)},
     "flip_param": {212: (HAPPYNEAR,), 91043: (OURS,)},
     "flow_warp_param": {159: (FLOWNET,), 91025: (OURS,)},
-    "focal_loss_param": {205: (MAKEFILE,), 235: (HAPPYNEAR,), 20007: (SOEAVER,), 91041: (OURS,)},
+    "filter_param": {149: (PRUNING,), 91045: (OURS,)},
+    "focal_loss_param": {205: (MAKEFILE,), 235: (HAPPYNEAR,), 20007: (SOEAVER,), 156: (DEEP_DETECT,), 91041: (OURS,)},
+    "general_contrastive_loss_param": {215: (HAPPYNEAR,), 91047: (OURS,)},
     "general_triplet_loss_param": {217: (HAPPYNEAR,), 91035: (OURS,)},
+    "inner_distance_param": {213: (HAPPYNEAR,), 91046: (OURS,)},
     "interp_param": {143: (PSPNET,), 153: (DEEP_DETECT,), 162: (CAFFE_OCR,), 20001: (SOEAVER,), 91001: (OURS,)},
     "l1_loss_param": {151: (FLOWNET,), 91021: (OURS,)},
     "label_specific_add_param": {241: (HAPPYNEAR,), 91039: (OURS,)},
+    "label_specific_rescale_param": {228: (HAPPYNEAR,), 91048: (OURS,)},
     "labelsequence_accuracy_param": {203: (CRNN,), 159: (DEEP_DETECT,), 91012: (OURS,)},
     "local_param": {201: (HAPPYNEAR,), 91032: (OURS,)},
     "lstm_param": {201: (JLSTM,), 140: (CTPN,), 8266711: (CAFFE_OCR,), 91013: (OURS,)},
@@ -114,7 +119,10 @@ DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLA
 _OWN = {
     "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
     "BoxOutput": ("bbox_reg_param", "box_output_param"), "ConvolutionDepthwise": ("convolution_param",),
-    "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",),
+    "CrossConvolution": ("convolution_param",),
+    "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",), "WarpCTCLoss": ("ctc_loss_param",),
+    "EuclideanLossWithIgnore": ("euclideanloss_param",), "GeneralContrastiveLoss": ("general_contrastive_loss_param",),
+    "SparseData": ("data_param",), "SparseInnerProduct": ("inner_product_param",),
     "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"), "Deconvolution": ("convolution_param",),
     "Deconvolution3D": ("convolution3d_param",), "GeneralTripletLoss": ("general_triplet_loss_param",),
     "SpatialTransformer": ("st_param",),

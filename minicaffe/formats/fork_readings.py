@@ -6,7 +6,7 @@ readings that the file's fork leaves are compared: equal ones are one, of unequa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -130,6 +130,8 @@ def todays_block(buffer: Buffer, start: int, end: int, block: Block) -> bytes:
         return bytes(buffer[start:end])
     inside = list(fields(buffer, start, end))
     parts = [_DEFAULTS.get((block.name, block.number), b"")]
+    if names := _OTHER_NUMBERS.get((block.name, block.number)):
+        return b"".join([*parts, *(_named(buffer, item, names, block) for item in inside)])
     for item in inside:
         reader = _READERS.get((block.name, item.number))
         readings = reader(item, inside, block) if reader else []
@@ -143,8 +145,25 @@ _DEFAULTS = {
     ("upsample_param", 150): encoded(1 << 3) + encoded(1),
     ("ctc_loss_param", 159): encoded(2 << 3) + encoded(0),
     ("ctc_decoder_param", 158): encoded(1 << 3) + encoded(0),
+    ("focal_loss_param", 156): encoded(5 << 3) + encoded(1),
 }
-"""Fields whose default is another in the fork that numbers the block so: MobileNet-YOLO's scale, caffe_ocr's blank_index."""
+"""Fields whose default is another in the fork that numbers the block so: MobileNet-YOLO's scale, caffe_ocr's blank_index; and
+FocalLoss's axis, which tells DeepDetect's kind."""
+
+_OTHER_NUMBERS = {("focal_loss_param", 156): {1: "engine", 2: "axis", 3: "alpha", 4: "gamma"}}
+"""The fields of a block of the fork that numbers the block so, where it numbers nearly all of them otherwise: DeepDetect's."""
+
+
+def _named(buffer: Buffer, item: Field, names: Mapping[int, str], block: Block) -> bytes:
+    """A field of one of these names in minicaffe's number. Raises ForkError."""
+    known = _descriptor(block.name).fields_by_name.get(names.get(item.number, ""))
+    if known is None or item.kind != _KINDS.get(known.type, VARINT) or item.kind not in (VARINT, FOUR_BYTES):
+        raise ForkError(
+            f'layer "{block.layer}": {block.name} field {item.number} belongs to a fork\'s field that minicaffe lacks'
+        )
+    if item.kind == VARINT:
+        return _integer(known.number, item.value)
+    return encoded(known.number << 3 | FOUR_BYTES) + bytes(buffer[item.end - 4 : item.end])  # of several the last counts
 
 
 def _chosen(item: Field, readings: Sequence[Reading], block: Block) -> bytes:

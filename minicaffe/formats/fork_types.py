@@ -21,16 +21,11 @@ _TYPES = {
         SelectSegBinary WindowClsData WindowInstSegData WindowSegBinary WindowSegData""",
     "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
     "SSD (github.com/weiliu89/caffe), and others to yjxiong/caffe and facebook/C3D": "VideoData",
-    "temporal segment networks (github.com/yjxiong/caffe)": "Gather SegData",
+    "temporal segment networks (github.com/yjxiong/caffe)": "SegData",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
-    "pulkitag's Caffe (github.com/pulkitag/caffe)": """CrossConvolution EuclideanLossWithIgnore GenericWindowData RandomNoise
-        SquareBoxData""",
-    "CaffeMex (github.com/sciencefans/CaffeMex_v2)": "Mask",
-    "happynear's Caffe (github.com/happynear/caffe-windows)": """GeneralContrastiveLoss
-        InnerDistance LabelSpecificRescale SoftTruncation""",
-    "DeepDetect's Caffe (github.com/beniz/caffe)": "SparseData SparseInnerProduct",
-    "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock WarpCTCLoss",
+    "pulkitag's Caffe (github.com/pulkitag/caffe)": "SquareBoxData",
+    "happynear's Caffe (github.com/happynear/caffe-windows)": "SoftTruncation",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
 }  # fmt: skip

@@ -28,6 +28,7 @@ from minicaffe.layers.prelu import PReLU
 from minicaffe.layers.scale import Scale
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.layers.sparse_inner_product import SparseInnerProduct
 from minicaffe.layers.split import Split
 from minicaffe.layers.upsample import Upsample
 from minicaffe.proto import caffe_pb2
@@ -108,6 +109,7 @@ MODULES: dict[type[Layer], Callable[[Any], nn.Module]] = {
     Dropout: DropoutModule,
     Embed: weights.Embed,
     InnerProduct: weights.InnerProduct,
+    SparseInnerProduct: weights.InnerProduct,
     PReLU: weights.PReLU,
     Parameter: weights.Parameter,
 }

@@ -21,11 +21,13 @@ from minicaffe.layers.clip import Clip
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.deformable_psroi_pooling import DeformablePSROIPooling
+from minicaffe.layers.elementwise.pixel_shuffle import PixelShuffle
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.elu import ELU
 from minicaffe.layers.euclidean_loss import EuclideanLoss
 from minicaffe.layers.exp import Exp
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.gather import Gather
 from minicaffe.layers.hard_sigmoid import SCALE, SHIFT, HardSigmoid
 from minicaffe.layers.log import Log
 from minicaffe.layers.lrn import LRN
@@ -44,6 +46,7 @@ from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.roi_warping import ROIWarping
+from minicaffe.layers.scatter import Scatter
 from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.sigmoid import Sigmoid
 from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
@@ -117,6 +120,10 @@ def roi_align_max(layer: ROIAlignMax) -> Step:
     return run
 
 
+def gather(layer: Layer) -> Step:
+    return lambda *xs: xs if len(xs) > 1 else xs[0]
+
+
 FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     AbsVal: lambda layer: torch.abs,
     Axpy: lambda layer: lambda a, x, y: a.reshape(*x.shape[:2], *[1] * (x.ndim - 2)) * x + y,
@@ -132,6 +139,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     EuclideanLoss: euclidean_loss,
     Exp: lambda layer: lambda x: torch.exp(layer.scale * x + layer.shift),
     Flatten: flatten,
+    Gather: gather,
     HardSigmoid: lambda layer: lambda x: (x * SCALE + SHIFT).clamp(0, 1),
     LRN: lrn,
     Log: lambda layer: lambda x: torch.log(layer.param.log_param.scale * x + layer.param.log_param.shift) * layer.factor,
@@ -139,6 +147,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     PSROIPooling: roi_layer,
     Padding: lambda layer: lambda x: functional.pad(x, layer.pads * 2),
     Permute: permute,
+    PixelShuffle: lambda layer: lambda x: functional.pixel_shuffle(x, layer.factor),
     Power: power,
     ROIAlign: roi_layer,
     ROIAlignGrid: roi_layer,
@@ -154,6 +163,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     Reorg: reorg,
     Reshape: reshape,
     Reverse: lambda layer: lambda x: x.flip(layer.axis),
+    Scatter: gather,
     ShuffleChannel: shuffle_channel,
     Sigmoid: lambda layer: torch.sigmoid,
     SigmoidCrossEntropyLoss: sigmoid_cross_entropy_loss,

@@ -261,3 +261,26 @@ def test_a_layer_keeps_the_blocks_of_its_type_only(tmp_path: Path) -> None:
 def test_the_blocks_of_each_type_are_those_that_its_class_reads() -> None:
     wrong = {kind: set(cls.param_block) - COMMON - set(own_blocks(kind)) for kind, cls in CATALOGUE.items()}
     assert {kind: blocks for kind, blocks in wrong.items() if blocks} == {}
+
+
+def test_deep_detects_focal_loss(tmp_path: Path) -> None:
+    """Block 156, with numbers of its own; axis, which the others lack, tells the kind."""
+    content = integer(1, 2) + integer(2, 3) + real(3, 0.5) + real(4, 1.5)
+    param = read(tmp_path, layer("FocalLoss", message(156, content))).focal_loss_param
+    assert (param.engine, param.axis, param.alpha, param.gamma) == (2, 3, 0.5, 1.5)
+    param = read(tmp_path, layer("FocalLoss", message(156, real(4, 3.0)))).focal_loss_param
+    assert (param.gamma, param.alpha, param.axis, param.HasField("axis")) == (3, 0.25, 1, True)
+    assert read(tmp_path, layer("FocalLoss", message(205, real(2, 3.0)))).focal_loss_param.gamma == 3
+    for wrong in (integer(5, 1), real(2, 1.0), integer(3, 1)):
+        with pytest.raises(
+            WeightsError, match=r'layer "it": focal_loss_param field . belongs to a fork\'s field that minicaffe lacks'
+        ):
+            read(tmp_path, layer("FocalLoss", message(156, wrong)))
+
+
+def test_blocks_of_forks_are_read_by_their_numbers(tmp_path: Path) -> None:
+    assert read(tmp_path, layer("DenseBlock", message(147, integer(3, 8)))).denseblock_param.growthRate == 8
+    assert read(tmp_path, layer("Filter", message(149, integer(2, 35)))).filter_param.num_output == 35
+    assert read(tmp_path, layer("InnerDistance", message(213, integer(1, 4)))).inner_distance_param.num_output == 4
+    loss = read(tmp_path, layer("GeneralContrastiveLoss", message(215, real(2, 3.0)))).general_contrastive_loss_param
+    assert loss.negative_margin == 3

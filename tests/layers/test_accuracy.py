@@ -95,3 +95,11 @@ def test_no_rois_and_a_second_reshape():
 def test_errors(text, shape, labels, message):
     with pytest.raises(LayerError, match='Accuracy layer "layer": ' + message):
         accuracy(text, np.zeros(shape), labels).forward()
+
+
+def test_min_is_better() -> None:
+    """happynear's: the lowest scores are the best, and of equal ones that of the lowest class."""
+    x, labels = np.array([[2.0, 1, 1], [2, 1, 1], [0, 3, 0], [5, 4, 3]]), [1, 2, 2, 0]
+    for top_k, right in ((1, 1), (2, 3), (3, 4)):
+        text = f'type: "Accuracy" accuracy_param {{ min_is_better: true top_k: {top_k} }}'
+        assert LayerCase(text, x, labels).forward()[0] == right / 4

@@ -85,7 +85,7 @@ def test_no_gradient_and_a_second_reshape() -> None:
     ("shapes", "tops", "text", "message"),
     [
         (((2, 3), (2, 3)), 1, "", r"the scores must be \(T, N, C\), got shape \(2, 3\)"),
-        (((2, 3, 4), (3, 2)), 1, "", r"the indicators must be \(T, N\) as the scores, \(2, 3\), got shape \(3, 2\)"),
+        (((2, 3, 4), (5, 2)), 1, "", r"the indicators must be \(T, N\) as the scores, \(2, 3\), got shape \(5, 2\)"),
         (((2, 3, 4), (2, 3)), 3, "", "a third top, the accuracy, needs the true labels as a third bottom"),
         (((2, 3, 4), (2, 3)), 1, "blank_index: 4", "the blank must be one of the 4 classes, 0 to 3, got 4"),
     ],
@@ -93,3 +93,36 @@ def test_no_gradient_and_a_second_reshape() -> None:
 def test_errors(shapes: tuple[tuple[int, ...], ...], tops: int, text: str, message: str) -> None:
     with pytest.raises(LayerError, match='CTCGreedyDecoder layer "layer": ' + message):
         LayerCase(f'type: "CTCGreedyDecoder" ctc_decoder_param {{ {text} }}', *(np.zeros(s) for s in shapes), tops=tops)
+
+
+# caffe_ocr's.
+
+
+def test_scores_alone() -> None:
+    """Its blank is 0; every time step counts."""
+    case = LayerCase('type: "CTCGreedyDecoder"', scores([0, 1, 1, 0, 1], [2, 2, 0, 0, 0]))
+    assert case.forward()[0][..., 0, 0].tolist() == [[1, 1, -1, -1, -1], [2, -1, -1, -1, -1]]
+    assert str(case.layer.choice) == "CTCGreedyDecoder of caffe_ocr: it has one bottom"
+    text = 'type: "CTCGreedyDecoder" ctc_decoder_param { blank_index: 2 }'
+    assert LayerCase(text, scores([0, 2, 1])).forward()[0].reshape(-1).tolist() == [0, 1, -1]
+
+
+def test_accuracies_of_labels_without_indicators() -> None:
+    """The first is right, without its blank; of two labels the second has one; the third, where nothing is true and nothing
+    is spelt, counts an error among the whole sequences alone."""
+    labels = [[0.0, 1, 2, -1], [1, 1, -1, 2], [0, 0, 0, 0]]
+    case = LayerCase('type: "CTCGreedyDecoder"', scores([1, 0, 2, 2, 0], [1, 1, 0, 0, 0], [0] * 5), labels)
+    np.testing.assert_allclose(case.forward()[0], [[[[1 - 0.5 / 3]], [[1 / 3]]]])
+
+
+def test_as_many_sequences_as_time_steps_leave_it_open() -> None:
+    bottoms = scores([1, 2], [2, 1]), np.array([[0.0, 0], [1, 1]])
+    with pytest.raises(LayerError, match="there are as many time steps as sequences; give --fork NAME"):
+        LayerCase('type: "CTCGreedyDecoder"', *bottoms)
+    assert LayerCase('type: "CTCGreedyDecoder"', *bottoms, fork="ctc").forward()[0].shape == (2, 2, 1, 1)
+    assert LayerCase('type: "CTCGreedyDecoder"', *bottoms, fork="caffeocr").forward()[0].shape == (1, 2, 1, 1)
+
+
+def test_errors_of_scores_alone() -> None:
+    with pytest.raises(LayerError, match="caffe_ocr's takes 1 top, got 2"):
+        LayerCase('type: "CTCGreedyDecoder"', scores([0, 1]), tops=2)

@@ -179,3 +179,40 @@ def test_normalize_does_not_depend_on_the_rows_lengths() -> None:
     before = case.forward()[0]
     case.layer.blobs[0].data[...] *= [[100], [3], [50]]
     np.testing.assert_allclose(case.forward()[0], before, rtol=1e-4, atol=1e-4)
+
+
+# With the weights from a bottom, happynear's.
+
+
+def of_bottoms(more: str, *bottoms: np.ndarray) -> LayerCase:
+    named = " ".join(f'bottom: "{i}"' for i in range(len(bottoms)))
+    return LayerCase(f'type: "InnerProduct" {named} inner_product_param {{ {more} }}', *bottoms)
+
+
+def test_weights_from_a_bottom() -> None:
+    x, w, b = normal(2, 3, 4), normal(5, 12), normal(5)
+    case = of_bottoms("bias_term: false num_output: 9", x, w)
+    np.testing.assert_allclose(case.forward()[0], x.reshape(2, 12) @ w.T)
+    case.check_gradient()
+    case = of_bottoms("axis: 2", x, w[:, :4], b)
+    np.testing.assert_allclose(case.forward()[0], x @ w[:, :4].T + b)
+    case.check_gradient()
+    assert not case.layer.blobs
+    case.bottom[1].reshape(6, 4)
+    case.bottom[2].reshape(6)
+    assert case.forward()[0].shape == (2, 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("more", "shapes", "message"),
+    [
+        ("", [(2, 4), (5, 4)], "with two bottoms it needs bias_term: false"),
+        ("bias_term: false", [(2, 4), (5, 4), (5,)], "with two bottoms it needs bias_term: false, with three bias_term: true"),
+        ("bias_term: false transpose: true", [(2, 4), (5, 4)], "transpose does not go with weights from a bottom"),
+        ("bias_term: false", [(2, 4), (5, 3)], r"the weights must be \(M, 4\), got shape \(5, 3\)"),
+        ("", [(2, 4), (5, 4), (4,)], "the bias must have 5 numbers, got 4"),
+    ],
+)
+def test_errors_of_weights_from_a_bottom(more: str, shapes: list[tuple[int, ...]], message: str) -> None:
+    with pytest.raises(LayerError, match='InnerProduct layer "layer": ' + message):
+        of_bottoms(more, *map(np.zeros, shapes))

@@ -245,6 +245,7 @@ WISHES: dict[str, Wish] = {
     "EltwiseAccuracy": class_labels,
     "MultiBoxLoss": boxes(3),
     "DetectionEvaluate": boxes(1),
+    "WarpCTCLoss": lambda layer, shapes: {1: (shapes[0][1], 6)},
     "RegionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 10)},
 }
 
@@ -264,6 +265,8 @@ class Wishes:
         if layer.is_split:
             self.copied |= {top: self.copied.get(layer.param.bottom[0], layer.param.bottom[0]) for top in layer.param.top}
             return
+        if layer.type in ("Gather", "Scatter"):
+            self.copied |= {top: self.copied.get(name, name) for name, top in zip(layer.param.bottom, layer.param.top)}
         names = [self.copied.get(name, name) for name in layer.param.bottom]
         if layer.type not in WISHES or not set(names) & self.tops or any(b not in net.blobs for b in layer.param.bottom):
             return
@@ -282,8 +285,11 @@ BOXES = [[0, 1, 0, 0.1, 0.1, 0.6, 0.7, 0], [0, 1, 0, 0.3, 0.2, 0.9, 0.8, 0]]
 
 
 def fill(made: Made, seed: int) -> None:
-    """Fill all inputs of the net with values that their readers take."""
+    """Fill all inputs of the net with values that their readers take; the selector of a Filter keeps as many channels."""
     net = made.net
+    for layer in net.layers:
+        if layer.weight_names == ("selector",):
+            layer.blobs[0].data[layer.param.filter_param.num_output :] = 0
     fill_inputs(net, {}, seed=seed)
     for name in net.inputs:
         values = net.blobs[name].data
@@ -293,6 +299,8 @@ def fill(made: Made, seed: int) -> None:
         elif name == "im_info":  # PVANet's has further numbers
             values[...] = 1
             values.reshape(-1)[:2] = net.blobs[net.inputs[0]].shape[2:4]
+        elif name == "mask":
+            values[...] = values > 0
         elif name == "gt_boxes":
             values[...] = [[20, 30, 120, 100, 1], [50, 60, 160, 190, 2], [5, 9, 200, 180, 1]]
 

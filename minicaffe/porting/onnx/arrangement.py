@@ -13,8 +13,10 @@ from minicaffe.layers.batch_reindex import BatchReindex
 from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
+from minicaffe.layers.elementwise.pixel_shuffle import PixelShuffle
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.gather import Gather
 from minicaffe.layers.interp import Interp
 from minicaffe.layers.mask_resize import MaskResize
 from minicaffe.layers.padding import Padding
@@ -24,6 +26,7 @@ from minicaffe.layers.reduction import ASUM, MEAN, SUMSQ, Reduction
 from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.reverse import Reverse
+from minicaffe.layers.scatter import Scatter
 from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.silence import Silence
 from minicaffe.layers.slice import Slice
@@ -62,6 +65,11 @@ def slice_(g: Graph, layer: Slice, bottom: list[Value], top: list[Dims]) -> list
 @exports(Split)
 def split(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [bottom[0].name] * len(top)
+
+
+@exports(Gather, Scatter)
+def gather(g: Graph, layer: Gather, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [x.name for x in bottom]
 
 
 @exports(Silence)
@@ -105,6 +113,11 @@ def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> l
         else:
             parts.append(g.size(x, x.dims.index(length)) if length in x.dims else [-1])
     return [g.reshape(x, *parts)]
+
+
+@exports(PixelShuffle)
+def pixel_shuffle(g: Graph, layer: PixelShuffle, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("DepthToSpace", bottom[0], blocksize=layer.factor, mode="CRD")]
 
 
 @exports(Permute, Transpose)

@@ -9,6 +9,7 @@ from minicaffe.layers.deconvolution import Deconvolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.sparse_inner_product import SparseInnerProduct
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Value
@@ -50,7 +51,7 @@ def _convolved(g: Graph, layer: Convolution, x: Value, dims: Dims) -> str:
     return y
 
 
-@exports(InnerProduct)
+@exports(InnerProduct, SparseInnerProduct)
 def inner_product(g: Graph, layer: InnerProduct, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Flatten and Gemm; the axes before layer.axis are restored."""
     x, axis = bottom[0], layer.axis

@@ -7,14 +7,17 @@ from numpy.typing import NDArray
 
 from minicaffe.layer import Layer
 from minicaffe.layers.concat import Concat
+from minicaffe.layers.elementwise.pixel_shuffle import PixelShuffle
 from minicaffe.layers.elementwise.rearranged import Rearranged
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.gather import Gather
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.reverse import Reverse
+from minicaffe.layers.scatter import Scatter
 from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.split import Split
@@ -88,6 +91,16 @@ def split_gradient(case: Case[Layer], at: Index) -> Explanation:
     return case.gradient(at, "dx = the sum of dy of all tops", terms)
 
 
+@explains(Gather, Scatter)
+def gather(case: Case[Gather], at: Index) -> Explanation:
+    return copied(case, at, case.number, at, "in one process every top of a Gather or a Scatter is the bottom of its place")
+
+
+@explains_gradient(Gather, Scatter)
+def gather_gradient(case: Case[Gather], at: Index) -> Explanation:
+    return _copied_to(case, at, case.number, at, f"top {case.number}, {case.top_names[case.number]}, is this bottom")
+
+
 def _same_place(at: Index, shape: Index, other: Index) -> tuple[Index, str]:
     """The index into the other shape of the same memory."""
     # Blobs are in row order, so the flat index is the same in both shapes.
@@ -106,14 +119,14 @@ def reshaped_gradient(case: Case[Layer], at: Index) -> Explanation:
     return _copied_to(case, at, 0, *_same_place(at, case.x.shape, case.y.shape))
 
 
-@explains(Permute, Reorg, Reverse, ShuffleChannel, Transpose)
+@explains(Permute, PixelShuffle, Reorg, Reverse, ShuffleChannel, Transpose)
 def rearranged(case: Case[Rearranged], at: Index) -> Explanation:
     source = int(_sources(case)[at])
     step = f"y's numbers are x's in another order; this one is number {source} of x's memory"
     return copied(case, at, 0, tuple(int(i) for i in np.unravel_index(source, case.x.shape)), step)
 
 
-@explains_gradient(Permute, Reorg, Reverse, ShuffleChannel, Transpose)
+@explains_gradient(Permute, PixelShuffle, Reorg, Reverse, ShuffleChannel, Transpose)
 def rearranged_gradient(case: Case[Rearranged], at: Index) -> Explanation:
     sources = _sources(case)
     flat = int(np.flatnonzero(sources == np.ravel_multi_index(at, case.x.shape))[0])

@@ -17,6 +17,7 @@ from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.mask_resize import MaskResize
 from minicaffe.layers.scale import Scale
+from minicaffe.layers.sparse_inner_product import SparseInnerProduct
 from minicaffe.layers.spatial_product import SpatialProduct
 from minicaffe.registry import explains, explains_gradient
 
@@ -26,7 +27,7 @@ from .terms import Index, Terms, indices
 from .text import number, place, signed
 
 
-@explains(InnerProduct)
+@explains(InnerProduct, SparseInnerProduct)
 def inner_product(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, m = case.layer, at[-1]
     x = case.x[at[:-1]]  # the item's inputs: all axes from the layer's axis on
@@ -38,7 +39,7 @@ def inner_product(case: Case[InnerProduct], at: Index) -> Explanation:
     return case.sum(at, "y = the bias + the sum over all inputs of weight * x", terms, bias=bias)
 
 
-@explains_gradient(InnerProduct)
+@explains_gradient(InnerProduct, SparseInnerProduct)
 def inner_product_gradient(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, dy = case.layer, case.dy[0]
     first = at[: layer.axis]

@@ -22,6 +22,7 @@ from minicaffe.layers.normalize import Normalize, lengths
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.prelu import PReLU
 from minicaffe.layers.scale import Scale
+from minicaffe.layers.sparse_inner_product import SparseInnerProduct
 from minicaffe.registry import explains_weight
 
 from .case import Case, sent
@@ -123,7 +124,7 @@ def of_deformable_convolution(case: Case[DeformableConvolution], at: Index) -> E
     return _summed(case, at, _channel(case.y.shape, at[0]), samples, formula, "sample")
 
 
-@explains_weight(InnerProduct)
+@explains_weight(InnerProduct, SparseInnerProduct)
 def of_inner_product(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, outputs = case.layer, case.y.shape[-1]
     m, k = (at[0], 0) if case.number == 1 else (at[1], at[0]) if layer.transpose else (at[0], at[1])

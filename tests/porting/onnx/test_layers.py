@@ -114,6 +114,8 @@ ANY_SIZE = {
     "reshape_zero": 'type: "Reshape" reshape_param { shape { dim: 0 dim: 2 dim: -1 dim: 0 } }',
     "reshape_axis": 'type: "Reshape" reshape_param { shape { dim: 2 dim: 2 } axis: 1 num_axes: 1 }',
     "reshape_infer": 'type: "Reshape" reshape_param { shape { dim: 0 dim: -1 } }',
+    "reshape_pixel_shuffle": 'type: "Reshape" reshape_param { pixelshuffler: 2 }',
+    "gather_one": 'type: "Gather"',
     "reduction": 'type: "Reduction" reduction_param { axis: 1 coeff: 0.5 }',
     "reduction_all": 'type: "Reduction" reduction_param { operation: ASUM }',
     "reduction_squares": 'type: "Reduction" reduction_param { operation: SUMSQ axis: -1 }',

@@ -1,0 +1,36 @@
+"""SparseInnerProduct, which is InnerProduct of dense blobs: see test_inner_product.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from layer_case import LayerCase
+
+from minicaffe.errors import LayerError
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def text(kind: str, more: str = "num_output: 3") -> str:
+    fillers = 'weight_filler { type: "gaussian" } bias_filler { type: "constant" value: 2 }'
+    return f'type: "{kind}" inner_product_param {{ {more} {fillers} }}'
+
+
+def test_it_is_inner_product() -> None:
+    x = np.zeros((2, 5))
+    x[0, 3], x[1, 0] = 4, -2
+    sparse, dense = LayerCase(text("SparseInnerProduct"), x), LayerCase(text("InnerProduct"), x)
+    dense.layer.blobs[0].data[...] = sparse.layer.blobs[0].data
+    np.testing.assert_array_equal(sparse.forward()[0], dense.forward()[0])
+    np.testing.assert_allclose(sparse.top[0].data[0], 4 * sparse.layer.blobs[0].data[:, 3] + 2)
+    for case in (sparse, dense):
+        for _ in range(2):  # the gradients of the weights add up
+            case.backward(np.arange(6.0).reshape(2, 3))
+    for one, other in zip(sparse.layer.blobs, dense.layer.blobs, strict=True):
+        np.testing.assert_array_equal(one.diff, other.diff)
+    sparse.check_gradient()
+
+
+def test_error_names_the_type() -> None:
+    with pytest.raises(LayerError, match='SparseInnerProduct layer "layer": num_output must be > 0, got 0'):
+        LayerCase(text("SparseInnerProduct", ""), np.zeros((2, 5)))
