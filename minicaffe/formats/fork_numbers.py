@@ -39,12 +39,14 @@ Numbers = dict[int, tuple[str, ...]]
 NUMBERS: dict[str, Numbers] = {
     "accum_param": {160: (FLOWNET,), 91026: (OURS,)},
     "annotated_data_param": {200: SSDS, 217: (MAKEFILE,)},
+    "augmentation_param": {149: (FLOWNET,), 91060: (OURS,)},
     "bbox_reg_param": {154: (MSCNN,), 150: (CASCADE,), 91154: (OURS,)},
     "bn_param": {45: (SEGNET, NOH), 144: (CTPN,), 152: (PSPNET, OURS), 200: (HAPPYNEAR,)},
     "box_annotator_ohem_param": {10000: (RFCN, OURS), 150: MS, 151: (BUTD, SOEAVER), 152: (INTEL,), 241: (MAKEFILE,)},
     "center_loss_param": {147: (YDWEN,), 211: (HAPPYNEAR,), 91034: (OURS,)},
     "channel_scale_param": {237: (HAPPYNEAR,), 91038: (OURS,)},
     "clip_param": {161: (DEEP_DETECT,)},
+    "coeff_schedule_param": {148: (FLOWNET,), 91061: (OURS,)},
     "continuation_indicator_param": {201: (CRNN,), 158: (DEEP_DETECT,), 91011: (OURS,)},
     "correlation_param": {150: (FLOWNET,), 91020: (OURS,)},
     "ctc_decoder_param": {149: (CHWICK,), 158: (CAFFE_OCR,), 91010: (OURS,)},
@@ -101,6 +103,7 @@ NUMBERS: dict[str, Numbers] = {
     "transpose_param": {142: (CTPN,), 145: (TIANZHI,), 230: (MAKEFILE,), 8266710: (CAFFE_OCR,), 91008: (OURS,)},
     "triplet_loss_param": {203: (HAPPYNEAR,), 91033: (OURS,)},
     "upsample_param": {137: (SEGNET,), 150: (YOLO,), 152: (DEEP_DETECT,), 91003: (OURS,)},
+    "writer_param": {152: (FLOWNET,), 91062: (OURS,)},
 }  # fmt: skip
 """By block: its numbers in the forks."""
 _DEEPLAB_ORDER = """argmax bias_channel censor_label channel_aggregator concat contrastive_loss convolution data dense_crf
@@ -115,9 +118,11 @@ _OWN = {
     "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
     "BoxOutput": ("bbox_reg_param", "box_output_param"), "ConvolutionDepthwise": ("convolution_param",),
     "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",),
+    "DataAugmentation": ("augmentation_param", "coeff_schedule_param"),
     "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"), "Deconvolution": ("convolution_param",),
     "Deconvolution3D": ("convolution3d_param",), "GeneralTripletLoss": ("general_triplet_loss_param",),
-    "SpatialTransformer": ("st_param",),
+    "FlowAugmentation": ("augmentation_param",), "FLOWriter": ("writer_param",),
+    "GenerateAugmentationParameters": ("augmentation_param", "coeff_schedule_param"), "SpatialTransformer": ("st_param",),
     "DepthwiseConvolution": ("convolution_param",), "Im2col": ("convolution_param",), "ImageSegData": ("image_data_param",),
     "FocalLoss": ("focal_loss_param", "softmax_param"),
     "InfogainLoss": ("infogain_loss_param", "softmax_param"), "Lstm": ("lstm_param",), "LSTM": ("recurrent_param",),
