@@ -172,6 +172,7 @@ BUILT_IN = {
     "TripletLoss": "triplet_loss:TripletLoss",
     "Unpooling": "unpooling:Unpooling",
     "Upsample": "upsample:Upsample",
+    "Warp": "warp:Warp",
     "WindowData": "window_data:WindowData",
     "YoloDetectionOutput": "yolo_detection_output:YoloDetectionOutput",
     "Yolov3DetectionOutput": "yolov3_detection_output:Yolov3DetectionOutput",

@@ -119,6 +119,8 @@ class DataAugmentation(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data, top[0].data
         count = self.blobs[0].data
+        if not (np.isfinite(count).all() and count.min() >= 0):
+            raise self.error(f"the stored number of iterations is {count.flat[0]:g}, which is none", "blobs")
         count[...] = np.floor(count) + 1
         rows = bottom[1].data.reshape(len(x), -1) if len(bottom) > 1 else np.zeros((len(x), len(DEFAULTS)), np.float32)
         if self.is_cropped:

@@ -263,3 +263,11 @@ def test_another_number_of_channels() -> None:
     case.bottom[0].reshape(1, 2, 4, 5)
     with pytest.raises(LayerError, match="x has 2 channels, but its mean 3"):
         case.forward()
+
+
+@pytest.mark.parametrize("count", [-1, np.nan, np.inf])
+def test_a_stored_count_that_is_none(count: float) -> None:
+    case = LayerCase(TEXT.format(""), normal(1, 3, 4, 5))
+    case.layer.blobs[0].data[...] = count
+    with pytest.raises(LayerError, match="the stored number of iterations is .*, which is none"):
+        case.forward()
