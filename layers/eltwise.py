@@ -24,7 +24,8 @@ class Eltwise(Layer):
     MAX gives the gradient to one bottom: of equal x_0 and x_1 the second, a later bottom only where strictly greater.
     PROD's gradient is the product of the other bottoms (stable_prod_grad, the default), or y / x_i, which fails at x_i = 0.
     bottom[i]: x_i (any one shape), two or more; for SUM one is enough, as in FlowNet 2. top: y (the same shape).
-    Raises LayerError when shapes differ, for one bottom without SUM, when the number of coeff is neither 0 nor that of the bottoms, or PROD has coeff.
+    Raises LayerError when shapes differ, for one bottom without SUM, when the number of coeff is neither 0 nor that of the
+    bottoms, or PROD has coeff.
     """
 
     type = "Eltwise"

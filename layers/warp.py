@@ -18,7 +18,6 @@ class Warp(FlowWarp):
     """
 
     type = "Warp"
-    param_block = ()
 
     def flows(self, flow: Blob) -> Array:
         height, width = flow.shape[2:]

@@ -269,5 +269,5 @@ def test_another_number_of_channels() -> None:
 def test_a_stored_count_that_is_none(count: float) -> None:
     case = LayerCase(TEXT.format(""), normal(1, 3, 4, 5))
     case.layer.blobs[0].data[...] = count
-    with pytest.raises(LayerError, match="the stored number of iterations is .*, which is none"):
+    with pytest.raises(LayerError, match=r"the stored number of iterations is .*, which is none"):
         case.forward()
