@@ -185,8 +185,8 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
 
 
 def _c3d_blob(buffer: Buffer, start: int, end: int, whole: bool) -> BlobWeights:
-    """A BlobProto of C3D v1.0, told by the width in field 5. num, channels, length, height and width are 1 to 5, data is 6, diff
-    7. Raises WireError, also for a size that is missing and for any other field."""
+    """A BlobProto of C3D v1.0, told by the width in field 5: num, channels, length, height and width are 1 to 5, data is 6 and
+    diff 7. Raises WireError, also for a size that is missing and for any other field."""
     dims: dict[int, int] = {}
     chunks = []
     for item in fields(buffer, start, end):
