@@ -172,6 +172,7 @@ BUILT_IN = {
     "TripletLoss": "triplet_loss:TripletLoss",
     "Unpooling": "unpooling:Unpooling",
     "Upsample": "upsample:Upsample",
+    "VideoData": "video_data:VideoData",
     "Warp": "warp:Warp",
     "WindowData": "window_data:WindowData",
     "YoloDetectionOutput": "yolo_detection_output:YoloDetectionOutput",

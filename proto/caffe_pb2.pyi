@@ -2309,6 +2309,11 @@ class ImageDataParameter(_message.Message):
 
     IGNORE_LABEL_FIELD_NUMBER: _builtins.int
     LABEL_TYPE_FIELD_NUMBER: _builtins.int
+    NEW_LENGTH_FIELD_NUMBER: _builtins.int
+    USE_IMAGE_FIELD_NUMBER: _builtins.int
+    SAMPLING_RATE_FIELD_NUMBER: _builtins.int
+    USE_TEMPORAL_JITTER_FIELD_NUMBER: _builtins.int
+    MEAN_VALUE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     RAND_SKIP_FIELD_NUMBER: _builtins.int
@@ -2323,6 +2328,16 @@ class ImageDataParameter(_message.Message):
     ROOT_FOLDER_FIELD_NUMBER: _builtins.int
     ignore_label: _builtins.int
     label_type: Global___ImageDataParameter.LabelType.ValueType
+    new_length: _builtins.int
+    """[11]"""
+    use_image: _builtins.bool
+    """[13]"""
+    sampling_rate: _builtins.int
+    """[14]"""
+    use_temporal_jitter: _builtins.bool
+    """[16]"""
+    mean_value: _builtins.float
+    """[17]"""
     source: _builtins.str
     batch_size: _builtins.int
     rand_skip: _builtins.int
@@ -2340,6 +2355,11 @@ class ImageDataParameter(_message.Message):
         *,
         ignore_label: _builtins.int | None = ...,
         label_type: Global___ImageDataParameter.LabelType.ValueType | None = ...,
+        new_length: _builtins.int | None = ...,
+        use_image: _builtins.bool | None = ...,
+        sampling_rate: _builtins.int | None = ...,
+        use_temporal_jitter: _builtins.bool | None = ...,
+        mean_value: _builtins.float | None = ...,
         source: _builtins.str | None = ...,
         batch_size: _builtins.int | None = ...,
         rand_skip: _builtins.int | None = ...,
@@ -2353,9 +2373,9 @@ class ImageDataParameter(_message.Message):
         mirror: _builtins.bool | None = ...,
         root_folder: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_size", b"crop_size", "ignore_label", b"ignore_label", "is_color", b"is_color", "label_type", b"label_type", "mean_file", b"mean_file", "mirror", b"mirror", "new_height", b"new_height", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "scale", b"scale", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_size", b"crop_size", "ignore_label", b"ignore_label", "is_color", b"is_color", "label_type", b"label_type", "mean_file", b"mean_file", "mean_value", b"mean_value", "mirror", b"mirror", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "scale", b"scale", "shuffle", b"shuffle", "source", b"source", "use_image", b"use_image", "use_temporal_jitter", b"use_temporal_jitter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_size", b"crop_size", "ignore_label", b"ignore_label", "is_color", b"is_color", "label_type", b"label_type", "mean_file", b"mean_file", "mirror", b"mirror", "new_height", b"new_height", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "scale", b"scale", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_size", b"crop_size", "ignore_label", b"ignore_label", "is_color", b"is_color", "label_type", b"label_type", "mean_file", b"mean_file", "mean_value", b"mean_value", "mirror", b"mirror", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "scale", b"scale", "shuffle", b"shuffle", "source", b"source", "use_image", b"use_image", "use_temporal_jitter", b"use_temporal_jitter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4355,10 +4375,55 @@ class VideoDataParameter(_message.Message):
     WEBCAM: VideoDataParameter.VideoType.ValueType  # 0
     VIDEO: VideoDataParameter.VideoType.ValueType  # 1
 
+    SOURCE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    RAND_SKIP_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
+    NEW_HEIGHT_FIELD_NUMBER: _builtins.int
+    NEW_WIDTH_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    NEW_LENGTH_FIELD_NUMBER: _builtins.int
+    USE_IMAGE_FIELD_NUMBER: _builtins.int
+    USE_TEMPORAL_JITTER_FIELD_NUMBER: _builtins.int
+    SAMPLING_RATE_FIELD_NUMBER: _builtins.int
+    MAX_SAMPLING_RATE_FIELD_NUMBER: _builtins.int
+    USE_SAMPLING_RATE_JITTER_FIELD_NUMBER: _builtins.int
+    USE_MULTIPLE_LABEL_FIELD_NUMBER: _builtins.int
+    NUM_OF_LABELS_FIELD_NUMBER: _builtins.int
     VIDEO_TYPE_FIELD_NUMBER: _builtins.int
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     VIDEO_FILE_FIELD_NUMBER: _builtins.int
     SKIP_FRAMES_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """[1]"""
+    batch_size: _builtins.int
+    """[4]"""
+    rand_skip: _builtins.int
+    """[7]"""
+    shuffle: _builtins.bool
+    """[8]"""
+    new_height: _builtins.int
+    """[9]"""
+    new_width: _builtins.int
+    """[10]"""
+    root_folder: _builtins.str
+    """[12]"""
+    new_length: _builtins.int
+    """[13]"""
+    use_image: _builtins.bool
+    """[15]"""
+    use_temporal_jitter: _builtins.bool
+    """[16]"""
+    sampling_rate: _builtins.int
+    """[17]"""
+    max_sampling_rate: _builtins.int
+    """[18]"""
+    use_sampling_rate_jitter: _builtins.bool
+    """[19]"""
+    use_multiple_label: _builtins.bool
+    """[20]"""
+    num_of_labels: _builtins.int
+    """[21]"""
     video_type: Global___VideoDataParameter.VideoType.ValueType
     device_id: _builtins.int
     video_file: _builtins.str
@@ -4366,14 +4431,29 @@ class VideoDataParameter(_message.Message):
     def __init__(
         self,
         *,
+        source: _builtins.str | None = ...,
+        batch_size: _builtins.int | None = ...,
+        rand_skip: _builtins.int | None = ...,
+        shuffle: _builtins.bool | None = ...,
+        new_height: _builtins.int | None = ...,
+        new_width: _builtins.int | None = ...,
+        root_folder: _builtins.str | None = ...,
+        new_length: _builtins.int | None = ...,
+        use_image: _builtins.bool | None = ...,
+        use_temporal_jitter: _builtins.bool | None = ...,
+        sampling_rate: _builtins.int | None = ...,
+        max_sampling_rate: _builtins.int | None = ...,
+        use_sampling_rate_jitter: _builtins.bool | None = ...,
+        use_multiple_label: _builtins.bool | None = ...,
+        num_of_labels: _builtins.int | None = ...,
         video_type: Global___VideoDataParameter.VideoType.ValueType | None = ...,
         device_id: _builtins.int | None = ...,
         video_file: _builtins.str | None = ...,
         skip_frames: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "skip_frames", b"skip_frames", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "skip_frames", b"skip_frames", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5146,7 +5226,7 @@ Global___DiceCoefLossParameter: _TypeAlias = DiceCoefLossParameter  # noqa: Y015
 
 @_typing.final
 class Convolution3DParameter(_message.Message):
-    """Messages and fields of facebook/C3D. A number in brackets is the fork's, which other forks give to another field."""
+    """Of C3D v1.1's VideoData; SSD's has 1 to 4."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

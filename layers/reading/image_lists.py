@@ -1,4 +1,4 @@
-"""Batches of the images that a list names, for ImageData, ImageSegData and DenseImageData.
+"""Batches of the images that a list names, for ImageData, ImageSegData and DenseImageData, or of clips, for VideoData.
 
 The next line of the list, in order or shuffled  ->  its image, resized  ->  what a layer makes of it
 """
@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from minicaffe.access import granted
+from minicaffe.data.clips import Clip
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.image_list import Listed, Paired
 from minicaffe.data.prefetch import Batch
@@ -23,8 +24,11 @@ from minicaffe.layer import Layer
 
 from .prefetching import Order
 
+CLIPS = ("new_length", "use_image", "sampling_rate", "use_temporal_jitter", "mean_value")
+"""Fields of image_data_param that only C3D's VIDEO_DATA reads."""
+
 Y = TypeVar("Y")
-L = TypeVar("L", bound=Listed | Paired)
+L = TypeVar("L", bound=Listed | Paired | Clip)
 
 
 class ListParam(Protocol):
@@ -100,6 +104,9 @@ class ListSource(Generic[L]):
 def check_list_fields(layer: Layer, block: str) -> None:
     """Raises LayerError for a batch_size of 0, and for one of new_height and new_width without the other."""
     param: ListParam = getattr(layer.param, block)
+    for name in CLIPS if block == "image_data_param" and "video_data_param" not in layer.param_block else ():
+        if param.HasField(name):  # type: ignore[attr-defined]
+            raise layer.error(f"{name} is C3D's, for VIDEO_DATA layers", f"{block}.{name}")
     if param.batch_size < 1:
         raise layer.error(f"batch_size must be > 0, got {param.batch_size}", f"{block}.batch_size")
     if bool(param.new_height) != bool(param.new_width):

@@ -20,7 +20,6 @@ _TYPES = {
     "DeconvNet (github.com/HyeonwooNoh/caffe)": """BinAccuracy DropoutChannel RedAccuracy RedSoftmaxLoss
         SelectSegBinary WindowClsData WindowInstSegData WindowSegBinary WindowSegData""",
     "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
-    "SSD (github.com/weiliu89/caffe), and others to yjxiong/caffe and facebook/C3D": "VideoData",
     "temporal segment networks (github.com/yjxiong/caffe)": "Gather SegData",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
