@@ -577,6 +577,7 @@ class LayerParameter(_message.Message):
     BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     BBOX_REG_PARAM_FIELD_NUMBER: _builtins.int
     DECODE_BBOX_PARAM_FIELD_NUMBER: _builtins.int
+    IMAGE_GT_DATA_PARAM_FIELD_NUMBER: _builtins.int
     ROI_WARPING_PARAM_FIELD_NUMBER: _builtins.int
     MASK_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
     LSTM_PARAM_FIELD_NUMBER: _builtins.int
@@ -612,6 +613,8 @@ class LayerParameter(_message.Message):
     LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     MULTI_STAGE_MEANFIELD_PARAM_FIELD_NUMBER: _builtins.int
     BOX_GROUP_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTION_DATA_PARAM_FIELD_NUMBER: _builtins.int
+    EVAL_DATA_PARAM_FIELD_NUMBER: _builtins.int
     CONVOLUTION3D_PARAM_FIELD_NUMBER: _builtins.int
     POOLING3D_PARAM_FIELD_NUMBER: _builtins.int
     SELU_PARAM_FIELD_NUMBER: _builtins.int
@@ -748,6 +751,10 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def decode_bbox_param(self) -> Global___DecodeBBoxParameter: ...
     @_builtins.property
+    def image_gt_data_param(self) -> Global___ImageGtDataParameter:
+        """[153]"""
+
+    @_builtins.property
     def roi_warping_param(self) -> Global___ROIWarpingParameter: ...
     @_builtins.property
     def mask_resize_param(self) -> Global___MaskResizeParameter: ...
@@ -873,6 +880,14 @@ class LayerParameter(_message.Message):
 
     @_builtins.property
     def box_group_output_param(self) -> Global___BoxGroupOutputParameter: ...
+    @_builtins.property
+    def detection_data_param(self) -> Global___DetectionDataParameter:
+        """[151]"""
+
+    @_builtins.property
+    def eval_data_param(self) -> Global___EvalDataParameter:
+        """[152]"""
+
     @_builtins.property
     def convolution3d_param(self) -> Global___Convolution3DParameter: ...
     @_builtins.property
@@ -1084,6 +1099,7 @@ class LayerParameter(_message.Message):
         box_output_param: Global___BoxOutputParameter | None = ...,
         bbox_reg_param: Global___BBoxRegParameter | None = ...,
         decode_bbox_param: Global___DecodeBBoxParameter | None = ...,
+        image_gt_data_param: Global___ImageGtDataParameter | None = ...,
         roi_warping_param: Global___ROIWarpingParameter | None = ...,
         mask_resize_param: Global___MaskResizeParameter | None = ...,
         lstm_param: Global___LstmParameter | None = ...,
@@ -1119,6 +1135,8 @@ class LayerParameter(_message.Message):
         labelsequence_accuracy_param: Global___LabelsequenceAccuracyParameter | None = ...,
         multi_stage_meanfield_param: Global___MultiStageMeanfieldParameter | None = ...,
         box_group_output_param: Global___BoxGroupOutputParameter | None = ...,
+        detection_data_param: Global___DetectionDataParameter | None = ...,
+        eval_data_param: Global___EvalDataParameter | None = ...,
         convolution3d_param: Global___Convolution3DParameter | None = ...,
         pooling3d_param: Global___Pooling3DParameter | None = ...,
         selu_param: Global___SeLuParameter | None = ...,
@@ -1200,9 +1218,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "eval_data_param", b"eval_data_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "eval_data_param", b"eval_data_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5413,6 +5431,169 @@ class BoxGroupOutputParameter(_message.Message):
 Global___BoxGroupOutputParameter: _TypeAlias = BoxGroupOutputParameter  # noqa: Y015
 
 @_typing.final
+class DetectionDataParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    COORD_NUM_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    FG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    IGNORE_FG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
+    RESIZE_HEIGHT_FIELD_NUMBER: _builtins.int
+    CROP_WIDTH_FIELD_NUMBER: _builtins.int
+    CROP_HEIGHT_FIELD_NUMBER: _builtins.int
+    MIN_SCALE_FIELD_NUMBER: _builtins.int
+    MAX_SCALE_FIELD_NUMBER: _builtins.int
+    MULTISCALE_PROB_FIELD_NUMBER: _builtins.int
+    MIN_WHASPECT_FIELD_NUMBER: _builtins.int
+    MAX_WHASPECT_FIELD_NUMBER: _builtins.int
+    SHORT_SIZE_FIELD_NUMBER: _builtins.int
+    LONG_SIZE_FIELD_NUMBER: _builtins.int
+    MIN_GT_WIDTH_FIELD_NUMBER: _builtins.int
+    MIN_GT_HEIGHT_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
+    OUTPUT_GT_BOXES_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    DISTORT_PARAM_FIELD_NUMBER: _builtins.int
+    RESIZE_RATIO_FIELD_NUMBER: _builtins.int
+    CROP_SHORT_SIZE_FIELD_NUMBER: _builtins.int
+    CROP_LONG_SIZE_FIELD_NUMBER: _builtins.int
+    LOW_SCALE_RATIO_FIELD_NUMBER: _builtins.int
+    HIGH_SCALE_RATIO_FIELD_NUMBER: _builtins.int
+    ANCHOR_IGNORE_MARGIN_RATIO_FIELD_NUMBER: _builtins.int
+    ANCHOR_IGNORE_IOU_THR_FIELD_NUMBER: _builtins.int
+    PICKUP_IOU_THR_FIELD_NUMBER: _builtins.int
+    MIX_GROUP_SIZE_FIELD_NUMBER: _builtins.int
+    TEMPLATE_RATIO_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    batch_size: _builtins.int
+    coord_num: _builtins.int
+    fg_threshold: _builtins.float
+    ignore_fg_threshold: _builtins.float
+    resize_width: _builtins.int
+    resize_height: _builtins.int
+    crop_width: _builtins.int
+    crop_height: _builtins.int
+    min_scale: _builtins.float
+    max_scale: _builtins.float
+    multiscale_prob: _builtins.float
+    min_whaspect: _builtins.float
+    max_whaspect: _builtins.float
+    short_size: _builtins.int
+    long_size: _builtins.int
+    min_gt_width: _builtins.float
+    min_gt_height: _builtins.float
+    shuffle: _builtins.str
+    output_gt_boxes: _builtins.bool
+    root_folder: _builtins.str
+    resize_ratio: _builtins.float
+    crop_short_size: _builtins.int
+    crop_long_size: _builtins.int
+    low_scale_ratio: _builtins.float
+    high_scale_ratio: _builtins.float
+    anchor_ignore_margin_ratio: _builtins.float
+    anchor_ignore_iou_thr: _builtins.float
+    pickup_iou_thr: _builtins.float
+    mix_group_size: _builtins.int
+    @_builtins.property
+    def stride(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def distort_param(self) -> Global___DistortionParameter: ...
+    @_builtins.property
+    def template_ratio(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        source: _builtins.str | None = ...,
+        batch_size: _builtins.int | None = ...,
+        coord_num: _builtins.int | None = ...,
+        stride: _abc.Iterable[_builtins.int] | None = ...,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        fg_threshold: _builtins.float | None = ...,
+        ignore_fg_threshold: _builtins.float | None = ...,
+        resize_width: _builtins.int | None = ...,
+        resize_height: _builtins.int | None = ...,
+        crop_width: _builtins.int | None = ...,
+        crop_height: _builtins.int | None = ...,
+        min_scale: _builtins.float | None = ...,
+        max_scale: _builtins.float | None = ...,
+        multiscale_prob: _builtins.float | None = ...,
+        min_whaspect: _builtins.float | None = ...,
+        max_whaspect: _builtins.float | None = ...,
+        short_size: _builtins.int | None = ...,
+        long_size: _builtins.int | None = ...,
+        min_gt_width: _builtins.float | None = ...,
+        min_gt_height: _builtins.float | None = ...,
+        shuffle: _builtins.str | None = ...,
+        output_gt_boxes: _builtins.bool | None = ...,
+        root_folder: _builtins.str | None = ...,
+        distort_param: Global___DistortionParameter | None = ...,
+        resize_ratio: _builtins.float | None = ...,
+        crop_short_size: _builtins.int | None = ...,
+        crop_long_size: _builtins.int | None = ...,
+        low_scale_ratio: _builtins.float | None = ...,
+        high_scale_ratio: _builtins.float | None = ...,
+        anchor_ignore_margin_ratio: _builtins.float | None = ...,
+        anchor_ignore_iou_thr: _builtins.float | None = ...,
+        pickup_iou_thr: _builtins.float | None = ...,
+        mix_group_size: _builtins.int | None = ...,
+        template_ratio: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_ignore_iou_thr", b"anchor_ignore_iou_thr", "anchor_ignore_margin_ratio", b"anchor_ignore_margin_ratio", "batch_size", b"batch_size", "coord_num", b"coord_num", "crop_height", b"crop_height", "crop_long_size", b"crop_long_size", "crop_short_size", b"crop_short_size", "crop_width", b"crop_width", "distort_param", b"distort_param", "fg_threshold", b"fg_threshold", "high_scale_ratio", b"high_scale_ratio", "ignore_fg_threshold", b"ignore_fg_threshold", "long_size", b"long_size", "low_scale_ratio", b"low_scale_ratio", "max_scale", b"max_scale", "max_whaspect", b"max_whaspect", "min_gt_height", b"min_gt_height", "min_gt_width", b"min_gt_width", "min_scale", b"min_scale", "min_whaspect", b"min_whaspect", "mix_group_size", b"mix_group_size", "multiscale_prob", b"multiscale_prob", "output_gt_boxes", b"output_gt_boxes", "pickup_iou_thr", b"pickup_iou_thr", "resize_height", b"resize_height", "resize_ratio", b"resize_ratio", "resize_width", b"resize_width", "root_folder", b"root_folder", "short_size", b"short_size", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_ignore_iou_thr", b"anchor_ignore_iou_thr", "anchor_ignore_margin_ratio", b"anchor_ignore_margin_ratio", "batch_size", b"batch_size", "coord_num", b"coord_num", "crop_height", b"crop_height", "crop_long_size", b"crop_long_size", "crop_short_size", b"crop_short_size", "crop_width", b"crop_width", "distort_param", b"distort_param", "fg_threshold", b"fg_threshold", "field_h", b"field_h", "field_w", b"field_w", "high_scale_ratio", b"high_scale_ratio", "ignore_fg_threshold", b"ignore_fg_threshold", "long_size", b"long_size", "low_scale_ratio", b"low_scale_ratio", "max_scale", b"max_scale", "max_whaspect", b"max_whaspect", "min_gt_height", b"min_gt_height", "min_gt_width", b"min_gt_width", "min_scale", b"min_scale", "min_whaspect", b"min_whaspect", "mix_group_size", b"mix_group_size", "multiscale_prob", b"multiscale_prob", "output_gt_boxes", b"output_gt_boxes", "pickup_iou_thr", b"pickup_iou_thr", "resize_height", b"resize_height", "resize_ratio", b"resize_ratio", "resize_width", b"resize_width", "root_folder", b"root_folder", "short_size", b"short_size", "shuffle", b"shuffle", "source", b"source", "stride", b"stride", "template_ratio", b"template_ratio"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectionDataParameter: _TypeAlias = DetectionDataParameter  # noqa: Y015
+
+@_typing.final
+class EvalDataParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
+    RESIZE_HEIGHT_FIELD_NUMBER: _builtins.int
+    SHORT_SIZE_FIELD_NUMBER: _builtins.int
+    LONG_SIZE_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    batch_size: _builtins.int
+    resize_width: _builtins.int
+    resize_height: _builtins.int
+    short_size: _builtins.int
+    long_size: _builtins.int
+    root_folder: _builtins.str
+    def __init__(
+        self,
+        *,
+        source: _builtins.str | None = ...,
+        batch_size: _builtins.int | None = ...,
+        resize_width: _builtins.int | None = ...,
+        resize_height: _builtins.int | None = ...,
+        short_size: _builtins.int | None = ...,
+        long_size: _builtins.int | None = ...,
+        root_folder: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "long_size", b"long_size", "resize_height", b"resize_height", "resize_width", b"resize_width", "root_folder", b"root_folder", "short_size", b"short_size", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "long_size", b"long_size", "resize_height", b"resize_height", "resize_width", b"resize_width", "root_folder", b"root_folder", "short_size", b"short_size", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvalDataParameter: _TypeAlias = EvalDataParameter  # noqa: Y015
+
+@_typing.final
 class MultiStageMeanfieldParameter(_message.Message):
     """Messages and fields of torrvision/caffe (CRF-RNN). Numbers in brackets are the fork's."""
 
@@ -7104,6 +7285,94 @@ class DecodeBBoxParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecodeBBoxParameter: _TypeAlias = DecodeBBoxParameter  # noqa: Y015
+
+@_typing.final
+class ImageGtDataParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    DOWNSAMPLE_RATE_FIELD_NUMBER: _builtins.int
+    COORD_NUM_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    FG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
+    RESIZE_HEIGHT_FIELD_NUMBER: _builtins.int
+    CROP_WIDTH_FIELD_NUMBER: _builtins.int
+    CROP_HEIGHT_FIELD_NUMBER: _builtins.int
+    DO_MULTIPLE_SCALE_FIELD_NUMBER: _builtins.int
+    MIN_SCALE_FIELD_NUMBER: _builtins.int
+    MAX_SCALE_FIELD_NUMBER: _builtins.int
+    MIN_WHASPECT_FIELD_NUMBER: _builtins.int
+    MAX_WHASPECT_FIELD_NUMBER: _builtins.int
+    MIN_GT_WIDTH_FIELD_NUMBER: _builtins.int
+    MIN_GT_HEIGHT_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
+    OUTPUT_GT_BOXES_FIELD_NUMBER: _builtins.int
+    FG_IMG_MULTIPLE_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    scale: _builtins.float
+    batch_size: _builtins.int
+    coord_num: _builtins.int
+    fg_threshold: _builtins.float
+    resize_width: _builtins.int
+    resize_height: _builtins.int
+    crop_width: _builtins.int
+    crop_height: _builtins.int
+    do_multiple_scale: _builtins.bool
+    min_scale: _builtins.int
+    max_scale: _builtins.int
+    min_whaspect: _builtins.float
+    max_whaspect: _builtins.float
+    min_gt_width: _builtins.float
+    min_gt_height: _builtins.float
+    shuffle: _builtins.bool
+    output_gt_boxes: _builtins.bool
+    fg_img_multiple: _builtins.int
+    root_folder: _builtins.str
+    @_builtins.property
+    def downsample_rate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        source: _builtins.str | None = ...,
+        scale: _builtins.float | None = ...,
+        batch_size: _builtins.int | None = ...,
+        downsample_rate: _abc.Iterable[_builtins.int] | None = ...,
+        coord_num: _builtins.int | None = ...,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        fg_threshold: _builtins.float | None = ...,
+        resize_width: _builtins.int | None = ...,
+        resize_height: _builtins.int | None = ...,
+        crop_width: _builtins.int | None = ...,
+        crop_height: _builtins.int | None = ...,
+        do_multiple_scale: _builtins.bool | None = ...,
+        min_scale: _builtins.int | None = ...,
+        max_scale: _builtins.int | None = ...,
+        min_whaspect: _builtins.float | None = ...,
+        max_whaspect: _builtins.float | None = ...,
+        min_gt_width: _builtins.float | None = ...,
+        min_gt_height: _builtins.float | None = ...,
+        shuffle: _builtins.bool | None = ...,
+        output_gt_boxes: _builtins.bool | None = ...,
+        fg_img_multiple: _builtins.int | None = ...,
+        root_folder: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "coord_num", b"coord_num", "crop_height", b"crop_height", "crop_width", b"crop_width", "do_multiple_scale", b"do_multiple_scale", "fg_img_multiple", b"fg_img_multiple", "fg_threshold", b"fg_threshold", "max_scale", b"max_scale", "max_whaspect", b"max_whaspect", "min_gt_height", b"min_gt_height", "min_gt_width", b"min_gt_width", "min_scale", b"min_scale", "min_whaspect", b"min_whaspect", "output_gt_boxes", b"output_gt_boxes", "resize_height", b"resize_height", "resize_width", b"resize_width", "root_folder", b"root_folder", "scale", b"scale", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "coord_num", b"coord_num", "crop_height", b"crop_height", "crop_width", b"crop_width", "do_multiple_scale", b"do_multiple_scale", "downsample_rate", b"downsample_rate", "fg_img_multiple", b"fg_img_multiple", "fg_threshold", b"fg_threshold", "field_h", b"field_h", "field_w", b"field_w", "max_scale", b"max_scale", "max_whaspect", b"max_whaspect", "min_gt_height", b"min_gt_height", "min_gt_width", b"min_gt_width", "min_scale", b"min_scale", "min_whaspect", b"min_whaspect", "output_gt_boxes", b"output_gt_boxes", "resize_height", b"resize_height", "resize_width", b"resize_width", "root_folder", b"root_folder", "scale", b"scale", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImageGtDataParameter: _TypeAlias = ImageGtDataParameter  # noqa: Y015
 
 @_typing.final
 class UnpoolingParameter(_message.Message):

@@ -18,6 +18,7 @@ from minicaffe.data.image_list import Listed, Paired
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.state_fields import Fields
+from minicaffe.data.window_file import LabelledImage
 from minicaffe.errors import DataError
 from minicaffe.formats.checksum import checksum
 from minicaffe.layer import Layer
@@ -28,7 +29,7 @@ CLIPS = ("new_length", "use_image", "sampling_rate", "use_temporal_jitter", "mea
 """Fields of image_data_param that only C3D's VIDEO_DATA reads."""
 
 Y = TypeVar("Y")
-L = TypeVar("L", bound=Listed | Paired | Clip)
+L = TypeVar("L", bound=Listed | Paired | Clip | LabelledImage)
 
 
 class ListParam(Protocol):
@@ -51,8 +52,12 @@ class ListSource(Generic[L]):
         self.images, self.param, self.generator, self.shard = images, param, generator, shard
         skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
         # skip and order are drawn alike in all ranks; only then each goes its way
-        self.order = Order(len(images), param.shuffle, generator, skip)
+        self.order = self.make_order(skip)
         shard.rank_stream(generator)
+
+    def make_order(self, skip: int) -> Order:
+        """In which order the lines of the list come."""
+        return Order(len(self.images), self.param.shuffle, self.generator, skip)
 
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the first batch's arrays."""
