@@ -29,12 +29,13 @@ class Eltwise(Layer):
 
     MAX gives the gradient to one bottom: of equal x_0 and x_1 the second, a later bottom only where strictly greater.
     PROD's gradient is the product of the other bottoms (stable_prod_grad, the default), or y / x_i, which fails at x_i = 0.
-    bottom[i]: x_i (any one shape), two or more. top: y (the same shape).
-    Raises LayerError when shapes differ, when the number of coeff is neither 0 nor that of the bottoms, or PROD has coeff.
+    bottom[i]: x_i (any one shape), two or more; for SUM one is enough, as in FlowNet 2. top: y (the same shape).
+    Raises LayerError when shapes differ, for one bottom without SUM, when the number of coeff is neither 0 nor that of the
+    bottoms, or PROD has coeff.
     """
 
     type = "Eltwise"
-    num_bottom = (2, None)
+    num_bottom = (1, None)
     num_top = 1
     param_block = ("eltwise_param",)
     weight_names = ()
@@ -48,6 +49,8 @@ class Eltwise(Layer):
         if param.operation != SUM and param.coeff:
             name = caffe_pb2.EltwiseParameter.EltwiseOp.Name(param.operation)
             raise self.error(f"coeff is for SUM, not for {name}", "eltwise_param.coeff")
+        if param.operation != SUM and len(bottom) < 2:
+            raise self.error("takes at least 2 bottoms, got 1; a SUM takes one", "bottom")
         self.coeff = list(param.coeff) or [1.0] * len(bottom)
         self._winner = Blob((), np.int32)
         if param.operation == SUM and len(bottom) == 2:
@@ -102,6 +105,9 @@ class Eltwise(Layer):
         y = top[0].device_data("write")
         winner = self._winner.device_data("write") if operation == MAX else 0
         first_coeff = self.coeff[0]
+        if not rest:  # two halves are the whole, to the bit
+            half = first_coeff / 2
+            self.launch("eltwise.weighted_sum", count, count, first, half, first, half, slopes[0], y)
         for i, x in enumerate(rest, 1):
             if operation == PROD:
                 self.launch("eltwise.product", count, count, first, x, slopes[i], y)
@@ -171,7 +177,9 @@ def add_two(a: Array, b: Array, factors: Array, y: Array) -> None:
 
 def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Array:
     """Arrays of one shape, a number for each -> their weighted sum, in out (none of xs)."""
-    if coeff[0] == coeff[1] == 1:
+    if len(xs) == 1:
+        np.multiply(xs[0], coeff[0], out=out)
+    elif coeff[0] == coeff[1] == 1:
         np.add(xs[0], xs[1], out=out)
     else:
         np.multiply(xs[0], coeff[0], out=out)

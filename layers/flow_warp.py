@@ -124,9 +124,13 @@ class FlowWarp(Layer):
             )
         top[0].reshape(x)
 
+    def flows(self, flow: Blob) -> Array:
+        """The flows (N, 2, H, W) as the formula takes them."""
+        return flow.data
+
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         fill = np.nan if self.param.flow_warp_param.fill_value == caffe_pb2.FlowWarpParameter.NOT_A_NUMBER else 0
-        for x, flow, y in zip(bottom[0].data, bottom[1].data, top[0].data):
+        for x, flow, y in zip(bottom[0].data, self.flows(bottom[1]), top[0].data):
             planes = x.reshape(len(x), -1)
             if loops.compiled():
                 run(partial(warp, planes, flow, rows, self.dtype.type(fill), y) for rows in _spans(x.shape[1]))
@@ -136,7 +140,7 @@ class FlowWarp(Layer):
                 y.reshape(planes.shape)[:] = np.where(place.inside, values, self.dtype.type(fill))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        for n, (x, flow, dy) in enumerate(zip(bottom[0].data, bottom[1].data, top[0].diff)):
+        for n, (x, flow, dy) in enumerate(zip(bottom[0].data, self.flows(bottom[1]), top[0].diff)):
             planes = x.reshape(len(x), -1)
             if propagate_down[0]:
                 dx = bottom[0].diff[n].reshape(planes.shape)

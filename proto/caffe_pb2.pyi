@@ -581,6 +581,7 @@ class LayerParameter(_message.Message):
     BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     BBOX_REG_PARAM_FIELD_NUMBER: _builtins.int
     DECODE_BBOX_PARAM_FIELD_NUMBER: _builtins.int
+    IMAGE_GT_DATA_PARAM_FIELD_NUMBER: _builtins.int
     ROI_WARPING_PARAM_FIELD_NUMBER: _builtins.int
     MASK_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
     LSTM_PARAM_FIELD_NUMBER: _builtins.int
@@ -603,6 +604,9 @@ class LayerParameter(_message.Message):
     DOWNSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
     FLOW_WARP_PARAM_FIELD_NUMBER: _builtins.int
     ACCUM_PARAM_FIELD_NUMBER: _builtins.int
+    AUGMENTATION_PARAM_FIELD_NUMBER: _builtins.int
+    COEFF_SCHEDULE_PARAM_FIELD_NUMBER: _builtins.int
+    WRITER_PARAM_FIELD_NUMBER: _builtins.int
     CENTER_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     MARGIN_INNER_PRODUCT_PARAM_FIELD_NUMBER: _builtins.int
     DEFORMABLE_CONVOLUTION_PARAM_FIELD_NUMBER: _builtins.int
@@ -616,6 +620,8 @@ class LayerParameter(_message.Message):
     LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     MULTI_STAGE_MEANFIELD_PARAM_FIELD_NUMBER: _builtins.int
     BOX_GROUP_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTION_DATA_PARAM_FIELD_NUMBER: _builtins.int
+    EVAL_DATA_PARAM_FIELD_NUMBER: _builtins.int
     DENSEBLOCK_PARAM_FIELD_NUMBER: _builtins.int
     CONVOLUTION3D_PARAM_FIELD_NUMBER: _builtins.int
     POOLING3D_PARAM_FIELD_NUMBER: _builtins.int
@@ -763,6 +769,10 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def decode_bbox_param(self) -> Global___DecodeBBoxParameter: ...
     @_builtins.property
+    def image_gt_data_param(self) -> Global___ImageGtDataParameter:
+        """[153]"""
+
+    @_builtins.property
     def roi_warping_param(self) -> Global___ROIWarpingParameter: ...
     @_builtins.property
     def mask_resize_param(self) -> Global___MaskResizeParameter: ...
@@ -843,6 +853,18 @@ class LayerParameter(_message.Message):
         """[160]"""
 
     @_builtins.property
+    def augmentation_param(self) -> Global___AugmentationParameter:
+        """[149]"""
+
+    @_builtins.property
+    def coeff_schedule_param(self) -> Global___CoeffScheduleParameter:
+        """[148]"""
+
+    @_builtins.property
+    def writer_param(self) -> Global___WriterParameter:
+        """[152]"""
+
+    @_builtins.property
     def center_loss_param(self) -> Global___CenterLossParameter:
         """[147: caffe-face, 211: happynear]"""
 
@@ -888,6 +910,14 @@ class LayerParameter(_message.Message):
 
     @_builtins.property
     def box_group_output_param(self) -> Global___BoxGroupOutputParameter: ...
+    @_builtins.property
+    def detection_data_param(self) -> Global___DetectionDataParameter:
+        """[151]"""
+
+    @_builtins.property
+    def eval_data_param(self) -> Global___EvalDataParameter:
+        """[152]"""
+
     @_builtins.property
     def denseblock_param(self) -> Global___DenseBlockParameter:
         """[147]"""
@@ -1107,6 +1137,7 @@ class LayerParameter(_message.Message):
         box_output_param: Global___BoxOutputParameter | None = ...,
         bbox_reg_param: Global___BBoxRegParameter | None = ...,
         decode_bbox_param: Global___DecodeBBoxParameter | None = ...,
+        image_gt_data_param: Global___ImageGtDataParameter | None = ...,
         roi_warping_param: Global___ROIWarpingParameter | None = ...,
         mask_resize_param: Global___MaskResizeParameter | None = ...,
         lstm_param: Global___LstmParameter | None = ...,
@@ -1129,6 +1160,9 @@ class LayerParameter(_message.Message):
         downsample_param: Global___DownsampleParameter | None = ...,
         flow_warp_param: Global___FlowWarpParameter | None = ...,
         accum_param: Global___AccumParameter | None = ...,
+        augmentation_param: Global___AugmentationParameter | None = ...,
+        coeff_schedule_param: Global___CoeffScheduleParameter | None = ...,
+        writer_param: Global___WriterParameter | None = ...,
         center_loss_param: Global___CenterLossParameter | None = ...,
         margin_inner_product_param: Global___MarginInnerProductParameter | None = ...,
         deformable_convolution_param: Global___DeformableConvolutionParameter | None = ...,
@@ -1142,6 +1176,8 @@ class LayerParameter(_message.Message):
         labelsequence_accuracy_param: Global___LabelsequenceAccuracyParameter | None = ...,
         multi_stage_meanfield_param: Global___MultiStageMeanfieldParameter | None = ...,
         box_group_output_param: Global___BoxGroupOutputParameter | None = ...,
+        detection_data_param: Global___DetectionDataParameter | None = ...,
+        eval_data_param: Global___EvalDataParameter | None = ...,
         denseblock_param: Global___DenseBlockParameter | None = ...,
         convolution3d_param: Global___Convolution3DParameter | None = ...,
         pooling3d_param: Global___Pooling3DParameter | None = ...,
@@ -1224,9 +1260,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2336,6 +2372,11 @@ class ImageDataParameter(_message.Message):
 
     IGNORE_LABEL_FIELD_NUMBER: _builtins.int
     LABEL_TYPE_FIELD_NUMBER: _builtins.int
+    NEW_LENGTH_FIELD_NUMBER: _builtins.int
+    USE_IMAGE_FIELD_NUMBER: _builtins.int
+    SAMPLING_RATE_FIELD_NUMBER: _builtins.int
+    USE_TEMPORAL_JITTER_FIELD_NUMBER: _builtins.int
+    MEAN_VALUE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     RAND_SKIP_FIELD_NUMBER: _builtins.int
@@ -2350,6 +2391,16 @@ class ImageDataParameter(_message.Message):
     ROOT_FOLDER_FIELD_NUMBER: _builtins.int
     ignore_label: _builtins.int
     label_type: Global___ImageDataParameter.LabelType.ValueType
+    new_length: _builtins.int
+    """[11]"""
+    use_image: _builtins.bool
+    """[13]"""
+    sampling_rate: _builtins.int
+    """[14]"""
+    use_temporal_jitter: _builtins.bool
+    """[16]"""
+    mean_value: _builtins.float
+    """[17]"""
     source: _builtins.str
     batch_size: _builtins.int
     rand_skip: _builtins.int
@@ -2367,6 +2418,11 @@ class ImageDataParameter(_message.Message):
         *,
         ignore_label: _builtins.int | None = ...,
         label_type: Global___ImageDataParameter.LabelType.ValueType | None = ...,
+        new_length: _builtins.int | None = ...,
+        use_image: _builtins.bool | None = ...,
+        sampling_rate: _builtins.int | None = ...,
+        use_temporal_jitter: _builtins.bool | None = ...,
+        mean_value: _builtins.float | None = ...,
         source: _builtins.str | None = ...,
         batch_size: _builtins.int | None = ...,
         rand_skip: _builtins.int | None = ...,
@@ -2380,9 +2436,9 @@ class ImageDataParameter(_message.Message):
         mirror: _builtins.bool | None = ...,
         root_folder: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_size", b"crop_size", "ignore_label", b"ignore_label", "is_color", b"is_color", "label_type", b"label_type", "mean_file", b"mean_file", "mirror", b"mirror", "new_height", b"new_height", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "scale", b"scale", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_size", b"crop_size", "ignore_label", b"ignore_label", "is_color", b"is_color", "label_type", b"label_type", "mean_file", b"mean_file", "mean_value", b"mean_value", "mirror", b"mirror", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "scale", b"scale", "shuffle", b"shuffle", "source", b"source", "use_image", b"use_image", "use_temporal_jitter", b"use_temporal_jitter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_size", b"crop_size", "ignore_label", b"ignore_label", "is_color", b"is_color", "label_type", b"label_type", "mean_file", b"mean_file", "mirror", b"mirror", "new_height", b"new_height", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "scale", b"scale", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_size", b"crop_size", "ignore_label", b"ignore_label", "is_color", b"is_color", "label_type", b"label_type", "mean_file", b"mean_file", "mean_value", b"mean_value", "mirror", b"mirror", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "scale", b"scale", "shuffle", b"shuffle", "source", b"source", "use_image", b"use_image", "use_temporal_jitter", b"use_temporal_jitter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4385,10 +4441,55 @@ class VideoDataParameter(_message.Message):
     WEBCAM: VideoDataParameter.VideoType.ValueType  # 0
     VIDEO: VideoDataParameter.VideoType.ValueType  # 1
 
+    SOURCE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    RAND_SKIP_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
+    NEW_HEIGHT_FIELD_NUMBER: _builtins.int
+    NEW_WIDTH_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    NEW_LENGTH_FIELD_NUMBER: _builtins.int
+    USE_IMAGE_FIELD_NUMBER: _builtins.int
+    USE_TEMPORAL_JITTER_FIELD_NUMBER: _builtins.int
+    SAMPLING_RATE_FIELD_NUMBER: _builtins.int
+    MAX_SAMPLING_RATE_FIELD_NUMBER: _builtins.int
+    USE_SAMPLING_RATE_JITTER_FIELD_NUMBER: _builtins.int
+    USE_MULTIPLE_LABEL_FIELD_NUMBER: _builtins.int
+    NUM_OF_LABELS_FIELD_NUMBER: _builtins.int
     VIDEO_TYPE_FIELD_NUMBER: _builtins.int
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     VIDEO_FILE_FIELD_NUMBER: _builtins.int
     SKIP_FRAMES_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """[1]"""
+    batch_size: _builtins.int
+    """[4]"""
+    rand_skip: _builtins.int
+    """[7]"""
+    shuffle: _builtins.bool
+    """[8]"""
+    new_height: _builtins.int
+    """[9]"""
+    new_width: _builtins.int
+    """[10]"""
+    root_folder: _builtins.str
+    """[12]"""
+    new_length: _builtins.int
+    """[13]"""
+    use_image: _builtins.bool
+    """[15]"""
+    use_temporal_jitter: _builtins.bool
+    """[16]"""
+    sampling_rate: _builtins.int
+    """[17]"""
+    max_sampling_rate: _builtins.int
+    """[18]"""
+    use_sampling_rate_jitter: _builtins.bool
+    """[19]"""
+    use_multiple_label: _builtins.bool
+    """[20]"""
+    num_of_labels: _builtins.int
+    """[21]"""
     video_type: Global___VideoDataParameter.VideoType.ValueType
     device_id: _builtins.int
     video_file: _builtins.str
@@ -4396,14 +4497,29 @@ class VideoDataParameter(_message.Message):
     def __init__(
         self,
         *,
+        source: _builtins.str | None = ...,
+        batch_size: _builtins.int | None = ...,
+        rand_skip: _builtins.int | None = ...,
+        shuffle: _builtins.bool | None = ...,
+        new_height: _builtins.int | None = ...,
+        new_width: _builtins.int | None = ...,
+        root_folder: _builtins.str | None = ...,
+        new_length: _builtins.int | None = ...,
+        use_image: _builtins.bool | None = ...,
+        use_temporal_jitter: _builtins.bool | None = ...,
+        sampling_rate: _builtins.int | None = ...,
+        max_sampling_rate: _builtins.int | None = ...,
+        use_sampling_rate_jitter: _builtins.bool | None = ...,
+        use_multiple_label: _builtins.bool | None = ...,
+        num_of_labels: _builtins.int | None = ...,
         video_type: Global___VideoDataParameter.VideoType.ValueType | None = ...,
         device_id: _builtins.int | None = ...,
         video_file: _builtins.str | None = ...,
         skip_frames: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "skip_frames", b"skip_frames", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "skip_frames", b"skip_frames", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5209,7 +5325,7 @@ Global___SparseDatum: _TypeAlias = SparseDatum  # noqa: Y015
 
 @_typing.final
 class Convolution3DParameter(_message.Message):
-    """Messages and fields of facebook/C3D. A number in brackets is the fork's, which other forks give to another field."""
+    """Of C3D v1.1's VideoData; SSD's has 1 to 4."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -5472,6 +5588,169 @@ class BoxGroupOutputParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BoxGroupOutputParameter: _TypeAlias = BoxGroupOutputParameter  # noqa: Y015
+
+@_typing.final
+class DetectionDataParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    COORD_NUM_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    FG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    IGNORE_FG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
+    RESIZE_HEIGHT_FIELD_NUMBER: _builtins.int
+    CROP_WIDTH_FIELD_NUMBER: _builtins.int
+    CROP_HEIGHT_FIELD_NUMBER: _builtins.int
+    MIN_SCALE_FIELD_NUMBER: _builtins.int
+    MAX_SCALE_FIELD_NUMBER: _builtins.int
+    MULTISCALE_PROB_FIELD_NUMBER: _builtins.int
+    MIN_WHASPECT_FIELD_NUMBER: _builtins.int
+    MAX_WHASPECT_FIELD_NUMBER: _builtins.int
+    SHORT_SIZE_FIELD_NUMBER: _builtins.int
+    LONG_SIZE_FIELD_NUMBER: _builtins.int
+    MIN_GT_WIDTH_FIELD_NUMBER: _builtins.int
+    MIN_GT_HEIGHT_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
+    OUTPUT_GT_BOXES_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    DISTORT_PARAM_FIELD_NUMBER: _builtins.int
+    RESIZE_RATIO_FIELD_NUMBER: _builtins.int
+    CROP_SHORT_SIZE_FIELD_NUMBER: _builtins.int
+    CROP_LONG_SIZE_FIELD_NUMBER: _builtins.int
+    LOW_SCALE_RATIO_FIELD_NUMBER: _builtins.int
+    HIGH_SCALE_RATIO_FIELD_NUMBER: _builtins.int
+    ANCHOR_IGNORE_MARGIN_RATIO_FIELD_NUMBER: _builtins.int
+    ANCHOR_IGNORE_IOU_THR_FIELD_NUMBER: _builtins.int
+    PICKUP_IOU_THR_FIELD_NUMBER: _builtins.int
+    MIX_GROUP_SIZE_FIELD_NUMBER: _builtins.int
+    TEMPLATE_RATIO_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    batch_size: _builtins.int
+    coord_num: _builtins.int
+    fg_threshold: _builtins.float
+    ignore_fg_threshold: _builtins.float
+    resize_width: _builtins.int
+    resize_height: _builtins.int
+    crop_width: _builtins.int
+    crop_height: _builtins.int
+    min_scale: _builtins.float
+    max_scale: _builtins.float
+    multiscale_prob: _builtins.float
+    min_whaspect: _builtins.float
+    max_whaspect: _builtins.float
+    short_size: _builtins.int
+    long_size: _builtins.int
+    min_gt_width: _builtins.float
+    min_gt_height: _builtins.float
+    shuffle: _builtins.str
+    output_gt_boxes: _builtins.bool
+    root_folder: _builtins.str
+    resize_ratio: _builtins.float
+    crop_short_size: _builtins.int
+    crop_long_size: _builtins.int
+    low_scale_ratio: _builtins.float
+    high_scale_ratio: _builtins.float
+    anchor_ignore_margin_ratio: _builtins.float
+    anchor_ignore_iou_thr: _builtins.float
+    pickup_iou_thr: _builtins.float
+    mix_group_size: _builtins.int
+    @_builtins.property
+    def stride(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def distort_param(self) -> Global___DistortionParameter: ...
+    @_builtins.property
+    def template_ratio(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        source: _builtins.str | None = ...,
+        batch_size: _builtins.int | None = ...,
+        coord_num: _builtins.int | None = ...,
+        stride: _abc.Iterable[_builtins.int] | None = ...,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        fg_threshold: _builtins.float | None = ...,
+        ignore_fg_threshold: _builtins.float | None = ...,
+        resize_width: _builtins.int | None = ...,
+        resize_height: _builtins.int | None = ...,
+        crop_width: _builtins.int | None = ...,
+        crop_height: _builtins.int | None = ...,
+        min_scale: _builtins.float | None = ...,
+        max_scale: _builtins.float | None = ...,
+        multiscale_prob: _builtins.float | None = ...,
+        min_whaspect: _builtins.float | None = ...,
+        max_whaspect: _builtins.float | None = ...,
+        short_size: _builtins.int | None = ...,
+        long_size: _builtins.int | None = ...,
+        min_gt_width: _builtins.float | None = ...,
+        min_gt_height: _builtins.float | None = ...,
+        shuffle: _builtins.str | None = ...,
+        output_gt_boxes: _builtins.bool | None = ...,
+        root_folder: _builtins.str | None = ...,
+        distort_param: Global___DistortionParameter | None = ...,
+        resize_ratio: _builtins.float | None = ...,
+        crop_short_size: _builtins.int | None = ...,
+        crop_long_size: _builtins.int | None = ...,
+        low_scale_ratio: _builtins.float | None = ...,
+        high_scale_ratio: _builtins.float | None = ...,
+        anchor_ignore_margin_ratio: _builtins.float | None = ...,
+        anchor_ignore_iou_thr: _builtins.float | None = ...,
+        pickup_iou_thr: _builtins.float | None = ...,
+        mix_group_size: _builtins.int | None = ...,
+        template_ratio: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor_ignore_iou_thr", b"anchor_ignore_iou_thr", "anchor_ignore_margin_ratio", b"anchor_ignore_margin_ratio", "batch_size", b"batch_size", "coord_num", b"coord_num", "crop_height", b"crop_height", "crop_long_size", b"crop_long_size", "crop_short_size", b"crop_short_size", "crop_width", b"crop_width", "distort_param", b"distort_param", "fg_threshold", b"fg_threshold", "high_scale_ratio", b"high_scale_ratio", "ignore_fg_threshold", b"ignore_fg_threshold", "long_size", b"long_size", "low_scale_ratio", b"low_scale_ratio", "max_scale", b"max_scale", "max_whaspect", b"max_whaspect", "min_gt_height", b"min_gt_height", "min_gt_width", b"min_gt_width", "min_scale", b"min_scale", "min_whaspect", b"min_whaspect", "mix_group_size", b"mix_group_size", "multiscale_prob", b"multiscale_prob", "output_gt_boxes", b"output_gt_boxes", "pickup_iou_thr", b"pickup_iou_thr", "resize_height", b"resize_height", "resize_ratio", b"resize_ratio", "resize_width", b"resize_width", "root_folder", b"root_folder", "short_size", b"short_size", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_ignore_iou_thr", b"anchor_ignore_iou_thr", "anchor_ignore_margin_ratio", b"anchor_ignore_margin_ratio", "batch_size", b"batch_size", "coord_num", b"coord_num", "crop_height", b"crop_height", "crop_long_size", b"crop_long_size", "crop_short_size", b"crop_short_size", "crop_width", b"crop_width", "distort_param", b"distort_param", "fg_threshold", b"fg_threshold", "field_h", b"field_h", "field_w", b"field_w", "high_scale_ratio", b"high_scale_ratio", "ignore_fg_threshold", b"ignore_fg_threshold", "long_size", b"long_size", "low_scale_ratio", b"low_scale_ratio", "max_scale", b"max_scale", "max_whaspect", b"max_whaspect", "min_gt_height", b"min_gt_height", "min_gt_width", b"min_gt_width", "min_scale", b"min_scale", "min_whaspect", b"min_whaspect", "mix_group_size", b"mix_group_size", "multiscale_prob", b"multiscale_prob", "output_gt_boxes", b"output_gt_boxes", "pickup_iou_thr", b"pickup_iou_thr", "resize_height", b"resize_height", "resize_ratio", b"resize_ratio", "resize_width", b"resize_width", "root_folder", b"root_folder", "short_size", b"short_size", "shuffle", b"shuffle", "source", b"source", "stride", b"stride", "template_ratio", b"template_ratio"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectionDataParameter: _TypeAlias = DetectionDataParameter  # noqa: Y015
+
+@_typing.final
+class EvalDataParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
+    RESIZE_HEIGHT_FIELD_NUMBER: _builtins.int
+    SHORT_SIZE_FIELD_NUMBER: _builtins.int
+    LONG_SIZE_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    batch_size: _builtins.int
+    resize_width: _builtins.int
+    resize_height: _builtins.int
+    short_size: _builtins.int
+    long_size: _builtins.int
+    root_folder: _builtins.str
+    def __init__(
+        self,
+        *,
+        source: _builtins.str | None = ...,
+        batch_size: _builtins.int | None = ...,
+        resize_width: _builtins.int | None = ...,
+        resize_height: _builtins.int | None = ...,
+        short_size: _builtins.int | None = ...,
+        long_size: _builtins.int | None = ...,
+        root_folder: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "long_size", b"long_size", "resize_height", b"resize_height", "resize_width", b"resize_width", "root_folder", b"root_folder", "short_size", b"short_size", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "long_size", b"long_size", "resize_height", b"resize_height", "resize_width", b"resize_width", "root_folder", b"root_folder", "short_size", b"short_size", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvalDataParameter: _TypeAlias = EvalDataParameter  # noqa: Y015
 
 @_typing.final
 class MultiStageMeanfieldParameter(_message.Message):
@@ -6208,6 +6487,437 @@ class AccumParameter(_message.Message):
 Global___AccumParameter: _TypeAlias = AccumParameter  # noqa: Y015
 
 @_typing.final
+class AugmentationCoeff(_message.Message):
+    """The order is that of a blob with coefficients, layers/augment/coefficients.py."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIRROR_FIELD_NUMBER: _builtins.int
+    DX_FIELD_NUMBER: _builtins.int
+    DY_FIELD_NUMBER: _builtins.int
+    ANGLE_FIELD_NUMBER: _builtins.int
+    ZOOM_X_FIELD_NUMBER: _builtins.int
+    ZOOM_Y_FIELD_NUMBER: _builtins.int
+    GAMMA_FIELD_NUMBER: _builtins.int
+    BRIGHTNESS_FIELD_NUMBER: _builtins.int
+    CONTRAST_FIELD_NUMBER: _builtins.int
+    COLOR1_FIELD_NUMBER: _builtins.int
+    COLOR2_FIELD_NUMBER: _builtins.int
+    COLOR3_FIELD_NUMBER: _builtins.int
+    POW_NOMEAN0_FIELD_NUMBER: _builtins.int
+    POW_NOMEAN1_FIELD_NUMBER: _builtins.int
+    POW_NOMEAN2_FIELD_NUMBER: _builtins.int
+    ADD_NOMEAN0_FIELD_NUMBER: _builtins.int
+    ADD_NOMEAN1_FIELD_NUMBER: _builtins.int
+    ADD_NOMEAN2_FIELD_NUMBER: _builtins.int
+    MULT_NOMEAN0_FIELD_NUMBER: _builtins.int
+    MULT_NOMEAN1_FIELD_NUMBER: _builtins.int
+    MULT_NOMEAN2_FIELD_NUMBER: _builtins.int
+    POW_WITHMEAN0_FIELD_NUMBER: _builtins.int
+    POW_WITHMEAN1_FIELD_NUMBER: _builtins.int
+    POW_WITHMEAN2_FIELD_NUMBER: _builtins.int
+    ADD_WITHMEAN0_FIELD_NUMBER: _builtins.int
+    ADD_WITHMEAN1_FIELD_NUMBER: _builtins.int
+    ADD_WITHMEAN2_FIELD_NUMBER: _builtins.int
+    MULT_WITHMEAN0_FIELD_NUMBER: _builtins.int
+    MULT_WITHMEAN1_FIELD_NUMBER: _builtins.int
+    MULT_WITHMEAN2_FIELD_NUMBER: _builtins.int
+    LMULT_POW_FIELD_NUMBER: _builtins.int
+    LMULT_ADD_FIELD_NUMBER: _builtins.int
+    LMULT_MULT_FIELD_NUMBER: _builtins.int
+    COL_ANGLE_FIELD_NUMBER: _builtins.int
+    FOG_AMOUNT_FIELD_NUMBER: _builtins.int
+    FOG_SIZE_FIELD_NUMBER: _builtins.int
+    MOTION_BLUR_ANGLE_FIELD_NUMBER: _builtins.int
+    MOTION_BLUR_SIZE_FIELD_NUMBER: _builtins.int
+    SHADOW_ANGLE_FIELD_NUMBER: _builtins.int
+    SHADOW_DISTANCE_FIELD_NUMBER: _builtins.int
+    SHADOW_STRENGTH_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
+    mirror: _builtins.float
+    dx: _builtins.float
+    dy: _builtins.float
+    angle: _builtins.float
+    zoom_x: _builtins.float
+    zoom_y: _builtins.float
+    gamma: _builtins.float
+    brightness: _builtins.float
+    contrast: _builtins.float
+    color1: _builtins.float
+    color2: _builtins.float
+    color3: _builtins.float
+    pow_nomean0: _builtins.float
+    pow_nomean1: _builtins.float
+    pow_nomean2: _builtins.float
+    add_nomean0: _builtins.float
+    add_nomean1: _builtins.float
+    add_nomean2: _builtins.float
+    mult_nomean0: _builtins.float
+    mult_nomean1: _builtins.float
+    mult_nomean2: _builtins.float
+    pow_withmean0: _builtins.float
+    pow_withmean1: _builtins.float
+    pow_withmean2: _builtins.float
+    add_withmean0: _builtins.float
+    add_withmean1: _builtins.float
+    add_withmean2: _builtins.float
+    mult_withmean0: _builtins.float
+    mult_withmean1: _builtins.float
+    mult_withmean2: _builtins.float
+    lmult_pow: _builtins.float
+    lmult_add: _builtins.float
+    lmult_mult: _builtins.float
+    col_angle: _builtins.float
+    fog_amount: _builtins.float
+    fog_size: _builtins.float
+    motion_blur_angle: _builtins.float
+    motion_blur_size: _builtins.float
+    shadow_angle: _builtins.float
+    shadow_distance: _builtins.float
+    shadow_strength: _builtins.float
+    noise: _builtins.float
+    def __init__(
+        self,
+        *,
+        mirror: _builtins.float | None = ...,
+        dx: _builtins.float | None = ...,
+        dy: _builtins.float | None = ...,
+        angle: _builtins.float | None = ...,
+        zoom_x: _builtins.float | None = ...,
+        zoom_y: _builtins.float | None = ...,
+        gamma: _builtins.float | None = ...,
+        brightness: _builtins.float | None = ...,
+        contrast: _builtins.float | None = ...,
+        color1: _builtins.float | None = ...,
+        color2: _builtins.float | None = ...,
+        color3: _builtins.float | None = ...,
+        pow_nomean0: _builtins.float | None = ...,
+        pow_nomean1: _builtins.float | None = ...,
+        pow_nomean2: _builtins.float | None = ...,
+        add_nomean0: _builtins.float | None = ...,
+        add_nomean1: _builtins.float | None = ...,
+        add_nomean2: _builtins.float | None = ...,
+        mult_nomean0: _builtins.float | None = ...,
+        mult_nomean1: _builtins.float | None = ...,
+        mult_nomean2: _builtins.float | None = ...,
+        pow_withmean0: _builtins.float | None = ...,
+        pow_withmean1: _builtins.float | None = ...,
+        pow_withmean2: _builtins.float | None = ...,
+        add_withmean0: _builtins.float | None = ...,
+        add_withmean1: _builtins.float | None = ...,
+        add_withmean2: _builtins.float | None = ...,
+        mult_withmean0: _builtins.float | None = ...,
+        mult_withmean1: _builtins.float | None = ...,
+        mult_withmean2: _builtins.float | None = ...,
+        lmult_pow: _builtins.float | None = ...,
+        lmult_add: _builtins.float | None = ...,
+        lmult_mult: _builtins.float | None = ...,
+        col_angle: _builtins.float | None = ...,
+        fog_amount: _builtins.float | None = ...,
+        fog_size: _builtins.float | None = ...,
+        motion_blur_angle: _builtins.float | None = ...,
+        motion_blur_size: _builtins.float | None = ...,
+        shadow_angle: _builtins.float | None = ...,
+        shadow_distance: _builtins.float | None = ...,
+        shadow_strength: _builtins.float | None = ...,
+        noise: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_nomean0", b"add_nomean0", "add_nomean1", b"add_nomean1", "add_nomean2", b"add_nomean2", "add_withmean0", b"add_withmean0", "add_withmean1", b"add_withmean1", "add_withmean2", b"add_withmean2", "angle", b"angle", "brightness", b"brightness", "col_angle", b"col_angle", "color1", b"color1", "color2", b"color2", "color3", b"color3", "contrast", b"contrast", "dx", b"dx", "dy", b"dy", "fog_amount", b"fog_amount", "fog_size", b"fog_size", "gamma", b"gamma", "lmult_add", b"lmult_add", "lmult_mult", b"lmult_mult", "lmult_pow", b"lmult_pow", "mirror", b"mirror", "motion_blur_angle", b"motion_blur_angle", "motion_blur_size", b"motion_blur_size", "mult_nomean0", b"mult_nomean0", "mult_nomean1", b"mult_nomean1", "mult_nomean2", b"mult_nomean2", "mult_withmean0", b"mult_withmean0", "mult_withmean1", b"mult_withmean1", "mult_withmean2", b"mult_withmean2", "noise", b"noise", "pow_nomean0", b"pow_nomean0", "pow_nomean1", b"pow_nomean1", "pow_nomean2", b"pow_nomean2", "pow_withmean0", b"pow_withmean0", "pow_withmean1", b"pow_withmean1", "pow_withmean2", b"pow_withmean2", "shadow_angle", b"shadow_angle", "shadow_distance", b"shadow_distance", "shadow_strength", b"shadow_strength", "zoom_x", b"zoom_x", "zoom_y", b"zoom_y"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_nomean0", b"add_nomean0", "add_nomean1", b"add_nomean1", "add_nomean2", b"add_nomean2", "add_withmean0", b"add_withmean0", "add_withmean1", b"add_withmean1", "add_withmean2", b"add_withmean2", "angle", b"angle", "brightness", b"brightness", "col_angle", b"col_angle", "color1", b"color1", "color2", b"color2", "color3", b"color3", "contrast", b"contrast", "dx", b"dx", "dy", b"dy", "fog_amount", b"fog_amount", "fog_size", b"fog_size", "gamma", b"gamma", "lmult_add", b"lmult_add", "lmult_mult", b"lmult_mult", "lmult_pow", b"lmult_pow", "mirror", b"mirror", "motion_blur_angle", b"motion_blur_angle", "motion_blur_size", b"motion_blur_size", "mult_nomean0", b"mult_nomean0", "mult_nomean1", b"mult_nomean1", "mult_nomean2", b"mult_nomean2", "mult_withmean0", b"mult_withmean0", "mult_withmean1", b"mult_withmean1", "mult_withmean2", b"mult_withmean2", "noise", b"noise", "pow_nomean0", b"pow_nomean0", "pow_nomean1", b"pow_nomean1", "pow_nomean2", b"pow_nomean2", "pow_withmean0", b"pow_withmean0", "pow_withmean1", b"pow_withmean1", "pow_withmean2", b"pow_withmean2", "shadow_angle", b"shadow_angle", "shadow_distance", b"shadow_distance", "shadow_strength", b"shadow_strength", "zoom_x", b"zoom_x", "zoom_y", b"zoom_y"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AugmentationCoeff: _TypeAlias = AugmentationCoeff  # noqa: Y015
+
+@_typing.final
+class AugmentationParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WRITE_AUGMENTED_FIELD_NUMBER: _builtins.int
+    MAX_MULTIPLIER_FIELD_NUMBER: _builtins.int
+    AUGMENT_DURING_TEST_FIELD_NUMBER: _builtins.int
+    RECOMPUTE_MEAN_FIELD_NUMBER: _builtins.int
+    WRITE_MEAN_FIELD_NUMBER: _builtins.int
+    MEAN_PER_PIXEL_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    MIRROR_FIELD_NUMBER: _builtins.int
+    TRANSLATE_FIELD_NUMBER: _builtins.int
+    ROTATE_FIELD_NUMBER: _builtins.int
+    ZOOM_FIELD_NUMBER: _builtins.int
+    SQUEEZE_FIELD_NUMBER: _builtins.int
+    TRANSLATE_X_FIELD_NUMBER: _builtins.int
+    TRANSLATE_Y_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    LMULT_POW_FIELD_NUMBER: _builtins.int
+    LMULT_MULT_FIELD_NUMBER: _builtins.int
+    LMULT_ADD_FIELD_NUMBER: _builtins.int
+    SAT_POW_FIELD_NUMBER: _builtins.int
+    SAT_MULT_FIELD_NUMBER: _builtins.int
+    SAT_ADD_FIELD_NUMBER: _builtins.int
+    COL_POW_FIELD_NUMBER: _builtins.int
+    COL_MULT_FIELD_NUMBER: _builtins.int
+    COL_ADD_FIELD_NUMBER: _builtins.int
+    LADD_POW_FIELD_NUMBER: _builtins.int
+    LADD_MULT_FIELD_NUMBER: _builtins.int
+    LADD_ADD_FIELD_NUMBER: _builtins.int
+    COL_ROTATE_FIELD_NUMBER: _builtins.int
+    CROP_WIDTH_FIELD_NUMBER: _builtins.int
+    CROP_HEIGHT_FIELD_NUMBER: _builtins.int
+    GAMMA_FIELD_NUMBER: _builtins.int
+    BRIGHTNESS_FIELD_NUMBER: _builtins.int
+    CONTRAST_FIELD_NUMBER: _builtins.int
+    COLOR_FIELD_NUMBER: _builtins.int
+    BOTTOMWIDTH_FIELD_NUMBER: _builtins.int
+    BOTTOMHEIGHT_FIELD_NUMBER: _builtins.int
+    NUM_FIELD_NUMBER: _builtins.int
+    CHROMATIC_EIGVEC_FIELD_NUMBER: _builtins.int
+    FOG_AMOUNT_FIELD_NUMBER: _builtins.int
+    FOG_SIZE_FIELD_NUMBER: _builtins.int
+    MOTION_BLUR_ANGLE_FIELD_NUMBER: _builtins.int
+    MOTION_BLUR_SIZE_FIELD_NUMBER: _builtins.int
+    SHADOW_ANGLE_FIELD_NUMBER: _builtins.int
+    SHADOW_DISTANCE_FIELD_NUMBER: _builtins.int
+    SHADOW_STRENGTH_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
+    write_augmented: _builtins.str
+    max_multiplier: _builtins.float
+    augment_during_test: _builtins.bool
+    recompute_mean: _builtins.int
+    write_mean: _builtins.str
+    mean_per_pixel: _builtins.bool
+    mode: _builtins.str
+    crop_width: _builtins.int
+    crop_height: _builtins.int
+    bottomwidth: _builtins.int
+    bottomheight: _builtins.int
+    num: _builtins.int
+    @_builtins.property
+    def mirror(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def translate(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def rotate(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def zoom(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def squeeze(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def translate_x(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def translate_y(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def lmult_pow(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def lmult_mult(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def lmult_add(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def sat_pow(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def sat_mult(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def sat_add(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def col_pow(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def col_mult(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def col_add(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def ladd_pow(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def ladd_mult(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def ladd_add(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def col_rotate(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def gamma(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def brightness(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def contrast(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def color(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def chromatic_eigvec(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def fog_amount(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def fog_size(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def motion_blur_angle(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def motion_blur_size(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def shadow_angle(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def shadow_distance(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def shadow_strength(self) -> Global___RandomGeneratorParameter: ...
+    @_builtins.property
+    def noise(self) -> Global___RandomGeneratorParameter: ...
+    def __init__(
+        self,
+        *,
+        write_augmented: _builtins.str | None = ...,
+        max_multiplier: _builtins.float | None = ...,
+        augment_during_test: _builtins.bool | None = ...,
+        recompute_mean: _builtins.int | None = ...,
+        write_mean: _builtins.str | None = ...,
+        mean_per_pixel: _builtins.bool | None = ...,
+        mode: _builtins.str | None = ...,
+        mirror: Global___RandomGeneratorParameter | None = ...,
+        translate: Global___RandomGeneratorParameter | None = ...,
+        rotate: Global___RandomGeneratorParameter | None = ...,
+        zoom: Global___RandomGeneratorParameter | None = ...,
+        squeeze: Global___RandomGeneratorParameter | None = ...,
+        translate_x: Global___RandomGeneratorParameter | None = ...,
+        translate_y: Global___RandomGeneratorParameter | None = ...,
+        mean: _abc.Iterable[_builtins.float] | None = ...,
+        lmult_pow: Global___RandomGeneratorParameter | None = ...,
+        lmult_mult: Global___RandomGeneratorParameter | None = ...,
+        lmult_add: Global___RandomGeneratorParameter | None = ...,
+        sat_pow: Global___RandomGeneratorParameter | None = ...,
+        sat_mult: Global___RandomGeneratorParameter | None = ...,
+        sat_add: Global___RandomGeneratorParameter | None = ...,
+        col_pow: Global___RandomGeneratorParameter | None = ...,
+        col_mult: Global___RandomGeneratorParameter | None = ...,
+        col_add: Global___RandomGeneratorParameter | None = ...,
+        ladd_pow: Global___RandomGeneratorParameter | None = ...,
+        ladd_mult: Global___RandomGeneratorParameter | None = ...,
+        ladd_add: Global___RandomGeneratorParameter | None = ...,
+        col_rotate: Global___RandomGeneratorParameter | None = ...,
+        crop_width: _builtins.int | None = ...,
+        crop_height: _builtins.int | None = ...,
+        gamma: Global___RandomGeneratorParameter | None = ...,
+        brightness: Global___RandomGeneratorParameter | None = ...,
+        contrast: Global___RandomGeneratorParameter | None = ...,
+        color: Global___RandomGeneratorParameter | None = ...,
+        bottomwidth: _builtins.int | None = ...,
+        bottomheight: _builtins.int | None = ...,
+        num: _builtins.int | None = ...,
+        chromatic_eigvec: _abc.Iterable[_builtins.float] | None = ...,
+        fog_amount: Global___RandomGeneratorParameter | None = ...,
+        fog_size: Global___RandomGeneratorParameter | None = ...,
+        motion_blur_angle: Global___RandomGeneratorParameter | None = ...,
+        motion_blur_size: Global___RandomGeneratorParameter | None = ...,
+        shadow_angle: Global___RandomGeneratorParameter | None = ...,
+        shadow_distance: Global___RandomGeneratorParameter | None = ...,
+        shadow_strength: Global___RandomGeneratorParameter | None = ...,
+        noise: Global___RandomGeneratorParameter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["augment_during_test", b"augment_during_test", "bottomheight", b"bottomheight", "bottomwidth", b"bottomwidth", "brightness", b"brightness", "col_add", b"col_add", "col_mult", b"col_mult", "col_pow", b"col_pow", "col_rotate", b"col_rotate", "color", b"color", "contrast", b"contrast", "crop_height", b"crop_height", "crop_width", b"crop_width", "fog_amount", b"fog_amount", "fog_size", b"fog_size", "gamma", b"gamma", "ladd_add", b"ladd_add", "ladd_mult", b"ladd_mult", "ladd_pow", b"ladd_pow", "lmult_add", b"lmult_add", "lmult_mult", b"lmult_mult", "lmult_pow", b"lmult_pow", "max_multiplier", b"max_multiplier", "mean_per_pixel", b"mean_per_pixel", "mirror", b"mirror", "mode", b"mode", "motion_blur_angle", b"motion_blur_angle", "motion_blur_size", b"motion_blur_size", "noise", b"noise", "num", b"num", "recompute_mean", b"recompute_mean", "rotate", b"rotate", "sat_add", b"sat_add", "sat_mult", b"sat_mult", "sat_pow", b"sat_pow", "shadow_angle", b"shadow_angle", "shadow_distance", b"shadow_distance", "shadow_strength", b"shadow_strength", "squeeze", b"squeeze", "translate", b"translate", "translate_x", b"translate_x", "translate_y", b"translate_y", "write_augmented", b"write_augmented", "write_mean", b"write_mean", "zoom", b"zoom"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment_during_test", b"augment_during_test", "bottomheight", b"bottomheight", "bottomwidth", b"bottomwidth", "brightness", b"brightness", "chromatic_eigvec", b"chromatic_eigvec", "col_add", b"col_add", "col_mult", b"col_mult", "col_pow", b"col_pow", "col_rotate", b"col_rotate", "color", b"color", "contrast", b"contrast", "crop_height", b"crop_height", "crop_width", b"crop_width", "fog_amount", b"fog_amount", "fog_size", b"fog_size", "gamma", b"gamma", "ladd_add", b"ladd_add", "ladd_mult", b"ladd_mult", "ladd_pow", b"ladd_pow", "lmult_add", b"lmult_add", "lmult_mult", b"lmult_mult", "lmult_pow", b"lmult_pow", "max_multiplier", b"max_multiplier", "mean", b"mean", "mean_per_pixel", b"mean_per_pixel", "mirror", b"mirror", "mode", b"mode", "motion_blur_angle", b"motion_blur_angle", "motion_blur_size", b"motion_blur_size", "noise", b"noise", "num", b"num", "recompute_mean", b"recompute_mean", "rotate", b"rotate", "sat_add", b"sat_add", "sat_mult", b"sat_mult", "sat_pow", b"sat_pow", "shadow_angle", b"shadow_angle", "shadow_distance", b"shadow_distance", "shadow_strength", b"shadow_strength", "squeeze", b"squeeze", "translate", b"translate", "translate_x", b"translate_x", "translate_y", b"translate_y", "write_augmented", b"write_augmented", "write_mean", b"write_mean", "zoom", b"zoom"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AugmentationParameter: _TypeAlias = AugmentationParameter  # noqa: Y015
+
+@_typing.final
+class RandomGeneratorParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RAND_TYPE_FIELD_NUMBER: _builtins.int
+    EXP_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
+    PROB_FIELD_NUMBER: _builtins.int
+    APPLY_SCHEDULE_FIELD_NUMBER: _builtins.int
+    DISCRETIZE_FIELD_NUMBER: _builtins.int
+    MULTIPLIER_FIELD_NUMBER: _builtins.int
+    rand_type: _builtins.str
+    exp: _builtins.bool
+    mean: _builtins.float
+    spread: _builtins.float
+    prob: _builtins.float
+    apply_schedule: _builtins.bool
+    discretize: _builtins.bool
+    multiplier: _builtins.float
+    def __init__(
+        self,
+        *,
+        rand_type: _builtins.str | None = ...,
+        exp: _builtins.bool | None = ...,
+        mean: _builtins.float | None = ...,
+        spread: _builtins.float | None = ...,
+        prob: _builtins.float | None = ...,
+        apply_schedule: _builtins.bool | None = ...,
+        discretize: _builtins.bool | None = ...,
+        multiplier: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_schedule", b"apply_schedule", "discretize", b"discretize", "exp", b"exp", "mean", b"mean", "multiplier", b"multiplier", "prob", b"prob", "rand_type", b"rand_type", "spread", b"spread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_schedule", b"apply_schedule", "discretize", b"discretize", "exp", b"exp", "mean", b"mean", "multiplier", b"multiplier", "prob", b"prob", "rand_type", b"rand_type", "spread", b"spread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RandomGeneratorParameter: _TypeAlias = RandomGeneratorParameter  # noqa: Y015
+
+@_typing.final
+class CoeffScheduleParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HALF_LIFE_FIELD_NUMBER: _builtins.int
+    INITIAL_COEFF_FIELD_NUMBER: _builtins.int
+    FINAL_COEFF_FIELD_NUMBER: _builtins.int
+    half_life: _builtins.float
+    initial_coeff: _builtins.float
+    final_coeff: _builtins.float
+    def __init__(
+        self,
+        *,
+        half_life: _builtins.float | None = ...,
+        initial_coeff: _builtins.float | None = ...,
+        final_coeff: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["final_coeff", b"final_coeff", "half_life", b"half_life", "initial_coeff", b"initial_coeff"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["final_coeff", b"final_coeff", "half_life", b"half_life", "initial_coeff", b"initial_coeff"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CoeffScheduleParameter: _TypeAlias = CoeffScheduleParameter  # noqa: Y015
+
+@_typing.final
+class WriterParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: _builtins.int
+    FOLDER_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    SUFFIX_FIELD_NUMBER: _builtins.int
+    NORMALIZE_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    file: _builtins.str
+    folder: _builtins.str
+    prefix: _builtins.str
+    suffix: _builtins.str
+    normalize: _builtins.bool
+    scale: _builtins.float
+    def __init__(
+        self,
+        *,
+        file: _builtins.str | None = ...,
+        folder: _builtins.str | None = ...,
+        prefix: _builtins.str | None = ...,
+        suffix: _builtins.str | None = ...,
+        normalize: _builtins.bool | None = ...,
+        scale: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "folder", b"folder", "normalize", b"normalize", "prefix", b"prefix", "scale", b"scale", "suffix", b"suffix"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "folder", b"folder", "normalize", b"normalize", "prefix", b"prefix", "scale", b"scale", "suffix", b"suffix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriterParameter: _TypeAlias = WriterParameter  # noqa: Y015
+
+@_typing.final
 class FocalLossParameter(_message.Message):
     """FocalLoss of makefile/frcnn, soeaver/py-RFCN-priv, happynear/caffe-windows and beniz/caffe. Numbers in brackets are the forks'."""
 
@@ -6895,6 +7605,94 @@ class DecodeBBoxParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecodeBBoxParameter: _TypeAlias = DecodeBBoxParameter  # noqa: Y015
+
+@_typing.final
+class ImageGtDataParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    DOWNSAMPLE_RATE_FIELD_NUMBER: _builtins.int
+    COORD_NUM_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    FG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
+    RESIZE_HEIGHT_FIELD_NUMBER: _builtins.int
+    CROP_WIDTH_FIELD_NUMBER: _builtins.int
+    CROP_HEIGHT_FIELD_NUMBER: _builtins.int
+    DO_MULTIPLE_SCALE_FIELD_NUMBER: _builtins.int
+    MIN_SCALE_FIELD_NUMBER: _builtins.int
+    MAX_SCALE_FIELD_NUMBER: _builtins.int
+    MIN_WHASPECT_FIELD_NUMBER: _builtins.int
+    MAX_WHASPECT_FIELD_NUMBER: _builtins.int
+    MIN_GT_WIDTH_FIELD_NUMBER: _builtins.int
+    MIN_GT_HEIGHT_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
+    OUTPUT_GT_BOXES_FIELD_NUMBER: _builtins.int
+    FG_IMG_MULTIPLE_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    scale: _builtins.float
+    batch_size: _builtins.int
+    coord_num: _builtins.int
+    fg_threshold: _builtins.float
+    resize_width: _builtins.int
+    resize_height: _builtins.int
+    crop_width: _builtins.int
+    crop_height: _builtins.int
+    do_multiple_scale: _builtins.bool
+    min_scale: _builtins.int
+    max_scale: _builtins.int
+    min_whaspect: _builtins.float
+    max_whaspect: _builtins.float
+    min_gt_width: _builtins.float
+    min_gt_height: _builtins.float
+    shuffle: _builtins.bool
+    output_gt_boxes: _builtins.bool
+    fg_img_multiple: _builtins.int
+    root_folder: _builtins.str
+    @_builtins.property
+    def downsample_rate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        source: _builtins.str | None = ...,
+        scale: _builtins.float | None = ...,
+        batch_size: _builtins.int | None = ...,
+        downsample_rate: _abc.Iterable[_builtins.int] | None = ...,
+        coord_num: _builtins.int | None = ...,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        fg_threshold: _builtins.float | None = ...,
+        resize_width: _builtins.int | None = ...,
+        resize_height: _builtins.int | None = ...,
+        crop_width: _builtins.int | None = ...,
+        crop_height: _builtins.int | None = ...,
+        do_multiple_scale: _builtins.bool | None = ...,
+        min_scale: _builtins.int | None = ...,
+        max_scale: _builtins.int | None = ...,
+        min_whaspect: _builtins.float | None = ...,
+        max_whaspect: _builtins.float | None = ...,
+        min_gt_width: _builtins.float | None = ...,
+        min_gt_height: _builtins.float | None = ...,
+        shuffle: _builtins.bool | None = ...,
+        output_gt_boxes: _builtins.bool | None = ...,
+        fg_img_multiple: _builtins.int | None = ...,
+        root_folder: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "coord_num", b"coord_num", "crop_height", b"crop_height", "crop_width", b"crop_width", "do_multiple_scale", b"do_multiple_scale", "fg_img_multiple", b"fg_img_multiple", "fg_threshold", b"fg_threshold", "max_scale", b"max_scale", "max_whaspect", b"max_whaspect", "min_gt_height", b"min_gt_height", "min_gt_width", b"min_gt_width", "min_scale", b"min_scale", "min_whaspect", b"min_whaspect", "output_gt_boxes", b"output_gt_boxes", "resize_height", b"resize_height", "resize_width", b"resize_width", "root_folder", b"root_folder", "scale", b"scale", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "coord_num", b"coord_num", "crop_height", b"crop_height", "crop_width", b"crop_width", "do_multiple_scale", b"do_multiple_scale", "downsample_rate", b"downsample_rate", "fg_img_multiple", b"fg_img_multiple", "fg_threshold", b"fg_threshold", "field_h", b"field_h", "field_w", b"field_w", "max_scale", b"max_scale", "max_whaspect", b"max_whaspect", "min_gt_height", b"min_gt_height", "min_gt_width", b"min_gt_width", "min_scale", b"min_scale", "min_whaspect", b"min_whaspect", "output_gt_boxes", b"output_gt_boxes", "resize_height", b"resize_height", "resize_width", b"resize_width", "root_folder", b"root_folder", "scale", b"scale", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImageGtDataParameter: _TypeAlias = ImageGtDataParameter  # noqa: Y015
 
 @_typing.final
 class UnpoolingParameter(_message.Message):

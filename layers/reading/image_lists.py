@@ -1,4 +1,4 @@
-"""Batches of the images that a list names, for ImageData, ImageSegData and DenseImageData.
+"""Batches of the images that a list names, for ImageData, ImageSegData and DenseImageData, or of clips, for VideoData.
 
 The next line of the list, in order or shuffled  ->  its image, resized  ->  what a layer makes of it
 """
@@ -12,19 +12,24 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from minicaffe.access import granted
+from minicaffe.data.clips import Clip
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.image_list import Listed, Paired
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.state_fields import Fields
+from minicaffe.data.window_file import LabelledImage
 from minicaffe.errors import DataError
 from minicaffe.formats.checksum import checksum
 from minicaffe.layer import Layer
 
 from .prefetching import Order
 
+CLIPS = ("new_length", "use_image", "sampling_rate", "use_temporal_jitter", "mean_value")
+"""Fields of image_data_param that only C3D's VIDEO_DATA reads."""
+
 Y = TypeVar("Y")
-L = TypeVar("L", bound=Listed | Paired)
+L = TypeVar("L", bound=Listed | Paired | Clip | LabelledImage)
 
 
 class ListParam(Protocol):
@@ -47,8 +52,12 @@ class ListSource(Generic[L]):
         self.images, self.param, self.generator, self.shard = images, param, generator, shard
         skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
         # skip and order are drawn alike in all ranks; only then each goes its way
-        self.order = Order(len(images), param.shuffle, generator, skip)
+        self.order = self.make_order(skip)
         shard.rank_stream(generator)
+
+    def make_order(self, skip: int) -> Order:
+        """In which order the lines of the list come."""
+        return Order(len(self.images), self.param.shuffle, self.generator, skip)
 
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the first batch's arrays."""
@@ -100,6 +109,9 @@ class ListSource(Generic[L]):
 def check_list_fields(layer: Layer, block: str) -> None:
     """Raises LayerError for a batch_size of 0, and for one of new_height and new_width without the other."""
     param: ListParam = getattr(layer.param, block)
+    for name in CLIPS if block == "image_data_param" and "video_data_param" not in layer.param_block else ():
+        if param.HasField(name):  # type: ignore[attr-defined]
+            raise layer.error(f"{name} is C3D's, for VIDEO_DATA layers", f"{block}.{name}")
     if param.batch_size < 1:
         raise layer.error(f"batch_size must be > 0, got {param.batch_size}", f"{block}.batch_size")
     if bool(param.new_height) != bool(param.new_width):

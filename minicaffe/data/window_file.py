@@ -1,8 +1,11 @@
-"""R-CNN's window files: images, each with boxes, their classes and their overlaps with an object.
+"""R-CNN's window files: images, each with boxes, their classes and their overlaps with an object; and MS-CNN's.
 
     # INDEX / PATH / CHANNELS / HEIGHT / WIDTH / NUMBER OF WINDOWS / then for each: CLASS OVERLAP X1 Y1 X2 Y2
 
-Source: Caffe's window_data_layer.cpp. Any white space separates tokens, as in C++ streams.
+MS-CNN's windows are CLASS IGNORED X1 Y1 X2 Y2, Cascade R-CNN's CLASS IGNORED DIFFICULT X1 Y1 X2 Y2; in both there follow the
+NUMBER OF REGIONS of no interest, and X1 Y1 X2 Y2 of each.
+Source: Caffe's window_data_layer.cpp, MS-CNN's image_gt_data_layer.cpp, Cascade R-CNN's detection_data_layer.cpp. Any white
+space separates tokens, as in C++ streams.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from collections.abc import Callable
 from os import PathLike
 from typing import NamedTuple
 
+import numpy as np
+
+from minicaffe.blob import Array
 from minicaffe.errors import DataError
 
 from .image_list import text_lines
@@ -31,6 +37,29 @@ class WindowFile(NamedTuple):
     images: list[str]
     channels: int
     windows: list[Window]
+
+
+class LabelledImage(NamedTuple):
+    """An image of MS-CNN's or Cascade R-CNN's file, and the line that it begins on, from 1.
+
+    boxes (N, 4) and regions of no interest (M, 4): x1, y1, x2, y2 in pixels, float32. classes, ignored, difficult (N,).
+    """
+
+    name: str
+    height: int
+    width: int
+    boxes: Array
+    classes: Array
+    ignored: Array
+    difficult: Array
+    regions: Array
+    line: int
+
+    @property
+    def label(self) -> str:
+        """All of it but the name."""
+        parts = (self.boxes, self.classes, self.ignored, self.difficult, self.regions)
+        return " ".join(str(part.tolist()) for part in parts)
 
 
 class _Tokens:
@@ -79,6 +108,40 @@ def read_window_file(path: str | PathLike[str]) -> WindowFile:
     if not images:
         raise DataError(f"{path}: the window file is empty")
     return WindowFile(images, channels, windows)
+
+
+def read_labelled_windows(path: str | PathLike[str], has_difficult: bool) -> list[LabelledImage]:
+    """The images of MS-CNN's window file, or with has_difficult of Cascade R-CNN's. Raises DataError, with the line."""
+    tokens = _Tokens(path)
+    images: list[LabelledImage] = []
+    while tokens.tokens:
+        if (mark := tokens.text("#")) != "#":
+            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
+        if (index := tokens.whole("the image's index")) != len(images):
+            raise DataError(f"{path}:{tokens.line}: the image has index {index}, expected {len(images)}")
+        line, name = tokens.line, tokens.text("the image's path")
+        _, height, width = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
+        columns = ["class", "mark ignored", *["mark difficult"] * has_difficult]
+        windows = [_labelled(tokens, columns) for _ in range(tokens.whole("the number of windows"))]
+        regions = [_labelled(tokens, []) for _ in range(tokens.whole("the number of regions"))]
+        rows = np.array(windows, np.float32).reshape(len(windows), len(columns) + 4)
+        difficult = rows[:, 2] if has_difficult else np.zeros(len(rows), np.float32)
+        corners = np.array(regions, np.float32).reshape(len(regions), 4)
+        images.append(LabelledImage(name, height, width, rows[:, -4:], rows[:, 0], rows[:, 1], difficult, corners, line))
+    if not images:
+        raise DataError(f"{path}: the window file is empty")
+    return images
+
+
+def _labelled(tokens: _Tokens, columns: list[str]) -> list[int]:
+    """The columns of a window, and x1, y1, x2, y2."""
+    row = [tokens.whole(f"a window's {column}") for column in columns]
+    if row and row[0] < 1:
+        raise DataError(f"{tokens.path}:{tokens.line}: a window has class {row[0]}; classes begin at 1")
+    x1, y1, x2, y2 = (tokens.whole(f"a window's {side}") for side in ("x1", "y1", "x2", "y2"))
+    if x2 < x1 or y2 < y1:
+        raise DataError(f"{tokens.path}:{tokens.line}: the window {x1} {y1} {x2} {y2} has no pixels")
+    return [*row, x1, y1, x2, y2]
 
 
 def _window(tokens: _Tokens, image: int) -> Window:

@@ -27,6 +27,8 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
     for name in names:
         blobs = net.params[name]
         layer = net.layer_dict[name]
+        if not layer.has_gradient:  # its blobs are no weights: DataAugmentation's mean
+            continue
         own = [layer.weight_name(i) for i in range(len(blobs))]
         if variance := [blob for blob, what in zip(blobs, own) if what.startswith("variance")]:
             if not variance[0].data.any():  # variance 0 would divide by the root of eps

@@ -1,10 +1,12 @@
 """The layers' names, types and blobs in a serialised NetParameter or BlobProto, found without a schema.
 
-Layers and blobs have the same field numbers in every fork, so a walk over the memory-mapped bytes finds them:
+Layers have the same field numbers in every fork, and blobs in all but C3D v1.0, so that a walk over the memory-mapped bytes
+finds them:
 
     net    V2 layers 100, V1 layers 2
     layer  V2: name 1, type 2, blobs 7    V1: name 4, type 5, blobs 6, V0 layer 1    V0: name 1, type 2, blobs 50
-    blob   num, channels, height, width 1-4, data 5, shape 7, double_data 8; NVIDIA's: raw_data_type 10, raw_data 12
+    blob   num, channels, height, width 1-4, data 5, shape 7, double_data 8; NVIDIA's: raw_data_type 10, raw_data 12;
+           C3D v1.0's: num, channels, length, height, width 1-5, data 6, diff 7
 
 Source: Caffe's caffe.proto and blob.cpp (FromProto, ShapeEquals).
 """
@@ -35,7 +37,8 @@ RAW_TYPES: dict[int, np.dtype[Any]] = {0: DOUBLE, 1: FLOAT, 2: HALF}
 
 @dataclass(frozen=True)
 class BlobWeights:
-    """One stored blob: its shape and values. legacy: the shape is num, channels, height, width; a vector is (1, 1, 1, n)."""
+    """One stored blob: its shape and values. legacy: the shape is num, channels, height, width, or C3D v1.0's num, channels,
+    length, height, width; a vector is (1, 1, 1, n)."""
 
     shape: tuple[int, ...]
     legacy: bool
@@ -64,10 +67,12 @@ class BlobWeights:
             done += chunk.size
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether a blob of this shape can take the values. As in Caffe, a legacy shape may have additional leading ones."""
+        """Whether a blob of this shape can take the values. As in Caffe, a legacy shape may have additional leading ones, and
+        C3D's a length of one."""
         if not self.legacy:
             return self.shape == tuple(shape)
-        return len(shape) <= 4 and self.shape == (1,) * (4 - len(shape)) + tuple(shape)
+        forms = [self.shape, self.shape[:2] + self.shape[3:]] if self.shape[2:-2] == (1,) else [self.shape]
+        return any(len(shape) <= len(form) and form == (1,) * (len(form) - len(shape)) + tuple(shape) for form in forms)
 
 
 def _cast(target: NDArray[Any], values: NDArray[Any]) -> None:
@@ -156,6 +161,8 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
     for item in fields(buffer, start, end):
         if item.number <= 4:
             legacy[item.number] = _integer(item)
+        elif item.number == 5 and item.kind == VARINT:  # everywhere else floats
+            return _c3d_blob(buffer, start, end, whole)
         elif item.number == 5:
             stored[FLOAT].append(numbers(buffer, item, FLOAT))
         elif item.number == 7:
@@ -175,6 +182,28 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
     if whole:
         _check_shape(start, shape, sum(chunk.size for chunk in chunks))
     return BlobWeights(shape, not shaped and bool(legacy), tuple(chunks))
+
+
+def _c3d_blob(buffer: Buffer, start: int, end: int, whole: bool) -> BlobWeights:
+    """A BlobProto of C3D v1.0, told by the width in field 5: num, channels, length, height and width are 1 to 5, data is 6 and
+    diff 7. Raises WireError, also for a size that is missing and for any other field."""
+    dims: dict[int, int] = {}
+    chunks = []
+    for item in fields(buffer, start, end):
+        if item.number <= 5:
+            dims[item.number] = _integer(item)
+        elif item.number == 6:
+            chunks.append(numbers(buffer, item, FLOAT))
+        elif item.number != 7:
+            raise WireError(item.offset, f"field {item.number} is none of C3D v1.0's blobs, whose width is field 5")
+    if len(dims) < 5:
+        raise WireError(
+            start, f"field 5 has wire type {VARINT}, which cannot hold float32, and is no width of C3D v1.0's blobs"
+        )
+    shape = tuple(dims[i] for i in range(1, 6))
+    if whole:
+        _check_shape(start, shape, sum(chunk.size for chunk in chunks))
+    return BlobWeights(shape, True, tuple(chunks))
 
 
 def _check_shape(offset: int, shape: tuple[int, ...], count: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 _TYPES = {
-    "MS-CNN (github.com/zhaoweicai/mscnn)": "DetectionAccuracy ImageGtData",
+    "MS-CNN (github.com/zhaoweicai/mscnn)": "DetectionAccuracy",
     "MS-CNN (github.com/zhaoweicai/mscnn), and another one to yeahkun/caffe-yolo": "DetectionLoss",
-    "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": """DetectionData DetectionGroupAccuracy DetectionGroupLoss EvalData
-        FrcnnOutput HardMining ScaleRoute""",
+    "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": """DetectionGroupAccuracy DetectionGroupLoss FrcnnOutput
+        HardMining ScaleRoute""",
     "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
     "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData EvalDetection",
     "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData SegmentationEvaluate YoloSeg",
@@ -20,7 +20,6 @@ _TYPES = {
     "DeconvNet (github.com/HyeonwooNoh/caffe)": """BinAccuracy DropoutChannel RedAccuracy RedSoftmaxLoss
         SelectSegBinary WindowClsData WindowInstSegData WindowSegBinary WindowSegData""",
     "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
-    "SSD (github.com/weiliu89/caffe), and others to yjxiong/caffe and facebook/C3D": "VideoData",
     "temporal segment networks (github.com/yjxiong/caffe)": "SegData",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",

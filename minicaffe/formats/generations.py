@@ -62,6 +62,9 @@ V0_SAME = {"name", "type", "blobs", "blobs_lr", "weight_decay"}
 
 V1_PARAM_SPEC = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
 """V1's repeated fields for learnable blobs, and the fields of V2's param block."""
-DATA_LAYERS = {"DATA": "data_param", "IMAGE_DATA": "image_data_param", "WINDOW_DATA": "window_data_param"}
+DATA_LAYERS = {
+    "DATA": "data_param", "IMAGE_DATA": "image_data_param", "VIDEO_DATA": "image_data_param",
+    "WINDOW_DATA": "window_data_param",
+}  # fmt: skip
 TRANSFORM_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
 SOLVER_TYPES = {kind.upper(): kind for kind in ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")}

@@ -218,12 +218,12 @@ def _encoded(blob: Blob, diffs: bool) -> Parts:
 
 def encoded_blob(array: NDArray[Any], legacy: bool = False) -> tuple[bytes, memoryview]:
     """A float32 or float64 array as a BlobProto: the bytes before its values, and its values. legacy: write the shape, of four
-    axes, as num, channels, height, width."""
+    axes, as num, channels, height, width; of five, with float32, as C3D v1.0 does."""
     if legacy:
         shape = b"".join(encoded(number << 3) + encoded(dim) for number, dim in enumerate(array.shape, 1))
     else:
         shape = delimited(7, delimited(1, b"".join(encoded(dim) for dim in array.shape)))
-    start, values = _encoded_values(array, 5, 8)
+    start, values = _encoded_values(array, 6 if legacy and array.ndim == 5 else 5, 8)
     return shape + start, values
 
 

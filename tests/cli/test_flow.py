@@ -13,6 +13,7 @@ from PIL import Image
 from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.formats.flo import read_flo, write_flo
+from minicaffe.formats.prototxt import parse_net
 
 NET = """input: "img0" input_shape { dim: 1 dim: 3 dim: %s dim: %s }
 input: "img1" input_shape { dim: 1 dim: 3 dim: %s dim: %s }
@@ -76,6 +77,36 @@ def test_a_template_is_filled_in(folder: Path) -> None:
         "first": "1.png", "second": "2.png", "width": 20, "height": 12, "mean_length": pytest.approx(40**0.5, abs=1e-5),
         "greatest_length": pytest.approx(40**0.5, abs=1e-5), "mean": [6, -2],
     }  # fmt: skip
+
+
+LISTS = """layer { name: "a" type: "ImageData" top: "img0" top: "d0" image_data_param { source: "tmp/img1.txt" batch_size: 1 } }
+layer { name: "b" type: "ImageData" top: "img1" top: "d1" image_data_param { source: "tmp/img2.txt" batch_size: 1 } }
+layer { name: "s0" type: "Silence" bottom: "d0" }
+layer { name: "s1" type: "Silence" bottom: "d1" }
+layer { name: "aug" type: "DataAugmentation" bottom: "img0" top: "img0_nomean"
+  augmentation_param { recompute_mean: 9 mean_per_pixel: false crop_width: $TARGET_WIDTH crop_height: $TARGET_HEIGHT } }
+layer { name: "less" type: "Eltwise" bottom: "img1" bottom: "img0_nomean" top: "less" eltwise_param { coeff: 1 coeff: -1 } }
+layer { name: "flow" type: "Convolution" bottom: "less" top: "predict_flow_final"
+  convolution_param { num_output: 2 kernel_size: 1 bias_term: false } }
+layer { name: "w" type: "FLOWriter" bottom: "predict_flow_final" writer_param { folder: "./tmp" prefix: "p-" } }
+"""
+
+
+def test_a_net_that_reads_its_images_from_lists(folder: Path) -> None:
+    """As PWC-Net's, with a stored mean; its lists are not read, nor is its own file written."""
+    Path("lists.prototxt").write_text(LISTS)
+    filled = LISTS.replace("$TARGET_WIDTH", "20").replace("$TARGET_HEIGHT", "12")
+    text = 'input: "img0" input_shape { dim: 1 dim: 3 dim: 5 dim: 7 }' + filled[filled.index('layer { name: "aug') :]
+    net = Net(parse_net(text.replace("20 crop_height: 12", "7 crop_height: 5").replace('"img1"', '"img0"')), TEST)
+    net.params["flow"][0].data[...] = np.array([[1, 0, 0], [0, 0, 1]]).reshape(2, 3, 1, 1)
+    net.params["aug"][0].data[...], net.params["aug"][2].data[...] = 9, np.array([1, 2, 3]).reshape(1, 3, 1, 1)
+    net.save("net.caffemodel")
+    found = json.loads(run("lists.prototxt", "1.png", "2.png", "--json").stdout)
+    assert found["mean"] == pytest.approx([7, 1], abs=1e-4) and (found["width"], found["height"]) == (20, 12)
+    assert not Path("tmp").exists()
+    Path("lists.prototxt").write_text(LISTS.replace("batch_size: 1 }", "batch_size: 1 is_color: false }"))
+    result = run("lists.prototxt", "1.png", "2.png")
+    assert result.exit_code == 1 and 'the images of "a" would be changed: put an Input in its place' in result.stderr
 
 
 def test_the_order_and_the_mean_of_the_channels(folder: Path) -> None:

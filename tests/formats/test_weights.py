@@ -18,7 +18,7 @@ from minicaffe.blob import Blob
 from minicaffe.errors import Error, WeightsError
 from minicaffe.files import replacing
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.formats.weights import read_binaryproto, read_weights, write_binaryproto, write_caffemodel
+from minicaffe.formats.weights import read_binaryproto, read_weights, write_binaryproto, write_caffemodel, write_layers
 from minicaffe.formats.wire import encoded, header
 from minicaffe.proto import caffe_pb2
 
@@ -164,6 +164,70 @@ def test_legacy_shapes_fit_with_leading_ones(tmp_path):
     blob = layer.blobs[0]
     assert blob.legacy and blob.shape == (1, 1, 2, 3) and blob.array.shape == (1, 1, 2, 3)
     assert blob.fits((2, 3)) and blob.fits((1, 2, 3)) and not blob.fits((3, 2)) and not blob.fits((1, 1, 1, 2, 3))
+
+
+def c3d(*dims: int, data: bytes = b"", more: bytes = b"") -> bytes:
+    """C3D v1.0's BlobProto: num, channels, length, height, width, then data in field 6."""
+    return legacy_dims(*dims) + (data or message(6, np.arange(np.prod(dims), dtype="<f4").tobytes())) + more
+
+
+@pytest.mark.parametrize(
+    ("dims", "fit", "others"),
+    [
+        ((2, 3, 4, 1, 5), (2, 3, 4, 1, 5), [(2, 3, 1, 5), (2, 12, 1, 5)]),
+        ((1, 1, 1, 1, 6), (1, 1, 1, 1, 6), [(6, 1), (2, 3)]),
+        ((1, 1, 1, 1, 6), (6,), []),
+        ((1, 1, 1, 2, 3), (2, 3), [(3, 2)]),
+        ((2, 3, 1, 4, 5), (2, 3, 4, 5), [(2, 3, 5, 4), (3, 4, 5)]),
+    ],
+)
+def test_blobs_of_c3d_v1_0(tmp_path, dims, fit, others):
+    """Told by their width, field 5 as an integer; its diff, field 7, is no shape."""
+    diff = message(7, np.ones(np.prod(dims), "<f4").tobytes())
+    for more in (b"", diff):
+        (layer,) = read_weights(stored(tmp_path, v1("conv1a", c3d(*dims, more=more), kind=30))).layers
+        blob = layer.blobs[0]
+        assert layer.type == "Convolution3D" and blob.shape == dims and blob.legacy
+        assert blob.array.reshape(-1).tolist() == list(range(np.prod(dims)))
+        assert blob.fits(fit) and not any(blob.fits(other) for other in others)
+    again = tmp_path / "again.caffemodel"
+    write_layers(again, [layer])
+    same = read_weights(again).layers[0].blobs[0]
+    assert same.shape == dims and same.legacy and (same.array == blob.array).all()
+
+
+def test_weights_and_means_of_c3d_v1_0_load(tmp_path):
+    text = """
+    layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 3 dim: 4 dim: 5 dim: 6 } } }
+    layer { name: "conv" type: "Convolution3D" bottom: "x" top: "y"
+      convolution3d_param { num_output: 2 kernel_size: 3 kernel_depth: 2 } }
+    layer { name: "fc" type: "InnerProduct" bottom: "y" top: "z" inner_product_param { num_output: 4 } }
+    """
+    net = Net(parse_net(text))
+    blobs = c3d(2, 3, 2, 3, 3), c3d(1, 1, 1, 1, 2)
+    fc = c3d(1, 1, 1, 4, 72), c3d(1, 1, 1, 1, 4)
+    report = net.copy_from(stored(tmp_path, v1("conv", *blobs, kind=30) + v1("fc", *fc)))
+    assert report.loaded == ["conv", "fc"] and not report.missing
+    assert net.params["conv"][0].data.reshape(-1).tolist() == list(range(108))
+    mean = tmp_path / "mean.binaryproto"
+    mean.write_bytes(c3d(1, 3, 2, 4, 5))
+    assert read_binaryproto(mean).shape == (1, 3, 2, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("blob", "said"),
+    [
+        (c3d(2, 3, 4, 1, 5, data=message(6, bytes(4 * 119))), r"shape \(2, 3, 4, 1, 5\) needs 120 values, but 119 are stored"),
+        (c3d(1, 1, 1, 1, 2, more=message(5, bytes(8))), "field 5 has wire type 2, not an integer's 0"),
+        (c3d(1, 1, 1, 1, 2, more=message(8, bytes(8))), r"field 8 is none of C3D v1\.0's blobs, whose width is field 5"),
+        (c3d(1, 1, 1, 1, 2, data=message(6, bytes(7))), "7 bytes are not a whole number of float32 values"),
+        (legacy_dims(1, 1, 1, 2) + message(6, bytes(8)), r"shape \(1, 1, 1, 2\) needs 2 values, but 0 are stored"),
+        (legacy_dims(1, 1, -1 & (2**64 - 1), 2, 2) + message(6, bytes(8)), "no blob can have the shape"),
+    ],
+)
+def test_what_may_be_of_c3d_v1_0_or_not_is_refused(tmp_path, blob, said):
+    with pytest.raises(WeightsError, match=said):
+        read_weights(stored(tmp_path, v1("conv1a", blob, kind=30)))
 
 
 def test_a_new_shape_fits_only_itself(tmp_path):

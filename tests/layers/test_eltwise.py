@@ -44,6 +44,16 @@ def test_by_hand(inside: str, y: list[float], gradients: list[list[float]], dtyp
         np.testing.assert_array_equal(dx, 10 * np.array(gradient))
 
 
+def test_a_sum_of_one_bottom() -> None:
+    case = LayerCase(text("coeff: -0.5"), normal(2, 3, 5))
+    np.testing.assert_array_equal(case.forward()[0], -0.5 * normal(2, 3, 5))
+    case.check_gradient()
+    np.testing.assert_array_equal(LayerCase(text(""), A).forward()[0], A)
+    for operation in ("PROD", "MAX"):
+        with pytest.raises(LayerError, match="takes at least 2 bottoms, got 1; a SUM takes one"):
+            LayerCase(text(f"operation: {operation}"), A)
+
+
 @pytest.mark.parametrize("case", cases("Eltwise"))
 def test_golden(case: str) -> None:
     assert run_case(case) > 0

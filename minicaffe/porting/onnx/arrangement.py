@@ -84,6 +84,8 @@ def eltwise(g: Graph, layer: Eltwise, bottom: list[Value], top: list[Dims]) -> l
         return [g("Max", *bottom)]
     if operation == PROD:
         return [g.name(reduce(lambda a, b: g("Mul", a, b), bottom[1:], bottom[0]))]  # type: ignore[arg-type, return-value]
+    if len(bottom) == 1:
+        return [g("Mul", bottom[0], float(layer.coeff[0]))]
     terms: list[Operand] = [x if c == 1 else g("Mul", x, float(c)) for x, c in zip(bottom, layer.coeff, strict=True)]
     return [g("Sum", *terms) if len(terms) > 2 else g("Add", *terms)]
 

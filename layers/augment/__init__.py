@@ -1,0 +1,1 @@
+"""FlowNet 2's augmentation of images and flows, for DataAugmentation, FlowAugmentation and GenerateAugmentationParameters."""
