@@ -6,7 +6,7 @@ _TYPES = {
     "MS-CNN (github.com/zhaoweicai/mscnn)": "DetectionAccuracy ImageGtData",
     "MS-CNN (github.com/zhaoweicai/mscnn), and another one to yeahkun/caffe-yolo": "DetectionLoss",
     "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": """DetectionData DetectionGroupAccuracy DetectionGroupLoss EvalData
-        FrcnnOutput HardMining ScaleRoute""",
+        HardMining""",
     "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
     "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData EvalDetection",
     "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData SegmentationEvaluate YoloSeg",

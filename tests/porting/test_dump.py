@@ -184,7 +184,7 @@ BLOCK_OF = {
     "Clip": FLOAT_3 + b"\x15\0\0\x80\x40",
     "SegAccuracy": integer(1, 1), "BN": message(1, b""),
     "BBoxReg": FLOAT_3, "BoxGroupOutput": FLOAT_3, "BoxOutput": FLOAT_3, "DecodeBBox": FLOAT_3,
-    "DeformablePSROIPooling": PSROI,
+    "DeformablePSROIPooling": PSROI, "FrcnnOutput": FLOAT_3, "ScaleRoute": FLOAT_3, "BboxAccuracy": FLOAT_3,
     "TripletLoss": FLOAT_3, "GeneralTriplet": FLOAT_3, "GeneralTripletLoss": FLOAT_3, "LabelSpecificAdd": FLOAT_3,
     "SeLu": FLOAT_3,
     "Correlation": integer(2, 6), "SpatialTransformer": message(1, b"affine"), "Mean": integer(1, 4), "FlowWarp": integer(1, 1),
