@@ -157,7 +157,7 @@ def cascade(folder: Path, more: str = "", **changed: object) -> LayerCase:
 
 
 def test_cascade_rcnns_three_bottoms(tmp_path: Path) -> None:
-    """Of two detections of one box the better is right; the row of -1s is of the image. Boxes are twice as large in the file."""
+    """Of two detections of one box the better is right; the row of -1s is of the image."""
     case = cascade(tmp_path, "evaluate_difficult_gt: false")
     assert case.layer.choice is not None and case.layer.choice.whose == "Cascade R-CNN"
     (y,) = case.forward()

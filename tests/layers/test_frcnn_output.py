@@ -82,7 +82,7 @@ def test_a_second_reshape_and_no_gradient() -> None:
         ("", (SCORES, np.zeros((3, 4)), ROIS, SIZE), r"bottom 1 must be \(3, 8\), got shape \(3, 4\)"),
         ("", (SCORES, np.zeros((3, 8)), ROIS[:, :4], SIZE), r"bottom 2 must be \(3, 5 or 6\), got shape \(3, 4\)"),
         ("", (SCORES, np.zeros((3, 8)), ROIS, np.zeros((2, 2))), r"height and width \(1, 2\), got shape \(2, 2\)"),
-        ("", (SCORES, np.zeros((3, 8)), ROIS + [1, 0, 0, 0, 0], SIZE), "takes rois of image 0 .*, got 1, 10, 10, 29, 49"),
+        ("", (SCORES, np.zeros((3, 8)), ROIS + np.eye(5)[0], SIZE), "takes rois of image 0 .*, got 1, 10, 10, 29, 49"),
         ("", (SCORES, np.zeros((3, 8)), ROIS - [0, 0, 0, 20, 0], SIZE), "with x1 <= x2 and y1 <= y2, got 0, 10, 10, 9, 49"),
     ],
 )
