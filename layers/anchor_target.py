@@ -38,7 +38,7 @@ class AnchorTarget(Layer):
     type = "AnchorTarget"
     num_bottom: ClassVar[Count] = (3, 4)
     num_top = 4
-    index_bottoms = (0, 1, 2, 3)
+    index_bottoms: tuple[int, ...] = (0, 1, 2, 3)
     param_block: ClassVar[tuple[str, ...]] = ("python_param",)
     weight_names = ()
     has_gradient = False

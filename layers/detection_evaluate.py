@@ -137,7 +137,7 @@ class DetectionEvaluate(Layer):
         if not 0 <= image < bottom[2].shape[0]:
             raise self.error(f"image {image} has no size in bottom 2 of shape {bottom[2].shape}", "bottom[2]")
         height, width = bottom[2].data.reshape(-1, 2)[image]
-        scaled = rows.copy()
+        scaled: Array = rows.copy()
         scaled[:, 3:7] *= np.array([size.width / width, size.height / height] * 2, rows.dtype)
         return scaled
 

@@ -76,7 +76,7 @@ class SSHAnchorTarget(AnchorTarget):
 
     type = "Python"
     num_bottom = (4, 5)
-    index_bottoms = (0, 1, 2, 3, 4)
+    index_bottoms: tuple[int, ...] = (0, 1, 2, 3, 4)
     forces_best = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 _TYPES = {
     "MS-CNN (github.com/zhaoweicai/mscnn)": "DetectionAccuracy ImageGtData",
-    "MS-CNN (github.com/zhaoweicai/mscnn), and another one to yeahkun/caffe-yolo": "DetectionLoss",
     "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": """DetectionData DetectionGroupAccuracy DetectionGroupLoss EvalData
         HardMining""",
     "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
-    "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData EvalDetection",
+    "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData",
     "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData SegmentationEvaluate YoloSeg",
     "Faster R-CNN in C++ (github.com/makefile/frcnn)": """FrcnnAnchorTarget FrcnnProposalTarget FrcnnRoiData
         FPNProposal""",

@@ -249,7 +249,17 @@ WISHES: dict[str, Wish] = {
     "MultiBoxLoss": boxes(3),
     "DetectionEvaluate": lambda layer, shapes: {1: (3, 8) if len(shapes) == 3 else (1, 1, 2, 8)},
     "RegionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 10)},
+    "DetectionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 7 * layer.param.detection_loss_param.side**2)},
+    "EvalDetection": lambda layer, shapes: {1: eval_labels(layer, shapes[0])},
 }
+
+
+def eval_labels(layer: Layer, cells: Shape) -> Shape:
+    """The labels of Intel's, caffe-yolov2's or caffe-yolo's EvalDetection."""
+    param = layer.param.eval_detection_param
+    if not param.biases:
+        return *cells[:1], 7 * param.side**2
+    return (1, 1, 2, 8) if layer.fork.name == "intel" else (*cells[:1], 150)
 
 
 @dataclass
@@ -297,8 +307,16 @@ def fill(made: Made, seed: int) -> None:
             values[...] = [[0, *corners, label, 0, 0] for *corners, label in TRUE_BOXES]
         elif name == "image_sizes":
             values[...] = net.blobs[net.inputs[0]].shape[2:4]
-        elif reader in ("MultiBoxLoss", "DetectionEvaluate"):
+        elif reader in ("MultiBoxLoss", "DetectionEvaluate") or (reader == "EvalDetection" and values.shape[-1] == 8):
             values[...] = BOXES
+        elif reader in ("DetectionLoss", "EvalDetection"):
+            values[...] = 0
+            if values.shape[-1] == 150:
+                values[:, :5] = (1, 0.4, 0.5, 0.3, 0.6)
+            else:  # in the fifth cell an object of class 1
+                cells = values.shape[1] // 7
+                values[:, [cells + 4, 2 * cells + 4]] = 1
+                values[:, 3 * cells + 16 : 3 * cells + 20] = (0.6, 0.1, 0.3, 0.2)
         elif name == "im_info":  # PVANet's has further numbers
             values[...] = 1
             values.reshape(-1)[:2] = net.blobs[net.inputs[0]].shape[2:4]
