@@ -185,6 +185,7 @@ BLOCK_OF = {
     "SegAccuracy": integer(1, 1), "BN": message(1, b""),
     "BBoxReg": FLOAT_3, "BoxGroupOutput": FLOAT_3, "BoxOutput": FLOAT_3, "DecodeBBox": FLOAT_3,
     "DeformablePSROIPooling": PSROI, "FrcnnOutput": FLOAT_3, "ScaleRoute": FLOAT_3, "BboxAccuracy": FLOAT_3,
+    "ProposalTarget": integer(2, 6), "FrcnnProposalTarget": integer(2, 6),
     "TripletLoss": FLOAT_3, "GeneralTriplet": FLOAT_3, "GeneralTripletLoss": FLOAT_3, "LabelSpecificAdd": FLOAT_3,
     "SeLu": FLOAT_3,
     "Correlation": integer(2, 6), "SpatialTransformer": message(1, b"affine"), "Mean": integer(1, 4), "FlowWarp": integer(1, 1),
