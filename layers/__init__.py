@@ -152,6 +152,7 @@ BUILT_IN = {
     "ScaleRoute": "scale_route:ScaleRoute",
     "SeLu": "selu:SeLu",
     "SegAccuracy": "seg_accuracy:SegAccuracy",
+    "SegmentationEvaluate": "segmentation_evaluate:SegmentationEvaluate",
     "ShuffleChannel": "shuffle_channel:ShuffleChannel",
     "Sigmoid": "sigmoid:Sigmoid",
     "SigmoidCrossEntropyLoss": "sigmoid_cross_entropy_loss:SigmoidCrossEntropyLoss",
@@ -176,6 +177,7 @@ BUILT_IN = {
     "Upsample": "upsample:Upsample",
     "WindowData": "window_data:WindowData",
     "YoloDetectionOutput": "yolo_detection_output:YoloDetectionOutput",
+    "YoloSeg": "yolo_seg:YoloSeg",
     "Yolov3DetectionOutput": "yolov3_detection_output:Yolov3DetectionOutput",
 }
 """The file and the class of each type."""

@@ -8,7 +8,7 @@ _TYPES = {
         HardMining""",
     "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
     "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData",
-    "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData SegmentationEvaluate YoloSeg",
+    "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData",
     "Faster R-CNN in C++ (github.com/makefile/frcnn)": "FrcnnRoiData FPNProposal",
     "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData SqueezeDetLoss",
     "Convolutional Pose Machines (github.com/CMU-Perceptual-Computing-Lab/caffe_train)": "CPMData",

@@ -249,6 +249,8 @@ WISHES: dict[str, Wish] = {
     "MultiBoxLoss": boxes(3),
     "DetectionEvaluate": lambda layer, shapes: {1: (3, 8) if len(shapes) == 3 else (1, 1, 2, 8)},
     "RegionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 10)},
+    "YoloSeg": lambda layer, shapes: {1: shapes[0]},
+    "SegmentationEvaluate": lambda layer, shapes: {1: shapes[0]},
     "DetectionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 7 * layer.param.detection_loss_param.side**2)},
     "EvalDetection": lambda layer, shapes: {1: eval_labels(layer, shapes[0])},
 }
