@@ -11,12 +11,14 @@ anchor touches makes no anchor positive; there it makes every anchor positive th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, rows
-from minicaffe.layer import Layer
+from minicaffe.layer import Count, Layer
 
 from .boxes.anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
 from .boxes.anchors import by_channel, layer_anchors, shifted_anchors
@@ -34,20 +36,34 @@ class AnchorTarget(Layer):
     """
 
     type = "AnchorTarget"
-    num_bottom = (3, 4)
+    num_bottom: ClassVar[Count] = (3, 4)
     num_top = 4
-    index_bottoms = (0, 1, 2, 3)
-    param_block = ("python_param",)
+    index_bottoms: tuple[int, ...] = (0, 1, 2, 3)
+    param_block: ClassVar[tuple[str, ...]] = ("python_param",)
     weight_names = ()
     has_gradient = False
     in_sequence = True
+    forces_best: ClassVar[bool] = True
+    """Whether the anchors that overlap a gt box most are positive, whatever the overlap."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.anchors, self.stride = layer_anchors(self)
+        self.anchors, self.stride = self.given_anchors()
         self.border = layer_parameters(self).get("allowed_border", 0)
         if isinstance(self.border, bool) or not isinstance(self.border, int | float):
             raise self.error(f"param_str: allowed_border must be a number, got {self.border!r}", "python_param.param_str")
         self.train = self.settings.train
+
+    def given_anchors(self) -> tuple[Array, int]:
+        """The anchors (A, 4) around one place, and the stride in pixels."""
+        return layer_anchors(self)
+
+    def counting(self, anchors: Array, image: Array) -> NDArray[np.intp]:
+        """The indices of the anchors (N, 4) that are matched: those inside the image (height, width)."""
+        return np.flatnonzero(inside_image(anchors, image, self.border))
+
+    def chosen(self, labels: Array, inside: NDArray[np.intp], bottom: Sequence[Blob]) -> Array:
+        """labels (N,) of the anchors inside, with -1 for those that are too many."""
+        return sampled(labels, self.train)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         scores, count = bottom[0].shape, len(self.anchors)
@@ -66,9 +82,9 @@ class AnchorTarget(Layer):
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(self.anchors, height, width, self.stride)
         # anchors that cross the border are neither trained nor matched
-        inside = np.flatnonzero(inside_image(anchors, bottom[2].data.reshape(-1)[:2], self.border))
+        inside = self.counting(anchors, bottom[2].data.reshape(-1)[:2])
         overlaps = bbox_overlaps(anchors[inside], gt_boxes)
-        labels = sampled(anchor_labels(overlaps, self.train), self.train)
+        labels = self.chosen(anchor_labels(overlaps, self.train, self.forces_best), inside, bottom)
         targets = anchor_targets(anchors[inside], gt_boxes, overlaps, self.train)
         for blob, values, fill in zip(top, (labels, targets, *anchor_weights(labels, self.train)), (-1, 0, 0, 0), strict=True):
             # unmapped, as py-faster-rcnn calls it: label -1 outside

@@ -208,5 +208,5 @@ def check_predictions(layer: Layer, bottom: Sequence[Blob], loc_classes: int, cl
         if not blob.shape or blob.shape[0] != loc.shape[0] or blob.count != loc.shape[0] * number * each:
             wanted = f"{number} priors x {each} values for each of {loc.shape[0] if loc.shape else 0} images"
             twice = blob.count == 2 * (loc.shape[0] if loc.shape else 0) * number * each > 0
-            fork = "; TextBoxes' PriorBox makes each box twice, one lower, and is not built in" if twice else ""
+            fork = "; TextBoxes' PriorBox makes each box twice: give --fork textboxes, or Net's fork=" if twice else ""
             raise layer.error(f"bottom {i} of shape {blob.shape} does not hold {wanted}{fork}", f"bottom[{i}]")

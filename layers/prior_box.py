@@ -5,6 +5,8 @@
     but 1: s sqrt(r) wide, s / sqrt(r) high. With flip, 1 / r follows each r.
 
 Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's prior_box_layer.cpp, which cuts sizes to whole pixels.
+Liao et al., TextBoxes (arXiv:1611.06779): each box twice, the second half a cell lower. OpenCV's prior_box_layer.cpp: each box
+at every pair of offset_h and offset_w. Neither cuts sizes.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer, data_bytes
 
 MOST_PIXELS = 10**9
@@ -31,6 +34,7 @@ class PriorBox(Layer):
     top: (1, 2, H * W * K * 4): row 0 the boxes xmin, ymin, xmax, ymax, 1 being the image's width or height; row 1 their
     variances. prior_box_param: min_size and max_size in pixels of the image (cut to whole numbers), step in pixels too (by
     default the image's size over the map's), img_size or img_h and img_w in place of the image bottom; clip cuts to [0, 1].
+    OpenCV's offset_h and offset_w, one or two of each, and a net of TextBoxes: K counts each box at each place in a cell.
     Raises LayerError for sizes, steps or variances that are not > 0, or that do not go together.
     """
 
@@ -41,16 +45,40 @@ class PriorBox(Layer):
     param_block = ("prior_box_param",)
     weight_names = ()
     has_gradient = False
+    kinds = (
+        Kind("SSD", ("ssd",), "without offset_h and offset_w"),
+        Kind("TextBoxes", ("textboxes",), "each box twice"),
+        Kind("OpenCV", ("opencv",), "offset_h and offset_w"),
+    )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.prior_box_param
         self._check_sizes()
-        self.sides = prior_sides(param.min_size, param.max_size, aspect_ratios(param.aspect_ratio, param.flip))
+        self.offsets = self._offsets()
+        ratios = aspect_ratios(param.aspect_ratio, param.flip)
+        self.sides = prior_sides(param.min_size, param.max_size, ratios, whole=not self.choice)
         self.variance = list(param.variance) or [0.1]
         if len(self.variance) not in (1, 4):
             raise self.error(f"give one variance or 4, got {len(self.variance)}", "prior_box_param.variance")
         self.image = self._pair("img_size", "img_h", "img_w")
         self.step = self._pair("step", "step_h", "step_w")
+
+    def _offsets(self) -> list[tuple[float, float]]:
+        """(down, right): the places in a cell at which each box lies. A choice is made where it is not SSD's one place."""
+        param = self.param.prior_box_param
+        down, right = param.offset_h, param.offset_w
+        if down or right:
+            if len(down) != len(right) or len(down) > 2 or param.HasField("offset"):
+                given = f"{len(down)} and {len(right)}" + " and offset" * param.HasField("offset")
+                raise self.error(
+                    f"give one or two offset_h and as many offset_w, without offset; got {given}", "prior_box_param"
+                )
+            self.choose("OpenCV", "offset_h and offset_w")
+            return list(zip(down, right, strict=True))
+        if self.fork.name in self.kinds[1].forks:
+            self.choose_by_fork()
+            return [(0.5, 0.5), (1.0, 0.5)]
+        return [(param.offset, param.offset)]
 
     def _check_sizes(self) -> None:
         param = self.param.prior_box_param
@@ -91,7 +119,7 @@ class PriorBox(Layer):
         for i in (0, 1):
             if len(bottom[i].shape) != 4:
                 raise self.error(f"bottom {i} must have 4 axes (N, C, H, W), got shape {bottom[i].shape}", f"bottom[{i}]")
-        top[0].reshape(1, 2, bottom[0].height * bottom[0].width * len(self.sides) * 4)
+        top[0].reshape(1, 2, bottom[0].height * bottom[0].width * len(self.sides) * len(self.offsets) * 4)
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         return int(2.5 * data_bytes(top))
@@ -100,7 +128,7 @@ class PriorBox(Layer):
         size = bottom[0].shape[2:]
         image = self.image or bottom[1].shape[2:]
         step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))  # a map of no rows has no boxes: any step
-        boxes = prior_boxes(self.sides, size, image, step, self.param.prior_box_param.offset)
+        boxes = np.stack([prior_boxes(self.sides, size, image, step, offset) for offset in self.offsets], axis=3)
         if self.param.prior_box_param.clip:
             np.clip(boxes, 0, 1, out=boxes)
         top[0].data[0, 0] = boxes.reshape(-1)
@@ -116,24 +144,34 @@ def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
     return ratios
 
 
-def prior_sides(min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float]) -> Array:
-    """Widths and heights (K, 2) in pixels of the boxes at one position, in float32 as the original has them."""
+def prior_sides(
+    min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float], *, whole: bool = True
+) -> Array:
+    """Widths and heights (K, 2) in pixels of the boxes at one position, in float32 as the original has them.
+
+    whole: cut sizes to whole pixels, as SSD does.
+    """
     sides: list[tuple[float, float]] = []
-    for i, size in enumerate(map(int, min_sizes)):  # the original keeps sizes as int
+    number = int if whole else float
+    for i, size in enumerate(map(number, min_sizes)):
         sides.append((size, size))
         if len(max_sizes):  # the square between min and max comes second
-            sides.append((float(np.sqrt(size * int(max_sizes[i]))),) * 2)
+            sides.append((float(np.sqrt(size * number(max_sizes[i]))),) * 2)
         sides += [(size * float(np.sqrt(r)), size / float(np.sqrt(r))) for r in ratios if abs(r - 1) >= 1e-6]
     return np.array(sides, np.float32).reshape(-1, 2)
 
 
 def prior_boxes(
-    sides: Array, size: Sequence[int], image: Sequence[float], step: Sequence[float], offset: float = 0.5
+    sides: Array, size: Sequence[int], image: Sequence[float], step: Sequence[float], offset: float | tuple[float, float] = 0.5
 ) -> NDArray[np.float64]:
-    """Boxes (H, W, K, 4) of sides (K, 2) = width, height, in parts of the image; size, image, step: (height, width)."""
+    """Boxes (H, W, K, 4) of sides (K, 2) = width, height, in parts of the image; size, image, step: (height, width).
+
+    offset: of a box's centre in its cell, down and right, or both.
+    """
+    down, right = offset if isinstance(offset, tuple) else (offset, offset)
     # the original's centres are float, its halves and quotients double
-    x = ((np.arange(size[1]) + offset) * step[1]).astype(np.float32)
-    y = ((np.arange(size[0]) + offset) * step[0]).astype(np.float32)
+    x = ((np.arange(size[1]) + right) * step[1]).astype(np.float32)
+    y = ((np.arange(size[0]) + down) * step[0]).astype(np.float32)
     centres = np.stack(np.meshgrid(x, y), axis=2)[:, :, None].astype(np.float64)
     half = sides.astype(np.float64) / 2
     scale = np.array([image[1], image[0]], np.float64)

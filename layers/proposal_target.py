@@ -9,6 +9,7 @@ Source: py-faster-rcnn's rpn/proposal_target_layer.py; py-R-FCN's for AGNOSTIC, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class ProposalTarget(Layer):
     num_bottom = 2
     num_top = 5
     index_bottoms = (0, 1)
-    param_block = ("python_param",)
+    param_block: ClassVar[tuple[str, ...]] = ("python_param",)
     weight_names = ()
     has_gradient = False
     in_sequence = True

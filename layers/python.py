@@ -1,6 +1,6 @@
 """Python: a layer written in Python, named by python_param.module and .layer. Source: Caffe's python_layer.hpp.
 
-    the four modules of py-faster-rcnn and py-R-FCN, and some of ENet's, FPN's, CTPN's and MNC's  ->  the built-in layers
+    the four modules of py-faster-rcnn and py-R-FCN, and some of ENet's, FPN's, CTPN's, MNC's and SSH's  ->  the built-in layers
     a class given to minicaffe.register              ->  that class
     a module given to minicaffe.allow_module         ->  imported, and the class taken from it
 
@@ -39,6 +39,10 @@ STAND_INS: Kinds[tuple[str, str]] = Kinds(
         ("rpn.as_rois", "As_roisLayer"): "minicaffe.layers.boxes.pyramid_rois:PyramidRois",
         ("layers.text_proposal_layer", "ProposalLayer"): "minicaffe.layers.boxes.text_proposal:TextProposal",
         ("pylayer.proposal_layer", "ProposalLayer"): "minicaffe.layers.boxes.mnc_proposal:MNCProposal",
+        ("pylayer.mask_layer", "MaskLayer"): "minicaffe.layers.boxes.mnc_layers:MNCMask",
+        ("pylayer.stage_bridge_layer", "StageBridgeLayer"): "minicaffe.layers.boxes.mnc_layers:MNCStageBridge",
+        ("SSH.layers.proposal_layer", "ProposalLayer"): "minicaffe.layers.boxes.ssh_layers:SSHProposal",
+        ("SSH.layers.anchor_target_layer", "AnchorTargetLayer"): "minicaffe.layers.boxes.ssh_layers:SSHAnchorTarget",
         ("spatial_dropout", "SpatialDropoutLayer"): "minicaffe.layers.elementwise.spatial_dropout:SpatialDropout",
     }
 )

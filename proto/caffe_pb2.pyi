@@ -559,11 +559,14 @@ class LayerParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    EVAL_DETECTION_PARAM_FIELD_NUMBER: _builtins.int
     REORG_PARAM_FIELD_NUMBER: _builtins.int
     YOLO_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     YOLOV3_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     RELU6_PARAM_FIELD_NUMBER: _builtins.int
     REGION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    YOLO_SEG_PARAM_FIELD_NUMBER: _builtins.int
+    SEGMENTATION_EVALUATE_PARAM_FIELD_NUMBER: _builtins.int
     ST_PARAM_FIELD_NUMBER: _builtins.int
     ST_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     SHUFFLE_CHANNEL_PARAM_FIELD_NUMBER: _builtins.int
@@ -578,6 +581,8 @@ class LayerParameter(_message.Message):
     FILTER_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
     ELTWISE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTION_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     BBOX_REG_PARAM_FIELD_NUMBER: _builtins.int
     DECODE_BBOX_PARAM_FIELD_NUMBER: _builtins.int
@@ -622,6 +627,12 @@ class LayerParameter(_message.Message):
     BOX_GROUP_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     DETECTION_DATA_PARAM_FIELD_NUMBER: _builtins.int
     EVAL_DATA_PARAM_FIELD_NUMBER: _builtins.int
+    HARD_MINING_PARAM_FIELD_NUMBER: _builtins.int
+    SCALE_ROUTE_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTION_GROUP_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTION_GROUP_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    PROPOSAL_TARGET_PARAM_FIELD_NUMBER: _builtins.int
+    FRCNN_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     DENSEBLOCK_PARAM_FIELD_NUMBER: _builtins.int
     CONVOLUTION3D_PARAM_FIELD_NUMBER: _builtins.int
     POOLING3D_PARAM_FIELD_NUMBER: _builtins.int
@@ -707,6 +718,10 @@ class LayerParameter(_message.Message):
     type: _builtins.str
     phase: Global___Phase.ValueType
     @_builtins.property
+    def eval_detection_param(self) -> Global___EvalDetectionParameter:
+        """[201]"""
+
+    @_builtins.property
     def reorg_param(self) -> Global___ReorgParameter: ...
     @_builtins.property
     def yolo_detection_output_param(self) -> Global___YoloDetectionOutputParameter: ...
@@ -716,6 +731,10 @@ class LayerParameter(_message.Message):
     def relu6_param(self) -> Global___ReLUParameter: ...
     @_builtins.property
     def region_loss_param(self) -> Global___RegionLossParameter: ...
+    @_builtins.property
+    def yolo_seg_param(self) -> Global___YoloSegParameter: ...
+    @_builtins.property
+    def segmentation_evaluate_param(self) -> Global___SegmentationEvaluateParameter: ...
     @_builtins.property
     def st_param(self) -> Global___SpatialTransformerParameter:
         """[148]"""
@@ -760,6 +779,14 @@ class LayerParameter(_message.Message):
 
     @_builtins.property
     def eltwise_accuracy_param(self) -> Global___EltwiseAccuracyParameter: ...
+    @_builtins.property
+    def detection_loss_param(self) -> Global___DetectionLossParameter:
+        """[149, yolov2: 200]"""
+
+    @_builtins.property
+    def detection_accuracy_param(self) -> Global___DetectionAccuracyParameter:
+        """[150]"""
+
     @_builtins.property
     def box_output_param(self) -> Global___BoxOutputParameter: ...
     @_builtins.property
@@ -917,6 +944,30 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def eval_data_param(self) -> Global___EvalDataParameter:
         """[152]"""
+
+    @_builtins.property
+    def hard_mining_param(self) -> Global___HardMiningParameter:
+        """[153]"""
+
+    @_builtins.property
+    def scale_route_param(self) -> Global___ScaleRouteParameter:
+        """[154]"""
+
+    @_builtins.property
+    def detection_group_loss_param(self) -> Global___DetectionGroupLossParameter:
+        """[156]"""
+
+    @_builtins.property
+    def detection_group_accuracy_param(self) -> Global___DetectionGroupAccuracyParameter:
+        """[157]"""
+
+    @_builtins.property
+    def proposal_target_param(self) -> Global___ProposalTargetParameter:
+        """[159, mscnn: 152, frcnn: 250]"""
+
+    @_builtins.property
+    def frcnn_output_param(self) -> Global___FrcnnOutputParameter:
+        """[160]"""
 
     @_builtins.property
     def denseblock_param(self) -> Global___DenseBlockParameter:
@@ -1115,11 +1166,14 @@ class LayerParameter(_message.Message):
     def __init__(
         self,
         *,
+        eval_detection_param: Global___EvalDetectionParameter | None = ...,
         reorg_param: Global___ReorgParameter | None = ...,
         yolo_detection_output_param: Global___YoloDetectionOutputParameter | None = ...,
         yolov3_detection_output_param: Global___Yolov3DetectionOutputParameter | None = ...,
         relu6_param: Global___ReLUParameter | None = ...,
         region_loss_param: Global___RegionLossParameter | None = ...,
+        yolo_seg_param: Global___YoloSegParameter | None = ...,
+        segmentation_evaluate_param: Global___SegmentationEvaluateParameter | None = ...,
         st_param: Global___SpatialTransformerParameter | None = ...,
         st_loss_param: Global___STLossParameter | None = ...,
         shuffle_channel_param: Global___ShuffleChannelParameter | None = ...,
@@ -1134,6 +1188,8 @@ class LayerParameter(_message.Message):
         filter_param: Global___FilterParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
         eltwise_accuracy_param: Global___EltwiseAccuracyParameter | None = ...,
+        detection_loss_param: Global___DetectionLossParameter | None = ...,
+        detection_accuracy_param: Global___DetectionAccuracyParameter | None = ...,
         box_output_param: Global___BoxOutputParameter | None = ...,
         bbox_reg_param: Global___BBoxRegParameter | None = ...,
         decode_bbox_param: Global___DecodeBBoxParameter | None = ...,
@@ -1178,6 +1234,12 @@ class LayerParameter(_message.Message):
         box_group_output_param: Global___BoxGroupOutputParameter | None = ...,
         detection_data_param: Global___DetectionDataParameter | None = ...,
         eval_data_param: Global___EvalDataParameter | None = ...,
+        hard_mining_param: Global___HardMiningParameter | None = ...,
+        scale_route_param: Global___ScaleRouteParameter | None = ...,
+        detection_group_loss_param: Global___DetectionGroupLossParameter | None = ...,
+        detection_group_accuracy_param: Global___DetectionGroupAccuracyParameter | None = ...,
+        proposal_target_param: Global___ProposalTargetParameter | None = ...,
+        frcnn_output_param: Global___FrcnnOutputParameter | None = ...,
         denseblock_param: Global___DenseBlockParameter | None = ...,
         convolution3d_param: Global___Convolution3DParameter | None = ...,
         pooling3d_param: Global___Pooling3DParameter | None = ...,
@@ -1260,9 +1322,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4140,6 +4202,8 @@ class PriorBoxParameter(_message.Message):
     CENTER_SIZE: PriorBoxParameter.CodeType.ValueType  # 2
     CORNER_SIZE: PriorBoxParameter.CodeType.ValueType  # 3
 
+    OFFSET_H_FIELD_NUMBER: _builtins.int
+    OFFSET_W_FIELD_NUMBER: _builtins.int
     MIN_SIZE_FIELD_NUMBER: _builtins.int
     MAX_SIZE_FIELD_NUMBER: _builtins.int
     ASPECT_RATIO_FIELD_NUMBER: _builtins.int
@@ -4163,6 +4227,10 @@ class PriorBoxParameter(_message.Message):
     step_w: _builtins.float
     offset: _builtins.float
     @_builtins.property
+    def offset_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def offset_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
     def min_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def max_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
@@ -4173,6 +4241,8 @@ class PriorBoxParameter(_message.Message):
     def __init__(
         self,
         *,
+        offset_h: _abc.Iterable[_builtins.float] | None = ...,
+        offset_w: _abc.Iterable[_builtins.float] | None = ...,
         min_size: _abc.Iterable[_builtins.float] | None = ...,
         max_size: _abc.Iterable[_builtins.float] | None = ...,
         aspect_ratio: _abc.Iterable[_builtins.float] | None = ...,
@@ -4189,7 +4259,7 @@ class PriorBoxParameter(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clip", b"clip", "flip", b"flip", "img_h", b"img_h", "img_size", b"img_size", "img_w", b"img_w", "offset", b"offset", "step", b"step", "step_h", b"step_h", "step_w", b"step_w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aspect_ratio", b"aspect_ratio", "clip", b"clip", "flip", b"flip", "img_h", b"img_h", "img_size", b"img_size", "img_w", b"img_w", "max_size", b"max_size", "min_size", b"min_size", "offset", b"offset", "step", b"step", "step_h", b"step_h", "step_w", b"step_w", "variance", b"variance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aspect_ratio", b"aspect_ratio", "clip", b"clip", "flip", b"flip", "img_h", b"img_h", "img_size", b"img_size", "img_w", b"img_w", "max_size", b"max_size", "min_size", b"min_size", "offset", b"offset", "offset_h", b"offset_h", "offset_w", b"offset_w", "step", b"step", "step_h", b"step_h", "step_w", b"step_w", "variance", b"variance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5751,6 +5821,250 @@ class EvalDataParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EvalDataParameter: _TypeAlias = EvalDataParameter  # noqa: Y015
+
+@_typing.final
+class FrcnnOutputParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONF_THR_FIELD_NUMBER: _builtins.int
+    IOU_THR_FIELD_NUMBER: _builtins.int
+    NMS_TYPE_FIELD_NUMBER: _builtins.int
+    MAX_DET_NUM_FIELD_NUMBER: _builtins.int
+    conf_thr: _builtins.float
+    iou_thr: _builtins.float
+    nms_type: _builtins.str
+    max_det_num: _builtins.int
+    def __init__(
+        self,
+        *,
+        conf_thr: _builtins.float | None = ...,
+        iou_thr: _builtins.float | None = ...,
+        nms_type: _builtins.str | None = ...,
+        max_det_num: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["conf_thr", b"conf_thr", "iou_thr", b"iou_thr", "max_det_num", b"max_det_num", "nms_type", b"nms_type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conf_thr", b"conf_thr", "iou_thr", b"iou_thr", "max_det_num", b"max_det_num", "nms_type", b"nms_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FrcnnOutputParameter: _TypeAlias = FrcnnOutputParameter  # noqa: Y015
+
+@_typing.final
+class ScaleRouteParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOW_SCALE_FIELD_NUMBER: _builtins.int
+    HIGH_SCALE_FIELD_NUMBER: _builtins.int
+    low_scale: _builtins.float
+    high_scale: _builtins.float
+    def __init__(
+        self,
+        *,
+        low_scale: _builtins.float | None = ...,
+        high_scale: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["high_scale", b"high_scale", "low_scale", b"low_scale"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high_scale", b"high_scale", "low_scale", b"low_scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleRouteParameter: _TypeAlias = ScaleRouteParameter  # noqa: Y015
+
+@_typing.final
+class HardMiningParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_ROI_PER_IMAGE_FIELD_NUMBER: _builtins.int
+    NUM_IMAGE_FIELD_NUMBER: _builtins.int
+    num_roi_per_image: _builtins.int
+    num_image: _builtins.int
+    def __init__(
+        self,
+        *,
+        num_roi_per_image: _builtins.int | None = ...,
+        num_image: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["num_image", b"num_image", "num_roi_per_image", b"num_roi_per_image"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_image", b"num_image", "num_roi_per_image", b"num_roi_per_image"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HardMiningParameter: _TypeAlias = HardMiningParameter  # noqa: Y015
+
+@_typing.final
+class DetectionGroupLossParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLS_NUM_FIELD_NUMBER: _builtins.int
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    FIELD_WHR_FIELD_NUMBER: _builtins.int
+    FIELD_XYR_FIELD_NUMBER: _builtins.int
+    BG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    BG_MULTIPLE_FIELD_NUMBER: _builtins.int
+    NEG_MINING_TYPE_FIELD_NUMBER: _builtins.int
+    NEG_RANKING_TYPE_FIELD_NUMBER: _builtins.int
+    MIN_NUM_NEG_FIELD_NUMBER: _builtins.int
+    OBJECTNESS_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    POS_NEG_WEIGHTED_FIELD_NUMBER: _builtins.int
+    BBOX_LOSS_TYPE_FIELD_NUMBER: _builtins.int
+    cls_num: _builtins.int
+    stride: _builtins.int
+    field_whr: _builtins.float
+    field_xyr: _builtins.float
+    bg_threshold: _builtins.float
+    bg_multiple: _builtins.int
+    neg_mining_type: _builtins.str
+    neg_ranking_type: _builtins.str
+    min_num_neg: _builtins.int
+    objectness: _builtins.bool
+    batch_size: _builtins.int
+    pos_neg_weighted: _builtins.bool
+    bbox_loss_type: _builtins.str
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        cls_num: _builtins.int | None = ...,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        stride: _builtins.int | None = ...,
+        field_whr: _builtins.float | None = ...,
+        field_xyr: _builtins.float | None = ...,
+        bg_threshold: _builtins.float | None = ...,
+        bg_multiple: _builtins.int | None = ...,
+        neg_mining_type: _builtins.str | None = ...,
+        neg_ranking_type: _builtins.str | None = ...,
+        min_num_neg: _builtins.int | None = ...,
+        objectness: _builtins.bool | None = ...,
+        batch_size: _builtins.int | None = ...,
+        pos_neg_weighted: _builtins.bool | None = ...,
+        bbox_loss_type: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bbox_loss_type", b"bbox_loss_type", "bg_multiple", b"bg_multiple", "bg_threshold", b"bg_threshold", "cls_num", b"cls_num", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "lambda", b"lambda", "min_num_neg", b"min_num_neg", "neg_mining_type", b"neg_mining_type", "neg_ranking_type", b"neg_ranking_type", "objectness", b"objectness", "pos_neg_weighted", b"pos_neg_weighted", "stride", b"stride"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bbox_loss_type", b"bbox_loss_type", "bg_multiple", b"bg_multiple", "bg_threshold", b"bg_threshold", "cls_num", b"cls_num", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "lambda", b"lambda", "min_num_neg", b"min_num_neg", "neg_mining_type", b"neg_mining_type", "neg_ranking_type", b"neg_ranking_type", "objectness", b"objectness", "pos_neg_weighted", b"pos_neg_weighted", "stride", b"stride"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectionGroupLossParameter: _TypeAlias = DetectionGroupLossParameter  # noqa: Y015
+
+@_typing.final
+class DetectionGroupAccuracyParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLS_NUM_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    FIELD_WHR_FIELD_NUMBER: _builtins.int
+    FIELD_XYR_FIELD_NUMBER: _builtins.int
+    BG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    OBJECTNESS_FIELD_NUMBER: _builtins.int
+    cls_num: _builtins.int
+    stride: _builtins.int
+    field_whr: _builtins.float
+    field_xyr: _builtins.float
+    bg_threshold: _builtins.float
+    objectness: _builtins.bool
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        cls_num: _builtins.int | None = ...,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        stride: _builtins.int | None = ...,
+        field_whr: _builtins.float | None = ...,
+        field_xyr: _builtins.float | None = ...,
+        bg_threshold: _builtins.float | None = ...,
+        objectness: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bg_threshold", b"bg_threshold", "cls_num", b"cls_num", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "objectness", b"objectness", "stride", b"stride"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bg_threshold", b"bg_threshold", "cls_num", b"cls_num", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "objectness", b"objectness", "stride", b"stride"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectionGroupAccuracyParameter: _TypeAlias = DetectionGroupAccuracyParameter  # noqa: Y015
+
+@_typing.final
+class ProposalTargetParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GT_IOU_THR_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    CLS_NUM_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    FG_FRACTION_FIELD_NUMBER: _builtins.int
+    NUM_IMG_PER_BATCH_FIELD_NUMBER: _builtins.int
+    FG_THR_FIELD_NUMBER: _builtins.int
+    BG_THR_HG_FIELD_NUMBER: _builtins.int
+    BG_THR_LW_FIELD_NUMBER: _builtins.int
+    IMG_WIDTH_FIELD_NUMBER: _builtins.int
+    IMG_HEIGHT_FIELD_NUMBER: _builtins.int
+    IOU_WEIGHTED_FIELD_NUMBER: _builtins.int
+    BBOX_THR_LW_FIELD_NUMBER: _builtins.int
+    BBOX_THR_HG_FIELD_NUMBER: _builtins.int
+    PICKUP_DISCARD_FIELD_NUMBER: _builtins.int
+    APPEND_GTBOX_FIELD_NUMBER: _builtins.int
+    gt_iou_thr: _builtins.float
+    """[1]"""
+    stage: _builtins.int
+    """[2]"""
+    cls_num: _builtins.int
+    batch_size: _builtins.int
+    fg_fraction: _builtins.float
+    num_img_per_batch: _builtins.int
+    fg_thr: _builtins.float
+    bg_thr_hg: _builtins.float
+    bg_thr_lw: _builtins.float
+    img_width: _builtins.int
+    img_height: _builtins.int
+    iou_weighted: _builtins.bool
+    bbox_thr_lw: _builtins.float
+    bbox_thr_hg: _builtins.float
+    pickup_discard: _builtins.bool
+    append_gtbox: _builtins.bool
+    def __init__(
+        self,
+        *,
+        gt_iou_thr: _builtins.float | None = ...,
+        stage: _builtins.int | None = ...,
+        cls_num: _builtins.int | None = ...,
+        batch_size: _builtins.int | None = ...,
+        fg_fraction: _builtins.float | None = ...,
+        num_img_per_batch: _builtins.int | None = ...,
+        fg_thr: _builtins.float | None = ...,
+        bg_thr_hg: _builtins.float | None = ...,
+        bg_thr_lw: _builtins.float | None = ...,
+        img_width: _builtins.int | None = ...,
+        img_height: _builtins.int | None = ...,
+        iou_weighted: _builtins.bool | None = ...,
+        bbox_thr_lw: _builtins.float | None = ...,
+        bbox_thr_hg: _builtins.float | None = ...,
+        pickup_discard: _builtins.bool | None = ...,
+        append_gtbox: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append_gtbox", b"append_gtbox", "batch_size", b"batch_size", "bbox_thr_hg", b"bbox_thr_hg", "bbox_thr_lw", b"bbox_thr_lw", "bg_thr_hg", b"bg_thr_hg", "bg_thr_lw", b"bg_thr_lw", "cls_num", b"cls_num", "fg_fraction", b"fg_fraction", "fg_thr", b"fg_thr", "gt_iou_thr", b"gt_iou_thr", "img_height", b"img_height", "img_width", b"img_width", "iou_weighted", b"iou_weighted", "num_img_per_batch", b"num_img_per_batch", "pickup_discard", b"pickup_discard", "stage", b"stage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_gtbox", b"append_gtbox", "batch_size", b"batch_size", "bbox_thr_hg", b"bbox_thr_hg", "bbox_thr_lw", b"bbox_thr_lw", "bg_thr_hg", b"bg_thr_hg", "bg_thr_lw", b"bg_thr_lw", "cls_num", b"cls_num", "fg_fraction", b"fg_fraction", "fg_thr", b"fg_thr", "gt_iou_thr", b"gt_iou_thr", "img_height", b"img_height", "img_width", b"img_width", "iou_weighted", b"iou_weighted", "num_img_per_batch", b"num_img_per_batch", "pickup_discard", b"pickup_discard", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProposalTargetParameter: _TypeAlias = ProposalTargetParameter  # noqa: Y015
 
 @_typing.final
 class MultiStageMeanfieldParameter(_message.Message):
@@ -7695,6 +8009,147 @@ class ImageGtDataParameter(_message.Message):
 Global___ImageGtDataParameter: _TypeAlias = ImageGtDataParameter  # noqa: Y015
 
 @_typing.final
+class DetectionLossParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIDE_FIELD_NUMBER: _builtins.int
+    NUM_CLASS_FIELD_NUMBER: _builtins.int
+    NUM_OBJECT_FIELD_NUMBER: _builtins.int
+    OBJECT_SCALE_FIELD_NUMBER: _builtins.int
+    NOOBJECT_SCALE_FIELD_NUMBER: _builtins.int
+    CLASS_SCALE_FIELD_NUMBER: _builtins.int
+    COORD_SCALE_FIELD_NUMBER: _builtins.int
+    SQRT_FIELD_NUMBER: _builtins.int
+    CONSTRIANT_FIELD_NUMBER: _builtins.int
+    CLS_NUM_FIELD_NUMBER: _builtins.int
+    COORD_NUM_FIELD_NUMBER: _builtins.int
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    DOWNSAMPLE_RATE_FIELD_NUMBER: _builtins.int
+    BB_SMOOTH_FIELD_NUMBER: _builtins.int
+    FIELD_WHR_FIELD_NUMBER: _builtins.int
+    FIELD_XYR_FIELD_NUMBER: _builtins.int
+    BG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    BG_MULTIPLE_FIELD_NUMBER: _builtins.int
+    SAMPLE_MODE_FIELD_NUMBER: _builtins.int
+    OBJECTNESS_FIELD_NUMBER: _builtins.int
+    IOU_WEIGHTED_FIELD_NUMBER: _builtins.int
+    POS_NEG_WEIGHTED_FIELD_NUMBER: _builtins.int
+    side: _builtins.int
+    """[1]"""
+    num_class: _builtins.int
+    """[2]"""
+    num_object: _builtins.int
+    """[3]"""
+    object_scale: _builtins.float
+    """[4]"""
+    noobject_scale: _builtins.float
+    """[5]"""
+    class_scale: _builtins.float
+    """[6]"""
+    coord_scale: _builtins.float
+    """[7]"""
+    sqrt: _builtins.bool
+    """[8]"""
+    constriant: _builtins.bool
+    """[9]"""
+    cls_num: _builtins.int
+    coord_num: _builtins.int
+    field_h: _builtins.int
+    field_w: _builtins.int
+    downsample_rate: _builtins.int
+    bb_smooth: _builtins.bool
+    field_whr: _builtins.float
+    field_xyr: _builtins.float
+    bg_threshold: _builtins.float
+    bg_multiple: _builtins.int
+    sample_mode: _builtins.str
+    objectness: _builtins.bool
+    iou_weighted: _builtins.bool
+    pos_neg_weighted: _builtins.bool
+    def __init__(
+        self,
+        *,
+        side: _builtins.int | None = ...,
+        num_class: _builtins.int | None = ...,
+        num_object: _builtins.int | None = ...,
+        object_scale: _builtins.float | None = ...,
+        noobject_scale: _builtins.float | None = ...,
+        class_scale: _builtins.float | None = ...,
+        coord_scale: _builtins.float | None = ...,
+        sqrt: _builtins.bool | None = ...,
+        constriant: _builtins.bool | None = ...,
+        cls_num: _builtins.int | None = ...,
+        coord_num: _builtins.int | None = ...,
+        field_h: _builtins.int | None = ...,
+        field_w: _builtins.int | None = ...,
+        downsample_rate: _builtins.int | None = ...,
+        bb_smooth: _builtins.bool | None = ...,
+        field_whr: _builtins.float | None = ...,
+        field_xyr: _builtins.float | None = ...,
+        bg_threshold: _builtins.float | None = ...,
+        bg_multiple: _builtins.int | None = ...,
+        sample_mode: _builtins.str | None = ...,
+        objectness: _builtins.bool | None = ...,
+        iou_weighted: _builtins.bool | None = ...,
+        pos_neg_weighted: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bb_smooth", b"bb_smooth", "bg_multiple", b"bg_multiple", "bg_threshold", b"bg_threshold", "class_scale", b"class_scale", "cls_num", b"cls_num", "constriant", b"constriant", "coord_num", b"coord_num", "coord_scale", b"coord_scale", "downsample_rate", b"downsample_rate", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_weighted", b"iou_weighted", "lambda", b"lambda", "noobject_scale", b"noobject_scale", "num_class", b"num_class", "num_object", b"num_object", "object_scale", b"object_scale", "objectness", b"objectness", "pos_neg_weighted", b"pos_neg_weighted", "sample_mode", b"sample_mode", "side", b"side", "sqrt", b"sqrt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bb_smooth", b"bb_smooth", "bg_multiple", b"bg_multiple", "bg_threshold", b"bg_threshold", "class_scale", b"class_scale", "cls_num", b"cls_num", "constriant", b"constriant", "coord_num", b"coord_num", "coord_scale", b"coord_scale", "downsample_rate", b"downsample_rate", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_weighted", b"iou_weighted", "lambda", b"lambda", "noobject_scale", b"noobject_scale", "num_class", b"num_class", "num_object", b"num_object", "object_scale", b"object_scale", "objectness", b"objectness", "pos_neg_weighted", b"pos_neg_weighted", "sample_mode", b"sample_mode", "side", b"side", "sqrt", b"sqrt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectionLossParameter: _TypeAlias = DetectionLossParameter  # noqa: Y015
+
+@_typing.final
+class DetectionAccuracyParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLS_NUM_FIELD_NUMBER: _builtins.int
+    COORD_NUM_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    DOWNSAMPLE_RATE_FIELD_NUMBER: _builtins.int
+    TOP_K_FIELD_NUMBER: _builtins.int
+    FIELD_WHR_FIELD_NUMBER: _builtins.int
+    FIELD_XYR_FIELD_NUMBER: _builtins.int
+    BG_THRESHOLD_FIELD_NUMBER: _builtins.int
+    OBJECTNESS_FIELD_NUMBER: _builtins.int
+    cls_num: _builtins.int
+    coord_num: _builtins.int
+    field_h: _builtins.int
+    field_w: _builtins.int
+    downsample_rate: _builtins.int
+    top_k: _builtins.int
+    field_whr: _builtins.float
+    field_xyr: _builtins.float
+    bg_threshold: _builtins.float
+    objectness: _builtins.bool
+    def __init__(
+        self,
+        *,
+        cls_num: _builtins.int | None = ...,
+        coord_num: _builtins.int | None = ...,
+        field_h: _builtins.int | None = ...,
+        field_w: _builtins.int | None = ...,
+        downsample_rate: _builtins.int | None = ...,
+        top_k: _builtins.int | None = ...,
+        field_whr: _builtins.float | None = ...,
+        field_xyr: _builtins.float | None = ...,
+        bg_threshold: _builtins.float | None = ...,
+        objectness: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bg_threshold", b"bg_threshold", "cls_num", b"cls_num", "coord_num", b"coord_num", "downsample_rate", b"downsample_rate", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "objectness", b"objectness", "top_k", b"top_k"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bg_threshold", b"bg_threshold", "cls_num", b"cls_num", "coord_num", b"coord_num", "downsample_rate", b"downsample_rate", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "objectness", b"objectness", "top_k", b"top_k"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectionAccuracyParameter: _TypeAlias = DetectionAccuracyParameter  # noqa: Y015
+
+@_typing.final
 class UnpoolingParameter(_message.Message):
     """Messages and fields of HyeonwooNoh/caffe (DeconvNet). A number in brackets is the fork's, where another fork had it first."""
 
@@ -8460,3 +8915,117 @@ class RegionLossParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegionLossParameter: _TypeAlias = RegionLossParameter  # noqa: Y015
+
+@_typing.final
+class YoloSegParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_CLASS_FIELD_NUMBER: _builtins.int
+    OBJECT_SCALE_FIELD_NUMBER: _builtins.int
+    CLASS_SCALE_FIELD_NUMBER: _builtins.int
+    USE_LOGIC_GRADIENT_FIELD_NUMBER: _builtins.int
+    USE_HARDSIGMOID_FIELD_NUMBER: _builtins.int
+    num_class: _builtins.int
+    object_scale: _builtins.float
+    class_scale: _builtins.float
+    use_logic_gradient: _builtins.bool
+    use_hardsigmoid: _builtins.bool
+    def __init__(
+        self,
+        *,
+        num_class: _builtins.int | None = ...,
+        object_scale: _builtins.float | None = ...,
+        class_scale: _builtins.float | None = ...,
+        use_logic_gradient: _builtins.bool | None = ...,
+        use_hardsigmoid: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["class_scale", b"class_scale", "num_class", b"num_class", "object_scale", b"object_scale", "use_hardsigmoid", b"use_hardsigmoid", "use_logic_gradient", b"use_logic_gradient"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_scale", b"class_scale", "num_class", b"num_class", "object_scale", b"object_scale", "use_hardsigmoid", b"use_hardsigmoid", "use_logic_gradient", b"use_logic_gradient"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___YoloSegParameter: _TypeAlias = YoloSegParameter  # noqa: Y015
+
+@_typing.final
+class SegmentationEvaluateParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_CLASSES_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    num_classes: _builtins.int
+    threshold: _builtins.float
+    def __init__(
+        self,
+        *,
+        num_classes: _builtins.int | None = ...,
+        threshold: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["num_classes", b"num_classes", "threshold", b"threshold"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_classes", b"num_classes", "threshold", b"threshold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentationEvaluateParameter: _TypeAlias = SegmentationEvaluateParameter  # noqa: Y015
+
+@_typing.final
+class EvalDetectionParameter(_message.Message):
+    """Messages and fields of gklz1982/caffe-yolov2. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _ScoreType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ScoreTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[EvalDetectionParameter._ScoreType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OBJ: EvalDetectionParameter._ScoreType.ValueType  # 0
+        PROB: EvalDetectionParameter._ScoreType.ValueType  # 1
+        MULTIPLY: EvalDetectionParameter._ScoreType.ValueType  # 2
+
+    class ScoreType(_ScoreType, metaclass=_ScoreTypeEnumTypeWrapper): ...
+    OBJ: EvalDetectionParameter.ScoreType.ValueType  # 0
+    PROB: EvalDetectionParameter.ScoreType.ValueType  # 1
+    MULTIPLY: EvalDetectionParameter.ScoreType.ValueType  # 2
+
+    SIDE_FIELD_NUMBER: _builtins.int
+    NUM_CLASS_FIELD_NUMBER: _builtins.int
+    NUM_OBJECT_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    SQRT_FIELD_NUMBER: _builtins.int
+    CONSTRIANT_FIELD_NUMBER: _builtins.int
+    SCORE_TYPE_FIELD_NUMBER: _builtins.int
+    NMS_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
+    side: _builtins.int
+    num_class: _builtins.int
+    num_object: _builtins.int
+    threshold: _builtins.float
+    sqrt: _builtins.bool
+    constriant: _builtins.bool
+    score_type: Global___EvalDetectionParameter.ScoreType.ValueType
+    nms: _builtins.float
+    @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        side: _builtins.int | None = ...,
+        num_class: _builtins.int | None = ...,
+        num_object: _builtins.int | None = ...,
+        threshold: _builtins.float | None = ...,
+        sqrt: _builtins.bool | None = ...,
+        constriant: _builtins.bool | None = ...,
+        score_type: Global___EvalDetectionParameter.ScoreType.ValueType | None = ...,
+        nms: _builtins.float | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constriant", b"constriant", "nms", b"nms", "num_class", b"num_class", "num_object", b"num_object", "score_type", b"score_type", "side", b"side", "sqrt", b"sqrt", "threshold", b"threshold"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["biases", b"biases", "constriant", b"constriant", "nms", b"nms", "num_class", b"num_class", "num_object", b"num_object", "score_type", b"score_type", "side", b"side", "sqrt", b"sqrt", "threshold", b"threshold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvalDetectionParameter: _TypeAlias = EvalDetectionParameter  # noqa: Y015

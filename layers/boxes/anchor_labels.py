@@ -20,15 +20,16 @@ def inside_image(anchors: Array, image_shape: Array, border: float) -> Array:
     return inside
 
 
-def anchor_labels(overlaps: Array, settings: TrainSettings) -> Array:
-    """Labels (N,): 1, 0 or -1, before sampling, of anchors with overlaps (N, G)."""
+def anchor_labels(overlaps: Array, settings: TrainSettings, forces_best: bool = True) -> Array:
+    """Labels (N,): 1, 0 or -1, before sampling, of anchors with overlaps (N, G). forces_best: as section 3.1.2 (i) has it."""
     labels = np.full(len(overlaps), -1.0)
     most = overlaps.max(axis=1, initial=0.0)
     background = most < settings.rpn_negative_overlap
     labels[background] = 0
-    best_of_gt = overlaps.max(axis=0, initial=0.0)
-    # > 0: in the original a gt box that no anchor overlaps makes all anchors positive
-    labels[((overlaps == best_of_gt) & (best_of_gt > 0)).any(axis=1)] = 1
+    if forces_best:
+        best_of_gt = overlaps.max(axis=0, initial=0.0)
+        # > 0: in the original a gt box that no anchor overlaps makes all anchors positive
+        labels[((overlaps == best_of_gt) & (best_of_gt > 0)).any(axis=1)] = 1
     if overlaps.shape[1]:
         labels[most >= settings.rpn_positive_overlap] = 1
     if settings.rpn_clobber_positives:

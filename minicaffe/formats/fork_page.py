@@ -55,6 +55,13 @@ DISAGREEMENTS = (
      "caffe-windows', whose scales count in pixels", "`python_param` or `proposal_param`; then `pvanet` or `happynear`"),
     ("`DetectionOutput`", "SSD's. RefineDet's refines the priors first. caffe-yolov2's decodes YOLO's maps, as "
      "`YoloDetectionOutput` does", "five bottoms, or a fourth of shape (N, P * 2), are RefineDet's; one is caffe-yolov2's"),
+    ("`PriorBox`", "SSD's. TextBoxes' makes each box twice, the second half a cell lower. OpenCV's makes it at each pair of "
+     "`offset_h` and `offset_w`", "`offset_h` is OpenCV's; `textboxes`; without any sign SSD's"),
+    ("`DetectionEvaluate`", "SSD's takes boxes in parts of the image, Cascade R-CNN's in pixels, with the images' sizes",
+     "three bottoms are Cascade R-CNN's"),
+    ("`DetectionLoss`", "YOLO's. MS-CNN's is not built", "`cls_num`, `field_w` and others are MS-CNN's"),
+    ("`EvalDetection`", "caffe-yolo's, of YOLO's first version. caffe-yolov2's and Intel's, which differ in their labels",
+     "`biases` are of the latter; labels (1, 1, G, 8) are Intel's"),
     ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),
     ("`Swish`", "BVLC's and MobileNet-YOLO's are the same function", "nothing needs to"),
     ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),

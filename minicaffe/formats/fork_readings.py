@@ -344,4 +344,6 @@ _READERS: dict[tuple[str, int], Reader] = {
     ("ctc_loss_param", 3): _moved("time_step", 157, 200),
     ("ctc_loss_param", 4): _moved("blank_label", 157, 200),
     ("interp_param", 7): _interp,
+    ("proposal_target_param", 1): _moved("gt_iou_thr", 250),
+    ("proposal_target_param", 2): _moved("stage", 250),
 }

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 _TYPES = {
     "MS-CNN (github.com/zhaoweicai/mscnn)": "DetectionAccuracy",
-    "MS-CNN (github.com/zhaoweicai/mscnn), and another one to yeahkun/caffe-yolo": "DetectionLoss",
-    "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": """DetectionGroupAccuracy DetectionGroupLoss FrcnnOutput
-        HardMining ScaleRoute""",
+    "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": "DetectionGroupAccuracy DetectionGroupLoss HardMining",
     "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
-    "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData EvalDetection",
-    "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData SegmentationEvaluate YoloSeg",
-    "Faster R-CNN in C++ (github.com/makefile/frcnn)": """FrcnnAnchorTarget FrcnnProposalTarget FrcnnRoiData
-        FPNProposal""",
+    "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData",
+    "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData",
+    "Faster R-CNN in C++ (github.com/makefile/frcnn)": "FrcnnRoiData FPNProposal",
     "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData SqueezeDetLoss",
     "Convolutional Pose Machines (github.com/CMU-Perceptual-Computing-Lab/caffe_train)": "CPMData",
     "OpenPose (github.com/CMU-Perceptual-Computing-Lab/caffe_rtpose)": "ImResize",

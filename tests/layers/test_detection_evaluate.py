@@ -142,3 +142,52 @@ def test_bad_files_and_shapes(tmp_path: Path) -> None:
             case(f'name_size_file: "{tmp_path / "sizes.txt"}"')
     with pytest.raises(LayerError, match=r"bottom 1 must have 8 values a row, got shape \(1, 1, 2, 7\)"):
         LayerCase(text("num_classes: 3"), np.zeros((1, 1, 2, 7)), np.zeros((1, 1, 2, 7)))
+
+
+CASCADE_FOUND = [[0, -1, -1, -1, -1, -1, -1], [0, 10, 10, 29, 29, 1, 0.9], [0, 10, 10, 29, 32, 1, 0.6], [0, 1, 1, 9, 9, 2, 0.8]]
+CASCADE_TRUE = [[0, 10, 10, 29, 29, 1, 0, 0], [0, 40, 40, 59, 59, 2, 0, 1], [-1, 0, 0, 0, 0, 0, 0, 0]]
+
+
+def cascade(folder: Path, more: str = "", **changed: object) -> LayerCase:
+    """Cascade R-CNN's; the image of 60 x 80 pixels was read from a file of 120 x 160."""
+    (folder / "sizes.txt").write_text("a 120 160\n")
+    bottoms = {"found": CASCADE_FOUND, "true": CASCADE_TRUE, "sizes": [[60, 80]]} | changed
+    inside = text(f'num_classes: 3 name_size_file: "{folder}/sizes.txt" {more}')
+    return LayerCase(inside, *(np.array(given, float) for given in bottoms.values()))
+
+
+def test_cascade_rcnns_three_bottoms(tmp_path: Path) -> None:
+    """Of two detections of one box the better is right; the row of -1s is of the image."""
+    case = cascade(tmp_path, "evaluate_difficult_gt: false")
+    assert case.layer.choice is not None and case.layer.choice.whose == "Cascade R-CNN"
+    (y,) = case.forward()
+    classes = [[-1, 1, 1, -1, -1], [-1, 2, 0, -1, -1]]
+    assert y.shape == (5, 5, 1, 1)
+    assert y[:, :, 0, 0].tolist() == [*classes, [0, 1, 0.9, 1, 0], [0, 1, 0.6, 0, 1], [0, 2, 0.8, 0, 1]]
+
+
+def test_cascade_rcnns_overlaps_are_of_the_file(tmp_path: Path) -> None:
+    """39 x 39 of 39 x 45 pixels, ends inclusive, is 0.867; in the net's 20 x 20 of 20 x 23 it would be 0.870."""
+    found = [CASCADE_FOUND[2]]
+    right = cascade(tmp_path, "overlap_threshold: 0.866", found=found).forward()[0][2, 3, 0, 0]
+    wrong = cascade(tmp_path, "overlap_threshold: 0.868", found=found).forward()[0][2, 3, 0, 0]
+    assert (right, wrong) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("more", "changed", "message"),
+    [
+        ("background_label_id: 1", {}, "takes no resize_param or background_label_id"),
+        ("", {"true": np.zeros((2, 7))}, r"bottom 1 must be \(N, 8\), got shape \(2, 7\)"),
+        ("", {"found": [[1, *CASCADE_FOUND[1][1:]]]}, r"image 1 has no size in bottom 2 of shape \(1, 2\)"),
+        ("", {"found": [[0, 1, 1, 2, 2, 3, 0.5]]}, "label 3 in bottom 0 is no object's class"),
+    ],
+)
+def test_errors_of_cascade_rcnns(more: str, changed: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(LayerError, match=message):
+        cascade(tmp_path, more, **changed).forward()
+
+
+def test_cascade_rcnns_needs_the_sizes() -> None:
+    with pytest.raises(LayerError, match=r"with 3 bottoms \(Cascade R-CNN's\) it needs a name_size_file"):
+        LayerCase(text("num_classes: 3"), np.zeros((1, 7)), np.zeros((1, 8)), np.zeros((1, 2)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from detection_case import settings
@@ -207,11 +209,95 @@ def test_mncs_proposals_are_py_faster_rcnns_in_phase_test_only() -> None:
         LayerCase(texts[0], *given, phase=TRAIN)
 
 
+def mnc(module: str, layer: str, *arrays: np.ndarray, phase=TEST) -> LayerCase:
+    return LayerCase(python_layer(f"pylayer.{module}", layer, "", len(arrays), 1), *arrays, phase=phase)
+
+
+def test_mncs_masks_are_maps() -> None:
+    masks = np.random.default_rng(0).normal(size=(3, 16))
+    case = mnc("mask_layer", "MaskLayer", masks)
+    assert case.forward()[0].tolist() == masks.reshape(3, 1, 4, 4).tolist()
+    case.check_gradient()
+    case.bottom[0].reshape(2, 1, 3, 3)
+    assert case.forward()[0].shape == (2, 1, 3, 3)
+    with pytest.raises(LayerError, match=r"masks must be \(R, S\^2\), got shape \(3, 15\)"):
+        mnc("mask_layer", "MaskLayer", masks[:, :15])
+    with pytest.raises(LayerError, match="matches with the true masks in phase TRAIN, which is not built in"):
+        mnc("mask_layer", "MaskLayer", masks, phase=TRAIN)
+
+
+def test_mncs_second_stage_has_the_box_of_the_best_class() -> None:
+    """Roi 0, 20 x 10 pixels: class 1 moves it by its width, past the image of 30 x 40. Roi 1: the background is best."""
+    rois, deltas = np.array([[0, 10, 5, 29, 14], [0, 2, 3, 4, 5.0]]), np.zeros((2, 8))
+    deltas[0, 4] = 1
+    arrays = rois, deltas, np.array([[0.2, 0.8], [0.6, 0.4]]), np.array([[30, 40, 1.0]])
+    case = mnc("stage_bridge_layer", "StageBridgeLayer", *arrays)
+    np.testing.assert_allclose(case.forward()[0], [[0, 30, 5, 39, 15], [0, 2, 3, 5, 6]], rtol=1e-12)
+    assert not any(diff.any() for diff in case.backward(np.ones((2, 5))))
+    with pytest.raises(LayerError, match=r"bottom 1 must be \(2, 8\), as there are scores of shape \(2, 2\); got \(2, 4\)"):
+        mnc("stage_bridge_layer", "StageBridgeLayer", rois, deltas[:, :4], *arrays[2:])
+
+
+SSH = "'feat_stride': 8, 'scales': [1, 2], 'ratios': [1], 'allowed_border': 9"
+
+
+def ssh(layer: str, *arrays: np.ndarray, param_str: str = SSH, phase=TEST) -> LayerCase:
+    module = "proposal_layer" if layer == "ProposalLayer" else "anchor_target_layer"
+    text = python_layer(f"SSH.layers.{module}", layer, f"{{{param_str}}}", len(arrays), 2 if layer == "ProposalLayer" else 4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        case = LayerCase(text, *arrays, tops=2 if layer == "ProposalLayer" else 4, phase=phase)
+    assert ["SSH reads its limits from a file of settings" in str(one.message) for one in caught] == [True]
+    return case
+
+
+def test_sshs_proposals_overlap_in_test_and_not_in_train() -> None:
+    random = np.random.default_rng(0)
+    given = random.uniform(size=(1, 4, 3, 5)), random.normal(size=(1, 8, 3, 5)) / 9, np.array([[24, 40, 1.0]])
+    boxes, scores = ssh("ProposalLayer", *given).forward()
+    assert boxes.shape == (30, 5) and scores.shape == (30, 1) and (np.diff(scores[:, 0]) <= 0).all()
+    fewer, _ = ssh("ProposalLayer", *given, phase=TRAIN).forward()
+    overlaps = bbox_overlaps(fewer[:, 1:], fewer[:, 1:])
+    assert 1 < len(fewer) < 30 and overlaps[~np.eye(len(fewer), dtype=bool)].max() <= 0.3
+    other = ssh("ProposalLayer", *given, param_str=SSH + ", 'base_size': 8")
+    np.testing.assert_array_equal(other.layer.anchors, generate_anchors(8, [1], [1, 2]))  # type: ignore[attr-defined]
+
+
+def test_sshs_targets_are_the_hardest() -> None:
+    """A face of one anchor, which many others overlap by half and more; 64 of them are positive, with the least scores."""
+    random = np.random.default_rng(1)
+    scores, info = random.uniform(size=(1, 4, 40, 50)), np.array([[320, 400, 1.0]])
+    face = np.array([[100, 100, 259, 259, 1.0]])
+    param_str = "'feat_stride': 8, 'scales': [10, 11], 'ratios': [1], 'allowed_border': 9"
+    bottoms = scores, face, info, np.zeros((1, 3, 320, 400))
+    labels = ssh("AnchorTargetLayer", *bottoms, scores, param_str=param_str, phase=TRAIN).forward()[0].reshape(2, 40, 50)
+    assert (labels == 1).sum() == 64 and (labels == 0).sum() == 192
+    anchors = generate_anchors(16, [1], [10, 11])[:, None, None] + 8 * np.stack(np.meshgrid(*map(np.arange, (50, 40))) * 2, -1)
+    overlaps = bbox_overlaps(anchors.reshape(-1, 4), face[:, :4]).reshape(2, 40, 50)
+    inside = (anchors >= -9).all(axis=-1) & (anchors[..., 2] < 409) & (anchors[..., 3] < 329)
+    for label, among, ease in ((1, overlaps >= 0.5, 1.0), (0, overlaps < 0.3, -1.0)):
+        left = among & inside & (labels != label)
+        assert left.any() and (ease * scores[0, 2:])[labels == label].max() <= (ease * scores[0, 2:])[left].min()
+    drawn = ssh("AnchorTargetLayer", *bottoms, param_str=param_str, phase=TRAIN).forward()[0].reshape(2, 40, 50)
+    assert (drawn == 1).sum() == 64 and (drawn != labels).any()
+
+
+def test_sshs_anchors_all_count_where_none_is_inside_and_none_is_forced() -> None:
+    bottoms = np.zeros((1, 4, 2, 3)), np.array([[0, 0, 3, 3, 1.0]]), np.array([[9, 9, 1.0]]), np.zeros((1, 3, 9, 9))
+    param_str = "'feat_stride': 8, 'scales': [4, 8], 'ratios': [1]"
+    labels = ssh("AnchorTargetLayer", *bottoms, param_str=param_str, phase=TRAIN).forward()[0]
+    assert (labels == 0).all()
+    with pytest.raises(LayerError, match="positive_overlap must be above 0 and at most 1, got 2"):
+        ssh("AnchorTargetLayer", *bottoms, param_str=param_str + ", 'positive_overlap': 2", phase=TRAIN)
+    with pytest.raises(LayerError, match=r"bottoms 0 and 4 must have one shape, got \(1, 4, 2, 3\) and \(1, 4, 2, 2\)"):
+        ssh("AnchorTargetLayer", *bottoms, np.zeros((1, 4, 2, 2)), param_str=param_str, phase=TRAIN)
+
+
 @pytest.mark.parametrize(
     ("module", "layer", "bottoms", "tops", "message"),
     [
-        ("pylayer.stage_bridge_layer", "StageBridgeLayer", 1, 1, r"from MNC \(github.com/daijifeng001/MNC\), is not built in"),
-        ("SSH.layers.proposal_layer", "ProposalLayer", 3, 2, r"from SSH \(github.com/mahyarnajibi/SSH\), is not built in"),
+        ("pylayer.cfm_layer", "CFMLayer", 1, 1, r"from MNC \(github.com/daijifeng001/MNC\), is not built in"),
+        ("SSH.layers.other_layer", "OtherLayer", 3, 2, r"from SSH \(github.com/mahyarnajibi/SSH\), is not built in"),
         ("rpn.proposal_layer", "ProposalLayer2", 4, 5, r"from PVANet \(github.com/sanghoon/pva-faster-rcnn\), is not built in"),
         ("rpn.heatmap_layer", "HeatmapLayer", 2, 1, "from bottom-up-attention .* is not built in"),
         (

@@ -122,3 +122,33 @@ def test_too_many_boxes_are_refused_before_they_are_made() -> None:
     ratios = " ".join(f"aspect_ratio: {1 + i / 100:.2f}" for i in range(1, 50))
     with pytest.raises(LayerError, match="may give 10,100 boxes at each position; at most 10,000 are made"):
         case("min_size: 3 " * 101 + ratios)
+
+
+@pytest.mark.parametrize("fork", ["", "textboxes"])
+def test_each_box_twice(fork: str) -> None:
+    """TextBoxes', and OpenCV's offsets: each box in the cell's middle, then half a cell lower. Sizes are not cut."""
+    offsets = "" if fork else "offset_h: 0.5 offset_w: 0.5 offset_h: 1 offset_w: 0.5"
+    text = f'type: "PriorBox" prior_box_param {{ min_size: 8.5 max_size: 18 aspect_ratio: 4 flip: false {offsets} }}'
+    made = LayerCase(text, np.zeros((1, 4, 1, 2)), np.zeros((1, 3, 40, 80)), fork=fork)
+    (top,) = made.forward()
+    assert top.shape == (1, 2, 1 * 2 * 3 * 2 * 4)
+    pixels = top[0, 0].reshape(2, 3, 2, 4) * [80, 40, 80, 40]
+    half = [[4.25, 4.25], [math.sqrt(8.5 * 18) / 2] * 2, [8.5, 2.125]]
+    for (down, right), boxes_there in zip(((20, 20), (40, 20)), pixels[0].transpose(1, 0, 2)):
+        expected = [[right - w, down - h, right + w, down + h] for w, h in half]
+        np.testing.assert_allclose(boxes_there, expected, rtol=1e-6)
+    np.testing.assert_allclose(pixels[1], pixels[0] + [40, 0, 40, 0], rtol=1e-6)
+    assert made.layer.choice is not None and made.layer.choice.whose == ("TextBoxes" if fork else "OpenCV")
+
+
+def test_one_pair_of_offsets_is_the_offset() -> None:
+    one, other = (
+        boxes(f"min_size: 8 aspect_ratio: 2 {inside}") for inside in ("offset: 0.25", "offset_h: 0.25 offset_w: 0.25")
+    )
+    assert (one == other).all()
+
+
+@pytest.mark.parametrize("inside", ["offset_h: 0.5", "offset_h: 1 offset_w: 1 offset: 1", "offset_h: 1 offset_w: 1 " * 3])
+def test_offsets_that_do_not_go_together(inside: str) -> None:
+    with pytest.raises(LayerError, match="give one or two offset_h and as many offset_w, without offset; got"):
+        case(f"min_size: 8 {inside}")

@@ -119,6 +119,9 @@ def with_inputs(file: NetFile, shapes: dict[str, Shape]) -> NetFile:
 def make_up_files(param: caffe_pb2.NetParameter) -> None:
     """Write the lists of images and label maps that detection layers read, where their names are relative."""
     for layer in param.layer:
+        evaluation = layer.detection_evaluate_param
+        if evaluation.name_size_file.startswith(".."):
+            evaluation.name_size_file = Path(evaluation.name_size_file).name
         saving = layer.detection_output_param.save_output_param
         for name in (saving.name_size_file, layer.detection_evaluate_param.name_size_file):
             _write(name, "".join(f"{i} 375 500\n" for i in range(5000)))
@@ -244,10 +247,22 @@ WISHES: dict[str, Wish] = {
     "Accuracy": class_labels,
     "EltwiseAccuracy": class_labels,
     "MultiBoxLoss": boxes(3),
-    "DetectionEvaluate": boxes(1),
+    "DetectionEvaluate": lambda layer, shapes: {1: (3, 8) if len(shapes) == 3 else (1, 1, 2, 8)},
     "WarpCTCLoss": lambda layer, shapes: {1: (shapes[0][1], 6)},
     "RegionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 10)},
+    "YoloSeg": lambda layer, shapes: {1: shapes[0]},
+    "SegmentationEvaluate": lambda layer, shapes: {1: shapes[0]},
+    "DetectionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 7 * layer.param.detection_loss_param.side**2)},
+    "EvalDetection": lambda layer, shapes: {1: eval_labels(layer, shapes[0])},
 }
+
+
+def eval_labels(layer: Layer, cells: Shape) -> Shape:
+    """The labels of Intel's, caffe-yolov2's or caffe-yolo's EvalDetection."""
+    param = layer.param.eval_detection_param
+    if not param.biases:
+        return *cells[:1], 7 * param.side**2
+    return (1, 1, 2, 8) if layer.fork.name == "intel" else (*cells[:1], 150)
 
 
 @dataclass
@@ -282,6 +297,8 @@ class Wishes:
 LARGEST = 4.0
 BOXES = [[0, 1, 0, 0.1, 0.1, 0.6, 0.7, 0], [0, 1, 0, 0.3, 0.2, 0.9, 0.8, 0]]
 """As AnnotatedData makes them: item, class, number, the corners over the image's size, difficult."""
+TRUE_BOXES = [[20, 30, 120, 100, 1], [50, 60, 160, 190, 2], [5, 9, 200, 180, 1]]
+"""As RoIData makes them: the corners in pixels, class."""
 
 
 def fill(made: Made, seed: int) -> None:
@@ -294,15 +311,27 @@ def fill(made: Made, seed: int) -> None:
     for name in net.inputs:
         values = net.blobs[name].data
         reader, _ = made.readers.get(name, ("", 0))
-        if reader in ("MultiBoxLoss", "DetectionEvaluate"):
+        if name == "gt_boxes" and values.shape[1] == 8:
+            values[...] = [[0, *corners, label, 0, 0] for *corners, label in TRUE_BOXES]
+        elif name == "image_sizes":
+            values[...] = net.blobs[net.inputs[0]].shape[2:4]
+        elif reader in ("MultiBoxLoss", "DetectionEvaluate") or (reader == "EvalDetection" and values.shape[-1] == 8):
             values[...] = BOXES
+        elif reader in ("DetectionLoss", "EvalDetection"):
+            values[...] = 0
+            if values.shape[-1] == 150:
+                values[:, :5] = (1, 0.4, 0.5, 0.3, 0.6)
+            else:  # in the fifth cell an object of class 1
+                cells = values.shape[1] // 7
+                values[:, [cells + 4, 2 * cells + 4]] = 1
+                values[:, 3 * cells + 16 : 3 * cells + 20] = (0.6, 0.1, 0.3, 0.2)
         elif name == "im_info":  # PVANet's has further numbers
             values[...] = 1
             values.reshape(-1)[:2] = net.blobs[net.inputs[0]].shape[2:4]
         elif name == "mask":
             values[...] = values > 0
         elif name == "gt_boxes":
-            values[...] = [[20, 30, 120, 100, 1], [50, 60, 160, 190, 2], [5, 9, 200, 180, 1]]
+            values[...] = TRUE_BOXES
 
 
 def keep_in_range(net: Net) -> None:

@@ -18,6 +18,8 @@ def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -
     """The boxes in float64, from centres and sides rounded to float32, as in the original."""
     maps, image = bottom
     param = layer.param.prior_box_param
+    if layer.choice is not None:
+        raise layer.error(f"{layer.choice.whose}'s places in a cell have no ONNX form", "prior_box_param")
     centres, sizes = [], []
     for side in (1, 0):  # x, then y
         size = np.float64(layer.image[side]) if layer.image else g.number(image, 2 + side, np.float64)

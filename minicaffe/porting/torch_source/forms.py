@@ -315,8 +315,10 @@ def proposal(s: Source, layer: Proposal, bottom: Sequence[str], top: Shapes) -> 
 
 @source(PriorBox)
 def prior_box(s: Source, layer: PriorBox, bottom: Sequence[str], top: Shapes) -> str:
-    s.part("prior_boxes")
     param = layer.param.prior_box_param
+    if layer.choice is not None:
+        raise layer.error(f"has no form: {layer.choice.whose}'s places in a cell", "prior_box_param")
+    s.part("prior_boxes")
     lists = [[float(value) for value in each or ()] for each in (layer.variance, layer.step, layer.image)]
     sides = [[float(value) for value in side] for side in layer.sides]
     numbers = f"{sides}, {', '.join(map(str, lists))}, {number(layer, param.offset)}, {param.clip}"

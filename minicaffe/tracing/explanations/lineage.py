@@ -243,7 +243,9 @@ def _prior_maps(net: Net, blob: str) -> Iterator[Cells]:
     if isinstance(layer, PriorBox):
         (height, width), image = net.nodes[i].bottoms[0].shape[2:], layer.image or net.nodes[i].bottoms[1].shape[2:]
         step = layer.step or (image[0] / max(height, 1), image[1] / max(width, 1))
-        yield Cells(layer.name, (height, width), len(layer.sides), (step[1] / image[1], step[0] / image[0]))
+        yield Cells(
+            layer.name, (height, width), len(layer.sides) * len(layer.offsets), (step[1] / image[1], step[0] / image[0])
+        )
     elif layer is not None and (layer.is_split or isinstance(layer, Concat)):
         for name in net.nodes[i].bottom_names:
             yield from _prior_maps(net, name)

@@ -39,9 +39,11 @@ def _corners(box: Array) -> str:
 def prior_box(case: Case[PriorBox], at: Index) -> RowExplanation:
     layer, param = case.layer, case.layer.param.prior_box_param
     size, k = case.bottoms[0].shape[2:], at[2] // 4
-    place, side = divmod(k, len(layer.sides))
+    count = len(layer.sides) * len(layer.offsets)
+    place, box_of_cell = divmod(k, count)
+    side, which = divmod(box_of_cell, len(layer.offsets))
     cell = divmod(place, size[1])
-    head = f"prior {k}: box {side} of {len(layer.sides)} at row {cell[0]}, column {cell[1]} of the {size[0]} x {size[1]} map"
+    head = f"prior {k}: box {box_of_cell} of {count} at row {cell[0]}, column {cell[1]} of the {size[0]} x {size[1]} map"
     if at[1] == 1:
         variances = (layer.variance * 4)[:4]
         text = "the second row holds the variances of the prior's code, as given"
@@ -52,12 +54,13 @@ def prior_box(case: Case[PriorBox], at: Index) -> RowExplanation:
     box, columns = [0.0] * 4, []
     for axis in (0, 1):
         other = 1 - axis
-        centre = float(np.float32((cell[other] + param.offset) * step[other]))  # the layer's centres are float32
+        offset = layer.offsets[which][other]
+        centre = float(np.float32((cell[other] + offset) * step[other]))  # the layer's centres are float32
         half = float(layer.sides[side, axis]) / 2
         ends = [(centre - half) / image[other], (centre + half) / image[other]]
         box[axis], box[axis + 2] = (min(max(v, 0.0), 1.0) if param.clip else v for v in ends)
         columns.append([
-            f"({cell[other]} + {number(param.offset)}) * {number(step[other])} = {number(centre)}",
+            f"({cell[other]} + {number(offset)}) * {number(step[other])} = {number(centre)}",
             f"{number(2 * half)}",
             f"{number(centre)} -+ {number(2 * half)} / 2, / {number(image[other])}: {number(ends[0])} to {number(ends[1])}",
             f"{number(box[axis])} to {number(box[axis + 2])}",

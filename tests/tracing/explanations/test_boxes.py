@@ -183,6 +183,13 @@ def test_prior_box(more: str) -> None:
     assert found.worked == pytest.approx(wanted, rel=1e-6)
 
 
+def test_prior_box_at_two_places_in_a_cell() -> None:
+    inputs = [np.zeros((1, 2, 3, 4)), np.zeros((1, 3, 48, 80))]
+    net = net_of(f'type: "PriorBox" {PRIORS} offset_h: 0.5 offset_w: 0.25 offset_h: 1 offset_w: 0.5 }}', *inputs)
+    explained_alike(net, inputs, np.random.default_rng(0), most=20)
+    assert "prior 13: box 5 of 8 at row 0, column 1 of" in str(checked(explain(net, "it", (0, 0, 4 * 13))))
+
+
 def priors(random: np.random.Generator, count: int = 24) -> Array:
     start = random.uniform(0, 0.6, (count, 2))
     boxes = np.column_stack([start, start + random.uniform(0.1, 0.4, (count, 2))])

@@ -1,0 +1,45 @@
+"""Boxes as Cascade R-CNN counts them: x1, y1, x2, y2 in pixels, both ends inclusive.
+
+    overlap = what two boxes share / their union (IOU), the smaller one (IOMU) or the first (IOFU)
+
+A box whose end is before its start overlaps nothing, nor do two that share no more than a row.
+Source: cascade-rcnn's util/bbox_util.cpp (JaccardOverlap, ApplyNMS).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array
+
+
+def sizes_in_pixels(boxes: Array) -> Array:
+    """Areas (...) of boxes (..., 4): 0 where the end is before the start."""
+    sides = boxes[..., 2:] - boxes[..., :2]
+    areas: Array = np.where((sides < 0).any(axis=-1), 0, (sides[..., 0] + 1) * (sides[..., 1] + 1))
+    return areas
+
+
+def overlaps(boxes: Array, others: Array, divisor: str = "IOU") -> Array:
+    """(N, K) of boxes (N, 4) with others (K, 4), in their type."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    sides = np.minimum(boxes[:, None, 2:], others[None, :, 2:]) - low
+    areas, other_areas = sizes_in_pixels(boxes)[:, None], sizes_in_pixels(others)[None]
+    meet = (sides[..., 0] >= 0) & (sides[..., 1] > 0) & (areas > 0) & (other_areas > 0)
+    shared = np.where(meet, (sides[..., 0] + 1) * (sides[..., 1] + 1), 0)
+    whole = {"IOU": areas + other_areas - shared, "IOMU": np.minimum(areas, other_areas), "IOFU": areas + 0 * other_areas}[
+        divisor
+    ]
+    found: Array = np.divide(shared, whole, out=np.zeros_like(shared), where=whole > 0)
+    return found
+
+
+def suppressed(boxes: Array, threshold: float, divisor: str) -> NDArray[np.intp]:
+    """Which of boxes (N, 4), the best first, stay: none that overlaps one kept before it by more than threshold."""
+    left, kept = np.arange(len(boxes)), list[int]()
+    while len(left):
+        kept.append(int(left[0]))
+        clash = overlaps(boxes[left[:1]], boxes[left[1:]], divisor)[0] > boxes.dtype.type(threshold)
+        left = left[1:][~clash]
+    return np.array(kept, np.intp)
