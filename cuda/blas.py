@@ -20,14 +20,19 @@ from numpy.typing import DTypeLike
 
 from minicaffe.errors import DeviceError, install
 
-from . import cublas
+from . import cublas, graph
 from .device import current, launch_blocks
+from .pool import DeviceMemory
 from .stream import Stream
 
 logger = logging.getLogger("minicaffe.cuda")
 
 TILE = 64
 """TILE of gemm.cu."""
+
+WORKSPACE = 32 << 20
+"""Bytes of a handle's workspace, as NVIDIA recommends for Hopper. Without one cuBLAS allocates its own, which a CUDA graph cannot
+hold."""
 
 MOST_ROWS = 65535
 """Most blocks on a grid's second axis."""
@@ -93,6 +98,7 @@ def backend() -> str:
 def allow_tf32(allowed: bool = True) -> None:
     """Whether cuBLAS may round float32 factors to TF32: several times as fast, 3 decimal digits. Off by default."""
     _state.tf32 = allowed
+    graph.settings_changed()
 
 
 class CuBLAS:
@@ -100,7 +106,7 @@ class CuBLAS:
 
     def __init__(self) -> None:
         self.cublas, self.source = _bindings()
-        self._handles: weakref.WeakKeyDictionary[Stream, list[int]] = weakref.WeakKeyDictionary()
+        self._handles: weakref.WeakKeyDictionary[Stream, tuple[list[int], DeviceMemory]] = weakref.WeakKeyDictionary()
         self._left: list[tuple[int, list[int]]] = []
         self.handle(current().current_stream)
 
@@ -110,22 +116,25 @@ class CuBLAS:
         mode = int(math.TF32_TENSOR_OP_MATH if _state.tf32 else math.DEFAULT_MATH)
         if stream not in self._handles:
             self._handles[stream] = self._new(stream)
-        pair = self._handles[stream]
+        pair, workspace = self._handles[stream]
+        stream.hold(workspace)
         if pair[1] != mode:
             self.cublas.set_math_mode(pair[0], mode)  # allow_tf32 may come between two products
             pair[1] = mode
         return pair[0]
 
-    def _new(self, stream: Stream) -> list[int]:
-        """[a handle that sends to stream, its math mode: not yet known]."""
+    def _new(self, stream: Stream) -> tuple[list[int], DeviceMemory]:
+        """[a handle that sends to stream, its math mode: not yet known], and its workspace."""
         ordinal, device = stream.device.ordinal, stream.device
+        workspace = device.allocate(WORKSPACE, stream)  # before the lock: a capture holds the device's until it is done
         with _state.lock, device.active():
             place = next((i for i, (of, _) in enumerate(self._left) if of == ordinal), None)
             pair = [self.cublas.create(), -1] if place is None else self._left.pop(place)[1]
             self.cublas.set_stream(pair[0], stream.handle.handle)
+            self.cublas.set_workspace(pair[0], workspace.address, workspace.nbytes)  # after the stream, which resets it
         # a handle is not destroyed: that would wait for the device
         weakref.finalize(stream, self._left.append, (ordinal, pair)).atexit = False
-        return pair
+        return pair, workspace
 
 
 def _bindings() -> tuple[Any, str]:

@@ -97,6 +97,7 @@ class Stream:
 
     def checked(self, watchers: Sequence[Callable[[int], Error]], found: NDArray[Any]) -> None:
         """Let the next synchronisation raise the errors of flags that the work in the queue copies to found."""
+        self.device.transfers.to_host += 4 * len(watchers)
         self._watchers += [(error, found, i) for i, error in enumerate(watchers)]
 
     def synchronize(self) -> None:

@@ -567,6 +567,13 @@ API cuEventElapsedTime(float* milliseconds, CUevent first, CUevent last) { retur
 #undef cuEventElapsedTime_v2
 API cuEventElapsedTime_v2(float* milliseconds, CUevent first, CUevent last) { return elapsed(milliseconds, first, last); }
 
+// Of the host, in the stream's order. It must not call the driver, whose lock is held.
+API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  NEED_CONTEXT;
+  LOCK;
+  return enqueue(of(stream), [=] { return function(data), std::string(); });
+}
+
 // ---- graphs ----
 
 #undef cuStreamBeginCapture
