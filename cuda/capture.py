@@ -1,8 +1,9 @@
 """Captures: what a stream gets from begin to end becomes a CUDA graph, which one call of the driver runs again (graph.py).
 
-Nothing runs during a capture, so a wait, a copy from or to the host, and an allocation by the driver have no place in it: each
-is refused with NotCapturedError, and what was captured so far is dropped. Memory comes from blocks that the stream's earlier
-passes left in the device's pool; what is freed during the capture serves it again, and the graph keeps it from all others.
+Nothing runs during a capture, so a wait, a copy from or to the host, and an allocation that should happen at each launch have no place in it: each
+is refused with NotCapturedError, and what was captured so far is dropped. Memory comes from a pool of the capture's own: what is
+freed during the capture serves it again, and the graph keeps it from all others. Its blocks are those that the stream's earlier
+passes left in the device's pool, and new ones, which the driver gives beside the capture.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from minicaffe.errors import DeviceError, Error
 
-from .pool import DeviceMemory, Lent, Pool
+from .pool import DeviceMemory, Pool
 
 if TYPE_CHECKING:
     from minicaffe.blob import Access, Blob, MemoryState, SyncedMemory
@@ -37,10 +38,6 @@ under_way = 0
 
 class NotCapturedError(DeviceError):
     """What a capture refuses."""
-
-
-class NothingLeftError(NotCapturedError):
-    """The stream has no unused block of this size."""
 
 
 class _Local(threading.local):
@@ -89,7 +86,7 @@ class Capture:
     def __init__(self, stream: Stream) -> None:
         self.stream, self.refused = stream, ""
         self.graph: Graph | None = None
-        self.pool = Pool(self._lend, NothingLeftError, exact=stream.device.exact)
+        self.pool = Pool(lambda size: stream.device.lend(size, stream), NotCapturedError, exact=stream.device.exact)
         self.uses: dict[int, Use] = {}
         self.blobs: dict[int, tuple[Blob, weakref.ref[SyncedMemory]]] = {}
         self.held: dict[int, DeviceMemory] = {}
@@ -114,12 +111,6 @@ class Capture:
         """Raise NotCapturedError."""
         self.refused = self.refused or what
         raise NotCapturedError(f"a CUDA graph cannot hold this: {what}")
-
-    def _lend(self, size: int) -> Lent:
-        lent = self.stream.device.lend(size, self.stream)
-        if lent is None:  # not the layer's fault: the next pass leaves a block
-            raise NothingLeftError(f"no block of {size} bytes is unused")
-        return lent
 
     def hold(self, memory: DeviceMemory) -> None:
         """Keep memory for the graph, unless it is the capture's own, whose pool keeps it."""

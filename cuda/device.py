@@ -146,9 +146,14 @@ class Device:
                     f"out of memory on {self.name}: {nbytes} bytes requested, {free} of {total} bytes are free"
                 ) from None
 
-    def lend(self, size: int, stream: Stream) -> Lent | None:
-        """An unused block of the pool's, of this size, that stream alone used; None for none."""
-        return self._pool.lend(size, stream.handle)
+    def lend(self, size: int, stream: Stream) -> Lent:
+        """A block of the pool's for a capture of stream. NotCapturedError where memory is full: what is unused cannot be freed
+        now."""
+        try:
+            with graph.beside_capture():
+                return self._pool.lend(size, stream.handle)
+        except self.driver.MemoryError:
+            raise capture.NotCapturedError(f"no {size} bytes are free") from None
 
     @contextmanager
     def capturing(self, stream: Stream) -> Iterator[Capture]:

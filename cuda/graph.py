@@ -13,7 +13,8 @@ import importlib
 import logging
 import os
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,16 @@ def begin(stream: Stream) -> None:
 def end(stream: Stream) -> Any:
     """The driver's graph of what the stream got since begin. DeviceError for an invalid capture, which is ended too."""
     return _call("cuStreamEndCapture", stream.handle.handle)
+
+
+@contextmanager
+def beside_capture() -> Iterator[None]:
+    """Let the calling thread ask the driver for memory during its capture: the graph uses it, and does not allocate it."""
+    mode = _call("cuThreadExchangeStreamCaptureMode", _bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    try:
+        yield
+    finally:
+        _call("cuThreadExchangeStreamCaptureMode", mode)
 
 
 def abandon(stream: Stream) -> None:

@@ -72,13 +72,12 @@ class Pool:
                 self._order(stream, user)
         return block
 
-    def lend(self, size: int, stream: Any) -> Lent | None:
-        """An unused block of this size that stream alone used: neither an event nor the driver is needed for it. None for none."""
+    def lend(self, size: int, stream: Any) -> Lent:
+        """A block of this size for another pool: an unused one that stream alone used, which needs no event, or a new one. Raises
+        `full`; no block is freed."""
         with self._lock:
             self._sort()
-            block = self._from_held(size, stream) if (stream,) in self._held[size] else None
-            if block is None:
-                return None
+            block = self._from_held(size, stream) if (stream,) in self._held[size] else self._allocate(size)
             self._taken += size
         return Lent(self, size, block, (stream,))
 

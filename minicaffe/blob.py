@@ -54,17 +54,17 @@ class SyncedMemory:
     write) and "write" (every element is overwritten, so nothing is copied) do not.
 
     The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
-    gone: why the memory was given back; access then raises Error.
+    gone: why the memory was given back; access then raises Error. uploads: how often it was copied to the device.
     """
 
-    __slots__ = ("__weakref__", "_device", "_held", "_host", "dtype", "gone", "pinned", "size", "state")
+    __slots__ = ("__weakref__", "_device", "_held", "_host", "dtype", "gone", "pinned", "size", "state", "uploads")
 
     def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, gone: str = "") -> None:
         self.size, self.dtype, self.pinned, self.gone = size, dtype, pinned, gone
         self.state = MemoryState.UNINITIALISED
         self._host: Array | None = None
         self._device: DeviceMemory | None = None
-        self._held = 0
+        self._held = self.uploads = 0
 
     def host(self, count: int, access: Access = "update") -> Array:
         """The first count elements as a writable flat array on the host."""
@@ -106,6 +106,7 @@ class SyncedMemory:
             if upload:
                 gpu.to_device(memory.address, self.host(self._held, "read"))  # not only count: one state is for all of them
                 self.state = MemoryState.SYNCED
+                self.uploads += 1
             if access != "read":
                 self.state = MemoryState.DEVICE
             gpu.current_stream.hold(memory)

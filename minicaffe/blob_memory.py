@@ -60,13 +60,13 @@ class BlobMemory:
         for blob in self._lives.made[i].values():
             blob.take_again()
 
-    def frees(self, name: str) -> bool:
-        """Whether a forward frees the blob."""
-        return name in self._blobs and name not in self.asked_for and name not in self.stay
+    def is_inner(self, name: str) -> bool:
+        """Whether a forward frees the blob, if it is not asked for."""
+        return name in self._blobs and name not in self.stay
 
     def after(self, i: int) -> None:
         """Layer i has run."""
         for name in self._lives.ends[i]:
-            if self.frees(name):
+            if name not in self.asked_for and self.is_inner(name):
                 # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
                 self._blobs[name].give_back(GONE.format(name, name))

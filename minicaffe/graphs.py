@@ -62,6 +62,9 @@ class Replay:
     """The blobs that must have the memory that they had."""
     read: list[tuple[SyncedMemory, DeviceMemory, int]]
     """What comes from outside of the part, with the number of elements."""
+    tables: list[tuple[SyncedMemory, int]]
+    """What layers keep for themselves and do not write on the device, and how often it was copied there: another shape may need
+    other numbers."""
     written: list[tuple[SyncedMemory, DeviceMemory]]
     shapes: list[tuple[Blob, tuple[int, ...]]]
     """Of the part's tops."""
@@ -79,8 +82,10 @@ class Replay:
                 node.layer.reshape_pass(node.bottoms, node.tops)
             if not self._layers_are_same():
                 return False
-        return all(memory.is_in(block, count, stream) for memory, block, count in self.read) and all(
-            memory.block is block for memory, block in self.written
+        return (
+            all(memory.uploads == uploads and memory.state is not MemoryState.HOST for memory, uploads in self.tables)
+            and all(memory.block is block for memory, block in self.written)
+            and all(memory.is_in(block, count, stream) for memory, block, count in self.read)
         )
 
     def _layers_are_same(self) -> bool:
@@ -282,19 +287,22 @@ class Graphs:
         for node in part.nodes:
             for name, blob in zip([*node.bottom_names, *node.top_names], [*node.bottoms, *node.tops], strict=True):
                 names[id(blob)] = name
-        freed = self._plan.memory.frees if self._plan.memory else lambda name: False
-        inner = [blob for blob, _ in before if freed(names[id(blob)])]
+        memory_of = self._plan.memory
+        inner = [blob for blob, _ in before if memory_of and memory_of.is_inner(names[id(blob)])]
         given = {id(blob) for blob in part.given}
         same = [(blob, memory) for blob, memory in before if id(blob) in given]
         same += [(blob, blob.data_memory) for blob, _ in before if blob not in inner and id(blob) not in given]
-        same += [(blob, blob.data_memory) for blob, _ in capture.blobs.values() if id(blob) not in names]
+        own = [(blob, blob.data_memory) for blob, _ in capture.blobs.values() if id(blob) not in names]
+        weights = {id(blob) for node in part.nodes for blob in node.layer.blobs}
+        tables = {id(memory) for blob, memory in own if id(blob) not in weights}
         alive = [(memory, memory.block, use) for use in capture.uses.values() if (memory := use.memory()) is not None]
         last = part.last
         return Replay(
             graph,
             [(node.layer, dict(vars(node.layer)), list(node.layer.blobs)) for node in part.nodes],
-            same,
+            same + own,
             [(memory, block, use.count) for memory, block, use in alive if block is not None and use.read],
+            [(memory, memory.uploads) for memory, _, use in alive if id(memory) in tables and not use.written],
             [(memory, block) for memory, block, use in alive if block is not None and use.written],
             [(blob, blob.shape) for node in part.nodes for blob in node.tops],
             [(blob, blob.data_memory) for blob in inner],

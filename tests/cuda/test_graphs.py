@@ -120,7 +120,7 @@ def test_a_proposals_part_lies_between_two_graphs(name: str) -> None:
     kinds = [node.layer.type for node in net.nodes]
     between = [net.nodes[i].layer.type for i in range(before.last + 1, after.first)]
     assert between == ["Proposal"]
-    assert kinds[: before.first] == ["Input", "Input"]
+    assert kinds[: before.first] == ["Input"]
     assert after.last == len(kinds) - 1
 
 
@@ -290,10 +290,13 @@ def test_memory_that_is_replaced() -> None:
 
 def test_a_blob_that_shares_anothers_memory() -> None:
     net = warmed(detection_net("R-FCN"))
-    other = Blob(net.blobs["cls_prob"].shape)
-    net.blobs["cls_prob"].share_data(other)
-    found = detect(net, 3)["cls_prob"]
-    np.testing.assert_array_equal(other.data, found)
+    other = Blob(net.blobs["rfcn_cls"].shape)
+    net.blobs["rfcn_cls"].share_data(other)
+    detect(net, 3)
+    with plain():
+        wanted = detection_net("R-FCN")
+        detect(wanted, 3)
+    np.testing.assert_array_equal(other.data, wanted.blobs["rfcn_cls"].data)
 
 
 def test_settings_that_decide_what_is_launched() -> None:
@@ -525,7 +528,7 @@ def test_what_the_driver_says_of_a_launch_names_the_layers(monkeypatch: pytest.M
         raise DeviceError("cuGraphLaunch failed: CUDA_ERROR_LAUNCH_FAILED")
 
     monkeypatch.setattr(graph.Graph, "launch", launch)
-    with pytest.raises(DeviceError, match='layers "res0a" to "rfcn_bbox|layers "data_data_0_split" to "'):
+    with pytest.raises(DeviceError, match='layers "data_input_0_split" to "rpn_prob_reshaped", as a CUDA graph: cuGr'):
         detect(net, 1)
     monkeypatch.undo()
     detect(net, 1)
@@ -584,7 +587,7 @@ def test_out_of_memory_lets_go_of_graphs_first(keep: Any, gpu: cuda.Device, monk
     with gpu.active():
         most = gpu.driver.mem_alloc(gpu.driver.mem_get_info()[0] - 2**20)
     with pytest.raises(DeviceError, match="out of memory"):
-        gpu.allocate(2**24)
+        gpu.allocate(2**28)
     assert all(not part.replays for part in parts(net))
     for _ in range(3):
         assert_equal(detect(net, 1), wanted)
@@ -606,7 +609,7 @@ def test_out_of_memory_lets_go_of_graphs_first(keep: Any, gpu: cuda.Device, monk
         ("memory of the host", lambda gpu, blob: gpu.pinned(5, np.float32)),
         ("a gradient", lambda gpu, blob: blob.device_diff("write")),
         ("a wait for another stream", lambda gpu, blob: gpu.order(gpu.current_stream.handle, gpu.stream.handle)),
-        ("no block of 1073741824 bytes", lambda gpu, blob: gpu.allocate(2**30)),
+        ("no 1099511627776 bytes are free", lambda gpu, blob: gpu.allocate(2**40)),
     ],
 )
 def test_a_capture_refuses(what: str, does: Callable[[cuda.Device, Blob], object], gpu: cuda.Device) -> None:
