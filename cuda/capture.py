@@ -1,9 +1,9 @@
 """Captures: what a stream gets from begin to end becomes a CUDA graph, which one call of the driver runs again (graph.py).
 
-Nothing runs during a capture, so a wait, a copy from or to the host, and an allocation that should happen at each launch have no place in it: each
-is refused with NotCapturedError, and what was captured so far is dropped. Memory comes from a pool of the capture's own: what is
-freed during the capture serves it again, and the graph keeps it from all others. Its blocks are those that the stream's earlier
-passes left in the device's pool, and new ones, which the driver gives beside the capture.
+Nothing runs during a capture, so a wait, and a copy from or to the host, have no place in it: each is refused with
+NotCapturedError, and what was captured so far is dropped. Memory comes from a pool of the capture's own: what is freed during
+the capture serves it again, and the graph keeps it from all others. Its blocks are those that the stream's earlier passes left
+in the device's pool, and new ones, which the driver gives beside the capture.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ class Use:
 class Capture:
     """A capture of a stream's work; Device.capturing begins and ends it.
 
-    graph: what came of it. refused: what was refused, "" for nothing. uses: the memory of blobs by id; blobs: those that were asked for an address, and
-    their memory then. held: other memory that the graph's launches use. watchers, found: its checks, as those of a stream.
+    graph: what came of it. refused: what was refused, "" for nothing. uses: the memory of blobs by id; blobs: those that were
+    asked for an address, and their memory then. held: other memory that the graph's launches use. watchers, found: its checks,
+    as those of a stream.
     """
 
     def __init__(self, stream: Stream) -> None:

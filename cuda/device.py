@@ -166,6 +166,8 @@ class Device:
             made.begin()
             try:
                 yield made
+                if made.refused:  # and no error of it arrived here
+                    made.refuse(made.refused)
                 made.fetch_checks()
             except BaseException:
                 graph.abandon(stream)

@@ -73,8 +73,8 @@ class Pool:
         return block
 
     def lend(self, size: int, stream: Any) -> Lent:
-        """A block of this size for another pool: an unused one that stream alone used, which needs no event, or a new one. Raises
-        `full`; no block is freed."""
+        """A block of this size for another pool: an unused one that stream alone used, which needs no event, or a new one.
+        Raises `full`; no block is freed."""
         with self._lock:
             self._sort()
             block = self._from_held(size, stream) if (stream,) in self._held[size] else self._allocate(size)

@@ -22,6 +22,7 @@ from .pool import DeviceMemory
 if TYPE_CHECKING:
     from .device import Device
 
+
 class Spares:
     """Unused streams or events, kept: PyCUDA can destroy one only where its context is current."""
 

@@ -3,10 +3,11 @@
     data, layers on the host, Proposal      run as always: they bring something to the host
     the layers between them                 a part each: captured once for a shape, then sent again without their Python
 
-The first forward of a shape runs layer by layer, compiles the kernels, and finds the layers that wait for the device. The second
-one captures the parts, and later ones replay them. A replay gives the same bits, blobs and states as layer by layer. It needs that
-nothing changed but numbers: each blob that the part's launches read or write has the memory that it had, each layer the attributes
-and learnable blobs. Otherwise the part is captured again. Numbers that changed on the host are copied to the device first.
+The first forward of a shape runs layer by layer, compiles the kernels, and finds the layers that wait for the device. The
+second one captures the parts, and later ones replay them. A replay gives the same bits, blobs and states as layer by layer. It
+needs that nothing changed but numbers: each blob that the part's launches read or write has the memory that it had, each layer
+the attributes and learnable blobs. Otherwise the part is captured again. Numbers that changed on the host are copied to the
+device first.
 
 What a capture refuses, or the driver, runs layer by layer, as does everything under hooks and with start or end.
 """
@@ -14,7 +15,7 @@ What a capture refuses, or the driver, runs layer by layer, as does everything u
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -245,18 +246,13 @@ class Graphs:
     # Captures.
 
     def _capture(self, part: Part, key: Key, stream: Stream, run: Run) -> int:
-        """Capture a part and launch it, or run it layer by layer, up to the layer that cannot be captured; the last that ran."""
+        """Capture a part and launch it, or run it layer by layer, up to the layer that no graph can hold; the last that ran."""
         part.captured += 1
-        weights = [blob for node in part.nodes for blob in node.layer.blobs]
-        for blob in [*part.given, *weights]:
-            if blob.count:
-                blob.device_data("read")  # copies and events have no place in a capture
         blobs = {id(blob): blob for node in part.nodes for blob in (*node.bottoms, *node.tops)}
         before = [(blob, blob.data_memory) for blob in blobs.values()]
-        for _, memory in before:
-            memory.wait_for_readers(stream.handle)
         capture: Capture | None = None
         try:
+            _make_ready(part, before, stream)
             with stream.device.capturing(stream) as capture:
                 run(part.first, part.last)
         except BaseException as error:
@@ -267,9 +263,9 @@ class Graphs:
             if not isinstance(error, Exception):
                 raise
             # Whatever it was: layer by layer the layers raise it again, if it is theirs.
-            last = part.last
-            if capture is not None and capture.refused:
-                last = self._plan.at
+            refused = capture is not None and capture.refused
+            last = self._plan.at if refused else part.last
+            if refused:
                 self._let_alone({last})
             run(part.first, last)
             return last
@@ -310,9 +306,19 @@ class Graphs:
         )
 
 
+def _make_ready(part: Part, blobs: Sequence[tuple[Blob, SyncedMemory]], stream: Stream) -> None:
+    """Copy to the device what the part reads, and let the stream wait for others: neither has a place in a capture."""
+    weights = [blob for node in part.nodes for blob in node.layer.blobs]
+    for blob in [*part.given, *weights]:
+        if blob.count:
+            blob.device_data("read")
+    for _, memory in blobs:
+        memory.wait_for_readers(stream.handle)
+
+
 def _may_be_captured(layer: Layer) -> bool:
-    """Whether a forward on the GPU launches the same, with the same arguments, as long as the layer has the same attributes and its
-    blobs the same shapes and memory. Others' classes may compute anything."""
+    """Whether a forward on the GPU launches the same, with the same arguments, as long as the layer has the same attributes and
+    its blobs the same shapes and memory. Others' classes may compute anything."""
     kind = type(layer)
     return (
         is_built_in(kind)

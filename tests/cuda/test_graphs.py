@@ -381,8 +381,10 @@ def test_a_layer_of_another_class_is_not_captured() -> None:
 
     minicaffe.register("Counting", Counting)
     try:
-        text = CHAINS["conv, leaky relu"][0] + 'layer { name: "k" type: "Counting" bottom: "conv" top: "k" }' + (
-            'layer { name: "p" type: "Power" bottom: "k" top: "p" power_param { scale: 2 } }'
+        text = (
+            CHAINS["conv, leaky relu"][0]
+            + 'layer { name: "k" type: "Counting" bottom: "conv" top: "k" }'
+            + ('layer { name: "p" type: "Power" bottom: "k" top: "p" power_param { scale: 2 } }')
         )
         net = net_of(text)
         for _ in range(4):

@@ -35,7 +35,8 @@ static int send(Handle* h, std::function<void()> work) {
   return driver<int (*)(void*, void (*)(void*), void*)>("cuLaunchHostFunc")(h->stream, run, new Job{work}) ? 14 : 0;
 }
 template <class T>
-static void gemm(int ta, int tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b, int ldb, T beta, T* c, int ldc) {
+static void gemm(int ta, int tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b, int ldb, T beta, T* c,
+                 int ldc) {
   for (int j = 0; j < n; j++)
     for (int i = 0; i < m; i++) {
       double sum = 0;
@@ -45,8 +46,8 @@ static void gemm(int ta, int tb, int m, int n, int k, T alpha, const T* a, int l
     }
 }
 template <class T>
-static int products(Handle* h, int ta, int tb, int m, int n, int k, const T* alpha, const T* a, int lda, long long sa, const T* b,
-                    int ldb, long long sb, const T* beta, T* c, int ldc, long long sc, int count) {
+static int products(Handle* h, int ta, int tb, int m, int n, int k, const T* alpha, const T* a, int lda, long long sa,
+                    const T* b, int ldb, long long sb, const T* beta, T* c, int ldc, long long sc, int count) {
   if (m < 0 || lda < (ta ? k : m)) return 7;
   T x = *alpha, y = *beta;  // read at once
   Handle kept = *h;
@@ -58,7 +59,10 @@ static int products(Handle* h, int ta, int tb, int m, int n, int k, const T* alp
 extern "C" {
 int cublasCreate_v2(Handle** handle) { *handle = new Handle{}; return 0; }
 int cublasSetStream_v2(Handle* handle, void* stream) { *handle = {stream, nullptr, 0}; return !stream; }
-int cublasSetWorkspace_v2(Handle* handle, void* p, size_t n) { handle->workspace = p; handle->bytes = n; return (size_t)p % 256 ? 7 : 0; }
+int cublasSetWorkspace_v2(Handle* handle, void* p, size_t n) {
+  handle->workspace = p, handle->bytes = n;
+  return (size_t)p % 256 ? 7 : 0;
+}
 int cublasSetMathMode(Handle*, int mode) { return mode == 0 || mode == 3 ? 0 : 7; }
 const char* cublasGetStatusString(int status) {
   return status == 7 ? "an unsupported value" : status == 3 ? "resource allocation failed" : "another error";

@@ -1,4 +1,4 @@
-"""Two small detection nets in the shape of the well-known ones: R-FCN over a ResNet's blocks, Faster R-CNN over a VGG's layers."""
+"""Two small detection nets with the layers of the well-known ones: R-FCN over a ResNet's blocks, Faster R-CNN over a VGG's."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SHAPE = (1, 3, 64, 96)
 
 def conv(name: str, bottom: str, outputs: int, kernel: int = 3, stride: int = 1, bias: bool = True) -> str:
     return (
-        f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{ num_output: {outputs} '
-        f'kernel_size: {kernel} pad: {kernel // 2} stride: {stride} bias_term: {str(bias).lower()} weight_filler {{ type: "msra" }} '
-        f'bias_filler {{ type: "gaussian" std: 0.1 }} }} }}\n'
+        f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{ '
+        f"num_output: {outputs} kernel_size: {kernel} pad: {kernel // 2} stride: {stride} "
+        f"bias_term: {str(bias).lower()} }} }}\n"
     )
 
 
@@ -34,7 +34,9 @@ def inner(name: str, bottom: str, outputs: int) -> str:
 
 def block(name: str, bottom: str, stride: int) -> str:
     """A ResNet's: convolution, BatchNorm, Scale, ReLU, a shortcut, a sum."""
-    first = conv(f"{name}a", bottom, 8, stride=stride, bias=False) + on("BatchNorm", f"{name}a") + on("Scale", f"{name}a", BIASED)
+    first = (
+        conv(f"{name}a", bottom, 8, stride=stride, bias=False) + on("BatchNorm", f"{name}a") + on("Scale", f"{name}a", BIASED)
+    )
     second = conv(f"{name}b", f"{name}a", 8, bias=False) + on("BatchNorm", f"{name}b") + on("Scale", f"{name}b", BIASED)
     shortcut = conv(f"{name}s", bottom, 8, 1, stride)
     total = f'layer {{ name: "{name}" type: "Eltwise" bottom: "{name}s" bottom: "{name}b" top: "{name}" }}\n'
@@ -43,7 +45,9 @@ def block(name: str, bottom: str, stride: int) -> str:
 
 def reshaped(name: str, bottom: str, *dims: int) -> str:
     shape = " ".join(f"dim: {dim}" for dim in dims)
-    return f'layer {{ name: "{name}" type: "Reshape" bottom: "{bottom}" top: "{name}" reshape_param {{ shape {{ {shape} }} }} }}\n'
+    return (
+        f'layer {{ name: "{name}" type: "Reshape" bottom: "{bottom}" top: "{name}" reshape_param {{ shape {{ {shape} }} }} }}\n'
+    )
 
 
 def softmax(name: str, bottom: str) -> str:
@@ -70,15 +74,16 @@ def rpn(features: str) -> str:
         + reshaped("rpn_reshaped", "rpn_cls_score", 0, 2, -1, 0)
         + softmax("rpn_prob", "rpn_reshaped")
         + reshaped("rpn_prob_reshaped", "rpn_prob", 0, 18, -1, 0)
-        + f'layer {{ name: "proposal" {PROPOSAL} bottom: "rpn_prob_reshaped" bottom: "rpn_bbox_pred" bottom: "im_info" top: "rois" }}\n'
+        + f'layer {{ name: "proposal" {PROPOSAL} bottom: "rpn_prob_reshaped" bottom: "rpn_bbox_pred" bottom: "im_info"'
+        + ' top: "rois" }\n'
     )
 
 
 def position_sensitive(name: str, bottom: str, outputs: int) -> str:
     param = f"psroi_pooling_param {{ spatial_scale: 0.0625 output_dim: {outputs} group_size: 2 }}"
     mean = (
-        f'layer {{ name: "{name}_mean" type: "Pooling" bottom: "{name}" top: "{name}_mean" pooling_param {{ pool: AVE kernel_size: 2 '
-        "stride: 2 } }\n"
+        f'layer {{ name: "{name}_mean" type: "Pooling" bottom: "{name}" top: "{name}_mean" '
+        "pooling_param { pool: AVE kernel_size: 2 stride: 2 } }\n"
     )
     return pooled(name, "PSROIPooling", bottom, param) + mean
 
@@ -100,7 +105,8 @@ FASTER_RCNN = (
     + "".join(
         conv(f"conv{i}", bottom, 8)
         + on("ReLU", f"conv{i}")
-        + f'layer {{ name: "pool{i}" type: "Pooling" bottom: "conv{i}" top: "pool{i}" pooling_param {{ kernel_size: 2 stride: 2 }} }}\n'
+        + f'layer {{ name: "pool{i}" type: "Pooling" bottom: "conv{i}" top: "pool{i}" '
+        + "pooling_param { kernel_size: 2 stride: 2 } }\n"
         for i, bottom in enumerate(("data", "pool0", "pool1", "pool2"))
     )
     + rpn("pool3")
