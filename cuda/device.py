@@ -242,8 +242,13 @@ class Device:
             self._pinned.release()
 
     def _leave(self) -> None:
-        with suppress(DeviceError):  # after a device error every call fails, and the driver frees all memory anyway
+        try:
+            with self.active():
+                self.driver.Context.synchronize()
             self.release_memory()
+        except DeviceError:  # every call fails now, and the driver frees all memory anyway
+            with suppress(self.driver.Error):
+                self._context.detach()  # else PyCUDA warns of each block and kernel that it cannot free
 
 
 class _Local(threading.local):

@@ -57,10 +57,10 @@ def settings_changed() -> None:
 
 def available() -> bool:
     """Whether graphs are allowed, and cuda.bindings is there."""
-    return _state.allowed and _bindings() is not None
+    return _state.allowed and driver() is not None
 
 
-def _bindings() -> Any:
+def driver() -> Any:
     """cuda.bindings.driver, looked for once; None, and a line in the log, where it is missing."""
     if not _state.tried:
         try:
@@ -73,7 +73,7 @@ def _bindings() -> Any:
 
 def begin(stream: Stream) -> None:
     """Let the driver capture what the stream gets. Only this thread's calls then count as the capture's."""
-    bindings = _bindings()
+    bindings = driver()
     while _state.unused:  # here, where a context is current and no capture is disturbed
         bindings.cuGraphExecDestroy(_state.unused.popleft())
     mode = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
@@ -88,7 +88,7 @@ def end(stream: Stream) -> Any:
 @contextmanager
 def beside_capture() -> Iterator[None]:
     """Let the calling thread ask the driver for memory during its capture: the graph uses it, and does not allocate it."""
-    mode = _call("cuThreadExchangeStreamCaptureMode", _bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    mode = _call("cuThreadExchangeStreamCaptureMode", driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
     try:
         yield
     finally:
@@ -102,7 +102,7 @@ def abandon(stream: Stream) -> None:
 
 
 def _call(name: str, *arguments: Any) -> Any:
-    bindings = _bindings()
+    bindings = driver()
     status, *results = getattr(bindings, name)(*arguments)
     if status != bindings.CUresult.CUDA_SUCCESS:
         raise DeviceError(f"{name} failed: {status.name}")
@@ -116,7 +116,7 @@ class Graph:
         self._stream, self._watchers, self._found = capture.stream, capture.watchers, capture.found
         self._held = capture.pool, capture.held
         try:
-            self.nodes = int(_bindings().cuGraphGetNodes(graph)[2])
+            self.nodes = int(driver().cuGraphGetNodes(graph)[2])
             self._executable = _call("cuGraphInstantiate", graph, 0)
         finally:
             _call("cuGraphDestroy", graph)

@@ -289,8 +289,8 @@ API cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) { return create_conte
 API cuCtxDestroy_v2(CUcontext) { return ok; }
 API cuCtxDetach(CUcontext) { return ok; }
 API cuCtxPushCurrent_v2(CUcontext context) { return contexts.push_back(context), ok; }
-API cuCtxPopCurrent_v2(CUcontext* context) {
-  NEED_CONTEXT;
+API cuCtxPopCurrent_v2(CUcontext* context) {  // also of a lost device, for whose sake PyCUDA would end the process
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   if (context) *context = contexts.back();
   return contexts.pop_back(), ok;
 }
