@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 from chains import CHAINS, net_of
 from detection_nets import NETS, OUTPUTS, ROIS, SHAPE, detect, detection_net, image, put_weights
+from net_ways import check_graphs
+from random_nets import random_net
 
 import minicaffe
-from minicaffe import Net
+from minicaffe import Net, rng
 from minicaffe.blob import Blob
 from minicaffe.cuda import blas, graph
 from minicaffe.cuda import device as cuda
@@ -222,6 +224,17 @@ def test_losses_are_those_of_plain_launches() -> None:
             loss = wanted.forward_from_to(0, len(wanted.layers) - 1)
         assert [net.forward_from_to(0, len(net.layers) - 1) for net in nets] == [loss, loss]
     assert counts(nets[0]) == [(1, 2), (1, 2)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_random_nets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many types, of changing inputs and weights; python tests/fuzz/nets.py --graphs runs more of them."""
+    monkeypatch.setattr(rng, "_generator", rng._generator)
+    found: Counter[str] = Counter()
+    for seed in range(0, 40, 2):  # those of the phase TEST
+        found.update(check_graphs(random_net(seed)))
+    assert found["as graphs"] == 20
+    assert found["replays"] > 60
 
 
 # What changes.
