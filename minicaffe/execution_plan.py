@@ -28,7 +28,7 @@ from .blob import Blob
 from .blob_memory import BlobMemory
 from .blocks import Index, each_block
 from .cuda.pairs import data_pair
-from .graphs import Graphs
+from .cuda.replay import Graphs
 from .layers.conv.epilogue import Epilogue, joined
 from .layers.conv.epilogue_gpu import DeviceEpilogue
 from .layers.conv.epilogue_of import (

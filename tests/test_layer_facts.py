@@ -321,7 +321,6 @@ def test_the_engine_names_no_layer_class() -> None:
         "net_arguments",
         "pycaffe_net",
         "execution_plan",
-        "graphs",
         "splits",
     ]
     classes = {layer.__name__ for layer in CATALOGUE.values()} - {"Filter", "Parameter", "Input"}

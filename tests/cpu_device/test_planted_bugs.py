@@ -66,6 +66,8 @@ def case():  # the second stream writes to the block that the first one still re
     return (y.data == 6).all()
 """
 NETS = """
+from minicaffe.cuda import graph
+graph.allow_graphs(False)  # a graph's blocks are its own
 RELUS = 'input: "r0" input_shape { dim: 1000 }' + "".join(
     f'layer {{ name: "r{i}" type: "Power" bottom: "r{i - 1}" top: "r{i}" power_param {{ scale: 2 }} }}' for i in range(1, 7)
 )
@@ -164,7 +166,7 @@ graph.Graph.__init__ = without
 """
 WITHOUT_READERS = """
 from minicaffe.blob import SyncedMemory
-from minicaffe.graphs import Replay
+from minicaffe.cuda.replay import Replay
 run, wait = Replay.run, SyncedMemory.wait_for_readers
 def without(self, stream):
     SyncedMemory.wait_for_readers = lambda self, stream: None

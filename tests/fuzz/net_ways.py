@@ -116,8 +116,8 @@ def check_onnx(random: RandomNet) -> Counts:
 
 
 def check_graphs(random: RandomNet) -> Counts:
-    """On the GPU, or the CPU test device: nets of the phase TEST as CUDA graphs and with plain launches, to the bit, while inputs
-    and weights change."""
+    """On the GPU, or the CPU test device: nets of the phase TEST as CUDA graphs and with plain launches, to the bit, while
+    inputs and weights change."""
     counts = Counts()
     if random.phase != TEST:
         return counts

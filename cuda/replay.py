@@ -1,4 +1,4 @@
-"""Graphs: the parts of a TEST net's forward that a GPU runs as CUDA graphs (cuda/graph.py), one call of the driver each.
+"""The parts of a TEST net's forward that a GPU runs as CUDA graphs (graph.py), one call of the driver each.
 
     data, layers on the host, Proposal      run as always: they bring something to the host
     the layers between them                 a part each: captured once for a shape, then sent again without their Python
@@ -19,20 +19,22 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .blob import Blob, MemoryState, SyncedMemory
-from .cuda import graph as cuda_graph
-from .cuda.capture import Capture
-from .cuda.graph import Graph
-from .errors import DeviceError
-from .layer import Layer
-from .mode import TEST
-from .node import Node
-from .registry import is_built_in
+from minicaffe.blob import Blob, MemoryState, SyncedMemory
+from minicaffe.errors import DeviceError
+from minicaffe.layer import Layer
+from minicaffe.mode import TEST
+from minicaffe.node import Node
+from minicaffe.registry import is_built_in
+
+from . import graph as cuda_graph
+from .capture import Capture
+from .graph import Graph
 
 if TYPE_CHECKING:
-    from .cuda.pool import DeviceMemory
-    from .cuda.stream import Stream
-    from .execution_plan import Chain, ExecutionPlan
+    from minicaffe.execution_plan import Chain, ExecutionPlan
+
+    from .pool import DeviceMemory
+    from .stream import Stream
 
 MOST_SHAPES = 4
 """How many shapes of a part have a graph: each holds its memory."""
