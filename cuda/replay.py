@@ -14,6 +14,7 @@ What a capture refuses, or the driver, runs layer by layer, as does everything u
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -145,7 +146,8 @@ class Graphs:
     """The graphs of a net's forward. plan: what runs the layers, with the layer that it is at."""
 
     def __init__(self, plan: ExecutionPlan, nodes: Sequence[Node]) -> None:
-        self._plan, self._nodes = plan, nodes
+        self._plan = weakref.proxy(plan)  # which owns this: a cycle would keep the net's memory until garbage is collected
+        self._nodes = nodes
         # those without bottoms too: what they make comes from the host
         self._alone = {i for i, node in enumerate(nodes) if not node.bottoms or not _may_be_captured(node.layer)}
         self._parts: dict[int, Part] = {}
@@ -167,15 +169,22 @@ class Graphs:
             self._known.clear()
             self._stream, self._settings = stream, cuda_graph.settings()
             stream.device.graph_holders.add(self)
+        memory = self._plan.memory
+        if memory:  # what runs alone writes for a part, which reads it at the same place each time
+            memory.stay = self._stay
         i = 0
-        while i < len(self._nodes):
-            part = self._parts.get(i)
-            if part is None:
-                run(i, i)
-            else:
-                i = self._run(part, stream, run)
-            has_run(i)
-            i += 1
+        try:
+            while i < len(self._nodes):
+                part = self._parts.get(i)
+                if part is None:
+                    run(i, i)
+                else:
+                    i = self._run(part, stream, run)
+                has_run(i)
+                i += 1
+        finally:
+            if memory:
+                memory.stay = ()
 
     # Parts.
 
@@ -189,8 +198,9 @@ class Graphs:
                 known = old.get(first)
                 self._parts[first] = known if known and known.last == i else self._part(first, i)
                 first = i + 1
-        if self._plan.memory:  # a part reads them at the same place each time
-            self._plan.memory.stay = {name for i in self._alone for name in self._nodes[i].top_names}
+        self._stay = {name for i in self._alone for name in self._nodes[i].top_names}
+        if self._plan.memory and self._plan.memory.stay:
+            self._plan.memory.stay = self._stay
 
     def _part(self, first: int, last: int) -> Part:
         nodes = self._nodes[first : last + 1]

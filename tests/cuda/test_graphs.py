@@ -7,6 +7,7 @@ import gc
 import logging
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -152,6 +153,28 @@ def test_shapes_that_alternate_have_a_graph_each(name: str, keep: Any) -> None:
     first = counts(net)[0]
     assert first[1] >= 5
     assert len(parts(net)[0].replays) == 2
+
+
+def test_a_net_goes_without_garbage_collection() -> None:
+    """Nothing that graphs keep refers to the net in a circle."""
+    net = warmed(detection_net("R-FCN"))
+    gone = weakref.ref(net.plan)
+    gc.collect()
+    gc.disable()
+    try:
+        del net
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_the_host_frees_what_graphs_keep_in_place() -> None:
+    net = warmed(detection_net("R-FCN", keep="outputs"))
+    net.blobs["rois"].read_data()
+    minicaffe.set_mode_cpu()
+    detect(net, 0)
+    with pytest.raises(minicaffe.Error, match='the blob "rois" was freed'):
+        net.blobs["rois"].read_data()
 
 
 def test_few_shapes_are_kept() -> None:
