@@ -80,7 +80,7 @@ class Capture:
     """A capture of a stream's work; Device.capturing begins and ends it.
 
     graph: what came of it. refused: what was refused, "" for nothing. uses: the memory of blobs by id; blobs: those that were
-    asked for an address, and their memory then. held: other memory that the graph's launches use. watchers, found: its checks,
+    asked for an address. held: other memory that the graph's launches use. watchers, found: its checks,
     as those of a stream.
     """
 
@@ -89,7 +89,7 @@ class Capture:
         self.graph: Graph | None = None
         self.pool = Pool(lambda size: stream.device.lend(size, stream), NotCapturedError, exact=stream.device.exact)
         self.uses: dict[int, Use] = {}
-        self.blobs: dict[int, tuple[Blob, weakref.ref[SyncedMemory]]] = {}
+        self.blobs: dict[int, Blob] = {}
         self.held: dict[int, DeviceMemory] = {}
         self.watchers: list[Callable[[int], Error]] = []
         self.found: NDArray[Any] = stream.device.pinned(CHECKS, np.int32)
@@ -135,7 +135,7 @@ class Capture:
 
     def asked(self, blob: Blob) -> None:
         """Note that blob's address was asked for."""
-        self.blobs[id(blob)] = blob, weakref.ref(blob.data_memory)
+        self.blobs[id(blob)] = blob
 
     def watch(self, error: Callable[[int], Error]) -> int:
         """Stream.watch for the graph: each of its launches sets its flags to 0 first."""

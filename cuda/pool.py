@@ -83,6 +83,8 @@ class Pool:
 
     def give(self, size: int, block: Any, users: tuple[Any, ...] = ()) -> None:
         """Take a block back, on any thread, at any moment. users: the streams that used it, and may still do."""
+        if isinstance(block, Lent):
+            block.used_by(users)
         # no lock: a collection of garbage inside take() may come here on the thread that holds it
         self._returned.append((size, block, users))
 
@@ -126,6 +128,10 @@ class Lent:
 
     def __int__(self) -> int:
         return int(self._block)
+
+    def used_by(self, users: tuple[Any, ...]) -> None:
+        """Note streams that use it, beside those known."""
+        self._users = tuple(dict.fromkeys((*self._users, *users)))
 
     def __del__(self) -> None:
         self._pool.give(self._size, self._block, self._users)

@@ -300,11 +300,10 @@ class Graphs:
         given = {id(blob) for blob in part.given}
         same = [(blob, memory) for blob, memory in before if id(blob) in given]
         same += [(blob, blob.data_memory) for blob, _ in before if blob not in inner and id(blob) not in given]
-        own = [(blob, blob.data_memory) for blob, _ in capture.blobs.values() if id(blob) not in names]
+        own = [(blob, blob.data_memory) for blob in capture.blobs.values() if id(blob) not in names]
         weights = {id(blob) for node in part.nodes for blob in node.layer.blobs}
         tables = {id(memory) for blob, memory in own if id(blob) not in weights}
         alive = [(memory, memory.block, use) for use in capture.uses.values() if (memory := use.memory()) is not None]
-        last = part.last
         return Replay(
             graph,
             [(node.layer, dict(vars(node.layer)), list(node.layer.blobs)) for node in part.nodes],
@@ -314,7 +313,7 @@ class Graphs:
             [(memory, block) for memory, block, use in alive if block is not None and use.written],
             [(blob, blob.shape) for node in part.nodes for blob in node.tops],
             [(blob, blob.data_memory) for blob in inner],
-            [(chain, chain.together) for i, chain in self._plan.chains.items() if part.first <= i <= last],
+            [(chain, chain.together) for i, chain in self._plan.chains.items() if part.first <= i <= part.last],
         )
 
 
