@@ -84,7 +84,7 @@ REFUSED = {
     "driver.memcpy_htod(x, ordinary)": IMPLICIT,
     "driver.memcpy_dtoh(ordinary, x)": IMPLICIT,
     "driver.memset_d8(x, 0, 8)": IMPLICIT,
-    "function('twice', 'PPi').prepared_call((1, 1), (64, 1, 1), x, y, 64)": IMPLICIT,
+    "twice.prepared_call((1, 1), (64, 1, 1), x, y, 64)": IMPLICIT,
     "stream.wait_for_event(before)": "dependency created on uncaptured work in another stream",
     "event.record(stream); event.synchronize()": CAPTURED,
     "event.record(stream); event.query()": CAPTURED,
@@ -98,7 +98,7 @@ def test_what_a_capture_refuses_makes_it_invalid_and_the_stream_goes_on() -> Non
         PRELUDE
         + f"""
 before.record(other)
-function("twice", "PPi")
+twice = function("twice", "PPi")
 for words in {list(REFUSED)!r}:
     def run(words=words):
         exec(words, globals())
