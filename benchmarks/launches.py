@@ -4,7 +4,8 @@
     python tests/cpu_device/run.py --python -m benchmarks launches                      on the CPU test device
 
 The driver's launch does nothing here, so that only Python's time is measured: CPU time, the least of many turns. The GPU's
-times are in the table gpu. "beyond" is a layer's time less one bare call for each of its launches.
+times are in the table gpu. "beyond" is a layer's time less one bare call for each of its launches. "as a graph": the net's ten
+blocks are one CUDA graph, where cuda.bindings is installed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import minicaffe
 from benchmarks._smoke import usual
 from minicaffe import Net
 from minicaffe.blob import Blob
+from minicaffe.cuda import graph
 from minicaffe.cuda.device import Device, current, launch
 from minicaffe.formats.prototxt import parse_net
 
@@ -53,14 +55,14 @@ class Row:
         return self.taken / self.bare - self.launches
 
     def __str__(self) -> str:
-        return f"{self.name:46} {self.launches:9.2f} {self.taken:8.2f} {self.taken / self.bare:8.2f} {self.beyond:8.2f}"
+        return f"{self.name:57} {self.launches:9.2f} {self.taken:8.2f} {self.taken / self.bare:8.2f} {self.beyond:8.2f}"
 
 
 def main() -> None:
     """Print the table."""
     minicaffe.set_mode_gpu()
     try:
-        print(f"on {current().name}\n{'':46} launches       us    x bare   beyond")
+        print(f"on {current().name}\n{'':57} launches       us    x bare   beyond")
         for row in measured():
             print(row)
     finally:
@@ -71,8 +73,9 @@ def measured() -> list[Row]:
     """A bare call; a launch outside and within a pass; a layer of each net. In GPU mode."""
     gpu = current()
     nets = {name: Net(parse_net(INPUT + "".join(text.format(i, i + 1) for i in range(10)))) for name, text in NETS.items()}
+    graphs = graph.available()
     for net in nets.values():
-        for _ in range(3):  # compiles the kernels and allocates the memory
+        for _ in range(3):  # compiles the kernels, allocates the memory, captures the graph
             net.forward_from_to(0, len(net.layers) - 1)
     x = Blob((288,))
     arguments = 288, x.device_data("update"), 0.0, x.device_data("update"), 0
@@ -86,12 +89,15 @@ def measured() -> list[Row]:
         with gpu.running(gpu.stream):
             within = least(lambda: [launch("relu.relu", np.float32, 288, *arguments) for _ in range(CALLS)]) / CALLS
         rows.append(Row("a launch within a pass", 1, within, bare))
-        for name, net in nets.items():
-            layers = len(net.layers) - 1  # without the input
-            forward = partial(net.forward_from_to, 0, layers)
-            count.clear()
-            forward()
-            rows.append(Row(f"a layer: {name}", len(count) / layers, least(forward) / layers, bare))
+        for allowed in (False, True)[: 1 + graphs]:
+            graph.allow_graphs(allowed)
+            for name, net in nets.items():
+                layers = len(net.layers) - 1  # without the input
+                forward = partial(net.forward_from_to, 0, layers)
+                count.clear()
+                forward()
+                kind = f"a layer{', as a graph' * allowed}: {name}"
+                rows.append(Row(kind, len(count) / layers, least(forward) / layers, bare))
     return rows
 
 
@@ -101,10 +107,16 @@ def counted_launches(gpu: Device) -> Iterator[list[None]]:
     function, count = gpu.driver.Function, []
     real = function._launch_kernel
     function._launch_kernel = lambda *arguments: count.append(None)
+    bindings = graph.driver() if graph.available() else None
+    of_graph = bindings and bindings.cuGraphLaunch
+    if bindings:
+        bindings.cuGraphLaunch = lambda *arguments: count.append(None) or (bindings.CUresult.CUDA_SUCCESS,)
     try:
         yield count
     finally:
         function._launch_kernel = real
+        if bindings:
+            bindings.cuGraphLaunch = of_graph
 
 
 def least(run: Callable[[], Any]) -> float:

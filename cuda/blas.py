@@ -19,15 +19,20 @@ from numpy.typing import DTypeLike
 
 from minicaffe.errors import DeviceError, install
 
-from . import cublas
+from . import cublas, graph
 from .device import current, launch_blocks
 from .per_stream import PerStream
+from .pool import DeviceMemory
 from .stream import Stream
 
 logger = logging.getLogger("minicaffe.cuda")
 
 TILE = 64
 """TILE of gemm.cu."""
+
+WORKSPACE = 32 << 20
+"""Bytes of a handle's workspace, as NVIDIA recommends for Hopper. Without one cuBLAS may allocate during a product, which a
+CUDA graph cannot hold."""
 
 MOST_ROWS = 65535
 """Most blocks on a grid's second axis."""
@@ -93,6 +98,7 @@ def backend() -> str:
 def allow_tf32(allowed: bool = True) -> None:
     """Whether cuBLAS and cuDNN may round float32 factors to TF32: several times as fast, 3 decimal digits. Off by default."""
     _state.tf32 = allowed
+    graph.settings_changed()
 
 
 def tf32_allowed() -> bool:
@@ -101,25 +107,34 @@ def tf32_allowed() -> bool:
 
 
 class CuBLAS:
-    """cuBLAS: a handle for each stream, made at its first product."""
+    """cuBLAS: a handle for each stream, made at its first product; the handle of a freed stream is used again."""
 
     def __init__(self) -> None:
         self.cublas, self.source = _bindings()
-        self._handles = PerStream(
-            lambda: [self.cublas.create(), -1],  # and its math mode: not yet known
-            lambda pair, stream: self.cublas.set_stream(pair[0], stream),
-        )
+        # a handle, its math mode and the address of its workspace: not yet known
+        self._handles = PerStream(lambda: [self.cublas.create(), -1, 0], self._bind)
+        self._workspaces: weakref.WeakKeyDictionary[Stream, DeviceMemory] = weakref.WeakKeyDictionary()
         self.handle(current().current_stream)
 
     def handle(self, stream: Stream) -> int:
         """The stream's handle, in the math mode that allow_tf32 chose."""
         math = self.cublas.Math
         mode = int(math.TF32_TENSOR_OP_MATH if _state.tf32 else math.DEFAULT_MATH)
-        pair: list[int] = self._handles.of(stream)
-        if pair[1] != mode:
-            self.cublas.set_math_mode(pair[0], mode)  # allow_tf32 may come between two products
-            pair[1] = mode
-        return pair[0]
+        if stream not in self._workspaces:
+            self._workspaces[stream] = stream.device.allocate(WORKSPACE, stream)
+        workspace, state = self._workspaces[stream], self._handles.of(stream)
+        stream.hold(workspace)
+        if state[1] != mode:
+            self.cublas.set_math_mode(state[0], mode)  # allow_tf32 may come between two products
+            state[1] = mode
+        if state[2] != workspace.address:
+            self.cublas.set_workspace(state[0], workspace.address, workspace.nbytes)
+            state[2] = workspace.address
+        return state[0]
+
+    def _bind(self, state: list[int], stream: int) -> None:
+        self.cublas.set_stream(state[0], stream)
+        state[2] = 0  # it resets the workspace
 
 
 def _bindings() -> tuple[Any, str]:

@@ -39,6 +39,7 @@ _MATRIX = (_ADDRESS, _INT, _STRIDE)
 _BATCHED = (*_SIZES, _ADDRESS, *_MATRIX, *_MATRIX, _ADDRESS, *_MATRIX, _INT)
 _FUNCTIONS = {
     "set_stream": ("cublasSetStream_v2", (_HANDLE, _ADDRESS)),
+    "set_workspace": ("cublasSetWorkspace_v2", (_HANDLE, _ADDRESS, ctypes.c_size_t)),
     "set_math_mode": ("cublasSetMathMode", (_HANDLE, _INT)),
     "sgemm": ("cublasSgemm_v2", _GEMM),
     "dgemm": ("cublasDgemm_v2", _GEMM),
@@ -52,6 +53,7 @@ class Library:
 
     Operation, Math = Operation, Math
     set_stream: Any
+    set_workspace: Any
     set_math_mode: Any
     sgemm: Any
     dgemm: Any

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from minicaffe.errors import DeviceError, Error, install
 
-from . import cublas
+from . import cublas, graph
 from .blas import tf32_allowed
 from .device import current, launch
 from .per_stream import PerStream
@@ -102,6 +102,7 @@ def backend() -> str:
 def allow_cudnn(allowed: bool = True) -> None:
     """Whether convolutions may use cuDNN where it is installed. On by default, unless MINICAFFE_CUDNN is off."""
     _state.allowed = allowed
+    graph.settings_changed()
 
 
 class Plan(NamedTuple):

@@ -14,6 +14,7 @@ import atexit
 import importlib
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,8 +25,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from minicaffe.errors import DeviceError, install
 
+from . import capture, graph
+from .capture import Capture
 from .compile import Kernels
-from .pool import DeviceMemory, PinnedMemory, Pool
+from .pool import DeviceMemory, Lent, PinnedMemory, Pool
 from .stream import Spares, Stream
 
 THREADS = 256
@@ -65,8 +68,10 @@ class Device:
         self.kernels = Kernels(self.driver, self.name, handle.compute_capability())
         self._lock = threading.RLock()
         full = self.driver.MemoryError
-        exact = bool(os.environ.get("MINICAFFE_EXACT_MEMORY"))
-        self._pool = Pool(self.driver.mem_alloc, full, order=self.order, settle=self.driver.Context.synchronize, exact=exact)
+        self.exact = bool(os.environ.get("MINICAFFE_EXACT_MEMORY"))
+        settle = self.driver.Context.synchronize
+        self._pool = Pool(self.driver.mem_alloc, full, order=self.order, settle=settle, exact=self.exact)
+        self.graph_holders: weakref.WeakSet[Any] = weakref.WeakSet()
         self._pinned = Pool(lambda nbytes: self.driver.pagelocked_empty(nbytes, np.uint8), full)
         self.spare_streams = Spares(self, self.driver.Stream)
         self.spare_events = Spares(self, self.driver.Event)
@@ -113,6 +118,7 @@ class Device:
     def order(self, handle: Any, other: Any) -> None:
         """Let what the driver's stream `handle` gets from now on wait for what `other` got so far; the host does not wait.
         The device must be current."""
+        capture.refuse_for_now("a wait for another stream")
         event = self.spare_events.take()
         event.record(other)
         handle.wait_for_event(event)  # for the event as it now is: it may be recorded again at once
@@ -124,13 +130,53 @@ class Device:
         """nbytes with any contents, for a stream (default: the current one). DeviceError, with the requested and the free
         bytes, where memory is full."""
         with self.active(), self._lock:
+            stream = stream or self.current_stream
+            if stream.capture is not None:
+                return DeviceMemory(self, stream.capture.pool, nbytes, stream.handle)
             try:
-                return DeviceMemory(self, self._pool, nbytes, (stream or self.current_stream).handle)
+                return DeviceMemory(self, self._pool, nbytes, stream.handle)
+            except self.driver.MemoryError:
+                for holder in list(self.graph_holders):  # graphs save time only
+                    holder.drop()
+            try:
+                return DeviceMemory(self, self._pool, nbytes, stream.handle)
             except self.driver.MemoryError:
                 free, total = self.driver.mem_get_info()
                 raise DeviceError(
                     f"out of memory on {self.name}: {nbytes} bytes requested, {free} of {total} bytes are free"
                 ) from None
+
+    def lend(self, size: int, stream: Stream) -> Lent:
+        """A block of the pool's for a capture of stream. NotCapturedError where memory is full: what is unused cannot be freed
+        now."""
+        try:
+            with graph.beside_capture():
+                return self._pool.lend(size, stream.handle)
+        except self.driver.MemoryError:
+            raise capture.NotCapturedError(f"no {size} bytes are free") from None
+
+    @contextmanager
+    def capturing(self, stream: Stream) -> Iterator[Capture]:
+        """Capture what the calling thread sends to stream, its current one. Meanwhile other threads get no memory: what the
+        pool does where memory is full would spoil the capture. Whatever is raised ends it."""
+        with self.active(), self._lock:
+            made = Capture(stream)
+            graph.begin(stream)
+            running, _local.running = _local.running, None  # the short ways of blobs and launches look for no capture
+            made.begin()
+            try:
+                yield made
+                if made.refused:  # and no error of it arrived here
+                    made.refuse(made.refused)
+                made.fetch_checks()
+            except BaseException:
+                graph.abandon(stream)
+                raise
+            else:
+                made.graph = graph.Graph(made, graph.end(stream))
+            finally:
+                made.end()
+                _local.running = running
 
     def zero(self, address: int, nbytes: int) -> None:
         """Set bytes of the device to 0, on the current stream."""
@@ -147,6 +193,7 @@ class Device:
     def to_device(self, to: int, array: NDArray[Any]) -> None:
         """Copy a contiguous array to the device; the array may be changed as soon as this returns."""
         if array.nbytes:
+            capture.refuse("a copy from the host")
             with self.active():
                 stream = self.current_stream.handle
                 self.driver.memcpy_htod_async(to, array, stream)
@@ -165,6 +212,7 @@ class Device:
 
     def fetch(self, address: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """An array (count,) that the current stream fills: read it after a wait for that."""
+        capture.refuse("a copy to the host")
         array = self.pinned(count, dtype)
         if count:
             with self.active():
@@ -178,6 +226,7 @@ class Device:
         """Zeros in page-locked memory of the host, (count,): copies to and from it are faster."""
         if not count:
             return np.zeros(0, dtype)
+        capture.refuse("memory of the host")
         with self.active(), self._lock:
             try:
                 array: NDArray[Any] = np.asarray(PinnedMemory(self._pinned, (count,), np.dtype(dtype)))
@@ -193,8 +242,13 @@ class Device:
             self._pinned.release()
 
     def _leave(self) -> None:
-        with suppress(DeviceError):  # after a device error every call fails, and the driver frees all memory anyway
+        try:
+            with self.active():
+                self.driver.Context.synchronize()
             self.release_memory()
+        except DeviceError:  # every call fails now, and the driver frees all memory anyway
+            with suppress(self.driver.Error):
+                self._context.detach()  # else PyCUDA warns of each block and kernel that it cannot free
 
 
 class _Local(threading.local):

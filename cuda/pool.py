@@ -72,8 +72,19 @@ class Pool:
                 self._order(stream, user)
         return block
 
+    def lend(self, size: int, stream: Any) -> Lent:
+        """A block of this size for another pool: an unused one that stream alone used, which needs no event, or a new one.
+        Raises `full`; no block is freed."""
+        with self._lock:
+            self._sort()
+            block = self._from_held(size, stream) if (stream,) in self._held[size] else self._allocate(size)
+            self._taken += size
+        return Lent(self, size, block, (stream,))
+
     def give(self, size: int, block: Any, users: tuple[Any, ...] = ()) -> None:
         """Take a block back, on any thread, at any moment. users: the streams that used it, and may still do."""
+        if isinstance(block, Lent):
+            block.used_by(users)
         # no lock: a collection of garbage inside take() may come here on the thread that holds it
         self._returned.append((size, block, users))
 
@@ -109,6 +120,23 @@ class Pool:
             self._taken -= size
 
 
+class Lent:
+    """A block for another pool, which returns to its own one with this object."""
+
+    def __init__(self, pool: Pool, size: int, block: Any, users: tuple[Any, ...]) -> None:
+        self._pool, self._size, self._block, self._users = pool, size, block, users
+
+    def __int__(self) -> int:
+        return int(self._block)
+
+    def used_by(self, users: tuple[Any, ...]) -> None:
+        """Note streams that use it, beside those known."""
+        self._users = tuple(dict.fromkeys((*self._users, *users)))
+
+    def __del__(self) -> None:
+        self._pool.give(self._size, self._block, self._users)
+
+
 def block_size(nbytes: int) -> int:
     """nbytes rounded up: to 512 bytes, and beyond 4 KiB to an eighth of the power of two below, so that sizes recur."""
     step = max(512, 1 << max(nbytes.bit_length() - 4, 0))
@@ -128,6 +156,10 @@ class DeviceMemory:
         self.users: tuple[Any, ...] = (stream,)
         self.nbytes, self._block = pool.take(nbytes, stream)
         self.address = int(self._block)
+
+    def comes_from(self, pool: Pool) -> bool:
+        """Whether it returns to this pool."""
+        return self._pool is pool
 
     def used_only_by(self, stream: Stream) -> bool:
         """Whether no other stream uses it."""

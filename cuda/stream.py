@@ -7,7 +7,7 @@ all flags at once, and raises the error of the first one that is set.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from minicaffe.errors import DeviceError, Error
 
+from .capture import CHECKS, Capture
 from .pool import DeviceMemory
 
 if TYPE_CHECKING:
     from .device import Device
-
-CHECKS = 1024
-"""Most checks (see Stream.watch) between two synchronisations."""
 
 
 class Spares:
@@ -46,11 +44,17 @@ class Spares:
 
 
 class Stream:
-    """An ordered queue of launches and copies, and the checks that its kernels make on their input."""
+    """An ordered queue of launches and copies, and the checks that its kernels make on their input.
+
+    capture: where its work goes instead, if it is captured. on_wait: called before the host waits for it.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._watchers: list[Callable[[int], Error]] = []
+        self.capture: Capture | None = None
+        self.on_wait: Callable[[], None] = lambda: None
+        self._watchers: list[tuple[Callable[[int], Error], NDArray[Any], int]] = []  # an error, and where its flag arrives
+        self._flags_used = 0
         self.handle = device.spare_streams.take()
         self._flags: DeviceMemory | None = None
         self._workspace: DeviceMemory | None = None
@@ -66,7 +70,13 @@ class Stream:
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = None  # first back to the pool: both together may not fit
             self._workspace = self.device.allocate(nbytes, self)
+        self.hold(self._workspace)
         return self._workspace.address
+
+    def hold(self, memory: DeviceMemory) -> None:
+        """For memory that launches use without a blob, at each use: if the stream is captured, the graph keeps it."""
+        if self.capture is not None:
+            self.capture.hold(memory)
 
     def fills(self, array: NDArray[Any]) -> None:
         """Keep an array that a copy in the queue fills: its memory may serve others only after the next synchronisation."""
@@ -74,36 +84,49 @@ class Stream:
 
     def watch(self, error: Callable[[int], Error]) -> int:
         """The address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
-        if len(self._watchers) == CHECKS:  # no flag is free: read them all
+        if self.capture is not None:
+            return self.capture.watch(error)
+        if self._flags_used == CHECKS:  # no flag is free: read them all
             self.synchronize()
         if self._flags is None:
             self._flags = self.device.allocate(4 * CHECKS, self)
             self._found = self.device.pinned(CHECKS, np.int32)
             self._clear_flags()
-        self._watchers.append(error)
-        return self._flags.address + 4 * (len(self._watchers) - 1)
+        self._watchers.append((error, self._found, self._flags_used))
+        self._flags_used += 1
+        return self._flags.address + 4 * (self._flags_used - 1)
+
+    def checked(self, watchers: Sequence[Callable[[int], Error]], found: NDArray[Any]) -> None:
+        """Let the next synchronisation raise the errors of flags that the work in the queue copies to found."""
+        self.device.transfers.to_host += 4 * len(watchers)
+        self._watchers += [(error, found, i) for i, error in enumerate(watchers)]
 
     def synchronize(self) -> None:
         """Wait until all work that was sent is done, then raise the first error that a check found."""
+        if self.capture is not None:
+            self.capture.refuse("a wait for the stream")
+        self.on_wait()
         with self.device.active():
             watchers, self._watchers = self._watchers, []  # an error's function may read blobs, which waits here again
-            if watchers and self._flags is not None:
-                found = self._found[: len(watchers)]
+            used, self._flags_used = self._flags_used, 0
+            if used and self._flags is not None:
+                found = self._found[:used]
                 self.device.driver.memcpy_dtoh_async(found, self._flags.address, self.handle)
                 self.device.transfers.to_host += found.nbytes
             self.handle.synchronize()
             self._filled.clear()
-            values = self._found[: len(watchers)].tolist() if watchers else []
+            values = [int(found[i]) for _, found, i in watchers]
             if any(values):
                 self._clear_flags()
-            for watcher, value in zip(watchers, values, strict=True):
+            for (error, *_), value in zip(watchers, values, strict=True):
                 if value:
                     # the first that was watched, not the first that was set
-                    raise watcher(value)
+                    raise error(value)
 
     def forget_checks(self) -> None:
         """Wait, and drop the findings of the checks: another error is being raised."""
         self._watchers.clear()
+        self._flags_used = 0
         with suppress(DeviceError), self.device.active():
             self._clear_flags()
             self.handle.synchronize()

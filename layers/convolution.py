@@ -32,6 +32,9 @@ from .conv.winograd_kept import KeptFactors, kept_bytes
 from .elementwise.channels import sum_channels
 from .im2col import folded
 
+MOST_MAPS = 32
+"""For how many shapes a layer keeps what the GPU's products need to know."""
+
 PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
 """The window of a convolution without spatial axes: a matrix product."""
 
@@ -59,7 +62,6 @@ class Convolution(Layer):
     _checked: list[tuple[int, ...]] | None = None
     """The bottoms' shapes for which _top_shape is right."""
     _top_shape: tuple[int, ...] = ()
-    _gpu_maps: tuple[tuple[int, ...], gpu.Maps] | None = None
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.convolution_param
@@ -82,6 +84,7 @@ class Convolution(Layer):
         winograd = self.dtype == np.float32 and self.window.kernel == (3, 3) and self.window.stride == (1, 1)
         transforms = WINOGRAD if winograd else ()
         self.loops = (*self._loops[0], *transforms), (*self._loops[1], *transforms)
+        self._gpu_maps: dict[tuple[int, ...], gpu.Maps] = {}
         if depthwise.possible(self._weight_shape(), self.group):
             self.loops = self._depthwise_loops
 
@@ -235,9 +238,11 @@ class Convolution(Layer):
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = bottom[0].shape
-        if self._gpu_maps is None or self._gpu_maps[0] != shape:
-            self._gpu_maps = shape, self._new_maps(bottom, top)
-        return self._gpu_maps[1]
+        if shape not in self._gpu_maps:
+            if len(self._gpu_maps) == MOST_MAPS:
+                self._gpu_maps.clear()
+            self._gpu_maps[shape] = self._new_maps(bottom, top)
+        return self._gpu_maps[shape]
 
     def _new_maps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = bottom[0].shape

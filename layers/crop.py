@@ -11,7 +11,7 @@ from minicaffe.errors import Error
 from minicaffe.layer import Layer
 
 from .conv.coordinates import Map, offsets_of
-from .elementwise.rearranged import on_device, steps_of
+from .elementwise.rearranged import Tables, on_device, steps_of
 
 
 class Crop(Layer):
@@ -36,7 +36,7 @@ class Crop(Layer):
     aligns = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._table = Blob((0,), np.int32)
+        self._tables: Tables = {}
         if not self.param.HasField("crop_param") and self.alignment:
             self._align(self.alignment)
 
@@ -103,7 +103,7 @@ class Crop(Layer):
 
     def _axes(self, x: Blob, y: Blob) -> tuple[int, int]:
         """How many axes there are, and the address of y's lengths and x's steps."""
-        return len(y.shape), on_device(self._table, [*y.shape, *steps_of(x.shape)])
+        return len(y.shape), on_device(self._tables, [*y.shape, *steps_of(x.shape)])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:

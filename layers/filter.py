@@ -17,7 +17,7 @@ from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
 from .elementwise.channel_filter import ChannelFilter
-from .elementwise.rearranged import on_device
+from .elementwise.rearranged import Tables, on_device
 
 
 class Filter(Layer):
@@ -49,7 +49,7 @@ class Filter(Layer):
             )
         self.index_bottoms = (len(bottom) - 1,)
         self._selector_known = False
-        self._table = Blob((0,), np.int32)
+        self._tables: Tables = {}
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         *data, selector = bottom
@@ -83,7 +83,7 @@ class Filter(Layer):
         """The address of the kept items' numbers, then of every item's place among them, -1 for none."""
         places = np.full(items, -1)
         places[self._selected] = np.arange(len(self._selected))
-        return on_device(self._table, np.concatenate([self._selected, places]))
+        return on_device(self._tables, np.concatenate([self._selected, places]))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for x, y, wanted in zip(bottom, top, propagate_down):

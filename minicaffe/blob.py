@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import limits
+from .cuda import capture as captures
 from .cuda.device import current, stream_of_pass
 from .errors import BlobError, Error
 from .mode import gpu_mode
@@ -53,20 +54,22 @@ class SyncedMemory:
     write) and "write" (every element is overwritten, so nothing is copied) do not.
 
     The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
-    gone: why the memory was given back; access then raises Error.
+    gone: why the memory was given back; access then raises Error. uploads: how often it was copied to the device.
     """
 
-    __slots__ = ("_device", "_held", "_host", "dtype", "gone", "pinned", "size", "state")
+    __slots__ = ("__weakref__", "_device", "_held", "_host", "dtype", "gone", "pinned", "size", "state", "uploads")
 
     def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, gone: str = "") -> None:
         self.size, self.dtype, self.pinned, self.gone = size, dtype, pinned, gone
         self.state = MemoryState.UNINITIALISED
         self._host: Array | None = None
         self._device: DeviceMemory | None = None
-        self._held = 0
+        self._held = self.uploads = 0
 
     def host(self, count: int, access: Access = "update") -> Array:
         """The first count elements as a writable flat array on the host."""
+        if captures.under_way:
+            captures.refuse("numbers on the host")
         if self._host is None:
             self._host = self._new_host()
         # A write of fewer elements than the device holds leaves the others, whose only copy is there.
@@ -94,6 +97,8 @@ class SyncedMemory:
         gpu = current()
         with gpu.active():
             memory = self._device
+            if captures.under_way and (capture := captures.current()):
+                capture.use(self, count, access, (self.state, memory, self._held))
             if memory is None or self._held < count or memory.device is not gpu:
                 memory = self._grow(gpu, count, access)
             upload = self.state is MemoryState.HOST and (access != "write" or count < self._held)
@@ -101,9 +106,34 @@ class SyncedMemory:
             if upload:
                 gpu.to_device(memory.address, self.host(self._held, "read"))  # not only count: one state is for all of them
                 self.state = MemoryState.SYNCED
+                self.uploads += 1
             if access != "read":
                 self.state = MemoryState.DEVICE
+            gpu.current_stream.hold(memory)
         return memory.address
+
+    # For CUDA graphs, whose launches have the address that the memory had when they were captured: that of its block.
+
+    @property
+    def block(self) -> DeviceMemory | None:
+        """The memory's block on the device."""
+        return self._device
+
+    def is_in(self, block: DeviceMemory, count: int, stream: Any) -> bool:
+        """Whether the first count elements are in this block, for the driver's stream to read: what changed on the host is
+        copied there, and the stream waits for others that write."""
+        if self._device is block and (self.state is MemoryState.HOST or stream not in block.users):
+            self.device(count, "read")
+        return self._device is block
+
+    def wait_for_readers(self, stream: Any) -> None:
+        """Let the driver's stream wait for all others that use the memory, so that it may write."""
+        if self._device is not None and self._device.users != (stream,):
+            self._device.used_by(stream, only_read=False)
+
+    def undo(self, before: tuple[MemoryState, DeviceMemory | None, int]) -> None:
+        """Be as before a capture that was dropped, whose launches never ran."""
+        self.state, self._device, self._held = before
 
     def fetched(self, count: int) -> Array:
         """A copy of the first count elements: of those on the device, whole after the next wait for the current stream."""
@@ -257,10 +287,14 @@ class Blob:
 
     def device_data(self, access: Access) -> int:
         """The address of data on the GPU, for a kernel that will "read", "write" (all of it) or "update" it. DeviceError."""
+        if captures.under_way and (capture := captures.current()):
+            capture.asked(self)
         return self.data_memory.device(self._count, access)
 
     def device_diff(self, access: Access) -> int:
         """The address of diff on the GPU, for a kernel that will "read", "write" (all of it) or "update" it. DeviceError."""
+        if captures.under_way:
+            captures.refuse("a gradient")
         return self.diff_memory.device(self._count, access)
 
     def zero_diff(self) -> None:

@@ -50,6 +50,8 @@ class BlobMemory:
     def __init__(self, nodes: Sequence[Node], keep: Iterable[str]) -> None:
         self.asked_for: Collection[str] = ()
         """Names of blobs to keep in one forward."""
+        self.stay: Collection[str] = ()
+        """Names of blobs whose memory stays where it is, for CUDA graphs."""
         self._lives = lifetimes(nodes, keep)
         self._blobs = {name: blob for made in self._lives.made for name, blob in made.items()}
 
@@ -58,9 +60,13 @@ class BlobMemory:
         for blob in self._lives.made[i].values():
             blob.take_again()
 
+    def is_inner(self, name: str) -> bool:
+        """Whether a forward frees the blob, if it is not asked for."""
+        return name in self._blobs and name not in self.stay
+
     def after(self, i: int) -> None:
         """Layer i has run."""
         for name in self._lives.ends[i]:
-            if name not in self.asked_for:
+            if name not in self.asked_for and self.is_inner(name):
                 # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
                 self._blobs[name].give_back(GONE.format(name, name))

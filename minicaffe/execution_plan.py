@@ -28,6 +28,7 @@ from .blob import Blob
 from .blob_memory import BlobMemory
 from .blocks import Index, each_block
 from .cuda.pairs import data_pair
+from .cuda.replay import Graphs
 from .layers.conv.epilogue import Epilogue, joined
 from .layers.conv.epilogue_gpu import DeviceEpilogue
 from .layers.conv.epilogue_of import (
@@ -118,17 +119,21 @@ class Chain:
 
 
 class ExecutionPlan:
-    """The chains of a net's nodes. memory: what frees inner blobs during a forward, or None."""
+    """The chains of a net's nodes. memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of
+    the chain, that a forward is at. graphs: the parts of a forward that a GPU runs as CUDA graphs."""
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
         self.memory = memory
         self.chains = {chain.index: chain for chain in _chains(nodes)}
+        self.at = 0
+        self.graphs = Graphs(self, nodes)
         self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in self.chains.values()}
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
         i = first
         while i <= last:
+            self.at = i
             chain = self.chains.get(i)  # none for the rest of a chain that begins before `first`
             if self.memory:
                 self.memory.before(i)

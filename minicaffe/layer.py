@@ -356,6 +356,13 @@ class Layer:
             raise self.error(f"axis {axis} is out of range for shape {blob.shape}: it must be in [{-axes}, {axes - 1}]", field)
         return axis % axes
 
+    @property
+    def has_gpu_forward(self) -> bool:
+        """Whether the class has a forward on the GPU, which the layer may still decline for its parameters."""
+        kind = type(self)
+        own = kind.forward_gpu is not Layer.forward_gpu and kind.forward is Layer.forward
+        return own and self._gpu_methods_apply
+
     # Internal.
 
     def guard(self, run: Callable[[], object]) -> None:

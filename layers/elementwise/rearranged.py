@@ -11,6 +11,12 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 
+MOST_TABLES = 32
+"""Tables of numbers that a layer keeps on the GPU: one for each shape."""
+
+Tables = dict[bytes, Blob]
+"""Blobs of int32, by their contents."""
+
 
 class Rearranged(Layer):
     """y's numbers are those of `arranged(x)`, in order; a layer of the family writes it, and a reshape.
@@ -28,7 +34,7 @@ class Rearranged(Layer):
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._table = Blob((0,), np.int32)
+        self._tables: Tables = {}
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         view = self.arranged(bottom[0].data)
@@ -55,7 +61,7 @@ class Rearranged(Layer):
         whole = np.empty(x.shape, np.int8)
         view = self.arranged(whole)
         start = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
-        return view.ndim, on_device(self._table, [*view.shape, *view.strides]), start * x.dtype.itemsize
+        return view.ndim, on_device(self._tables, [*view.shape, *view.strides]), start * x.dtype.itemsize
 
 
 def steps_of(shape: tuple[int, ...]) -> list[int]:
@@ -63,10 +69,13 @@ def steps_of(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-def on_device(table: Blob, numbers: ArrayLike) -> int:
-    """The address of numbers (K,) on the GPU; copied there only when they are not what table (of int32) holds."""
+def on_device(tables: Tables, numbers: ArrayLike) -> int:
+    """The address of numbers (K,), as int32, on the GPU; copied there only when none of a layer's tables holds them."""
     array = np.asarray(numbers, np.int32)
-    if not np.array_equal(table.read_data(), array):
-        table.reshape(array.shape)
+    table = tables.get(array.tobytes())
+    if table is None:
+        if len(tables) == MOST_TABLES:
+            tables.clear()
+        table = tables[array.tobytes()] = Blob(array.shape, np.int32)
         table.data[...] = array
     return table.device_data("read")

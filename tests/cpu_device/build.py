@@ -46,6 +46,14 @@ def driver_symbols(include: Path) -> set[str]:
     return names | set(re.findall(r"\b(cu[A-Z]\w+_v\d+(?:_ptsz|_ptds)?)\b", header.read_text())) | PROFILER
 
 
+def aliases(include: Path) -> str:
+    """Which version each name of a function stands for, as a C array of pairs: cuda.h's macros."""
+    text = (include / "cuda.h").read_text()
+    found = re.findall(r"^ *#define +(cu[A-Z]\w+) +(?:__CUDA_API_PT\w+\()?(cu[A-Z]\w+)\)?$", text, re.MULTILINE)
+    pairs = "".join(f'    {{"{name}", "{version}"}},\n' for name, version in dict(found).items())
+    return f"static const char* const aliases[][2] = {{\n{pairs}}};\n"
+
+
 def run(*command: str) -> str:
     """The output of a command that must succeed."""
     if not shutil.which(command[0]):
@@ -64,9 +72,10 @@ def build(folder: Path) -> None:
     stubs = folder / "stubs.c"
     stubs.write_text(MISSING + "".join(STUB.format(name) for name in sorted(driver_symbols(include))))
     run("gcc", "-O0", "-w", "-fPIC", "-c", str(stubs), "-o", str(folder / "stubs.o"))
+    (folder / "aliases.h").write_text(aliases(include))
     sources = [str(HERE / "fakecuda.cpp"), str(folder / "stubs.o")]
     library = str(folder / "libcuda.so.1")
-    link = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", f"-I{include}"]
+    link = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", f"-I{include}", f"-I{folder}"]
     run("g++", "-std=c++20", "-O2", "-Wall", "-Wextra", *link, *sources, "-o", library)
     (folder / "libcuda.so").unlink(missing_ok=True)
     (folder / "libcuda.so").symlink_to("libcuda.so.1")

@@ -1,9 +1,10 @@
-// A libcuda.so.1 whose one device is this computer's CPU: as much of CUDA's driver API as PyCUDA uses.
+// A libcuda.so.1 whose one device is this computer's CPU: as much of CUDA's driver API as PyCUDA and minicaffe's graphs use.
 //
 // Launches, fills, asynchronous copies and events stand in their streams' queues (queues.h) until something waits for them; there is no
 // clock: the elapsed time of two events is NaN. Fresh memory is filled with 0xFF (NaN, or -1), and so is freed memory. A call without a
 // current context, a copy beyond an allocation, a launch over the limits and a wrong length of packed arguments fail as they do on a
-// GPU. build.py adds a stub for each other symbol of cuda.h, which names itself and fails.
+// GPU. A stream that is captured keeps its work for a graph, and refuses what a driver refuses then. build.py adds a stub for each
+// other symbol of cuda.h, which names itself and fails.
 //
 //   MINICAFFE_TEST_DEVICE_BYTES   how much memory the device has (4 GiB)
 //   MINICAFFE_TEST_DEVICE_COUNT   0: a driver without a device
@@ -25,8 +26,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "aliases.h"
 #include "kernel_entry.h"
 #include "queues.h"
 
@@ -60,6 +63,10 @@ static Blocks freed;        // of both: kept, and poisoned, while work is pendin
 static size_t used = 0;
 static Queues queues;
 static thread_local Stream* own_stream = nullptr;  // the per-thread default stream
+static bool lost = false;                          // every call fails, as after an error that a context does not survive
+static std::map<std::string, unsigned long long> calls;
+static std::map<uintptr_t, unsigned long long> serials;  // of allocations: an address may be given out again
+static unsigned long long allocated = 1;
 
 static const size_t default_shared = 48 << 10, most_shared = 227 << 10, registers_of_a_block = 64 << 10;
 
@@ -72,7 +79,10 @@ static int device_count() {
   return text && !strcmp(text, "0") ? 0 : 1;
 }
 
-#define NEED_CONTEXT \
+#define ALIVE \
+  if (lost) return CUDA_ERROR_ILLEGAL_ADDRESS
+#define NEED_CONTEXT                                        \
+  ALIVE;                                                    \
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT
 
 #define LOCK std::lock_guard<std::mutex> hold(device_lock)
@@ -83,6 +93,14 @@ static bool inside(const Blocks& blocks, uintptr_t p, size_t n) {
   if (next == blocks.begin()) return false;
   --next;
   return p + n <= next->first + next->second;
+}
+
+// Which allocation of the device holds the address: 0 for none.
+static unsigned long long serial_of(uintptr_t p) {
+  auto next = allocations.upper_bound(p);
+  if (!inside(allocations, p, 1)) return 0;
+  auto found = serials.find((--next)->first);
+  return found == serials.end() ? 1 : found->second;
 }
 
 // Freed memory goes where nothing pending can use it any more. Work that uses it later is told so, and reads NaN until then.
@@ -113,7 +131,82 @@ static Stream* of(CUstream handle) {
   return own_stream;
 }
 
-// Not of CUDA: the order from now on is that of this seed.
+// ---- capture ----
+
+using Piece = std::function<std::string()>;
+
+// What a stream was given since cuStreamBeginCapture, to run when a graph of it is launched.
+struct Capture {
+  unsigned long long number;
+  Stream* stream;
+  CUstreamCaptureMode mode;
+  std::thread::id thread;
+  bool invalid = false;
+  std::vector<Piece> nodes;
+};
+struct Graph {
+  std::vector<Piece> nodes;
+};
+struct Executable {
+  std::vector<Piece> nodes;
+  Ticket last;  // of the launch before: launches of one graph follow each other
+};
+static std::vector<Capture*> captures;  // under way
+static unsigned long long captured = 0;
+static thread_local CUstreamCaptureMode interaction = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+// Of a call that no stream orders, such as an allocation: whether a capture forbids it, which then is invalid. Where the documentation
+// names only examples of such calls, all that may be one are.
+static bool unsafe() {
+  bool forbidden = false;
+  if (interaction == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
+  for (Capture* one : captures) {
+    bool own = one->thread == std::this_thread::get_id(), global = one->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (own ? one->mode != CU_STREAM_CAPTURE_MODE_RELAXED : global && interaction == CU_STREAM_CAPTURE_MODE_GLOBAL)
+      one->invalid = forbidden = true;
+  }
+  return forbidden;
+}
+#define NO_CAPTURE \
+  if (unsafe()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+
+// Of a use of the legacy default stream: whether a blocking stream is captured, on which it would depend.
+static bool implicit(Stream* stream) {
+  bool forbidden = false;
+  if (stream != &queues.legacy) return false;
+  for (Capture* one : captures)
+    if (one->stream->blocking) one->invalid = forbidden = true;
+  return forbidden;
+}
+
+static CUresult invalidated(Stream* stream, CUresult why) { return stream->capture->invalid = true, why; }
+
+// Of a wait for a stream, or a question: nothing that is captured is ever done.
+static CUresult waitable(Stream* stream) {
+  if (implicit(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  return stream->capture ? invalidated(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : ok;
+}
+
+// To the end of the stream's queue, or into the graph that it is captured for.
+static CUresult enqueue(Stream* stream, Piece run) {
+  if (implicit(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!stream->capture) return queues.send(stream, run), ok;
+  if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  return stream->capture->nodes.push_back(run), ok;
+}
+
+// ---- not of CUDA ----
+
+// Every call fails from now on, as after a kernel's stray access.
+extern "C" __attribute__((visibility("default"))) void cpu_device_lose() { lost = true; }
+
+// How many calls of a kind so far: "launch", "graph", "copy", "fill", "wait" or "allocate".
+extern "C" __attribute__((visibility("default"))) unsigned long long cpu_device_calls(const char* kind) {
+  LOCK;
+  return calls[kind];
+}
+
+// The order from now on is that of this seed.
 extern "C" __attribute__((visibility("default"))) void cpu_device_seed(unsigned long long seed) {
   LOCK;
   queues.random.seed(seed);
@@ -137,6 +230,18 @@ API cuGetErrorString(CUresult error, const char** text) {
     case CUDA_ERROR_NOT_FOUND: *text = "named symbol not found"; break;
     case CUDA_ERROR_LAUNCH_FAILED: *text = kernel_error.c_str(); break;
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: *text = "too many resources requested for launch"; break;
+    case CUDA_ERROR_ILLEGAL_ADDRESS: *text = "an illegal memory access was encountered"; break;
+    case CUDA_ERROR_ILLEGAL_STATE: *text = "the operation cannot be performed in the present state"; break;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: *text = "operation not permitted when stream is capturing"; break;
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: *text = "operation failed due to a previous error during capture"; break;
+    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION: *text = "dependency created on uncaptured work in another stream"; break;
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+      *text = "operation would make the legacy stream depend on a capturing blocking stream";
+      break;
+    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
+      *text = "attempt to terminate a thread-local capture sequence from another thread";
+      break;
+    case CUDA_ERROR_CAPTURED_EVENT: *text = "operation not permitted on an event last recorded in a capturing stream"; break;
     case CUDA_ERROR_NOT_SUPPORTED: *text = "operation not supported by the CPU test device"; break;
     default: *text = "an error of the CPU test device";
   }
@@ -184,8 +289,8 @@ API cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) { return create_conte
 API cuCtxDestroy_v2(CUcontext) { return ok; }
 API cuCtxDetach(CUcontext) { return ok; }
 API cuCtxPushCurrent_v2(CUcontext context) { return contexts.push_back(context), ok; }
-API cuCtxPopCurrent_v2(CUcontext* context) {
-  NEED_CONTEXT;
+API cuCtxPopCurrent_v2(CUcontext* context) {  // also of a lost device, for whose sake PyCUDA would end the process
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   if (context) *context = contexts.back();
   return contexts.pop_back(), ok;
 }
@@ -203,6 +308,9 @@ API cuCtxGetApiVersion(CUcontext, unsigned* version) { return *version = 13000, 
 API cuCtxSynchronize() {
   NEED_CONTEXT;
   LOCK;
+  for (Capture* one : captures) one->invalid = true;
+  if (!captures.empty()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  ++calls["wait"];
   queues.wait_all();
   return waited();
 }
@@ -220,10 +328,13 @@ API cuMemAlloc_v2(CUdeviceptr* p, size_t n) {
   NEED_CONTEXT;
   if (!n) return CUDA_ERROR_INVALID_VALUE;
   LOCK;
+  NO_CAPTURE;
+  ++calls["allocate"];
   void* memory = nullptr;
   if (used + n > total_bytes() || posix_memalign(&memory, 256, n)) return CUDA_ERROR_OUT_OF_MEMORY;
   memset(memory, 0xFF, n);
   allocations[*p = (CUdeviceptr)memory] = n;
+  serials[*p] = ++allocated;
   used += n;
   return ok;
 }
@@ -231,6 +342,7 @@ API cuMemAlloc_v2(CUdeviceptr* p, size_t n) {
 API cuMemFree_v2(CUdeviceptr p) {
   NEED_CONTEXT;
   LOCK;
+  NO_CAPTURE;
   auto found = allocations.find(p);
   if (found == allocations.end()) return CUDA_ERROR_INVALID_VALUE;
   size_t n = found->second;
@@ -242,12 +354,15 @@ API cuMemFree_v2(CUdeviceptr p) {
 API cuMemHostAlloc(void** p, size_t n, unsigned) {
   NEED_CONTEXT;
   LOCK;
+  NO_CAPTURE;
   if (posix_memalign(p, 4096, n)) return CUDA_ERROR_OUT_OF_MEMORY;
   pinned[(uintptr_t)*p] = n;
   return ok;
 }
 API cuMemFreeHost(void* p) {
+  ALIVE;
   LOCK;
+  NO_CAPTURE;
   auto found = pinned.find((uintptr_t)p);
   if (found == pinned.end()) return CUDA_ERROR_INVALID_VALUE;
   size_t n = found->second;
@@ -262,20 +377,23 @@ API cuMemHostUnregister(void*) { return ok; }
 struct Place {
   uintptr_t address;
   bool device;
+  unsigned long long serial = 0;  // of the allocation, when the work was sent
 };
 static Place device(CUdeviceptr p) { return {(uintptr_t)p, true}; }
 static Place host(const void* p) { return {(uintptr_t)p, false}; }
+static Place sent(Place place) { return {place.address, place.device, place.device ? serial_of(place.address) : 0}; }
 
 // What is wrong with a place when the work that uses it runs, "" for nothing.
 static std::string misused(const char* who, Place place, size_t n) {
-  if (place.device ? inside(allocations, place.address, n) : !inside(freed, place.address, n)) return "";
+  bool there = inside(allocations, place.address, n) && serial_of(place.address) == place.serial;
+  if (place.device ? there : !inside(freed, place.address, n)) return "";
   return std::string(who) + ": its memory was freed before it ran";
 }
 
 // A copy's work: what the memory holds when it runs is copied, be it ordinary memory of the host. A driver copies that at once where
 // it can do no better, which is promised nowhere.
-static std::function<std::string()> copying(Place to, Place from, size_t n) {
-  return [=] {
+static Piece copying(Place given_to, Place given_from, size_t n) {
+  return [=, to = sent(given_to), from = sent(given_from)] {
     std::string wrong = misused("a copy", to, n);
     if (wrong.empty()) wrong = misused("a copy", from, n);
     if (wrong.empty()) memmove((void*)to.address, (const void*)from.address, n);
@@ -289,8 +407,11 @@ static CUresult copy_later(Place to, Place from, size_t n, CUstream stream) {
   NEED_CONTEXT;
   LOCK;
   if (wrong_copy(to, from, n)) return CUDA_ERROR_INVALID_VALUE;
-  queues.send(of(stream), copying(to, from, n));
-  return ok;
+  ++calls["copy"];
+  for (Place place : {to, from})  // a graph's copy would read or write whatever is there by then
+    if (of(stream)->capture && !place.device && !inside(pinned, place.address, n))
+      return invalidated(of(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  return enqueue(of(stream), copying(to, from, n));
 }
 // On the legacy default stream. The host waits for the end where the host's memory is written or page-locked. From ordinary memory it
 // waits only until the bytes are read, within the device for nothing.
@@ -298,6 +419,9 @@ static CUresult copy_now(Place to, Place from, size_t n) {
   NEED_CONTEXT;
   LOCK;
   if (wrong_copy(to, from, n)) return CUDA_ERROR_INVALID_VALUE;
+  if (implicit(&queues.legacy)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  NO_CAPTURE;
+  ++calls["copy"];
   if (to.device && from.device) return queues.send(&queues.legacy, copying(to, from, n)), ok;
   if (from.device || inside(pinned, from.address, n)) {
     queues.wait(queues.send(&queues.legacy, copying(to, from, n)));
@@ -320,12 +444,12 @@ static CUresult fill(CUdeviceptr p, T value, size_t n, CUstream stream = nullptr
   NEED_CONTEXT;
   LOCK;
   if (p % sizeof(T) || !inside(allocations, p, n * sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
-  queues.send(of(stream), [=] {
-    std::string wrong = misused("a fill", device(p), n * sizeof(T));
+  ++calls["fill"];
+  return enqueue(of(stream), [=, place = sent(device(p))] {
+    std::string wrong = misused("a fill", place, n * sizeof(T));
     for (size_t i = 0; wrong.empty() && i < n; ++i) ((T*)p)[i] = value;
     return wrong;
   });
-  return ok;
 }
 API cuMemsetD8_v2(CUdeviceptr p, unsigned char value, size_t n) { return fill(p, value, n); }
 API cuMemsetD16_v2(CUdeviceptr p, unsigned short value, size_t n) { return fill(p, value, n); }
@@ -337,7 +461,15 @@ API cuMemsetD32Async(CUdeviceptr p, unsigned value, size_t n, CUstream stream) {
 // ---- streams and events ----
 
 struct Event {
-  Ticket recorded;  // none: it counts as done
+  Ticket recorded;                  // none: it counts as done
+  unsigned long long captured = 0;  // the number of the capture that it was last recorded in
+
+  // Of a wait for it, or a question.
+  CUresult waitable() const {
+    for (Capture* one : captures)
+      if (one->number == captured) one->invalid = true;
+    return captured ? CUDA_ERROR_CAPTURED_EVENT : ok;
+  }
 };
 
 API cuStreamCreate(CUstream* stream, unsigned flags) {
@@ -347,11 +479,16 @@ API cuStreamCreate(CUstream* stream, unsigned flags) {
 }
 API cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) { return cuStreamCreate(stream, flags); }
 API cuStreamDestroy_v2(CUstream stream) {
+  ALIVE;
   LOCK;
+  if (of(stream)->capture) return invalidated(of(stream), CUDA_ERROR_ILLEGAL_STATE);
   return queues.destroy(of(stream)), ok;
 }
 API cuStreamSynchronize(CUstream stream) {
+  ALIVE;
   LOCK;
+  if (CUresult no = waitable(of(stream))) return no;
+  ++calls["wait"];
   queues.wait(queues.send(of(stream), nullptr));
   return waited();
 }
@@ -362,34 +499,63 @@ static CUresult query(const Ticket& work) {
   return CUDA_ERROR_NOT_READY;
 }
 API cuStreamQuery(CUstream stream) {
+  ALIVE;
   LOCK;
+  if (CUresult no = waitable(of(stream))) return no;
   return query(of(stream)->last);
 }
-API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+// A stream that waits for a captured event would be captured too, which is not built: minicaffe's parts are one stream's.
+API cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
+  ALIVE;
   LOCK;
-  return queues.send(of(stream), nullptr, ((Event*)event)->recorded), ok;
+  Stream* stream = of(handle);
+  unsigned long long number = ((Event*)event)->captured;
+  if (implicit(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (stream->capture) {
+    if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    return number == stream->capture->number ? ok : invalidated(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  }
+  if (CUresult no = ((Event*)event)->waitable()) return no;
+  return queues.send(stream, nullptr, ((Event*)event)->recorded), ok;
 }
 API cuEventCreate(CUevent* event, unsigned) {
   NEED_CONTEXT;
   return *event = (CUevent) new Event, ok;
 }
-API cuEventDestroy_v2(CUevent event) { return delete (Event*)event, ok; }
-API cuEventRecord(CUevent event, CUstream stream) {
+API cuEventDestroy_v2(CUevent event) {
+  ALIVE;
+  return delete (Event*)event, ok;
+}
+API cuEventRecord(CUevent handle, CUstream given) {
+  ALIVE;
   LOCK;
-  return ((Event*)event)->recorded = queues.send(of(stream), nullptr), ok;
+  Stream* stream = of(given);
+  auto* event = (Event*)handle;
+  if (implicit(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (stream->capture && stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  event->captured = stream->capture ? stream->capture->number : 0;
+  if (!stream->capture) event->recorded = queues.send(stream, nullptr);
+  return ok;
 }
 API cuEventSynchronize(CUevent event) {
+  ALIVE;
   LOCK;
+  if (CUresult no = ((Event*)event)->waitable()) return no;
+  NO_CAPTURE;
   queues.wait(((Event*)event)->recorded);
   return waited();
 }
 API cuEventQuery(CUevent event) {
+  ALIVE;
   LOCK;
+  if (CUresult no = ((Event*)event)->waitable()) return no;
+  NO_CAPTURE;
   return query(((Event*)event)->recorded);
 }
 static CUresult elapsed(float* milliseconds, CUevent first, CUevent last) {
   LOCK;
   for (CUevent event : {first, last}) {
+    if (CUresult no = ((Event*)event)->waitable()) return no;
     const Ticket& work = ((Event*)event)->recorded;
     if (!work) return CUDA_ERROR_INVALID_HANDLE;
     if (!work->done) return CUDA_ERROR_NOT_READY;
@@ -401,10 +567,88 @@ API cuEventElapsedTime(float* milliseconds, CUevent first, CUevent last) { retur
 #undef cuEventElapsedTime_v2
 API cuEventElapsedTime_v2(float* milliseconds, CUevent first, CUevent last) { return elapsed(milliseconds, first, last); }
 
+// Of the host, in the stream's order. It must not call the driver, whose lock is held.
+API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  NEED_CONTEXT;
+  LOCK;
+  return enqueue(of(stream), [=] { return function(data), std::string(); });
+}
+
+// ---- graphs ----
+
+#undef cuStreamBeginCapture
+API cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+  NEED_CONTEXT;
+  LOCK;
+  Stream* stream = of(handle);
+  if (stream == &queues.legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
+  captures.push_back(stream->capture = new Capture{++captured, stream, mode, std::this_thread::get_id(), false, {}});
+  return ok;
+}
+API cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+  ALIVE;
+  LOCK;
+  Stream* stream = of(handle);
+  Capture* capture = stream->capture;
+  *graph = nullptr;
+  if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
+  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id())
+    return invalidated(stream, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+  if (!capture->invalid) *graph = (CUgraph) new Graph{capture->nodes};
+  CUresult result = capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : ok;
+  std::erase(captures, capture);
+  stream->capture = nullptr;
+  return delete capture, result;
+}
+API cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
+  ALIVE;
+  LOCK;
+  Stream* stream = of(handle);
+  for (Capture* one : captures)
+    if (stream == &queues.legacy && one->stream->blocking) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  *status = !stream->capture            ? CU_STREAM_CAPTURE_STATUS_NONE
+            : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return ok;
+}
+API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) { return std::swap(*mode, interaction), ok; }
+API cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
+  if (nodes) return fprintf(stderr, "CPU test device: cuGraphGetNodes only counts\n"), CUDA_ERROR_NOT_SUPPORTED;
+  return *count = ((Graph*)graph)->nodes.size(), ok;
+}
+API cuGraphDestroy(CUgraph graph) { return delete (Graph*)graph, ok; }
+API cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long flags) {
+  NEED_CONTEXT;
+  LOCK;
+  if (flags) return fprintf(stderr, "CPU test device: no flags of cuGraphInstantiate are built\n"), CUDA_ERROR_NOT_SUPPORTED;
+  return *executable = (CUgraphExec) new Executable{((Graph*)graph)->nodes, nullptr}, ok;
+}
+API cuGraphLaunch(CUgraphExec handle, CUstream given) {
+  NEED_CONTEXT;
+  LOCK;
+  auto* executable = (Executable*)handle;
+  Stream* stream = of(given);
+  if (implicit(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (stream->capture) return invalidated(stream, CUDA_ERROR_NOT_SUPPORTED);  // a graph within a graph
+  ++calls["graph"];
+  Ticket last = queues.send(stream, nullptr, executable->last);
+  for (auto& node : executable->nodes) last = queues.send(stream, node);  // copies: each launch has the arguments as they were
+  return executable->last = last, ok;
+}
+API cuGraphExecDestroy(CUgraphExec executable) {
+  LOCK;
+  return delete (Executable*)executable, ok;
+}
+
 // ---- modules: an image is a shared library that the stand-in nvcc made ----
 
 API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
   NEED_CONTEXT;
+  {
+    LOCK;
+    NO_CAPTURE;
+  }
   auto* header = (const Elf64_Ehdr*)image;
   if (memcmp(image, ELFMAG, SELFMAG)) return CUDA_ERROR_INVALID_IMAGE;
   size_t n = header->e_shoff + (size_t)header->e_shnum * header->e_shentsize;  // the section table is the file's end
@@ -423,8 +667,10 @@ API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_opti
 }
 API cuModuleLoadData(CUmodule* module, const void* image) { return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr); }
 API cuModuleUnload(CUmodule handle) {
+  ALIVE;
   auto* module = (Module*)handle;
   LOCK;
+  NO_CAPTURE;
   queues.wait_all();  // its code may be in the queues
   for (CUdeviceptr p : module->globals) allocations.erase(p);
   dlclose(module->library);
@@ -517,15 +763,38 @@ API cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, unsigned gz, uns
   struct alignas(16) Piece { char bytes[16]; };
   std::vector<Piece> kept(bytes / 16 + 1);
   memcpy(kept.data(), parameters, bytes);
+  LOCK;
+  std::vector<unsigned long long> serial;  // of the allocations that the pointers among the arguments point to
+  {
+    const void* given[most_parameters];
+    size_t count = function->entry->pointers((char*)kept.data(), given);
+    for (size_t i = 0; i < count; ++i) serial.push_back(serial_of((uintptr_t)given[i]));
+  }
   auto launch = [=, entry = function->entry, name = function->name]() mutable -> std::string {
     const void* given[most_parameters];
     size_t count = entry->pointers((char*)kept.data(), given);
-    for (size_t i = 0; i < count; ++i)
-      if (given[i] && inside(freed, (uintptr_t)given[i], 1)) return misused(name.c_str(), {(uintptr_t)given[i], true}, 1);
+    for (size_t i = 0; i < count; ++i) {
+      auto p = (uintptr_t)given[i];
+      std::string wrong = misused(name.c_str(), {p, serial[i] > 0, serial[i]}, 1);
+      if (p && !wrong.empty()) return wrong;
+    }
     unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
     const char* wrong = entry->launch(grid, block, (char*)kept.data(), queues.random());
     return wrong ? name + ": " + wrong : "";
   };
-  LOCK;
-  return queues.send(of(stream), launch), ok;
+  ++calls["launch"];
+  return enqueue(of(stream), launch);
+}
+
+// ---- the functions by name, as cuda.bindings looks them up ----
+
+#undef cuGetProcAddress
+API cuGetProcAddress_v2(const char* symbol, void** function, int, cuuint64_t, CUdriverProcAddressQueryResult* status) {
+  static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  const char* name = symbol;
+  for (auto& alias : aliases)  // the newest version, whatever is asked for
+    if (!strcmp(alias[0], symbol)) name = alias[1];
+  *function = library ? dlsym(library, name) : nullptr;
+  if (status) *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return *function ? ok : CUDA_ERROR_NOT_FOUND;
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 struct Stream;
+struct Capture;
 
 struct Work {
   Stream* stream;
@@ -33,6 +34,7 @@ using Ticket = std::shared_ptr<Work>;
 
 struct Stream {
   bool blocking = true;  // not CU_STREAM_NON_BLOCKING: in order with the legacy default stream
+  Capture* capture = nullptr;  // under way (fakecuda.cpp): what the stream gets goes there
   bool left = false;     // destroyed by the host; it goes when its queue is empty
   std::deque<Ticket> queue;
   Ticket last;                    // the newest piece, done or not

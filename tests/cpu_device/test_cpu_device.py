@@ -3,128 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-RUN = Path(__file__).parent / "run.py"
-
-KERNELS = r"""
-extern "C" __global__ void twice(const REAL* x, REAL* y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = 2 * x[i];
-}
-extern "C" __global__ void __launch_bounds__(64) sums(const REAL* x, REAL* y, int rounds) {  // of 64 numbers a block
-  __shared__ REAL part[64];
-  for (int round = 0; round < rounds; ++round) {
-    __syncthreads();
-    part[threadIdx.x] = x[blockIdx.x * 64 + threadIdx.x];
-    for (int step = 32; step > 0; step /= 2) {
-      __syncthreads();
-      if (threadIdx.x < step) part[threadIdx.x] += part[threadIdx.x + step];
-    }
-  }
-  if (threadIdx.x == 0) y[blockIdx.x] = part[0];
-}
-extern "C" __global__ void place(int* y) {
-  int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-  int i = block * blockDim.x * blockDim.y * blockDim.z + thread;
-  y[i] = i;
-}
-extern "C" __global__ void mixed(char a, double b, short c, float d, long long e, REAL* y) { y[0] = a + b + c + d + e; }
-extern "C" __global__ void words(REAL* y, int* counts) {
-  REAL nan = (REAL)NAN;
-  y[0] = max((REAL)1, nan);
-  y[1] = min(nan, (REAL)2);
-  y[2] = __fmul_rn(3.f, 0.5f);
-  y[3] = rsqrt((REAL)16);
-  atomicAdd(&y[4], (REAL)1);
-  atomicMax(&counts[0], (int)threadIdx.x);
-  atomicAdd(&counts[1], 1);
-  if (threadIdx.x == 0) counts[2] = __popcll(0xFF00FFull), counts[3] = atomicCAS(&counts[4], 0, 9);
-}
-extern "C" __global__ void left_early(int n) {
-  if (threadIdx.x < n) return;
-  __syncthreads();
-}
-extern "C" __global__ void two_barriers(int n) {
-  if (threadIdx.x < n) {
-    __syncthreads();
-  } else {
-    __syncthreads();
-  }
-}
-extern "C" __global__ void past_the_end(REAL* y) { y[threadIdx.x + 1] = 1; }
-extern "C" __global__ void past_shared(REAL* y, int n) {
-  __shared__ REAL part[64];
-  REAL* p = n ? part : y;
-  p[threadIdx.x + n] = 1;
-  y[threadIdx.x] = p[threadIdx.x];
-}
-extern "C" __global__ void overflow(int* y, int n) { y[0] = 0x7FFFFFFF + n; }
-extern "C" __global__ void race(REAL* y, int n) {  // n: with the barrier
-  __shared__ REAL part[32];
-  part[threadIdx.x] = threadIdx.x;
-  if (n) __syncthreads();
-  y[threadIdx.x] = part[(threadIdx.x + 1) % 32];
-}
-extern "C" __global__ void no_atomic(int* y) { y[0] += 1; }
-extern "C" __global__ void turns(int* y) { y[1 + atomicAdd(&y[0], 1)] = blockIdx.x; }
-extern "C" __global__ void times(const int* x, int factor, int* y) { y[0] = x[0] * factor; }
-extern "C" __global__ void large(int* y) {
-  __shared__ int most[12289];
-  most[threadIdx.x] = y[0];
-  y[1] = most[y[0]];
-}
-"""
-
-PRELUDE = f"""
-import os, threading
-import numpy as np
-import pycuda.autoprimaryctx
-import pycuda.driver as driver
-from pycuda.compiler import SourceModule
-
-def module(source, real="float"):
-    return SourceModule(source, nvcc=os.environ["MINICAFFE_NVCC"], no_extern_c=True, options=["-DREAL=" + real])
-
-def function(name, formats, real="float"):
-    found = module(KERNELS, real).get_function(name)
-    found.prepare(formats)
-    return found
-
-def fetch(address, count, dtype):
-    array = np.empty(count, dtype)
-    driver.memcpy_dtoh(array, address)
-    return array
-
-KERNELS = {KERNELS!r}
-"""
-
-
-def on_device(script: str, sanitize: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """What a Python of its own says that runs script on the test device."""
-    options = ["--sanitize", sanitize] if sanitize else []
-    command = [sys.executable, str(RUN), *options, "--python", "-c", PRELUDE + script]
-    return subprocess.run(command, check=False, env=os.environ | variables, capture_output=True, text=True)
-
-
-def output(script: str, **variables: str) -> str:
-    """What script prints; it must end well."""
-    done = on_device(script, **variables)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from device_scripts import on_device, output, skip_unless_built
 
 
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
-    command = [sys.executable, str(RUN), "--python", "-c", ""]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(done.stderr.strip())
+    skip_unless_built()
 
 
 def test_its_name_says_what_it_is_and_it_measures_no_time() -> None:

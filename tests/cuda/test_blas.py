@@ -5,13 +5,12 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import compiled_cublas
 import numpy as np
 import pytest
 from cublas_stand_in import StandIn, installed
@@ -150,6 +149,9 @@ def test_a_handle_for_each_stream(library: StandIn) -> None:
         check((2, 3, 4), (False, False), np.float64)
     assert library.made == made  # it took over one that was left
     assert library.calls[-1][1] in used
+    assert len(library.workspaces) == len(library.streams)
+    assert len({address for _, address, _ in library.workspaces[-3:-1]}) == 2  # of two streams that live
+    assert {nbytes for *_, nbytes in library.workspaces} == {blas.WORKSPACE}
 
 
 def test_without_cublas(no_library: None, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,66 +184,14 @@ def test_what_cublas_refuses(library: StandIn, monkeypatch: pytest.MonkeyPatch) 
         check((2, 3, 4), (False, False), np.float32)
 
 
-COMPILED = """
-#include <cmath>
-#include <cstring>
-static int math_mode;
-template <class T>
-static int gemm(int ta, int tb, int m, int n, int k, const T* alpha, const T* a, int lda, const T* b, int ldb,
-                const T* beta, T* c, int ldc) {
-  if (m < 0 || lda < (ta ? k : m)) return 7;
-  for (int j = 0; j < n; j++)
-    for (int i = 0; i < m; i++) {
-      double sum = 0;
-      for (int l = 0; l < k; l++) sum += double(ta ? a[l + i * lda] : a[i + l * lda]) * (tb ? b[j + l * ldb] : b[l + j * ldb]);
-      T* to = c + i + j * ldc;
-      *to = T(*alpha * sum + (*beta ? *beta * *to : 0));
-    }
-  return 0;
-}
-extern "C" {
-int cublasCreate_v2(void** handle) { *handle = &math_mode; return 0; }
-int cublasSetStream_v2(void* handle, void* stream) { return handle != &math_mode || !stream; }
-int cublasSetMathMode(void* handle, int mode) { return handle == &math_mode && (mode == 0 || mode == 3) ? 0 : 7; }
-const char* cublasGetStatusString(int status) { return status == 7 ? "an unsupported value" : "another error"; }
-#define BOTH(T, letter)                                                                                                      \
-  int cublas##letter##gemm_v2(void* h, int ta, int tb, int m, int n, int k, const T* alpha, const T* a, int lda, const T* b, \
-                              int ldb, const T* beta, T* c, int ldc) {                                                       \
-    return gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                                                       \
-  }                                                                                                                          \
-  int cublas##letter##gemmStridedBatched(void* h, int ta, int tb, int m, int n, int k, const T* alpha, const T* a, int lda,  \
-                                         long long sa, const T* b, int ldb, long long sb, const T* beta, T* c, int ldc,      \
-                                         long long sc, int count) {                                                          \
-    for (int i = 0; i < count; i++)                                                                                          \
-      if (int status = gemm(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc)) return status; \
-    return 0;                                                                                                                \
-  }
-BOTH(float, S)
-BOTH(double, D)
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A libcublas whose products are of host memory, where the wheel nvidia-cublas has its own."""
-    folder = tmp_path_factory.mktemp("nvidia") / "cu13" / "lib"
-    folder.mkdir(parents=True)
-    path = folder / "libcublas.so.13"
-    command = ["g++", "-x", "c++", "-shared", "-fPIC", "-O1", "-", "-o", str(path)]
-    subprocess.run(command, input=COMPILED, text=True, check=True)
-    return path
+    return compiled_cublas.compiled(tmp_path_factory.mktemp("nvidia"))
 
 
 @pytest.fixture
 def only_the_wheel(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    if "test device" not in current().name:
-        pytest.skip("the compiled stand-in needs a device whose memory is the host's")
-    monkeypatch.setitem(sys.modules, "nvmath.bindings.cublas", None)
-    monkeypatch.setattr(blas, "_state", blas._State())
-    spec = SimpleNamespace(submodule_search_locations=[str(compiled.parents[2])])
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
-    return compiled
+    return compiled_cublas.installed(compiled, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

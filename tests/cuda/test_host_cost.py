@@ -10,6 +10,7 @@ import pytest
 
 import minicaffe
 from minicaffe import Net
+from minicaffe.cuda import graph
 from minicaffe.cuda.compile import Kernels
 from minicaffe.formats.prototxt import parse_net
 
@@ -31,8 +32,9 @@ def gpu() -> Iterator[None]:
 def test_the_table_counts_the_launches_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     monkeypatch.setenv("MINICAFFE_BENCHMARKS_SMOKE", "1")
-    bare, _, within, relu, block = importlib.import_module("benchmarks.launches").measured()
+    bare, _, within, relu, block, *as_graphs = importlib.import_module("benchmarks.launches").measured()
     assert (bare.beyond, relu.launches, block.launches) == (0, 1, 0.75)
+    assert [row.launches for row in as_graphs] == [1 / 10, 1 / 40] * graph.available()
     assert min(row.taken for row in (bare, within, relu, block)) > 0
 
 

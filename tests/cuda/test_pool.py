@@ -108,6 +108,31 @@ def test_the_device_is_waited_for_before_blocks_are_freed_and_only_then() -> Non
     assert waits == [3584]
 
 
+def test_a_lent_block_is_the_streams_own_or_new_and_comes_back_with_all_its_users() -> None:
+    ordered: list[tuple[str, str]] = []
+    allocate = Allocator(2048)
+    pool = Pool(allocate, FullError, order=lambda stream, other: ordered.append((stream, other)))
+    (size, mine), (_, others), (_, both) = (pool.take(512, user) for user in ("a", "b", "a"))
+    pool.give(size, mine, ("a",))
+    pool.give(size, others, ("b",))
+    pool.give(size, both, ("a", "b"))
+    lent = [pool.lend(512, "a"), pool.lend(512, "a")]
+    assert (allocate.calls, pool.in_use, pool.held, ordered) == (4, 1024, 1024, [])
+    with pytest.raises(FullError):
+        pool.lend(512, "a")
+    inner = Pool(lambda nbytes: lent[0], FullError)
+    inner.give(*inner.take(512, "a"), ("a", "c"))
+    inner.give(512, lent[1], ("c", "d"))
+    del inner
+    lent.clear()
+    assert (pool.in_use, pool.held) == (0, 2048)
+    pool.take(512, "e")
+    assert ordered[-1][0] == "e"
+    for _ in range(3):
+        pool.take(512, "e")
+    assert {other for _, other in ordered} == {"a", "b", "c", "d"}
+
+
 def test_release() -> None:
     allocate = Allocator(4096)
     pool = Pool(allocate, FullError)

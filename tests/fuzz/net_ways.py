@@ -1,5 +1,5 @@
 """The ways to run one net, which must agree: with and without its execution plan, keeping its outputs only, on one thread and
-on two, from saved weights, as an ONNX model, on the GPU."""
+on two, from saved weights, as an ONNX model, on the GPU, there as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 from net_builder import RandomNet
 from net_values import DOUBLE, SINGLE, Arrays, FoundError, agree, forward, forward_backward, make, seed
 
-from minicaffe import LayerError, Net, set_mode_cpu, set_mode_gpu, set_num_threads
+from minicaffe import TEST, LayerError, Net, set_mode_cpu, set_mode_gpu, set_num_threads
+from minicaffe.cuda import graph
 from minicaffe.net import Keep
 
 RANDOM = ("Dropout", "DummyData")
@@ -112,6 +113,42 @@ def check_onnx(random: RandomNet) -> Counts:
     wanted = forward(make(random, np.float32))
     left_out = agree("onnxruntime", made, {name: wanted[name] for name in made}, SINGLE, random)
     return Counts({"as ONNX": 1, "left out: unsteady values, ONNX": left_out})
+
+
+def check_graphs(random: RandomNet) -> Counts:
+    """On the GPU, or the CPU test device: nets of the phase TEST as CUDA graphs and with plain launches, to the bit, while
+    inputs and weights change."""
+    counts = Counts()
+    if random.phase != TEST:
+        return counts
+    set_mode_gpu()
+    try:
+        for keep in ("all", "outputs"):
+            net, plain = make(random, np.float32, keep), make(random, np.float32, keep)
+            for turn in range(4):
+                for one in (net, plain):
+                    _change(one, random, turn)
+                made = _outputs(net)
+                graph.allow_graphs(False)
+                wanted = _outputs(plain)
+                graph.allow_graphs()
+                _same(f"graphs, forward {turn}, keep {keep}", made, wanted)
+            counts["replays"] += sum(part.replayed for part in net.plan.graphs._parts.values())
+    finally:
+        graph.allow_graphs()
+        set_mode_cpu()
+    counts["as graphs"] += 1
+    return counts
+
+
+def _change(net: Net, random: RandomNet, turn: int) -> None:
+    """Other numbers in the inputs that may have any, and from the third forward on in the weights."""
+    for name in random.seen:
+        net.blobs[name].data[...] = random.inputs[name] * np.float32(1 + turn / 8)
+    if turn == 2:
+        for layer in net.layers:
+            for blob in layer.blobs:
+                blob.data[...] *= np.float32(1.25)
 
 
 def check_device(random: RandomNet) -> Counts:

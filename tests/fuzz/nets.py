@@ -1,10 +1,11 @@
-"""Check random nets: python tests/fuzz/nets.py --count N [--seed S] [--seconds T] [--device | --onnx]
+"""Check random nets: python tests/fuzz/nets.py --count N [--seed S] [--seconds T] [--device | --graphs | --onnx]
 
 Each seed is one net (random_nets.py). Every layer of it runs in float32 beside float64, forward and backward (net_beside.py);
 some gradients of the whole are checked against differences (net_gradients.py); and the ways to run it must agree
 (net_ways.py). A finding is printed with its seed and the net cut after the first layer with which it is found; the run goes
 on, ends with counts, and its status is 1 where anything was found. --onnx: in place of the other ways, each net in
-onnxruntime, where otherwise each eighth is. --device: forward and backward on a GPU beside the CPU; where there is no GPU:
+onnxruntime, where otherwise each eighth is. --device: forward and backward on a GPU beside the CPU; --graphs: there as CUDA
+graphs beside plain launches; where there is no GPU:
 
     python tests/cpu_device/run.py --python tests/fuzz/nets.py --device --count N
 """
@@ -23,7 +24,7 @@ from net_beside import TooLargeError, check_beside
 from net_builder import RandomNet
 from net_gradients import check_gradients
 from net_values import FoundError
-from net_ways import check_device, check_keep, check_onnx, check_plan, check_saved, check_threads
+from net_ways import check_device, check_graphs, check_keep, check_onnx, check_plan, check_saved, check_threads
 from random_nets import random_net
 
 from minicaffe import TEST, TRAIN, set_num_threads
@@ -31,7 +32,7 @@ from minicaffe import TEST, TRAIN, set_num_threads
 Counts = Counter[str]
 
 
-ALONE = {"device": check_device, "onnx": check_onnx}
+ALONE = {"device": check_device, "graphs": check_graphs, "onnx": check_onnx}
 """Ways that are taken in place of the others where they are asked for."""
 
 
@@ -97,6 +98,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--device", dest="way", action="store_const", const="device", help="on a GPU beside the CPU")
+    ways.add_argument(
+        "--graphs", dest="way", action="store_const", const="graphs", help="on a GPU as CUDA graphs beside plain launches"
+    )
     ways.add_argument("--onnx", dest="way", action="store_const", const="onnx", help="each net in onnxruntime")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -33,7 +33,7 @@ class StandIn(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("nvmath.bindings.cublas")
-        self.made, self.streams, self.modes, self.calls = 0, [], [], []
+        self.made, self.streams, self.workspaces, self.modes, self.calls = 0, [], [], [], []
 
     def create(self) -> int:
         self.made += 1
@@ -41,6 +41,9 @@ class StandIn(ModuleType):
 
     def set_stream(self, handle: int, stream: int) -> None:
         self.streams.append((handle, stream))
+
+    def set_workspace(self, handle: int, address: int, nbytes: int) -> None:
+        self.workspaces.append((handle, address, nbytes))
 
     def set_math_mode(self, handle: int, mode: int) -> None:
         self.modes.append((handle, Math(mode)))

@@ -1,0 +1,131 @@
+"""CUDA graphs: launches, fills and copies that were captured once (capture.py), sent again by one call of the driver.
+
+    with device.capturing(stream) as capture: ...      nothing runs
+    graph = Graph(capture)                             holds the memory that its launches use
+    graph.launch()                                     all of it, on the same stream
+
+cuda.bindings calls the driver, on the handle of PyCUDA's stream; PyCUDA has no graphs. Without cuda.bindings there are none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from minicaffe.errors import DeviceError, install
+
+from .capture import Capture
+
+if TYPE_CHECKING:
+    from .stream import Stream
+
+logger = logging.getLogger("minicaffe.cuda")
+
+
+@dataclass
+class _State:
+    allowed: bool = field(default_factory=lambda: os.environ.get("MINICAFFE_CUDA_GRAPHS", "1") != "0")
+    tried: bool = False
+    bindings: Any = None
+    settings: int = 0
+    unused: deque[Any] = field(default_factory=deque)
+
+
+_state = _State()
+
+
+def allow_graphs(allowed: bool = True) -> None:
+    """Whether nets may run as CUDA graphs. On by default, unless the environment has MINICAFFE_CUDA_GRAPHS=0."""
+    _state.allowed = allowed
+
+
+def settings() -> int:
+    """A number that changes with each settings_changed: graphs of another one are not valid any more."""
+    return _state.settings
+
+
+def settings_changed() -> None:
+    """For a library or a switch that decides what a layer launches: graphs captured so far are not valid any more."""
+    _state.settings += 1
+
+
+def available() -> bool:
+    """Whether graphs are allowed, and cuda.bindings is there."""
+    return _state.allowed and driver() is not None
+
+
+def driver() -> Any:
+    """cuda.bindings.driver, looked for once; None, and a line in the log, where it is missing."""
+    if not _state.tried:
+        try:
+            _state.bindings = importlib.import_module("cuda.bindings.driver")
+        except ImportError as error:
+            logger.info("no CUDA graphs: %s (%s)", error, install("gpu-cu13"))
+        _state.tried = True
+    return _state.bindings
+
+
+def begin(stream: Stream) -> None:
+    """Let the driver capture what the stream gets. Only this thread's calls then count as the capture's."""
+    bindings = driver()
+    while _state.unused:  # here, where a context is current and no capture is disturbed
+        bindings.cuGraphExecDestroy(_state.unused.popleft())
+    mode = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    _call("cuStreamBeginCapture", stream.handle.handle, mode)
+
+
+def end(stream: Stream) -> Any:
+    """The driver's graph of what the stream got since begin. DeviceError for an invalid capture, which is ended too."""
+    return _call("cuStreamEndCapture", stream.handle.handle)
+
+
+@contextmanager
+def beside_capture() -> Iterator[None]:
+    """Let the calling thread ask the driver for memory during its capture: the graph uses it, and does not allocate it."""
+    mode = _call("cuThreadExchangeStreamCaptureMode", driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    try:
+        yield
+    finally:
+        _call("cuThreadExchangeStreamCaptureMode", mode)
+
+
+def abandon(stream: Stream) -> None:
+    """End a capture, valid or not, and drop what it holds."""
+    with suppress(DeviceError):
+        _call("cuGraphDestroy", end(stream))
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    bindings = driver()
+    status, *results = getattr(bindings, name)(*arguments)
+    if status != bindings.CUresult.CUDA_SUCCESS:
+        raise DeviceError(f"{name} failed: {status.name}")
+    return results[0] if results else None
+
+
+class Graph:
+    """What a capture holds, ready to be launched on its stream. nodes: how many pieces of work."""
+
+    def __init__(self, capture: Capture, graph: Any) -> None:
+        self._stream, self._watchers, self._found = capture.stream, capture.watchers, capture.found
+        self._held = capture.pool, capture.held
+        try:
+            self.nodes = int(driver().cuGraphGetNodes(graph)[2])
+            self._executable = _call("cuGraphInstantiate", graph, 0)
+        finally:
+            _call("cuGraphDestroy", graph)
+
+    def launch(self) -> None:
+        """Send all of it. DeviceError where the driver refuses."""
+        _call("cuGraphLaunch", self._executable, self._stream.handle.handle)
+        self._stream.checked(self._watchers, self._found)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_executable"):
+            _state.unused.append(self._executable)  # no call here: this may be any thread, also in a capture

@@ -1,0 +1,340 @@
+"""The parts of a TEST net's forward that a GPU runs as CUDA graphs (graph.py), one call of the driver each.
+
+    data, layers on the host, Proposal      run as always: they bring something to the host
+    the layers between them                 a part each: captured once for a shape, then sent again without their Python
+
+The first forward of a shape runs layer by layer, compiles the kernels, and finds the layers that wait for the device. The
+second one captures the parts, and later ones replay them. A replay gives the same bits, blobs and states as layer by layer. It
+needs that nothing changed but numbers: each blob that the part's launches read or write has the memory that it had, each layer
+the attributes and learnable blobs. Otherwise the part is captured again. Numbers that changed on the host are copied to the
+device first.
+
+What a capture refuses, or the driver, runs layer by layer, as does everything under hooks and with start or end.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from minicaffe.blob import Blob, MemoryState, SyncedMemory
+from minicaffe.errors import DeviceError
+from minicaffe.layer import Layer
+from minicaffe.mode import TEST
+from minicaffe.node import Node
+from minicaffe.registry import is_built_in
+
+from . import graph as cuda_graph
+from .capture import Capture
+from .graph import Graph
+
+if TYPE_CHECKING:
+    from minicaffe.execution_plan import Chain, ExecutionPlan
+
+    from .pool import DeviceMemory
+    from .stream import Stream
+
+MOST_SHAPES = 4
+"""How many shapes of a part have a graph: each holds its memory."""
+
+TRIES = 4
+"""How many more captures than replays a part may have, beside one for each shape; beyond that it is not captured any more."""
+
+MOST_KNOWN = 1000
+"""How many shapes are remembered as seen."""
+
+METHODS = frozenset(["forward", "forward_cpu", "forward_gpu", "reshape"])
+
+Run = Callable[[int, int], None]
+"""Runs the layers from one to another, both included."""
+
+Key = tuple[tuple[tuple[int, ...], ...], frozenset[str]]
+"""The shapes of the blobs that a part reads, and the names of inner blobs that the caller of forward asked for."""
+
+
+@dataclass
+class Replay:
+    """A captured part for one shape, and what its launches rely on. Blocks are those of the device's memory."""
+
+    graph: Graph
+    layers: list[tuple[Layer, dict[str, Any], list[Blob]]]
+    """Each layer's attributes and learnable blobs."""
+    memories: list[tuple[Blob, SyncedMemory]]
+    """The blobs that must have the memory that they had."""
+    read: list[tuple[SyncedMemory, DeviceMemory, int]]
+    """What comes from outside of the part, with the number of elements."""
+    tables: list[tuple[SyncedMemory, int]]
+    """What layers keep for themselves and do not write on the device, and how often it was copied there: another shape may need
+    other numbers."""
+    written: list[tuple[SyncedMemory, DeviceMemory]]
+    shapes: list[tuple[Blob, tuple[int, ...]]]
+    """Of the part's tops."""
+    inner: list[tuple[Blob, SyncedMemory]]
+    """With keep="outputs": blobs that are freed, here or later, and their memory after the part."""
+    chains: list[tuple[Chain, bool]]
+    """Whether each chain ran as one step."""
+
+    def is_valid(self, part: Part, stream: Any) -> bool:
+        """Whether launching the graph does what the part's layers would do now. What changed on the host is copied."""
+        if not all(blob.data_memory is memory for blob, memory in self.memories):
+            return False
+        if not self._layers_are_same():
+            for node in part.nodes:  # another shape ran since
+                node.layer.reshape_pass(node.bottoms, node.tops)
+            if not self._layers_are_same():
+                return False
+        return (
+            all(memory.uploads == uploads and memory.state is not MemoryState.HOST for memory, uploads in self.tables)
+            and all(memory.block is block for memory, block in self.written)
+            and all(memory.is_in(block, count, stream) for memory, block, count in self.read)
+        )
+
+    def _layers_are_same(self) -> bool:
+        try:
+            return all(vars(layer) == kept and layer.blobs == blobs for layer, kept, blobs in self.layers)
+        except ValueError:  # another array
+            return False
+
+    def run(self, stream: Any) -> None:
+        """Launch the graph, and leave the blobs as the part's layers do."""
+        for memory, _ in self.written:
+            memory.wait_for_readers(stream)
+        self.graph.launch()
+        for memory, _ in self.written:
+            memory.state = MemoryState.DEVICE
+        for blob, shape in self.shapes:
+            if blob.shape != shape:
+                blob.reshape(shape)
+        for blob, memory in self.inner:
+            blob.data_memory = memory
+        for chain, together in self.chains:
+            chain.together = together
+
+
+@dataclass
+class Part:
+    """Layers from first to last, none of which waits. given: the blobs that they read and do not make."""
+
+    first: int
+    last: int
+    nodes: Sequence[Node]
+    given: list[Blob]
+    replays: OrderedDict[Key, Replay] = field(default_factory=OrderedDict)
+    captured: int = 0
+    replayed: int = 0
+
+    def key(self, asked_for: Collection[str]) -> Key:
+        """The shapes as they now are."""
+        return tuple(blob.shape for blob in self.given), frozenset(asked_for)
+
+    def keep(self, key: Key, replay: Replay) -> None:
+        """Keep a replay, and let the one that was not used for longest go."""
+        self.replays[key] = replay
+        if len(self.replays) > MOST_SHAPES:
+            self.replays.popitem(last=False)
+
+    @property
+    def pays(self) -> bool:
+        """Whether its captures are replayed."""
+        return self.captured <= TRIES + MOST_SHAPES + self.replayed
+
+
+class Graphs:
+    """The graphs of a net's forward. plan: what runs the layers, with the layer that it is at."""
+
+    def __init__(self, plan: ExecutionPlan, nodes: Sequence[Node]) -> None:
+        self._plan = weakref.proxy(plan)  # which owns this: a cycle would keep the net's memory until garbage is collected
+        self._nodes = nodes
+        # those without bottoms too: what they make comes from the host
+        self._alone = {i for i, node in enumerate(nodes) if not node.bottoms or not _may_be_captured(node.layer)}
+        self._parts: dict[int, Part] = {}
+        self._known: set[tuple[int, int, Key]] = set()
+        self._stream: Stream | None = None
+        self._settings = 0
+        self._divide()
+
+    def drop(self) -> None:
+        """Drop all graphs, and with them the memory that they hold."""
+        for part in list(self._parts.values()):
+            part.replays.clear()
+
+    def forward(self, stream: Stream, run: Run, has_run: Callable[[int], None]) -> None:
+        """Run all layers on a stream, the device's current one: parts as graphs where they may be, the rest by run.
+        has_run: called with the last layer that ran, at least after each one that has a loss."""
+        if stream is not self._stream or self._settings != cuda_graph.settings():
+            self.drop()
+            self._known.clear()
+            self._stream, self._settings = stream, cuda_graph.settings()
+            stream.device.graph_holders.add(self)
+        memory = self._plan.memory
+        if memory:  # what runs alone writes for a part, which reads it at the same place each time
+            memory.stay = self._stay
+        i = 0
+        try:
+            while i < len(self._nodes):
+                part = self._parts.get(i)
+                if part is None:
+                    run(i, i)
+                else:
+                    i = self._run(part, stream, run)
+                has_run(i)
+                i += 1
+        finally:
+            if memory:
+                memory.stay = ()
+
+    # Parts.
+
+    def _divide(self) -> None:
+        """Make the parts anew: what lies between layers that run alone, up to a layer whose loss is read."""
+        old, self._parts, first = self._parts, {}, 0
+        for i, node in enumerate(self._nodes):
+            if i in self._alone:
+                first = i + 1
+            elif i + 1 in self._alone or i + 1 == len(self._nodes) or any(node.layer.loss_weights):
+                known = old.get(first)
+                self._parts[first] = known if known and known.last == i else self._part(first, i)
+                first = i + 1
+        self._stay = {name for i in self._alone for name in self._nodes[i].top_names}
+        if self._plan.memory and self._plan.memory.stay:
+            self._plan.memory.stay = self._stay
+
+    def _part(self, first: int, last: int) -> Part:
+        nodes = self._nodes[first : last + 1]
+        given: dict[int, Blob] = {}
+        made: set[int] = set()
+        for node in nodes:
+            given.update((id(blob), blob) for blob in node.bottoms if id(blob) not in made)
+            made.update(id(blob) for blob in node.tops)
+        return Part(first, last, nodes, list(given.values()))
+
+    def _asked_for(self) -> Collection[str]:
+        return self._plan.memory.asked_for if self._plan.memory else ()
+
+    def _run(self, part: Part, stream: Stream, run: Run) -> int:
+        """Run a part, or its first layers; the last one that ran."""
+        key = part.key(self._asked_for())
+        replay = part.replays.pop(key, None)
+        if replay is not None and replay.is_valid(part, stream.handle):
+            part.keep(key, replay)
+            part.replayed += 1
+            self._launch(part, lambda: replay.run(stream.handle))
+            return part.last
+        if (part.first, part.last, key) in self._known and part.pays:
+            return self._capture(part, key, stream, run)
+        self._layer_by_layer(part, stream, run)
+        return part.last
+
+    def _launch(self, part: Part, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except DeviceError as error:
+            first, last = (node.layer.name for node in (part.nodes[0], part.nodes[-1]))
+            raise DeviceError(f'layers "{first}" to "{last}", as a CUDA graph: {error}') from error
+
+    def _layer_by_layer(self, part: Part, stream: Stream, run: Run) -> None:
+        """Run a part, and find the layers in it that wait for the device."""
+        waited: set[int] = set()
+        stream.on_wait = lambda: waited.add(self._plan.at)
+        try:
+            run(part.first, part.last)
+        finally:
+            stream.on_wait = lambda: None
+        self._let_alone(waited)
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        for one in self._parts.values():
+            if part.first <= one.first and one.last <= part.last:
+                self._known.add((one.first, one.last, one.key(self._asked_for())))
+
+    def _let_alone(self, layers: Collection[int]) -> None:
+        if not self._alone.issuperset(layers):
+            self._alone.update(layers)
+            self._divide()
+
+    # Captures.
+
+    def _capture(self, part: Part, key: Key, stream: Stream, run: Run) -> int:
+        """Capture a part and launch it, or run it layer by layer, up to the layer that no graph can hold; the last that ran."""
+        part.captured += 1
+        blobs = {id(blob): blob for node in part.nodes for blob in (*node.bottoms, *node.tops)}
+        before = [(blob, blob.data_memory) for blob in blobs.values()]
+        capture: Capture | None = None
+        try:
+            _make_ready(part, before, stream)
+            with stream.device.capturing(stream) as capture:
+                run(part.first, part.last)
+        except BaseException as error:
+            if capture is not None:
+                capture.undo()
+            for blob, memory in before:
+                blob.data_memory = memory
+            if not isinstance(error, Exception):
+                raise
+            # Whatever it was: layer by layer the layers raise it again, if it is theirs.
+            refused = capture is not None and capture.refused
+            last = self._plan.at if refused else part.last
+            if refused:
+                self._let_alone({last})
+            run(part.first, last)
+            return last
+        if capture.graph is None or not capture.graph.nodes:  # no layer has any work
+            self._let_alone(range(part.first, part.last + 1))
+            return part.last
+        replay = self._replay(part, capture, capture.graph, before)
+        part.keep(key, replay)
+        self._launch(part, lambda: replay.run(stream.handle))
+        return part.last
+
+    def _replay(self, part: Part, capture: Capture, graph: Graph, before: Sequence[tuple[Blob, SyncedMemory]]) -> Replay:
+        """What relies on what after a capture; before: the memory that the part's blobs had."""
+        names = dict[int, str]()
+        for node in part.nodes:
+            for name, blob in zip([*node.bottom_names, *node.top_names], [*node.bottoms, *node.tops], strict=True):
+                names[id(blob)] = name
+        memory_of = self._plan.memory
+        inner = [blob for blob, _ in before if memory_of and memory_of.is_inner(names[id(blob)])]
+        given = {id(blob) for blob in part.given}
+        same = [(blob, memory) for blob, memory in before if id(blob) in given]
+        same += [(blob, blob.data_memory) for blob, _ in before if blob not in inner and id(blob) not in given]
+        own = [(blob, blob.data_memory) for blob in capture.blobs.values() if id(blob) not in names]
+        weights = {id(blob) for node in part.nodes for blob in node.layer.blobs}
+        tables = {id(memory) for blob, memory in own if id(blob) not in weights}
+        alive = [(memory, memory.block, use) for use in capture.uses.values() if (memory := use.memory()) is not None]
+        return Replay(
+            graph,
+            [(node.layer, dict(vars(node.layer)), list(node.layer.blobs)) for node in part.nodes],
+            same + own,
+            [(memory, block, use.count) for memory, block, use in alive if block is not None and use.read],
+            [(memory, memory.uploads) for memory, _, use in alive if id(memory) in tables and not use.written],
+            [(memory, block) for memory, block, use in alive if block is not None and use.written],
+            [(blob, blob.shape) for node in part.nodes for blob in node.tops],
+            [(blob, blob.data_memory) for blob in inner],
+            [(chain, chain.together) for i, chain in self._plan.chains.items() if part.first <= i <= part.last],
+        )
+
+
+def _make_ready(part: Part, blobs: Sequence[tuple[Blob, SyncedMemory]], stream: Stream) -> None:
+    """Copy to the device what the part reads, and let the stream wait for others: neither has a place in a capture."""
+    weights = [blob for node in part.nodes for blob in node.layer.blobs]
+    for blob in [*part.given, *weights]:
+        if blob.count:
+            blob.device_data("read")
+    for _, memory in blobs:
+        memory.wait_for_readers(stream.handle)
+
+
+def _may_be_captured(layer: Layer) -> bool:
+    """Whether a forward on the GPU launches the same, with the same arguments, as long as the layer has the same attributes and
+    its blobs the same shapes and memory. Others' classes may compute anything."""
+    kind = type(layer)
+    return (
+        is_built_in(kind)
+        and layer.phase == TEST
+        and not layer.in_sequence
+        and layer.has_gpu_forward
+        and not METHODS.intersection(vars(layer))
+    )
