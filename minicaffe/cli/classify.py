@@ -34,8 +34,8 @@ def command(options: Options) -> None:
     """Print the best classes of each image of SOURCE... by the deploy prototxt NET with WEIGHTS.
 
     An image is resized to the net's input, as in Caffe's example. --mean, --mean-file, --rgb and --scale-factor say how the net
-    was trained. A source is an image, a folder, a video or a list (.txt, .lst: one path per line). A net of clips, whose input is
-    (N, 3, L, H, W), as C3D's, gets each L consecutive frames of a source.
+    was trained. A source is an image, a folder, a video or a list (.txt, .lst: one path per line). A net of clips, whose input
+    is (N, 3, L, H, W), as C3D's, gets each L consecutive frames of a source.
 
     Example:  minicaffe classify deploy.prototxt net.caffemodel cat.jpg --labels synset_words.txt --mean 104,117,123
     """

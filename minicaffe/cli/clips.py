@@ -36,7 +36,7 @@ def clips(images: Sources, length: int) -> Iterator[list[Picture]]:
 
 
 def put_clip(net: Net, name: str, clip: list[Picture], options: OrderOptions) -> None:
-    """Put a clip's frames, each resized, into the input of that name, as a batch of 1. Raises Error for one that cannot be read."""
+    """Put a clip's frames, each resized, into an input as a batch of 1. Raises Error for one that cannot be read."""
     settings, order = options.settings, -1 if options.rgb else 1
     if options.rgb:
         settings = replace(settings, pixel_means=settings.pixel_means[::-1])
