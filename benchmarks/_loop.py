@@ -1,4 +1,4 @@
-"""The plain loops of roi.cpp, compiled with g++ -O2 on first use."""
+"""The plain loops of roi.cpp and lattice.cpp, compiled with g++ -O2 on first use."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def cpp_loop(x: Array, rois: Array, *, argmax: bool) -> dict[str, Callable[[], A
 
 
 @functools.cache
-def library() -> Path:
-    """The shared library; it goes when this process ends."""
+def library(source: str = "roi.cpp") -> Path:
+    """The shared library of a file beside this one; it goes when this process ends."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
-    path = Path(folder.name) / "roi.so"
-    source = Path(__file__).with_name("roi.cpp")
-    subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", str(path), str(source)], check=True)
+    path = Path(folder.name) / "loops.so"
+    file = Path(__file__).with_name(source)
+    subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", str(path), str(file)], check=True)
     return path
 
 

@@ -1,4 +1,4 @@
-"""Layers of forks, forward and backward, compared with PyTorch's operators of the same function.
+"""Layers of forks, forward and backward, compared with PyTorch's operators of the same function or a plain C++ loop.
 
     python -m benchmarks forks --threads 1 [--rows Interp] [--write]
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import minicaffe
 from benchmarks._contenders import both, leave_out, same
+from benchmarks._meanfield import NAME, meanfield_row
 from benchmarks._report import OURS, Row, Table, options
 from benchmarks._smoke import smoking, usual
 from benchmarks._timing import interleaved
@@ -145,10 +146,12 @@ CASES = usual(CASES, CASES[8:9])
 
 def main(arguments: Sequence[str] = ()) -> None:
     given = options("forks", __doc__ or "").parse_args(arguments)
-    table = Table("forks", ("layer", "direction", "threads"), (*OURS, "torch"))
+    table = Table("forks", ("layer", "direction", "threads"), (*OURS, "torch", "C++ loop"))
     for case in CASES:
         if given.rows in case.name:
             add(table, case)
+    if given.rows in NAME:
+        table.add(meanfield_row())
     if given.write:
         table.write()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -122,7 +123,8 @@ class CuBLAS:
         mode = int(math.TF32_TENSOR_OP_MATH if _state.tf32 else math.DEFAULT_MATH)
         if stream not in self._workspaces:
             self._workspaces[stream] = stream.device.allocate(WORKSPACE, stream)
-        workspace, state = self._workspaces[stream], self._handles.of(stream)
+        workspace = self._workspaces[stream]
+        state: list[int] = self._handles.of(stream)
         stream.hold(workspace)
         if state[1] != mode:
             self.cublas.set_math_mode(state[0], mode)  # allow_tf32 may come between two products

@@ -16,6 +16,7 @@ from minicaffe.layers.softmax import Softmax
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
+from .clips import clip_input, clips, put_clip
 from .each_picture import PictureOptions, check_failed
 from .options import option, with_options
 from .terminal import echo
@@ -33,7 +34,8 @@ def command(options: Options) -> None:
     """Print the best classes of each image of SOURCE... by the deploy prototxt NET with WEIGHTS.
 
     An image is resized to the net's input, as in Caffe's example. --mean, --mean-file, --rgb and --scale-factor say how the net
-    was trained. A source is an image, a folder or a list (.txt, .lst: one path per line).
+    was trained. A source is an image, a folder, a video or a list (.txt, .lst: one path per line). A net of clips, whose input
+    is (N, 3, L, H, W), as C3D's, gets each L consecutive frames of a source.
 
     Example:  minicaffe classify deploy.prototxt net.caffemodel cat.jpg --labels synset_words.txt --mean 104,117,123
     """
@@ -43,21 +45,30 @@ def command(options: Options) -> None:
     net = options.opened()
     found = []
 
-    def classify(picture: Picture) -> None:
-        best = _best(_scores(net, picture, options), names, options)
-        found.append({"image": picture.name, "classes": best})
+    def classified(name: str) -> None:
+        best = _best(_scores(net, options), names, options)
+        found.append({"image": name, "classes": best})
         if not options.as_json:
-            _print(picture.name, best)
+            _print(name, best)
 
-    failed = options.do_each(images, classify)
+    def classify(picture: Picture) -> None:
+        options.put(net, picture)
+        classified(picture.name)
+
+    if clip := clip_input(net):
+        for pictures in clips(images, net.blobs[clip].shape[2]):
+            put_clip(net, clip, pictures, options)
+            classified(f"{pictures[0].name} to {pictures[-1].name}")
+        failed = 0
+    else:
+        failed = options.do_each(images, classify)
     if options.as_json:
         echo(json.dumps(found, indent=1))
     check_failed(failed, len(images), images)
 
 
-def _scores(net: Net, picture: Picture, options: Options) -> Array:
-    """The scores (K,) of an image. Raises Error for a net without an image's input, or scores."""
-    options.put(net, picture)
+def _scores(net: Net, options: Options) -> Array:
+    """The scores (K,) of the image or clip in the net's input. Raises Error for a net without scores."""
     blob = options.blob or _softmax(net, options.net)
     scores = net.forward(blobs=[blob])[blob]
     if scores.size != scores.shape[1 if scores.ndim > 1 else 0]:

@@ -32,11 +32,13 @@ class Options(BatchOptions):
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Find objects in SOURCE... with the test prototxt NET of a Faster R-CNN, R-FCN, Fast R-CNN or SSD, and its WEIGHTS.
+    """Find objects in SOURCE... with the test prototxt NET and its WEIGHTS: of a Faster R-CNN, R-FCN, Fast R-CNN, Cascade
+    R-CNN, SSD, RefineDet or YOLO; or, with a CTPN, lines of text.
     A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
 
     Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
-    An SSD net has one image input and ends in a DetectionOutput layer.
+    An SSD, RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput
+    layer; a Cascade R-CNN in DecodeBBox layers and probabilities.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """

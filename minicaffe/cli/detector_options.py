@@ -11,7 +11,7 @@ import click
 
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.class_names import read_names
-from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
+from minicaffe.detection.detect_ssd import SSD_MEANS, rows_layer
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
@@ -80,7 +80,7 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         return detector
 
     def _recipe(self, net: Net, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:
-        if ssd_layer(net):
+        if rows_layer(net):
             given = {"--cfg": self.cfg, "--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms}
             fixed = "here: the prototxt of an SSD net fixes its size and suppression"
             refuse(fixed, {**given, "--proposals": self.proposals})

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 import numpy as np
 
+from minicaffe.detection.detect import to_json
 from minicaffe.detection.outputs import only_output
 from minicaffe.detection.reading import decoded_text, read_text
+from minicaffe.detection.text_lines import find_text_lines, has_text_lines
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import read_text as text_of
 from minicaffe.layers.ctc_greedy_decoder import CTCGreedyDecoder
@@ -37,15 +40,22 @@ def command(options: Options) -> None:
 
     The net's output is a score of each class for each time step (T, 1, C), or a CTCGreedyDecoder's labels, whose layer names
     the blank. An image of one line of text is resized to the net's input. A source is an image, a folder or a list.
+    Of a CTPN, which finds lines in a whole photo and reads none, their scores and boxes; `minicaffe detect` draws them.
 
     Example:  minicaffe read deploy.prototxt crnn.caffemodel plate.png --alphabet 0123456789 --mean 128,128,128
     """
     options.use_device()
     images, alphabet = options.images, _alphabet(options)
     net = options.opened()
-    found = []
+    found: list[dict[str, object]] = []
 
     def read(picture: Picture) -> None:
+        if has_text_lines(net):
+            lines = _lines(net, picture, options)
+            found.append({"image": picture.name, "lines": lines})
+            if not options.as_json:
+                _print_lines(picture.name, lines)
+            return
         options.put(net, picture)
         text = _text(net, alphabet, options)
         found.append({"image": picture.name, "text": text})
@@ -56,6 +66,22 @@ def command(options: Options) -> None:
     if options.as_json:
         echo(json.dumps(found, indent=1, ensure_ascii=False))
     check_failed(failed, len(images), images)
+
+
+def _lines(net: Net, picture: Picture, options: Options) -> list[dict[str, Any]]:
+    """The score and box of each line that a CTPN finds."""
+    pixels, settings = picture.pixels(), options.settings
+    if options.rgb:
+        pixels = np.ascontiguousarray(pixels[..., ::-1])
+        settings = replace(settings, pixel_means=settings.pixel_means[::-1])
+    return [{name: one[name] for name in ("score", "box")} for one in to_json(find_text_lines(net, pixels, settings=settings))]
+
+
+def _print_lines(image: str, lines: list[dict[str, Any]]) -> None:
+    echo(f"{on_one_line(image)}: {len(lines)} line{'s' * (len(lines) != 1)} of text")
+    for line in lines:
+        x1, y1, x2, y2 = line["box"]
+        echo(f"  {line['score']:.3f}  x1 {x1:6.1f}  y1 {y1:6.1f}  x2 {x2:6.1f}  y2 {y2:6.1f}")
 
 
 def _alphabet(options: Options) -> list[str]:

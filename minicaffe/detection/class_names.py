@@ -8,6 +8,8 @@ from minicaffe.data.roidb_files import VOC_CLASSES
 from minicaffe.errors import Error
 from minicaffe.files import read_text
 
+BACKGROUND = "__background__"
+
 VOC = list(VOC_CLASSES)
 """PASCAL VOC's 20 classes after the background, in py-faster-rcnn's order."""
 
@@ -42,7 +44,7 @@ def read_lines(path: str | PathLike[str]) -> list[str]:
 def read_names(path: str | PathLike[str]) -> list[str]:
     """The names in a file, in a detector's order; __background__ is added first if missing. Raises Error."""
     names = read_lines(path)
-    return names if names[0] in ("__background__", "background") else ["__background__", *names]
+    return names if names[0] in (BACKGROUND, "background") else [BACKGROUND, *names]
 
 
 def read_labels(path: str | PathLike[str]) -> list[str]:

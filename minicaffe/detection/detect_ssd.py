@@ -1,4 +1,5 @@
-"""Detect objects in an image with an SSD net, one that ends in a DetectionOutput layer. Source: the SSD fork's ssd_detect.cpp.
+"""Detect objects in an image with a net whose last layer makes rows of detections: an SSD, RefineDet or YOLO. Source: the SSD
+fork's ssd_detect.cpp.
 
     image -> resized to the net's input -> (pixels - means) * scale factor -> net -> rows image, class, score, corners
           -> corners in pixels of the image, clipped to it -> score >= threshold, the best first
@@ -18,6 +19,7 @@ from minicaffe.data.image_bytes import resized
 from minicaffe.data.images import image_blob
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
+from minicaffe.layers.boxes.yolo import YoloOutput
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.net import Net
 
@@ -37,6 +39,34 @@ def ssd_layer(net: Net) -> Layer | None:
     return None
 
 
+def rows_layer(net: Net) -> Layer | None:
+    """The layer whose top, an output of net, has detections as rows: ssd_layer's, or the last one of a YOLO; else None."""
+    for layer in net.layers:
+        if isinstance(layer, DetectionOutput | YoloOutput) and set(net.top_names[layer.name]) & set(net.outputs):
+            return layer
+    return None
+
+
+def class_count(layer: Layer) -> int:
+    """The number of classes of a rows_layer, the background included."""
+    param = layer.param
+    if isinstance(layer, DetectionOutput):
+        return param.detection_output_param.num_classes + layer.of_cells
+    blocks = (getattr(param, name) for name in layer.param_block if param.HasField(name))  # type: ignore[arg-type]
+    return 1 + int(next(blocks).num_classes)
+
+
+def detection_rows(net: Net, layer: Layer) -> NDArray[Any]:
+    """The rows of the last pass (n, 7): image, class (0 is the background, -1 an empty row), score, corners."""
+    rows = net.blobs[net.top_names[layer.name][0]].read_data().reshape(-1, 7)
+    if not (isinstance(layer, DetectionOutput) and layer.of_cells):
+        return rows
+    centre, half = rows[:, 3:5], rows[:, 5:] / 2  # caffe-yolov2's, whose classes begin with 0
+    made = np.column_stack([rows[:, 0], rows[:, 1] + 1, rows[:, 2], centre - half, centre + half])
+    made[rows[:, 1] < 0] = rows[rows[:, 1] < 0]
+    return made
+
+
 def detect_ssd(
     net: Net,
     image: NDArray[np.uint8],
@@ -49,16 +79,15 @@ def detect_ssd(
     """Detections in image (H, W, 3), blue, green, red.
 
     means: subtracted from blue, green, red; scale_factor: multiplies the rest (0.007843 in the MobileNet-SSDs).
-    Raises Error unless the net is an SSD with one input, an image.
+    Raises Error unless the net is an SSD, RefineDet or YOLO with one input, an image.
     """
-    layer = ssd_layer(net)
+    layer = rows_layer(net)
     if layer is None:
         raise Error(f"{net.file}: an SSD net ends in a DetectionOutput layer; this net has none")
     name = _image_input(net)
     put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], means, scale_factor))
-    top = net.top_names[layer.name][0]
-    rows = net.forward(blobs=[top])[top].reshape(-1, 7)
-    return pick_rows(rows, image.shape[:2], threshold=threshold, max_detections=max_detections)
+    net.forward(blobs=net.top_names[layer.name][:1])
+    return pick_rows(detection_rows(net, layer), image.shape[:2], threshold=threshold, max_detections=max_detections)
 
 
 def prepare_ssd_image(

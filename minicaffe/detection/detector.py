@@ -1,4 +1,5 @@
-"""Detector: a net that is called on images. Faster R-CNN, R-FCN, Fast R-CNN (detect.py) or SSD (detect_ssd.py).
+"""Detector: a net that is called on images. Faster R-CNN, R-FCN, Fast R-CNN (detect.py), Cascade R-CNN (detect_cascade.py),
+SSD, RefineDet or YOLO (detect_ssd.py), or the lines of text of a CTPN (text_lines.py).
 
 detector = minicaffe.detection.load("test.prototxt", "net.caffemodel", cfg="faster_rcnn_end2end.yml")
 found = detector("photo.jpg")
@@ -24,9 +25,12 @@ from minicaffe.formats.weights import no_name_fits
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 
-from .class_names import default_names, read_names
-from .detect import Detections, check_detector, detect
-from .detect_ssd import SSD_MEANS, detect_ssd, ssd_layer
+from .class_names import BACKGROUND, default_names, read_names
+from .detect import Detections, check_detector, check_proposals, detect
+from .detect_cascade import cascade_ends, detect_cascade
+from .detect_ssd import SSD_MEANS, detect_ssd, rows_layer
+from .detect_ssd import class_count as rows_class_count
+from .text_lines import find_text_lines, has_text_lines
 
 Path = str | PathLike[str]
 
@@ -34,9 +38,10 @@ Path = str | PathLike[str]
 class Detector:
     """A net of phase TEST that finds objects: called on an image, it gives the Detections.
 
-    The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD net means (blue,
-    green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies the rest (default 1).
-    classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, else None).
+    The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet or YOLO
+    (is_ssd) means (blue, green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies the rest (default 1).
+    classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for CTPN's, else
+    None).
     threshold: the least score, from 0 to 1. max_detections: the most for an image.
     Raises Error for a net that is no detector.
     """
@@ -51,9 +56,10 @@ class Detector:
         means: Sequence[float] | None = None,
         scale_factor: float | None = None,
     ) -> None:
-        self.is_ssd = ssd_layer(net) is not None
+        self.is_ssd = rows_layer(net) is not None
         if not self.is_ssd:
-            check_detector(net)
+            if not (cascade_ends(net) or has_text_lines(net)):
+                check_detector(net)
             for name, value in {"means": means, "scale_factor": scale_factor}.items():
                 if value is not None:
                     raise Error(f"{net.file}: {name} has no effect: only SSD nets take it")
@@ -62,7 +68,7 @@ class Detector:
         if max_detections < 1:
             raise Error(f"max_detections must be > 0, got {max_detections}")
         self.net, self.threshold, self.max_detections = net, threshold, max_detections
-        self.classes = classes or default_names(class_count(net)[0])
+        self.classes = classes or ([BACKGROUND, "text"] if has_text_lines(net) else default_names(class_count(net)[0]))
         self.means = SSD_MEANS if means is None else means
         self.scale_factor = 1.0 if scale_factor is None else scale_factor
 
@@ -73,10 +79,14 @@ class Detector:
         Raises DataError for what is no image, Error for missing or unexpected proposals.
         """
         ends: dict[str, Any] = {"threshold": self.threshold, "max_detections": self.max_detections}
-        if not self.is_ssd:
-            return detect(self.net, _pixels(image), proposals=proposals, **ends)
-        if proposals is not None:
+        if self.is_ssd and proposals is not None:
             raise Error(f"{self.net.file}: an SSD net takes no proposals")
+        if not self.is_ssd:
+            if cascade_ends(self.net) or has_text_lines(self.net):
+                check_proposals(self.net, proposals is not None)
+                find = detect_cascade if cascade_ends(self.net) else find_text_lines
+                return find(self.net, _pixels(image), **ends)
+            return detect(self.net, _pixels(image), proposals=proposals, **ends)
         return detect_ssd(self.net, _pixels(image), means=self.means, scale_factor=self.scale_factor, **ends)
 
 
@@ -108,7 +118,7 @@ def load(  # noqa: PLR0913 - public, by keyword
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
     elif fork:
         raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
-    if cfg is not None and ssd_layer(net):
+    if cfg is not None and rows_layer(net):
         raise Error(f"{net.file}: cfg has no effect: the prototxt of an SSD net fixes its size and suppression")
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes
     detector = Detector(
@@ -125,10 +135,13 @@ def load(  # noqa: PLR0913 - public, by keyword
 
 def class_count(net: Net) -> tuple[int, str]:
     """The number of a detector's classes, background included, and the layer or blob that has so many."""
-    layer = ssd_layer(net)
+    layer = rows_layer(net)
     if layer:
-        return layer.param.detection_output_param.num_classes, layer.name
-    return net.blobs["cls_prob"].shape[1], "cls_prob"
+        return rows_class_count(layer), layer.name
+    if has_text_lines(net):
+        return 2, "the text proposals"
+    _, scores = cascade_ends(net) or ("", "cls_prob")
+    return net.blobs[scores].shape[1], scores
 
 
 def _pixels(image: object) -> NDArray[np.uint8]:

@@ -159,3 +159,33 @@ def test_a_net_for_training(folder: Path) -> None:
     Path("train_val.prototxt").write_text(f'layer {{ name: "data" type: "DummyData" top: "data" {source} }}\n{layers}')
     result = run("classify", "train_val.prototxt", "net.caffemodel", "red.png")
     assert result.exit_code == 1 and "nor any other (is it for training? Give its deploy prototxt" in result.stderr
+
+
+def test_a_net_of_clips(folder: Path) -> None:
+    """The first frames decide for one class, the last for another; a rest of fewer than three frames is left out."""
+    Path("clip.prototxt").write_text(
+        """input: "data" input_shape { dim: 4 dim: 3 dim: 3 dim: 4 dim: 6 }
+        layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+          inner_product_param { num_output: 2 bias_term: false } }
+        layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }"""
+    )
+    net = Net("clip.prototxt", TEST)
+    weights = net.params["ip"][0].data.reshape(2, 3, 3, 4, 6)
+    weights[...] = 0
+    weights[0, :, 0], weights[1, :, 2] = 1, 1  # class 0: a bright first frame; class 1: a bright last one
+    net.save("clip.caffemodel")
+    Path("frames").mkdir()
+    for i, grey in enumerate((200, 0, 0, 0, 0, 150, 99, 99)):
+        Image.new("RGB", (30, 20), (grey, grey, grey)).save(f"frames/{i}.png")
+    words = ("classify", "clip.prototxt", "clip.caffemodel")
+    result = run(*words, "frames", *MEAN, "--top", 1)
+    assert result.stdout == (
+        "frames/0.png to frames/2.png:\n  1.0000  class 0\nframes/3.png to frames/5.png:\n  1.0000  class 1\n"
+    ), result.output
+    blue = run(*words, "frames", "--mean", "200,0,0", "--scale-factor", 0.01, "--top", 1, "--json")
+    assert [one["classes"][0]["class_index"] for one in json.loads(blue.stdout)] == [0, 1]
+    assert run(*words, "frames", "--rgb", "--mean", "200,0,0", "--scale-factor", 0.01, "--json").stdout != ""
+    short = run(*words, "frames", "red.png", *MEAN)
+    assert short.exit_code == 1 and "red.png: a clip has 3 frames, but its source has 1" in short.stderr
+    Path("frames/1.png").write_bytes(b"no image")
+    assert "frames/1.png" in run(*words, "frames", *MEAN).stderr

@@ -21,8 +21,10 @@ from minicaffe.access import granted
 from minicaffe.data.boxes import rows
 from minicaffe.data.settings import DetectionSettings, current
 from minicaffe.detection.detect import Detections, check_proposals
-from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
+from minicaffe.detection.detect_cascade import cascade_ends
+from minicaffe.detection.detect_ssd import SSD_MEANS, detection_rows, rows_layer
 from minicaffe.detection.region_features import ATTRIBUTES, Choice, check_features, region_features
+from minicaffe.detection.text_lines import has_text_lines
 from minicaffe.errors import DeviceError, Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.prototxt import parse_net
@@ -102,8 +104,8 @@ class Detector:
             classes=recipe.names,
             threshold=recipe.threshold,
             max_detections=recipe.max_detections,
-            means=recipe.means if ssd_layer(net) else None,
-            scale_factor=recipe.scale_factor if ssd_layer(net) else None,
+            means=recipe.means if rows_layer(net) else None,
+            scale_factor=recipe.scale_factor if rows_layer(net) else None,
         )
         if not self.find.is_ssd:
             check_proposals(net, recipe.proposals is not None)
@@ -141,9 +143,12 @@ class Detector:
 
 def best_score(net: Net) -> float:
     """The highest score of the net's last pass, without the background; 0 if there is none."""
-    layer = ssd_layer(net)
-    scores = net.blobs[net.top_names[layer.name][0]].data.reshape(-1, 7)[:, 2] if layer else rows(net.blobs["cls_prob"])[:, 1:]
-    return float(scores.max(initial=0))
+    if layer := rows_layer(net):
+        return float(detection_rows(net, layer)[:, 2].max(initial=0))
+    if has_text_lines(net):
+        return float(net.blobs["scores"].read_data().max(initial=0))
+    _, name = cascade_ends(net) or ("", "cls_prob")
+    return float(rows(net.blobs[name])[:, 1:].max(initial=0))
 
 
 def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:

@@ -1,0 +1,72 @@
+"""Detect objects with a Cascade R-CNN, whose last DecodeBBox and last probabilities are outputs of the net.
+
+    image -> short side 600, long side <= 1000, each rounded to a multiple of 32 -> net -> boxes (R, 5), cls_prob (R, C)
+          -> boxes in pixels of the image, clipped to it -> per class: score > threshold, NMS -> the best
+
+Source: Cai and Vasconcelos, Cascade R-CNN (arXiv:1712.00726); run_cascadercnn_voc.m of zhaoweicai/cascade-rcnn, which resizes
+with a cubic filter. The boxes are those of the last stage; its probabilities are the mean over the stages where the net has
+it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.data.boxes import clip_boxes, rows
+from minicaffe.data.images import image_blob, resize_bilinear
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.layers.decode_bbox import DecodeBBox
+from minicaffe.net import Net
+
+from .detect import Detections, pick
+from .inputs import image_inputs, put_array
+
+MULTIPLE = 32
+"""Of which the input's height and width are multiples."""
+
+
+def cascade_ends(net: Net) -> tuple[str, str] | None:
+    """The outputs with the last stage's boxes and probabilities; None for a net that is no Cascade R-CNN of one image input."""
+    decoded = {top for node in net.nodes if isinstance(node.layer, DecodeBBox) for top in node.top_names}
+    boxes = [name for name in net.outputs if name in decoded]
+    if not boxes or net.inputs != image_inputs(net):
+        return None
+    count = net.blobs[boxes[-1]].shape[0]
+    made = [name for node in net.nodes for name in node.top_names if name in net.outputs and name not in decoded]
+    scores = [name for name in made if len(net.blobs[name].shape) >= 2 and net.blobs[name].shape[0] == count]
+    probabilities = [
+        name for name in scores if net.blobs[name].shape[1] > 1 and net.blobs[name].count == count * net.blobs[name].shape[1]
+    ]
+    return (boxes[-1], probabilities[-1]) if probabilities else None
+
+
+def detect_cascade(
+    net: Net,
+    image: NDArray[np.uint8],
+    *,
+    settings: DetectionSettings | None = None,
+    threshold: float = 0.05,
+    max_detections: int = 100,
+) -> Detections:
+    """Detections in image (H, W, 3), blue, green, red. settings: scale, means and NMS (default: the net's)."""
+    settings = settings or net.settings
+    ends = cascade_ends(net)
+    assert ends is not None, "asked for a net that cascade_ends knows"
+    height, width = image.shape[:2]
+    size = input_size(height, width, settings)
+    pixels = image.astype(np.float32) - np.asarray(settings.pixel_means, np.float32)
+    put_array(net, net.inputs[0], image_blob([resize_bilinear(pixels, *size)]))
+    net.forward(blobs=list(ends))
+    boxes = rows(net.blobs[ends[0]])[:, 1:5] / np.array([size[1] / width, size[0] / height] * 2, np.float32)
+    scores = rows(net.blobs[ends[1]]).copy()
+    clipped = clip_boxes(boxes, (height, width))
+    each = np.repeat(clipped[:, None], scores.shape[1], axis=1)
+    return pick(scores, each, nms_threshold=settings.test.nms, threshold=threshold, max_detections=max_detections)
+
+
+def input_size(height: int, width: int, settings: DetectionSettings) -> tuple[int, int]:
+    """The input's height and width: the short side of scales, each side at most max_size, rounded to MULTIPLE."""
+    scale = settings.test.scales[0] / min(height, width)
+    sides = [min(scale * side, settings.test.max_size) / MULTIPLE for side in (height, width)]
+    return MULTIPLE * max(int(sides[0] + 0.5), 1), MULTIPLE * max(int(sides[1] + 0.5), 1)

@@ -1,0 +1,228 @@
+"""Detection with the ends of YOLO, RefineDet and Cascade R-CNN, and the lines of a CTPN."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from minicaffe import TEST, Net
+from minicaffe.cli import main
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.detection import load
+from minicaffe.detection.detect_cascade import cascade_ends, input_size
+from minicaffe.detection.text_lines import chains, has_text_lines, text_lines
+from minicaffe.errors import Error
+
+PICTURE = np.full((40, 60, 3), 104, np.uint8)
+BLOB = 'input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }'
+CELLS = """layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { global_pooling: true pool: AVE } }
+layer { name: "cells" type: "Convolution" bottom: "map" top: "cells" convolution_param { num_output: 7 kernel_size: 1 } }"""
+YOLOS = {
+    "caffe-yolov2": """type: "DetectionOutput"
+      detection_output_param { side: 1 num_classes: 2 num_box: 1 biases: 0.5 biases: 0.25 }""",
+    "YOLOv2": 'type: "YoloDetectionOutput" yolo_detection_output_param { num_classes: 2 num_box: 1 biases: 0.5 biases: 0.25 }',
+    "YOLOv3": """type: "Yolov3DetectionOutput" yolov3_detection_output_param { num_classes: 2 num_box: 1 biases: 4 biases: 2
+      mask: 0 mask_group_num: 1 anchors_scale: 8 confidence_threshold: 0.6 }""",
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def yolo(kind: str, objectness: float) -> Net:
+    """One cell with a box of half its width and a quarter of its height, in the middle; class 2 of 2."""
+    Path("yolo.prototxt").write_text(f'{BLOB} {CELLS} layer {{ name: "found" bottom: "cells" top: "found" {YOLOS[kind]} }}')
+    net = Net("yolo.prototxt", TEST)
+    net.params["cells"][0].data[...] = 0
+    net.params["cells"][1].data[...] = [0, 0, 0, 0, objectness, -9, 9]
+    return net
+
+
+@pytest.mark.parametrize("kind", YOLOS)
+def test_yolos_boxes_come_out_in_the_images_pixels(kind: str) -> None:
+    detector = load(yolo(kind, 9), classes=["background", "cat", "dog"])
+    found = detector(PICTURE)
+    assert found.classes.tolist() == [2] and detector.is_ssd
+    np.testing.assert_allclose(found.boxes, [[15, 15, 45, 25]], rtol=1e-5)
+    np.testing.assert_allclose(found.scores, [1], atol=1e-3)
+    assert len(load(yolo(kind, -9))(PICTURE)) == 0
+    with pytest.raises(Error, match=r"classes: 2 classes with the background, but found of .*yolo.prototxt has 3"):
+        load(yolo(kind, 9), classes=["background", "cat"])
+
+
+def test_the_command_runs_a_yolo() -> None:
+    yolo("YOLOv2", 9).save("yolo.caffemodel")
+    Image.fromarray(PICTURE).save("photo.png")
+    words = ["detect", "yolo.prototxt", "yolo.caffemodel", "photo.png", "--mean", "0,0,0", "--scale-factor", "0.004"]
+    result = CliRunner().invoke(main, [*words, "--draw", "drawn"])
+    assert result.exit_code == 0, result.output
+    assert "class 2  1.000  x1   15.0  y1   15.0  x2   45.0  y2   25.0" in result.output
+    assert Path("drawn/photo.png").is_file()
+    refused = CliRunner().invoke(main, [*words, "--nms", "0.5"])
+    assert refused.exit_code and "--nms" in refused.output
+
+
+def test_refinedet() -> None:
+    """The first prior is no object; the second, refined by as many tenths, is found."""
+    Path("refine.prototxt").write_text(
+        f"""{BLOB}
+        layer {{ name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param {{ global_pooling: true pool: AVE }} }}
+        layer {{ name: "loc" type: "InnerProduct" bottom: "map" top: "loc" inner_product_param {{ num_output: 8 }} }}
+        layer {{ name: "conf" type: "InnerProduct" bottom: "map" top: "conf" inner_product_param {{ num_output: 6 }} }}
+        layer {{ name: "objects" type: "InnerProduct" bottom: "map" top: "objects" inner_product_param {{ num_output: 4 }} }}
+        layer {{ name: "refine" type: "InnerProduct" bottom: "map" top: "refine" inner_product_param {{ num_output: 8 }} }}
+        layer {{ name: "prior" type: "PriorBox" bottom: "map" bottom: "data" top: "prior"
+          prior_box_param {{ min_size: 2 min_size: 4 }} }}
+        layer {{ name: "found" type: "DetectionOutput" top: "found"
+          bottom: "loc" bottom: "conf" bottom: "prior" bottom: "objects" bottom: "refine"
+          detection_output_param {{ num_classes: 3 confidence_threshold: 0.1 code_type: CENTER_SIZE
+            objectness_score: 0.5 }} }}"""
+    )
+    net = Net("refine.prototxt", TEST)
+    for blobs in net.params.values():
+        for blob in blobs:
+            blob.data[...] = 0
+    net.params["conf"][1].data[...] = [0, 0.9, 0, 0, 0, 0.8]
+    net.params["objects"][1].data[...] = [1, 0, 0, 1]
+    net.params["refine"][1].data[...] = [0, 0, 0, 0, 1, 0, 0, 0]  # the second prior, 4 x 4, goes 0.1 of its width to the right
+    found = load(net)(PICTURE)
+    assert found.classes.tolist() == [2]
+    np.testing.assert_allclose(found.boxes, [[14, 0, 54, 39]], rtol=1e-5)
+
+
+STAGE = """
+layer {{ name: "bbox{0}" type: "InnerProduct" bottom: "{1}" top: "bbox{0}" inner_product_param {{ num_output: 8 }} }}
+layer {{ name: "cls{0}" type: "InnerProduct" bottom: "{1}" top: "cls{0}" inner_product_param {{ num_output: 3 }} }}
+layer {{ name: "output_bbox{0}" type: "DecodeBBox" bottom: "bbox{0}" bottom: "{1}" top: "output_bbox{0}" }}
+layer {{ name: "cls_prob{0}" type: "Softmax" bottom: "cls{0}" top: "cls_prob{0}" }}
+"""
+CASCADE = (
+    """input: "data" input_shape { dim: 1 dim: 3 dim: 32 dim: 32 }
+    layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { global_pooling: true pool: AVE } }
+    layer { name: "first" type: "InnerProduct" bottom: "map" top: "first" inner_product_param { num_output: 5 } }"""
+    + STAGE.format("_1st", "first")
+    + """layer { name: "second" type: "DecodeBBox" bottom: "bbox_1st" bottom: "first" top: "second" }"""
+    + STAGE.format("_2nd", "second")
+    + """layer { name: "avg" type: "Eltwise" bottom: "cls_prob_1st" bottom: "cls_prob_2nd" top: "cls_prob_2nd_avg"
+      eltwise_param { coeff: 0.5 coeff: 0.5 } }"""
+)
+
+
+def cascade() -> Net:
+    Path("cascade.prototxt").write_text(CASCADE)
+    net = Net("cascade.prototxt", TEST)
+    for blobs in net.params.values():
+        for blob in blobs:
+            blob.data[...] = 0
+    net.params["first"][1].data[...] = [0, 64, 160, 191, 319]
+    net.params["bbox_1st"][1].data[4] = 0.5  # each stage moves by half a width
+    net.params["bbox_2nd"][1].data[4] = 0.5
+    net.params["cls_1st"][1].data[1], net.params["cls_2nd"][1].data[2] = 1, 9
+    return net
+
+
+def test_a_cascades_last_stage() -> None:
+    """From 128 x 160 pixels of 608 x 608 to the photo's 40 x 60; the mean of both stages' probabilities."""
+    settings = DetectionSettings()
+    assert input_size(40, 60, settings) == (608, 896) and input_size(10, 60, settings) == (608, 992)
+    net = cascade()
+    assert cascade_ends(net) == ("output_bbox_2nd", "cls_prob_2nd_avg")
+    found = load(net)(PICTURE)
+    assert net.blobs["data"].shape == (1, 3, 608, 896)
+    assert found.classes.tolist() == [2]
+    x, y = 60 / 896, 40 / 608
+    np.testing.assert_allclose(found.boxes, [[192 * x, 160 * y, 319 * x, 319 * y]], rtol=1e-4)
+    first, second = (np.exp(row) / np.exp(row).sum() for row in ([0.0, 1, 0], [0.0, 0, 9]))
+    np.testing.assert_allclose(found.scores, [(first + second)[2] / 2], rtol=1e-5)
+    with pytest.raises(Error, match="takes no proposals"):
+        load(net)(PICTURE, proposals=[[0, 0, 9, 9]])
+
+
+def test_the_command_runs_a_cascade() -> None:
+    cascade().save("cascade.caffemodel")
+    Image.fromarray(PICTURE).save("photo.png")
+    words = ["detect", "cascade.prototxt", "cascade.caffemodel", "photo.png", "--threshold"]
+    result = CliRunner().invoke(main, [*words, "0.5"])
+    assert result.exit_code == 0 and "class 2  0.606  x1   12.9  y1   10.5" in result.output, result.output
+    result = CliRunner().invoke(main, [*words, "0.9"])
+    assert "nothing reaches --threshold 0.9: the best score is 0.605" in result.output
+
+
+def proposals(left: list[int], top: float, height: float, slope: float = 0) -> np.ndarray:
+    return np.array([[x, top + slope * x, x + 15, top + slope * x + height - 1] for x in left], np.float32)
+
+
+def test_proposals_are_joined_to_lines() -> None:
+    """Two rows of words, the second one sloping; a gap of more than 50 pixels parts a line."""
+    first, second = proposals([0, 16, 32, 64], 10, 20), proposals([0, 16, 32, 100, 116, 132], 100, 20, 0.125)
+    boxes = np.concatenate([first, second])
+    scores = np.linspace(0.99, 0.9, len(boxes)).astype(np.float32)
+    lines = text_lines(boxes, scores, (200, 300), threshold=0)
+    # the edges are fitted to the left ends, and taken 7.5 pixels inside of the line's: at 7.5, 39.5, 107.5 and 139.5
+    wanted = [[0, 10, 79, 29], [0, 100.9375, 47, 123.9375], [100, 113.4375, 147, 136.4375]]
+    np.testing.assert_allclose(lines[np.lexsort((lines[:, 0], lines[:, 1])), :4], wanted, atol=1e-3)
+    assert chains(boxes, scores) == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    low = scores.copy()
+    low[:4] = 0.5
+    assert len(text_lines(boxes, low, (200, 300), threshold=0)) == 2
+
+
+def test_what_is_no_line() -> None:
+    tall = proposals([0, 16], 0, 90)
+    other_height = np.concatenate([proposals([0], 0, 30), proposals([16], 0, 20)])
+    for boxes in (tall, other_height, tall[:0], tall[:1]):
+        scores = np.full(len(boxes), 0.9, np.float32)
+        assert text_lines(boxes, scores, (100, 100), threshold=-1).shape == (0, 5)
+
+
+@given(st.integers(3, 30), st.integers(0, 5))
+def test_a_line_spans_its_proposals(count: int, seed: int) -> None:
+    """In any order."""
+    order = np.random.default_rng(seed).permutation(count)
+    boxes = proposals([16 * i for i in range(count)], 5, 12)[order]
+    (line,) = text_lines(boxes, np.full(count, 0.9, np.float32), (60, 16 * count), threshold=-1)
+    np.testing.assert_allclose(line[:4], [0, 5, 16 * count - 1, 16], atol=1e-3)
+
+
+CTPN = """
+input: "data" input_shape { dim: 1 dim: 3 dim: 32 dim: 64 } input: "im_info" input_shape { dim: 1 dim: 3 }
+layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { pool: AVE kernel_size: 16 stride: 16 } }
+layer { name: "score" type: "Convolution" bottom: "map" top: "score" convolution_param { num_output: 20 kernel_size: 1 } }
+layer { name: "move" type: "Convolution" bottom: "map" top: "move" convolution_param { num_output: 20 kernel_size: 1 } }
+layer { name: "proposal" type: "Python" bottom: "score" bottom: "move" bottom: "im_info" top: "rois" top: "scores"
+  python_param { module: "layers.text_proposal_layer" layer: "ProposalLayer" param_str: "'feat_stride': 16" } }
+"""
+
+
+def test_a_ctpn_through_detect_and_read() -> None:
+    """A bright band, 600 pixels high after scaling, is found as one line of anchors 33 pixels high."""
+    Path("ctpn.prototxt").write_text(CTPN)
+    net = Net("ctpn.prototxt", TEST)
+    assert has_text_lines(net)
+    for name in ("score", "move"):
+        for blob in net.params[name]:
+            blob.data[...] = 0
+    net.params["score"][0].data[13, :, 0, 0] = 1 / 500
+    net.save("ctpn.caffemodel")
+    photo = np.full((600, 800, 3), 100, np.uint8)
+    photo[304:320, 160:400] = 255
+    photo[304:320, 160:176] = 240  # a worse proposal: of equal ones all scores are scaled to 0
+    Image.fromarray(photo).save("photo.png")
+    found = load(net, threshold=0)(photo)
+    np.testing.assert_allclose(found.boxes[0], [160, 296, 399, 328], atol=1)
+    result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "0"])
+    assert result.exit_code == 0 and "text  0.933  x1  160.0" in result.output, result.output
+    words = ["read", "ctpn.prototxt", "ctpn.caffemodel", "photo.png"]
+    printed = CliRunner().invoke(main, words).output
+    assert printed == "photo.png: 1 line of text\n  0.933  x1  160.0  y1  295.5  x2  399.0  y2  327.5\n"
+    (read,) = json.loads(CliRunner().invoke(main, [*words, "--json"]).output)
+    assert read == {"image": "photo.png", "lines": [{"score": 0.9333, "box": [160.0, 295.5, 399.0, 327.5]}]}
