@@ -496,9 +496,9 @@ def test_two_layers_of_one_name_may_share_all_their_weights(tmp_path: Path) -> N
 def test_caffes_own_types_that_are_not_built_in_are_named() -> None:
     with pytest.raises(LayerError, match=r'Layer layer "data": has no type; write type: .* \(made.prototxt:1\)'):
         net_of('layer { name: "data" top: "data" }')
-    origin = r"which belongs to Cascade R-CNN \(github.com/zhaoweicai/cascade-rcnn\) and is not built in"
-    with pytest.raises(LayerError, match=f'unknown layer type "EvalData", {origin}'):
-        net_of('layer { name: "data" type: "EvalData" top: "data" }')
+    origin = r"which belongs to C3D \(github.com/facebook/C3D\) and is not built in"
+    with pytest.raises(LayerError, match=f'unknown layer type "VolumeData", {origin}'):
+        net_of('layer { name: "data" type: "VolumeData" top: "data" }')
 
 
 def test_public_names() -> None:

@@ -190,6 +190,11 @@ BLOCK_OF = {
     "SeLu": FLOAT_3,
     "Correlation": integer(2, 6), "SpatialTransformer": message(1, b"affine"), "Mean": integer(1, 4), "FlowWarp": integer(1, 1),
     "DiceCoefLoss": integer(3, 1), "FocalLoss": integer(1, 1), "MultiStageMeanfield": integer(6, 10),
+    "Warp": integer(1, 1), "CoeffSchedule": FLOAT_3, "Writer": message(1, b"folder"), "FLOWriter": message(1, b"folder"),
+    **dict.fromkeys(("ImageGtData", "DetectionData", "EvalData"), message(1, b"list.txt")),
+    **dict.fromkeys(
+        ("Augmentation", "DataAugmentation", "FlowAugmentation", "GenerateAugmentationParameters"), integer(5, 1000)
+    ),
 }  # fmt: skip
 CLASHES = [
     (kind, name, number) for kind, (name, numbers) in BLOCKS.items() for number in numbers if (kind, number) != ("BN", 144)
