@@ -4,9 +4,7 @@ from __future__ import annotations
 
 _TYPES = {
     "MS-CNN (github.com/zhaoweicai/mscnn)": "DetectionAccuracy ImageGtData",
-    "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": """DetectionData DetectionGroupAccuracy DetectionGroupLoss EvalData
-        HardMining""",
-    "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
+    "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": """DetectionData EvalData""",
     "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData",
     "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData",
     "Faster R-CNN in C++ (github.com/makefile/frcnn)": "FrcnnRoiData FPNProposal",
