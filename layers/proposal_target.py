@@ -8,6 +8,7 @@ Source: py-faster-rcnn's rpn/proposal_target_layer.py; py-R-FCN's for AGNOSTIC, 
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -16,9 +17,12 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
 from minicaffe.data.settings import TrainSettings
+from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
 
 from .anchor_target import checked_gt_boxes
+from .boxes.cascade_targets import CascadeProposalTarget
 from .boxes.param_str import layer_parameters, whole_parameter
 from .reading.roi_sampling import class_targets, put_training_rois, sample_rois
 
@@ -30,6 +34,7 @@ class ProposalTarget(Layer):
     top: rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets, inside and outside weights, each (S, 4 K, 1, 1); foreground first.
     param_str: num_classes K, background included (2 for class-agnostic boxes). Settings: TRAIN.BATCH_SIZE, -1 for all rois.
     S, R and G may be 0. No gradient flows through it.
+    With proposal_target_param it is Cascade R-CNN's (boxes/cascade_targets.py).
     Raises LayerError for a batch index other than 0, for gt boxes that are no boxes, and for a class that is not in 1 to K - 1.
     """
 
@@ -43,6 +48,11 @@ class ProposalTarget(Layer):
     in_sequence = True
     makes_rois = True
     found_axis = 0
+    kinds = (Kind("py-faster-rcnn", (), "5 tops"), Kind("Cascade R-CNN", ("cascade", "mscnn"), "proposal_target_param"))
+
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        return CascadeProposalTarget if cls is ProposalTarget and param.HasField("proposal_target_param") else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")

@@ -53,6 +53,7 @@ DISAGREEMENTS = (
      "layers that Cascade R-CNN and MS-CNN have: `BoxOutput`, `BoxGroupOutput`, `DecodeBBox`; else Caffe's"),
     ("`Proposal`", "py-faster-rcnn's Python layer. With `proposal_param`: PVANET's, whose scales count in `base_size`, and "
      "caffe-windows', whose scales count in pixels", "`python_param` or `proposal_param`; then `pvanet` or `happynear`"),
+    ("`ProposalTarget`", "py-faster-rcnn's Python layer. Cascade R-CNN's, of several images", "`proposal_target_param`"),
     ("`DetectionOutput`", "SSD's. RefineDet's refines the priors first. caffe-yolov2's decodes YOLO's maps, as "
      "`YoloDetectionOutput` does", "five bottoms, or a fourth of shape (N, P * 2), are RefineDet's; one is caffe-yolov2's"),
     ("`PriorBox`", "SSD's. TextBoxes' makes each box twice, the second half a cell lower. OpenCV's makes it at each pair of "

@@ -197,9 +197,14 @@ def first_shapes(file: NetFile, phase: Phase, stages: Sequence[str]) -> dict[str
             if set(layer.top) & set(TOPS):
                 image = (1, *image[1:])
             for i, top in enumerate(layer.top):
-                label = by_word(LABELS, file.file) or ((1, 6, 8, 8) if top.startswith("label_") else image[:1])
+                label = by_word(LABELS, file.file) or (field_labels(layer, image) if top.startswith("label_") else image[:1])
                 shapes[top] = TOPS.get(top) or (image if i == 0 and "label" not in top else label)
     return shapes
+
+
+def field_labels(layer: caffe_pb2.LayerParameter, image: Shape) -> Shape:
+    """Cascade R-CNN's labels, a cell for each 16 pixels."""
+    return (1, 6, image[2] // 16, image[3] // 16) if layer.type == "DetectionData" else (1, 6, 8, 8)
 
 
 def by_word(table: dict[str, Shape], path: str) -> Shape | None:
@@ -250,6 +255,7 @@ WISHES: dict[str, Wish] = {
     "DetectionEvaluate": lambda layer, shapes: {1: (3, 8) if len(shapes) == 3 else (1, 1, 2, 8)},
     "WarpCTCLoss": lambda layer, shapes: {1: (shapes[0][1], 6)},
     "RegionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 10)},
+    "ProposalTarget": lambda layer, shapes: {1: (3, 8) if layer.param.HasField("proposal_target_param") else (3, 5)},
     "YoloSeg": lambda layer, shapes: {1: shapes[0]},
     "SegmentationEvaluate": lambda layer, shapes: {1: shapes[0]},
     "DetectionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 7 * layer.param.detection_loss_param.side**2)},
@@ -313,6 +319,9 @@ def fill(made: Made, seed: int) -> None:
         reader, _ = made.readers.get(name, ("", 0))
         if name == "gt_boxes" and values.shape[1] == 8:
             values[...] = [[0, *corners, label, 0, 0] for *corners, label in TRUE_BOXES]
+        elif name.startswith("label_") and values.ndim == 4:
+            values[...] = 0
+            values[:, :, 2, 3] = (1, 56, 40, 60, 50, 0.8)
         elif name == "image_sizes":
             values[...] = net.blobs[net.inputs[0]].shape[2:4]
         elif reader in ("MultiBoxLoss", "DetectionEvaluate") or (reader == "EvalDetection" and values.shape[-1] == 8):

@@ -1,0 +1,149 @@
+"""Cascade R-CNN's ProposalTarget: rois of several images, their classes and targets.
+
+    foreground: overlap >= fg_thr; background: overlap in [bg_thr_lw, bg_thr_hg); the rest fills up where these are too few
+
+Source: Cai and Vasconcelos, Cascade R-CNN (arXiv:1712.00726); cascade-rcnn's proposal_target_layer.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import rng
+from minicaffe.blob import Array, Blob
+from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
+from minicaffe.layer import Layer
+
+from .field_boxes import regression_scale
+
+BLOCK = "proposal_target_param"
+Indices = NDArray[np.intp]
+
+
+class CascadeProposalTarget(Layer):
+    """Sampled rois, foreground first, with what the detector should say of them.
+
+    bottom: proposals (R, 5): image, x1, y1, x2, y2; true boxes (G, 7 or more): image or -1, x1, y1, x2, y2, class, ignored.
+    top: rois (S, 5, 1, 1), classes (S, 1, 1, 1), targets, inside and outside weights, each (S, 4 cls_num, 1, 1), with
+    cls_aware: false (S, 8, 1, 1); matches (S, 6, 1, 1): class, true box, overlap, 0s for background; optionally weights
+    (S, 1, 1, 1).
+    batch_size: of all images together, or -1 for all. append_gtbox: true boxes are rois, too. No gradient.
+    Raises LayerError for shapes that do not match, an image that is not below num_img_per_batch, and a class that is not in 1
+    to cls_num - 1; in forward where no roi is left.
+    """
+
+    type = "ProposalTarget"
+    num_bottom = 2
+    num_top = (6, 7)
+    index_bottoms = (0, 1)
+    param_block = (BLOCK, "bbox_reg_param")
+    weight_names = ()
+    has_gradient = False
+    in_sequence = True
+    makes_rois = True
+    found_axis = 0
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.proposal_target_param
+        if param.cls_num < 2 or param.batch_size < -1 or param.batch_size == 0:
+            raise self.error("needs cls_num > 1, and a batch_size > 0 or -1", BLOCK)
+        if param.fg_thr < param.bg_thr_hg:
+            raise self.error(f"fg_thr {param.fg_thr:g} must be at least bg_thr_hg {param.bg_thr_hg:g}", f"{BLOCK}.fg_thr")
+        for field in ("stage", "gt_iou_thr"):
+            if param.HasField(field):
+                raise self.error(f"{field} is of makefile/frcnn's FrcnnProposalTarget", f"{BLOCK}.{field}")
+        self.means, self.stds = regression_scale(self)
+        self.columns = param.cls_num if self.param.bbox_reg_param.cls_aware else 2
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for i, (least, what) in enumerate(((5, "5"), (7, "7 or more"))):
+            shape = bottom[i].shape
+            each = shape[1] if len(shape) > 1 else 0
+            if each < least or (i == 0 and each != 5) or bottom[i].count != shape[0] * each:
+                raise self.error(f"bottom {i} must have {what} values a row, got shape {shape}", f"bottom[{i}]")
+        self._shape(top, max(self.param.proposal_target_param.batch_size, 1))
+
+    def _shape(self, top: Sequence[Blob], count: int) -> None:
+        for blob, each in zip(top, (5, 1, *[4 * self.columns] * 3, 6, 1)):
+            blob.reshape(count, each, 1, 1)
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        batch = self.param.proposal_target_param.batch_size
+        self._shape(top, batch if batch > 0 else bottom[0].shape[0])
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.proposal_target_param
+        rois, true = self._checked(rows(bottom[0]), rows(bottom[1]))
+        if param.append_gtbox:
+            rois = np.concatenate([rois, true[:, :5]])
+        overlaps = bbox_overlaps(rois[:, 1:], true[:, 1:5]) if len(true) else np.zeros((len(rois), 1))
+        overlaps[rois[:, :1] != (true[:, 0] if len(true) else np.full(1, -1))] = -1
+        best, most = overlaps.argmax(axis=1), np.maximum(overlaps.max(axis=1), 0)
+        foreground, background = self._sampled(most, true[best, 6] != 0 if len(true) else np.zeros(len(rois), bool))
+        chosen, count = np.concatenate([foreground, background]), len(foreground)
+        if not len(chosen):
+            raise self.error("no roi is left to learn from: fg_thr, bg_thr_hg and bg_thr_lw leave none", BLOCK)
+        self._shape(top, len(chosen))
+        for blob in top:
+            blob.data[...] = 0
+        top[0].data[:, :, 0, 0] = rois[chosen]
+        matched = true[best[foreground]] if count else np.zeros((0, 7))
+        top[1].data[:count, 0, 0, 0] = matched[:, 5]
+        self._put_targets(top, rois[foreground, 1:], matched, most[foreground])
+        for blob in top[6:]:
+            blob.data[:, 0, 0, 0] = self._sample_weights(count, len(chosen), most[foreground])
+
+    def _checked(self, rois: Array, given: Array) -> tuple[Array, Array]:
+        """The rois (R, 5) and the true boxes (G, 7)."""
+        param = self.param.proposal_target_param
+        true = given[given[:, 0] != -1, :7]
+        for i, images in enumerate((rois[:, 0], true[:, 0])):
+            for image in images[~((images >= 0) & (images < param.num_img_per_batch))][:1]:
+                raise self.error(f"image {image:g} is not below num_img_per_batch {param.num_img_per_batch}", f"bottom[{i}]")
+        for kind in true[~((true[:, 5] >= 1) & (true[:, 5] < param.cls_num)), 5][:1]:
+            raise self.error(f"a true box has class {kind:g}, but cls_num is {param.cls_num}", "bottom[1]")
+        return rois, true
+
+    def _sampled(self, most: Array, ignored: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+        """The foreground and the background rois, by their largest overlaps (R,)."""
+        param, random = self.param.proposal_target_param, rng.generator()
+        high = most >= param.fg_thr
+        middle = ~high & (most >= param.bg_thr_lw) & (most < param.bg_thr_hg)
+        foreground, background, others = (np.flatnonzero(mask) for mask in (high & ~ignored, middle, ~high & ~middle))
+        if param.batch_size < 0:
+            return foreground, background
+        room = min(math.floor(param.fg_fraction * param.batch_size + 0.5), len(foreground))
+        if len(foreground) > room:
+            foreground = random.permutation(foreground)[:room]
+        room = param.batch_size - len(foreground)
+        if len(background) > room:
+            return foreground, random.permutation(background)[:room]
+        return foreground, np.concatenate([background, others[: (room - len(background)) * param.pickup_discard]])
+
+    def _put_targets(self, top: Sequence[Blob], rois: Array, matched: Array, overlaps: Array) -> None:
+        """The targets, weights and matches of the foreground rois (F, 4), the first of the sampled ones."""
+        param, count = self.param.proposal_target_param, len(rois)
+        kinds = matched[:, 5].astype(np.intp) if self.param.bbox_reg_param.cls_aware else np.ones(count, np.intp)
+        at = np.arange(count), kinds
+        counts = (overlaps >= param.bbox_thr_lw) & (overlaps <= param.bbox_thr_hg)
+        moves = (bbox_transform(rois, matched[:, 1:5]) - self.means) / self.stds
+        for blob, values in zip(top[2:5], (moves, counts[:, None], counts[:, None])):
+            blob.data.reshape(len(blob.data), self.columns, 4)[at] = values
+        top[5].data[:count, 0, 0, 0] = matched[:, 5]
+        top[5].data[:count, 1:5, 0, 0] = matched[:, 1:5]
+        top[5].data[:count, 5, 0, 0] = overlaps
+
+    def _sample_weights(self, foreground: int, count: int, overlaps: Array) -> Array:
+        """Weights (S,): foreground weighs fg_fraction of all; by its overlaps with iou_weighted; ones without foreground."""
+        param, weights = self.param.proposal_target_param, np.ones(count)
+        if param.iou_weighted:
+            weights[:foreground] = overlaps
+        if foreground and weights[:foreground].sum():
+            weights[:foreground] *= param.fg_fraction * count / weights[:foreground].sum()
+            if count > foreground:
+                weights[foreground:] *= (1 - param.fg_fraction) * count / weights[foreground:].sum()
+        return weights

@@ -1,0 +1,157 @@
+"""DetectionGroupLoss: the loss of Cascade R-CNN's proposals.
+
+    mean of -log p of the sampled fields' classes, weighted,  +  lambda mean of h(t - t*) of the sampled fields with an object
+
+    h(d) = d^2 / 2 where |d| < 1, else |d| - 1 / 2 (Smooth_L1), or d^2 / 2 (Euclidean_L2)
+
+Source: Cai and Vasconcelos, Cascade R-CNN (arXiv:1712.00726); cascade-rcnn's detection_group_loss_layer.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import rng
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import data_bytes
+
+from .boxes.field_groups import FieldGroups, Truths
+from .losses.loss import Loss
+from .softmax import softmax
+
+BLOCK = "detection_group_loss_param"
+WORDS = {
+    "neg_mining_type": ("random", "bootstrap", "mixture"),
+    "neg_ranking_type": ("conf_loss", "conf_prob"),
+    "bbox_loss_type": ("Smooth_L1", "Euclidean_L2"),
+}
+
+
+class DetectionGroupLoss(Loss):
+    """The loss, and the part of it that is of the deltas.
+
+    bottom: scores (N G, cls_num, H, W), deltas (N G, 4, H, W), labels (N G, 6, H, W) (boxes/field_groups.py).
+    top: (1, 1, 1, 2); the gradient is that of the first number. Of each image batch_size fields are sampled, one of 1 +
+    bg_multiple with an object, or (-1) all of those and bg_multiple times as many without, min_num_neg at least; background
+    counts where its overlap is below bg_threshold. neg_mining_type: at random, the worst ones (bootstrap), or half of each.
+    pos_neg_weighted: foreground weighs 1 of 1 + bg_multiple. field_xyr and field_whr, both given, bound the deltas; a bounded
+    delta has the slope of the bound.
+    Raises LayerError for shapes that do not match, unknown words, and a batch_size that is not -1 or > 0.
+    """
+
+    type = "DetectionGroupLoss"
+    num_bottom = 3
+    index_bottoms = (2,)
+    in_sequence = True
+    param_block = (BLOCK, "bbox_reg_param", "loss_param")
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.detection_group_loss_param
+        self.groups = FieldGroups(self, param, BLOCK)
+        for field, words in WORDS.items():
+            if getattr(param, field) not in words:
+                wrong = f'{field} must be one of {", ".join(words)}, got "{getattr(param, field)}"'
+                raise self.error(wrong, f"{BLOCK}.{field}")
+        if param.batch_size < -1 or param.batch_size == 0:
+            raise self.error(f"batch_size must be > 0, or -1, got {param.batch_size}", f"{BLOCK}.batch_size")
+        self.bound: tuple[Array, Array] | None = None
+        if param.HasField("field_xyr") and param.HasField("field_whr"):
+            if not (param.field_xyr > 0 and param.field_whr > 0):
+                raise self.error("needs field_xyr and field_whr > 0", BLOCK)
+            means, stds = self.groups.means.reshape(2, 2), self.groups.stds.reshape(2, 2)
+            mean, std = np.repeat(means.mean(axis=1), 2), np.repeat(np.sqrt(stds.prod(axis=1)), 2)
+            most = self.groups.bounds(self.dtype)
+            self.bound = (-most - mean) / std, (most - mean) / std
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.groups.check(bottom)
+        top[0].reshape(1, 1, 1, 2)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes(bottom[:2])
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        return 4 * data_bytes(bottom)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        truths, loss = self.groups.truths(bottom[2]), self.param.loss_param
+        kinds, probabilities = self.groups.told(truths.kinds), softmax(bottom[0].data, 1)
+        kept = self._sampled(truths, kinds, probabilities)
+        weights = self._weights(truths, kept)
+        if loss.HasField("ignore_label"):
+            kept &= kinds != loss.ignore_label
+        for kind in kinds[kept & (kinds >= bottom[0].shape[1])][:1]:
+            raise self.error(f"class {kind} has no scores: cls_num is {bottom[0].shape[1]}", "bottom[2]")
+        at = np.nonzero(kept)
+        own = (at[0], kinds[at], *at[1:])
+        losses = -np.log(np.maximum(probabilities[own], np.finfo(np.float32).tiny)) * weights[at]
+        probabilities[own] -= 1
+        self._slopes = probabilities * (weights * kept / max(1, len(losses)))[:, None]
+        told = losses.sum() / max(1, len(losses))
+        moved = self._box_loss(bottom[1], truths, np.nonzero(kept & (truths.kinds != 0)))
+        top[0].data[0, 0, 0] = told + moved, moved
+
+    def _box_loss(self, deltas: Blob, truths: Truths, at: tuple[NDArray[np.intp], ...]) -> float:
+        """lambda times the mean loss of the deltas at these places, whose slopes are kept."""
+        param, scale = self.param.detection_group_loss_param, getattr(self.param.detection_group_loss_param, "lambda")
+        found = deltas.data.transpose(0, 2, 3, 1)[at]
+        found = found if self.bound is None else np.clip(found, *self.bound)
+        differences = found - self.groups.targets(truths, at)
+        slopes = differences if param.bbox_loss_type == "Euclidean_L2" else np.clip(differences, -1, 1)
+        self._box_slopes = np.zeros(deltas.shape, self.dtype)
+        self._box_slopes.transpose(0, 2, 3, 1)[at] = slopes * (scale / max(1, slopes.size))
+        return float(scale * (slopes * (differences - slopes / 2)).sum() / max(1, slopes.size))
+
+    def _sampled(self, truths: Truths, kinds: NDArray[np.intp], probabilities: Array) -> NDArray[np.bool_]:
+        """Which fields (N G, H, W) the loss counts."""
+        param, count = self.param.detection_group_loss_param, len(self.groups.fields)
+        ranking = self._ranking(kinds, probabilities).reshape(len(kinds) // count, -1)
+        positive = (truths.kinds > 0).reshape(ranking.shape)
+        negative = ((truths.kinds == 0) & (truths.overlaps < self.dtype.type(param.bg_threshold))).reshape(ranking.shape)
+        kept = np.zeros(ranking.shape, bool)
+        for image in range(len(kept)):
+            with_object, without = np.flatnonzero(positive[image]), np.flatnonzero(negative[image])
+            if param.batch_size < 0:
+                room = max(len(with_object) * param.bg_multiple, param.min_num_neg)
+            else:
+                most = min(math.floor(param.batch_size / (1 + param.bg_multiple) + 0.5), len(with_object))
+                with_object, room = rng.generator().permutation(with_object)[:most], param.batch_size - most
+            kept[image, with_object] = kept[image, self._mined(without, ranking[image], room)] = True
+        return kept.reshape(kinds.shape)
+
+    def _ranking(self, kinds: NDArray[np.intp], probabilities: Array) -> Array:
+        """How bad the scores of the fields are (N G, H, W), where that decides."""
+        param = self.param.detection_group_loss_param
+        if param.neg_mining_type == "random":
+            return np.zeros(kinds.shape, self.dtype)
+        if param.neg_ranking_type == "conf_prob":
+            return np.asarray(1 - probabilities[:, 0])
+        return np.asarray(-np.log(np.maximum(probabilities[:, 0], np.finfo(np.float32).tiny)))  # of background: its loss
+
+    def _mined(self, found: NDArray[np.intp], ranking: Array, room: int) -> NDArray[np.intp]:
+        """room of these fields (n,); of equal ones the last is worse."""
+        if len(found) <= room:
+            return found
+        kind, random = self.param.detection_group_loss_param.neg_mining_type, rng.generator()
+        worst = found[np.lexsort((found, ranking[found]))[::-1]]
+        hard = {"random": 0, "bootstrap": room, "mixture": math.floor(room / 2 + 0.5)}[kind]
+        return np.concatenate([worst[:hard], random.permutation(worst[hard:])[: room - hard]])
+
+    def _weights(self, truths: Truths, kept: NDArray[np.bool_]) -> Array:
+        """The weight of each field (N G, H, W)."""
+        weights, param = np.ones(kept.shape, self.dtype), self.param.detection_group_loss_param
+        if param.pos_neg_weighted:
+            share = 1 / (1 + param.bg_multiple)
+            for mask, part in ((truths.kinds > 0, share), (truths.kinds <= 0, 1 - share)):
+                if sampled := int((mask & kept).sum()):
+                    weights[mask] = part * int(kept.sum()) / sampled
+        return weights
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        for i, slopes in enumerate((self._slopes, self._box_slopes)):
+            if propagate_down[i]:
+                np.multiply(slopes, top[0].diff.reshape(-1)[0], out=bottom[i].diff)
