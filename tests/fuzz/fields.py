@@ -112,9 +112,10 @@ def found(case: Case, again: bool = False) -> str:
     except Exception:
         return "".join(traceback.format_exc(limit=-3))
     seconds, more = time.monotonic() - start, _peak() - memory
-    if seconds > SLOW:
-        return found(case, again=True) if loops.compiled() and not again else f"{seconds:.1f} seconds"
-    return f"{more >> 20} MiB" if more > MEMORY else ""
+    if (seconds > SLOW or more > MEMORY) and loops.compiled() and not again:  # it may be the compiler's
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted anew
+        return found(case, again=True)
+    return f"{seconds:.1f} seconds" if seconds > SLOW else f"{more >> 20} MiB" if more > MEMORY else ""
 
 
 def _run(param: caffe_pb2.NetParameter) -> None:
