@@ -42,7 +42,7 @@ class ProposalTarget(Layer):
     num_bottom = 2
     num_top = 5
     index_bottoms = (0, 1)
-    param_block: ClassVar[tuple[str, ...]] = ("python_param",)
+    param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_target_param")
     weight_names = ()
     has_gradient = False
     in_sequence = True

@@ -38,7 +38,7 @@ def test_by_hand_with_sigma_and_weights():
 
 
 def test_each_items_losses():
-    case = LayerCase(WEIGHTED, *arrays(3, 4, 2, 5), tops=2)
+    case = LayerCase('type: "SmoothL1Loss"', *arrays(3, 4, 2, 5), tops=2)
     loss, losses = case.forward()
     assert losses.shape == (3, 1, 2, 5)
     np.testing.assert_allclose(losses.sum() / 3, loss, rtol=1e-9)
