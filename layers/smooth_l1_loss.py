@@ -9,11 +9,13 @@ Source: Girshick, Fast R-CNN, ICCV 2015, section 2.3; caffe-fast-rcnn's smooth_l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
+from minicaffe.layer import Count
 
 from .losses.loss import DifferenceLoss, device_diffs, put_opposite
 from .losses.loss_bottoms import check_same_shape
@@ -24,12 +26,14 @@ class SmoothL1Loss(DifferenceLoss):
 
     bottom: x (N, ...), target, optionally w_in (Fast R-CNN's nets have no other) and w_out, all of x's shape, where (N, 8) is
     (N, 8, 1, 1).
-    top: loss (). Both x and target get gradients. As in the original, the loss counts only with an explicit loss_weight.
+    top: loss (); optionally (Cascade R-CNN's) each item's losses, summed over the channels (N, 1, ...), whose diff is not used.
+    Both x and target get gradients. As in the original, the loss counts only with an explicit loss_weight.
     Raises LayerError for other shapes, and for sigma <= 0.
     """
 
     type = "SmoothL1Loss"
     num_bottom = (2, 4)
+    num_top: ClassVar[Count] = (1, 2)
     is_loss = False
     index_bottoms = (2, 3)
     param_block = ("smooth_l1_loss_param",)
@@ -46,6 +50,8 @@ class SmoothL1Loss(DifferenceLoss):
         for i in range(1, len(bottom)):
             check_same_shape(self, bottom, i)
         self.difference.reshape(bottom[0].shape)
+        for blob in top[1:]:
+            blob.reshape(*bottom[0].shape[:1], 1, *bottom[0].shape[2:])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weighted_difference(*_alike(bottom[:3]), out=self.difference.data)
@@ -53,8 +59,13 @@ class SmoothL1Loss(DifferenceLoss):
         if len(bottom) == 4:
             losses *= bottom[3].data.reshape(losses.shape)
         top[0].data[...] = losses.sum(dtype=np.float64) / self._items(bottom)
+        for blob in top[1:]:
+            blob.data[...] = losses.sum(axis=1, keepdims=True).reshape(blob.shape)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(top) > 1:
+            super().forward_gpu(bottom, top)
+            return
         count = bottom[0].count
         given = (count, *self._addresses(bottom), *self._bounds(), self.difference.device_data("write"))
         launch_loss("smooth_l1_loss.smooth_l1_loss", self.dtype, count, *given, loss=top[0], fixed=float(self._items(bottom)))

@@ -32,15 +32,15 @@ FLT_MIN = 2.0**-126
 class SoftmaxWithLoss(Loss):
     """Cross entropy of scores along softmax_param.axis (default 1) against whole labels.
 
-    bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of
-    x's shape, whose diff is not used. loss_param: ignore_label, normalization (default VALID), normalize,
-    pre_fixed_normalizer; with weight_by_label_freqs one class_weighting for each class (SegNet's; the divisor leaves them
-    out). No positions, or none but ignored ones: loss 0.
+    bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of x's
+    shape, and (Cascade R-CNN's) each position's loss, of the labels' shape; their diffs are not used. loss_param: ignore_label,
+    normalization (default VALID), normalize, pre_fixed_normalizer; with weight_by_label_freqs one class_weighting for each
+    class (SegNet's; the divisor leaves them out). No positions, or none but ignored ones: loss 0.
     Raises LayerError for another number of labels or class weights, and for a label that is not whole or not a class.
     """
 
     type = "SoftmaxWithLoss"
-    num_top = (1, 2)
+    num_top = (1, 3)
     index_bottoms: tuple[int, ...] = (1,)
     param_block: ClassVar[tuple[str, ...]] = ("softmax_param", "loss_param")
 

@@ -37,6 +37,13 @@ def test_by_hand_with_sigma_and_weights():
     np.testing.assert_allclose(case.backward()[0], [[3 * 0.5 * 4 * 0.125 / 2, 5 / 2], [0, 0]])
 
 
+def test_each_items_losses():
+    case = LayerCase('type: "SmoothL1Loss"', *arrays(3, 4, 2, 5), tops=2)
+    loss, losses = case.forward()
+    assert losses.shape == (3, 1, 2, 5)
+    np.testing.assert_allclose(losses.sum() / 3, loss, rtol=1e-9)
+
+
 @pytest.mark.parametrize("case", cases("SmoothL1Loss"))
 def test_golden(case):
     assert run_case(case) >= 1

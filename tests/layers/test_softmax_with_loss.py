@@ -174,3 +174,10 @@ def test_class_weights_are_one_for_each_class_and_count_only_when_asked_for():
     with pytest.raises(LayerError, match="weight_by_label_freqs needs one class_weighting for each of 3 classes, got 2"):
         loss_of("loss_param { weight_by_label_freqs: true class_weighting: 1 class_weighting: 2 }")
     np.testing.assert_array_equal(loss_of("loss_param { class_weighting: 7 }"), loss_of(""))
+
+
+def test_each_positions_loss():
+    x, labels = np.random.default_rng(0).normal(size=(3, 4, 2)), np.array([[0, 1], [2, 3], [1, 1]])
+    loss, prob, losses = LayerCase('type: "SoftmaxWithLoss"', x, labels, tops=3).forward()
+    np.testing.assert_allclose(losses, -np.log(np.take_along_axis(prob, labels[:, None], axis=1)[:, 0]), rtol=1e-9)
+    np.testing.assert_allclose(losses.mean(), loss, rtol=1e-9)
