@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cudnn_stand_in
@@ -20,7 +21,7 @@ from layer_case import LayerCase
 
 import minicaffe
 from minicaffe import Net
-from minicaffe.cuda import cublas, cudnn
+from minicaffe.cuda import cublas, cudnn, graph
 from minicaffe.cuda.device import current
 from minicaffe.cuda.stream import Stream
 from minicaffe.errors import DeviceError, Error, install
@@ -439,3 +440,29 @@ def test_the_real_package_takes_our_graphs(real: Any, kind: Any) -> None:
         assert list(tensor.stride) == cudnn._strides(tensor.dim)
     window = {name: list(node.params[name]) for name in ("padding", "stride", "dilation")}
     assert window == {"padding": [1, 0], "stride": [2, 2], "dilation": [1, 1]}
+
+
+@needs_gpu
+def test_a_graph_replays_cudnn_until_it_is_switched_off(library: StandIn) -> None:
+    pytest.importorskip("cuda.bindings.driver", reason="cuda.bindings makes the graphs")
+    net, x = Net(parse_net(NET), minicaffe.TEST), np.random.default_rng(6).normal(size=(4, 2, 3, 6, 5))
+    with allowed_graphs(False):
+        expected = [net.forward(x=one)["d"].copy() for one in x]
+    with allowed_graphs(True):
+        found = [net.forward(x=one)["d"].copy() for one in x]
+        asked = len(library.runs)
+        np.testing.assert_array_equal(net.forward(x=x[1])["d"], expected[1])
+        assert len(library.runs) == asked, "a replay asks cuDNN for nothing"
+        cudnn.allow_cudnn(False)
+        np.testing.assert_allclose(net.forward(x=x[2])["d"], expected[2], rtol=0, atol=1e-5 * np.abs(expected[2]).max())
+        assert len(library.runs) == asked
+    np.testing.assert_array_equal(found, expected)
+
+
+@contextmanager
+def allowed_graphs(allowed: bool) -> Iterator[None]:
+    graph.allow_graphs(allowed)
+    try:
+        yield
+    finally:
+        graph.allow_graphs()

@@ -1,8 +1,8 @@
 """A stand-in for nvidia-cudnn-frontend's module cudnn that computes in host memory, which is the test device's memory.
 
 Its names, arguments and order of calls are the real ones (test_cudnn.py compares them where the package is installed). Each
-graph has the ENGINES below: the ones that must not be used are ranked first, and compute something else. It computes at once,
-so it first waits for the stream of its handle, and it leaves nothing in the workspace.
+graph has the ENGINES below: the ones that must not be used are ranked first, and compute something else. It computes in its
+stream's order, as a function that the driver calls on the host, and leaves nothing in the workspace.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pytest
 from minicaffe.cuda import cudnn
 from minicaffe.cuda.device import current
 
+HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 data_type = enum.Enum("data_type", "FLOAT DOUBLE HALF NOT_SET")
 heur_mode = enum.Enum("heur_mode", "A B FALLBACK")
 behavior_note = enum.Enum("behavior_note", "RUNTIME_COMPILATION")
@@ -181,12 +182,17 @@ class pygraph:
     def execute(self, tensor_dict: dict[int, int], workspace: int | None = None, handle: Any = None) -> None:
         assert self.built is not None and handle is self.handle
         self.module.runs.append((self.kind, handle.number, handle.stream, workspace))
+        arrays = [tensor.array(tensor_dict[tensor.uid]) for tensor in (*self.inputs, self.result)]
+
+        def compute(_: int | None) -> None:
+            self._compute(*arrays)
+            if self.built.workspace:  # type: ignore[union-attr]
+                ctypes.memset(workspace, 0xFF, self.built.workspace)  # type: ignore[arg-type,union-attr]
+
         assert handle.busy.acquire(blocking=False), "two threads use a handle at once"
         try:
-            assert ctypes.CDLL("libcuda.so.1").cuStreamSynchronize(ctypes.c_void_p(handle.stream)) == 0
-            self._compute(*(tensor.array(tensor_dict[tensor.uid]) for tensor in (*self.inputs, self.result)))
-            if self.built.workspace:
-                ctypes.memset(workspace, 0xFF, self.built.workspace)
+            self.module.jobs.append(HOST_FUNCTION(compute))  # kept: a graph may run it again
+            assert ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc(ctypes.c_void_p(handle.stream), self.module.jobs[-1], None) == 0
         finally:
             handle.busy.release()
 
@@ -260,7 +266,7 @@ class StandIn(ModuleType):
         super().__init__("cudnn")
         self.__version__ = "1.32.0"
         self.engines = ENGINES
-        self.made, self.plans, self.runs = 0, [], []
+        self.made, self.plans, self.runs, self.jobs = 0, [], [], []
 
     def backend_version_string(self) -> str:
         return "9.28.1"
