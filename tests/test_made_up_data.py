@@ -71,10 +71,10 @@ def test_files_that_detection_layers_read_are_made_up_here_only(folder: Path) ->
     build(written(folder, text.format("data/sizes.txt")))
     assert (folder / "data/sizes.txt").exists()
     outside = folder.parent / f"{folder.name}_outside.txt"
-    for name in (str(outside), f"../{outside.name}"):
-        with pytest.raises(LayerError):
-            build(written(folder, text.format(name)))
-        assert not os.path.lexists(outside)
+    with pytest.raises(LayerError):
+        build(written(folder, text.format(outside)))
+    build(written(folder, text.format(f"../{outside.name}")))  # as Cascade R-CNN's nets have it: a file of that name is made
+    assert (folder / outside.name).exists() and not os.path.lexists(outside)
 
 
 def test_weights_are_scaled_down_while_the_net_runs(folder: Path) -> None:

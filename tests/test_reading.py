@@ -16,7 +16,7 @@ PACKAGES = {"hdf5": "h5py", "solverstate_hdf5": "h5py", "lmdb": "lmdb", "leveldb
 def test_reading_runs_nothing_and_writes_nothing() -> None:
     """Real files of every kind, and a pickle in place of each."""
     program = tally.HERE / "watched_readers.py"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert not done.returncode, done.stderr
     *seen, tried = done.stdout.splitlines()

@@ -209,6 +209,7 @@ OTHERS = [
     (f'type: "InnerProduct" {IP} axis: 2 transpose: true }}', [(2, 3, 5)], 1),
     (f'type: "InnerProduct" {IP} normalize: true }}', [(2, 3, 5)], 1),
     ('type: "Gather"', [(2, 3, 5), (4, 2)], 2),
+    ('type: "Scatter"', [(3, 2), (2, 5, 4)], 2),
     ('type: "HardSigmoid"', [(2, 3, 5)], 1),
     ('type: "Interp" interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 }', [(1, 2, 6, 5)], 1),
     ('type: "Interp" interp_param { height: 3 width: 5 }', [(2, 1, 6, 5)], 1),
