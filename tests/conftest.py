@@ -28,7 +28,7 @@ from minicaffe import loops
 from minicaffe.errors import DeviceError
 
 settings.register_profile(
-    "no deadline", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "no deadline", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 settings.load_profile("no deadline")
 

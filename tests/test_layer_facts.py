@@ -221,6 +221,13 @@ def made(text: str, arrays: list[Array], phase: Phase, in_place: bool = False) -
     return layer, bottom, top
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """Each case below asks for a garbage collection: spare it the reports of the thousands of tests that ran before."""
+    gc.collect()
+    gc.freeze()
+
+
 def measured(layer: Layer, bottom: list[Blob], top: list[Blob]) -> tuple[int, int]:
     """(what is there after a forward, without the blobs; what the next one takes at most beside that)."""
     before = tracemalloc.get_traced_memory()[0]
