@@ -121,9 +121,13 @@ def best_of(comparable: Sequence[Entry], way: str) -> Entry:
 
 
 def picture_of(entries: Sequence[Entry]) -> str:
-    """SVG: a strip for each row of the newest entry's machine, its ratios over the commits; above the grey line minicaffe is
-    faster. A triangle stands between a ratio and the best one that it lost."""
-    here = [entry for entry in entries if entry.machine == entries[-1].machine]
+    """SVG: a strip for each row of the machine with the most commits, of two alike the newer: its ratios over the commits; above
+    the grey line minicaffe is faster. A triangle stands between a ratio and the best one that it lost."""
+    known: dict[str, set[str]] = {}
+    for entry in reversed(entries):
+        known.setdefault(entry.machine, set()).add(entry.commit)
+    longest = max(known, key=lambda machine: len(known[machine]))
+    here = [entry for entry in entries if entry.machine == longest]
     commits = list(dict.fromkeys(entry.commit for entry in here))
     step = WIDE / max(len(commits) - 1, 1)
     parts, y = [LEGEND], 30.0
@@ -132,8 +136,8 @@ def picture_of(entries: Sequence[Entry]) -> str:
         parts.append(f'<rect x="{LEFT}" y="{y:.0f}" width="{WIDE}" height="{LINE}" fill="#f4f4f4"/>')
         parts.append(f'<path d="M{LEFT} {middle:.1f}h{WIDE}" stroke="#999999" stroke-width="0.6"/>')
         for way, colour in COLOUR.items():
-            known = [(commits.index(e.commit) * step, ratio) for e in line if (ratio := getattr(e, way)) is not None]
-            places = [(LEFT + x, bottom - LINE * _height(ratio)) for x, ratio in known]
+            made = [(commits.index(e.commit) * step, ratio) for e in line if (ratio := getattr(e, way)) is not None]
+            places = [(LEFT + x, bottom - LINE * _height(ratio)) for x, ratio in made]
             points = " ".join(f"{x:.1f},{height:.1f}" for x, height in places)
             parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
             parts += [f'<circle cx="{x:.1f}" cy="{height:.1f}" r="2" fill="{colour}"/>' for x, height in places]

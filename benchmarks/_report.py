@@ -82,7 +82,9 @@ class Table:
         kept = {tuple(cells[: len(self.keys)]): cells for cells in parsed(old, self.heads())}
         kept |= {row.keys: self.cells(row) for row in self.rows}
         picture = path.parent / "images" / f"benchmark_{self.name}.svg"
-        picture.write_text(bars(self.heads(), list(kept.values()), len(self.keys)), encoding="utf-8")
+        times = len(self.keys) + len(self.contenders)  # what comes behind are no times
+        bar = bars(self.heads()[:times], [cells[:times] for cells in kept.values()], len(self.keys))
+        picture.write_text(bar, encoding="utf-8")
         parts = [table(self.heads(), kept.values()), f"![as bars](images/{picture.name})", f"Taken on {machine()}."]
         put(path, begin, end, "\n\n".join(parts))
         append(log, self.entries())

@@ -114,6 +114,8 @@ def test_a_slowdown_is_said_and_drawn(monkeypatch: pytest.MonkeyPatch, log: Path
     points = [item.attrib["points"].split() for item in root if item.tag.endswith("polyline")]
     assert [len(line) for line in points] == [3, 2, 1, 0]
     assert history.slowdowns([*entries, entry("d", 1.81, 2.8)]) == []
+    elsewhere = entry("e", 0.25, machine="another")
+    assert history.picture_of([*entries, elsewhere]) == history.picture_of(entries)  # the machine with the most commits
 
 
 def test_the_history_of_the_repository_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
