@@ -121,8 +121,8 @@ def best_of(comparable: Sequence[Entry], way: str) -> Entry:
 
 
 def picture_of(entries: Sequence[Entry]) -> str:
-    """SVG: a strip for each row of the machine with the most commits, of two alike the newer: its ratios over the commits; above
-    the grey line minicaffe is faster. A triangle stands between a ratio and the best one that it lost."""
+    """SVG: a strip for each row of the machine with the most commits, of two alike the newer: its ratios over the commits;
+    above the grey line minicaffe is faster. A triangle stands between a ratio and the best one that it lost."""
     known: dict[str, set[str]] = {}
     for entry in reversed(entries):
         known.setdefault(entry.machine, set()).add(entry.commit)
