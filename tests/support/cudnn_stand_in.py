@@ -1,8 +1,9 @@
 """A stand-in for nvidia-cudnn-frontend's module cudnn that computes in host memory, which is the test device's memory.
 
 Its names, arguments and order of calls are the real ones (test_cudnn.py compares them where the package is installed). Each
-graph has the ENGINES below: the ones that must not be used are ranked first, and compute something else. It computes in its
-stream's order, as a function that the driver calls on the host, and leaves nothing in the workspace.
+graph has the ENGINES below: the ones that must not be used are ranked first, and compute something else. It computes at once,
+so it first waits for the stream of its handle, or, if that is captured, as a function that the driver calls on the host; and it
+leaves nothing in the workspace.
 """
 
 from __future__ import annotations
@@ -191,8 +192,15 @@ class pygraph:
 
         assert handle.busy.acquire(blocking=False), "two threads use a handle at once"
         try:
-            self.module.jobs.append(HOST_FUNCTION(compute))  # kept: a graph may run it again
-            assert ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc(ctypes.c_void_p(handle.stream), self.module.jobs[-1], None) == 0
+            stream, capturing, driver = ctypes.c_void_p(handle.stream), ctypes.c_int(), ctypes.CDLL("libcuda.so.1")
+            assert driver.cuStreamIsCapturing(stream, ctypes.byref(capturing)) == 0
+            if capturing.value:
+                self.module.jobs.append(HOST_FUNCTION(compute))  # kept: the graph runs it again and again
+                assert driver.cuLaunchHostFunc(stream, self.module.jobs[-1], None) == 0
+            else:
+                # no function of the driver's here: it would wait for the GIL, whose holder may wait for the driver
+                assert driver.cuStreamSynchronize(stream) == 0
+                compute(None)
         finally:
             handle.busy.release()
 
