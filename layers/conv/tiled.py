@@ -30,6 +30,10 @@ TASK = 6 << 20
 """Multiplications of a task, at least: with fewer, waking a thread takes as long (70 us for a task and its end)."""
 MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
+MOST_TAPS = 4096
+"""Of a kernel: a strip's columns of one channel are laid out at once."""
+MOST_KEPT = 8 << 20
+"""Bytes that a thread keeps for its next convolution."""
 ALIGNMENT = 64
 """Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
 
@@ -49,6 +53,7 @@ def suits(x: Array, weight: Array, window: Window, y: Array) -> bool:
         and x.dtype in (np.float32, np.float64)
         and all(a.dtype == x.dtype and a.flags.c_contiguous and a.size for a in arrays)
         and y.size // y.shape[1] >= LEAST_WINDOWS
+        and math.prod(window.kernel) <= MOST_TAPS
     )
 
 
@@ -104,6 +109,7 @@ def _buffers(columns: int, sums: int, dtype: np.dtype[Any]) -> tuple[Array, Arra
     size, step = dtype.itemsize, ALIGNMENT // dtype.itemsize
     columns = -(-columns // step) * step
     if kept is None or kept.dtype != dtype or kept.size < columns + sums + step:
-        kept = _kept.memory = np.empty(columns + sums + step, dtype)
+        kept = np.empty(columns + sums + step, dtype)
+        _kept.memory = kept if kept.nbytes <= MOST_KEPT else None
     begin = -kept.ctypes.data % ALIGNMENT // size
     return kept[begin : begin + columns], kept[begin + columns : begin + columns + sums]

@@ -200,7 +200,20 @@ def test_what_the_loops_leave_to_others() -> None:
     assert not tiled.suits(x.astype(np.float16), weight.astype(np.float16), PIXEL, y.astype(np.float16))
     assert not tiled.suits(x.astype(np.float64), weight, PIXEL, y)
     assert not tiled.suits(x[:, :, :3, :5].copy(), weight, PIXEL, y[:, :, :3, :5].copy())  # 15 windows
+    wide = Window((64, 65), (1, 1), (40, 40), (1, 1))
+    assert not tiled.suits(x, np.ones((4, 3, *wide.kernel), np.float32), wide, np.ones((1, 4, 22, 23), np.float32))
     deep = np.ones((1, 3, 5, 7, 2), np.float32)
     assert not tiled.suits(deep, np.ones((4, 3, 2, 2, 2), np.float32), Window((2,) * 3, (1,) * 3, (0,) * 3, (1,) * 3), deep)
     with loops.using("numpy"):
         assert not tiled.suits(x, weight, PIXEL, y)
+
+
+def test_a_thread_keeps_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = np.ones((1, 2, 3, 2000), np.float32), np.ones((40_000, 2, 1, 1), np.float32)
+    y = convolved(x[..., :6].copy(), weight, PIXEL, 1)
+    assert (y == 2).all()
+    small = convolved(x, weight[:5].copy(), PIXEL, 1)
+    assert (small == 2).all() and tiled._kept.memory.nbytes <= tiled.MOST_KEPT
+    monkeypatch.setattr(tiled, "MOST_KEPT", 0)
+    tiled._kept.memory = None
+    assert (convolved(x, weight[:5].copy(), PIXEL, 1) == 2).all() and tiled._kept.memory is None
