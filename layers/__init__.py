@@ -69,6 +69,7 @@ BUILT_IN = {
     "DenseBlock": "dense_block:DenseBlock",
     "DenseImageData": "dense_image_data:DenseImageData",
     "DepthwiseConvolution": "depthwise_convolution:DepthwiseConvolution",
+    "DetectionAccuracy": "detection_accuracy:DetectionAccuracy",
     "DetectionData": "detection_data:DetectionData",
     "DetectionEvaluate": "detection_evaluate:DetectionEvaluate",
     "DetectionGroupAccuracy": "detection_group_accuracy:DetectionGroupAccuracy",
