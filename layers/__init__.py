@@ -191,6 +191,7 @@ BUILT_IN = {
     "SpatialProduct": "spatial_product:SpatialProduct",
     "SpatialTransformer": "spatial_transformer:SpatialTransformer",
     "Split": "split:Split",
+    "SqueezeDetLoss": "squeeze_det_loss:SqueezeDetLoss",
     "Swish": "swish:Swish",
     "TanH": "tanh:TanH",
     "Threshold": "threshold:Threshold",

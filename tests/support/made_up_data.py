@@ -258,6 +258,7 @@ WISHES: dict[str, Wish] = {
     "ProposalTarget": lambda layer, shapes: {1: (3, 8) if layer.param.HasField("proposal_target_param") else (3, 5)},
     "YoloSeg": lambda layer, shapes: {1: shapes[0]},
     "SegmentationEvaluate": lambda layer, shapes: {1: shapes[0]},
+    "SqueezeDetLoss": lambda layer, shapes: {3: (*shapes[1][:1], 10)},
     "DetectionLoss": lambda layer, shapes: {1: detection_labels(layer, shapes[0])},
     "EvalDetection": lambda layer, shapes: {1: eval_labels(layer, shapes[0])},
 }
@@ -333,6 +334,8 @@ def fill(made: Made, seed: int) -> None:
             values[...] = net.blobs[net.inputs[0]].shape[2:4]
         elif reader in ("MultiBoxLoss", "DetectionEvaluate") or (reader == "EvalDetection" and values.shape[-1] == 8):
             values[...] = BOXES
+        elif reader == "SqueezeDetLoss":
+            values[...] = np.ravel(TRUE_BOXES[:2])
         elif reader in ("DetectionLoss", "EvalDetection"):
             values[...] = 0
             if values.shape[-1] == 150:
