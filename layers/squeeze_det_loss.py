@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import data_bytes
 
+from .boxes.squeeze_boxes import decoded, overlaps, targets
 from .losses.loss import Loss
 
 BLOCK = "squeezedet_param"
@@ -46,8 +47,9 @@ class SqueezeDetLoss(Loss):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.squeezedet_param
+        given = {field.name for field, _ in param.ListFields()}
         for field in NEEDED:
-            if not param.HasField(field):
+            if field not in given:
                 raise self.error(f"needs {field}", BLOCK)
         if len(param.anchor_shapes) != 2 * param.anchors_per_grid or not all(param.anchor_shapes):
             wanted = f"{2 * param.anchors_per_grid} anchor_shapes > 0, a width and a height for each anchor"
@@ -130,26 +132,3 @@ class SqueezeDetLoss(Loss):
         for blob, wanted, slopes in zip(bottom, propagate_down, self._slopes):
             if wanted:
                 np.multiply(slopes.reshape(blob.shape), top[0].diff, out=blob.diff)
-
-
-def decoded(anchors: Array, moves: Array, side: int) -> Array:
-    """The corners (K, 4), cut to an image, of anchors (K, 4): centre, width, height; moves (K, 4): x, y, height, width."""
-    with np.errstate(over="ignore"):
-        centres, sizes = anchors[:, :2] + anchors[:, 2:] * moves[:, :2], anchors[:, 2:] * np.exp(moves[:, :1:-1])
-    return np.clip(np.concatenate([centres - sizes / 2, centres + sizes / 2], axis=1), 0, side - 1)
-
-
-def overlaps(boxes: Array, others: Array, epsilon: float) -> Array:
-    """Intersection over union (M, K) of boxes (M, 4) with others (K, 4), the union enlarged by epsilon."""
-    low, high = np.maximum(boxes[:, None, :2], others[None, :, :2]), np.minimum(boxes[:, None, 2:], others[None, :, 2:])
-    shared = np.maximum(high - low, 0).prod(axis=-1)
-    areas, other_areas = ((of[:, 2:] - of[:, :2]).prod(axis=1) for of in (boxes, others))
-    found: Array = shared / (areas[:, None] + other_areas[None] - shared + epsilon)
-    return found
-
-
-def targets(anchors: Array, boxes: Array, epsilon: float) -> Array:
-    """The moves (M, 4) of anchors (M, 4) that give boxes (M, 4), whose last row and column belong to them."""
-    sizes = boxes[:, 2:] - boxes[:, :2] + 1
-    shifts = (boxes[:, :2] + sizes / 2 - anchors[:, :2]) / anchors[:, 2:]
-    return np.concatenate([shifts, np.log(sizes / anchors[:, 2:] + epsilon)[:, ::-1]], axis=1)
