@@ -325,7 +325,8 @@ def fill(made: Made, seed: int) -> None:
         values = net.blobs[name].data
         reader, _ = made.readers.get(name, ("", 0))
         if name == "gt_boxes" and values.shape[1] == 8:
-            most = min(layer.param.proposal_target_param.cls_num for layer in net.layers if layer.type == "ProposalTarget") - 1
+            targets = [layer.param.proposal_target_param for layer in net.layers if layer.type == "ProposalTarget"]
+            most = min((param.cls_num - 1 for param in targets), default=2)
             values[...] = [[0, *corners, min(label, most), 0, 0] for *corners, label in TRUE_BOXES]
         elif name.startswith("label_") and values.ndim == 4:
             values[...] = 0
