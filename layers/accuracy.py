@@ -98,3 +98,11 @@ def among_least(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bo
     true = np.take_along_axis(x, labels[:, None], axis=1)
     before = np.arange(x.shape[1])[:, None] < labels[:, None]
     return np.asarray(((x < true) | (x == true) & before).sum(axis=1) < top_k)
+
+
+def among_highest(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
+    """Whether each of labels (outer, ...) is among the top_k highest scores of x (outer, C, ...); of equal ones the last class
+    goes first."""
+    true = np.take_along_axis(x, labels[:, None], axis=1)
+    before = np.arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2)) > labels[:, None]
+    return np.asarray(((x > true) | (x == true) & before).sum(axis=1) < top_k)

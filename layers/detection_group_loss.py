@@ -19,7 +19,8 @@ from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import data_bytes
 
-from .boxes.field_groups import FieldGroups, Truths
+from .boxes.field_groups import Truths
+from .boxes.field_losses import FieldLosses
 from .losses.loss import Loss
 from .softmax import softmax
 
@@ -51,24 +52,18 @@ class DetectionGroupLoss(Loss):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_group_loss_param
-        self.groups = FieldGroups(self, param, BLOCK)
+        self.groups = FieldLosses(self, param, BLOCK)
         for field, words in WORDS.items():
             if getattr(param, field) not in words:
                 wrong = f'{field} must be one of {", ".join(words)}, got "{getattr(param, field)}"'
                 raise self.error(wrong, f"{BLOCK}.{field}")
         if param.batch_size < -1 or param.batch_size == 0:
             raise self.error(f"batch_size must be > 0, or -1, got {param.batch_size}", f"{BLOCK}.batch_size")
-        self.bound: tuple[Array, Array] | None = None
-        if param.HasField("field_xyr") and param.HasField("field_whr"):
-            if not (param.field_xyr > 0 and param.field_whr > 0):
-                raise self.error("needs field_xyr and field_whr > 0", BLOCK)
-            means, stds = self.groups.means.reshape(2, 2), self.groups.stds.reshape(2, 2)
-            mean, std = np.repeat(means.mean(axis=1), 2), np.repeat(np.sqrt(stds.prod(axis=1)), 2)
-            most = self.groups.bounds(self.dtype)
-            self.bound = (-most - mean) / std, (most - mean) / std
+        bounded = param.HasField("field_xyr") and param.HasField("field_whr")
+        self.bound = self.groups.normalised_bounds() if bounded else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.groups.check(bottom)
+        self.groups.check(bottom, (self.param.detection_group_loss_param.cls_num, 4, 6))
         top[0].reshape(1, 1, 1, 2)
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
@@ -84,27 +79,11 @@ class DetectionGroupLoss(Loss):
         weights = self._weights(truths, kept)
         if loss.HasField("ignore_label"):
             kept &= kinds != loss.ignore_label
-        for kind in kinds[kept & (kinds >= bottom[0].shape[1])][:1]:
-            raise self.error(f"class {kind} has no scores: cls_num is {bottom[0].shape[1]}", "bottom[2]")
-        at = np.nonzero(kept)
-        own = (at[0], kinds[at], *at[1:])
-        losses = -np.log(np.maximum(probabilities[own], np.finfo(np.float32).tiny)) * weights[at]
-        probabilities[own] -= 1
-        self._slopes = probabilities * (weights * kept / max(1, len(losses)))[:, None]
-        told = losses.sum() / max(1, len(losses))
-        moved = self._box_loss(bottom[1], truths, np.nonzero(kept & (truths.kinds != 0)))
+        told, self._slopes = self.groups.class_loss(probabilities, kinds, kept, weights)
+        places = np.nonzero(kept & (truths.kinds != 0))
+        smooth = self.param.detection_group_loss_param.bbox_loss_type == "Smooth_L1"
+        moved, self._box_slopes = self.groups.box_loss(bottom[1].data, truths, places, self.bound, smooth=smooth)
         top[0].data[0, 0, 0] = told + moved, moved
-
-    def _box_loss(self, deltas: Blob, truths: Truths, at: tuple[NDArray[np.intp], ...]) -> float:
-        """lambda times the mean loss of the deltas at these places, whose slopes are kept."""
-        param, scale = self.param.detection_group_loss_param, getattr(self.param.detection_group_loss_param, "lambda")
-        found = deltas.data.transpose(0, 2, 3, 1)[at]
-        found = found if self.bound is None else np.clip(found, *self.bound)
-        differences = found - self.groups.targets(truths, at)
-        slopes = differences if param.bbox_loss_type == "Euclidean_L2" else np.clip(differences, -1, 1)
-        self._box_slopes = np.zeros(deltas.shape, self.dtype)
-        self._box_slopes.transpose(0, 2, 3, 1)[at] = slopes * (scale / max(1, slopes.size))
-        return float(scale * (slopes * (differences - slopes / 2)).sum() / max(1, slopes.size))
 
     def _sampled(self, truths: Truths, kinds: NDArray[np.intp], probabilities: Array) -> NDArray[np.bool_]:
         """Which fields (N G, H, W) the loss counts."""

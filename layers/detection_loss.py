@@ -7,29 +7,27 @@
 The box of a cell that overlaps the true one most stands for it, or, where none does, the one at the least distance.
 
 Source: Redmon et al., YOLO (arXiv:1506.02640); detection_loss_layer.cpp of yeahkun/caffe-yolo, as its forks have it. MS-CNN has
-another layer of this name.
+another layer of this name (boxes/mscnn_loss.py).
 """
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import data_bytes
+from minicaffe.formats.fork_kinds import Kind, NetFork
+from minicaffe.layer import Layer, data_bytes
+from minicaffe.proto import caffe_pb2
 
+from .boxes.mscnn_loss import BLOCK, FIELDS, FieldDetectionLoss
 from .boxes.yolo_cells import Labels, cells_of_images, centre_overlaps, check_cells, placed, read_labels
 from .losses.loss import Loss
 
-BLOCK = "detection_loss_param"
-MSCNN_FIELDS = (
-    "cls_num", "coord_num", "lambda", "field_h", "field_w", "downsample_rate", "bb_smooth", "field_whr", "field_xyr",
-    "bg_threshold", "bg_multiple", "sample_mode", "objectness", "iou_weighted", "pos_neg_weighted",
-)  # fmt: skip
 FARTHEST = 20
 """A box at this distance or farther stands for nothing, but for the cell's first one."""
 
@@ -39,19 +37,24 @@ class DetectionLoss(Loss):
 
     bottom: cells and labels (boxes/yolo_cells.py). top: loss (). Without an object the terms of objects are 0. Backward is the
     gradient of the loss.
-    Raises LayerError for shapes that do not match, for a class that is unknown, for a size below 0 with sqrt, and for MS-CNN's
-    layer, which its fields tell.
+    With cls_num it is MS-CNN's (boxes/mscnn_loss.py).
+    Raises LayerError for shapes that do not match, for a class that is unknown, for a size below 0 with sqrt, and for a field
+    of MS-CNN's without cls_num.
     """
 
     type = "DetectionLoss"
     index_bottoms = (1,)
-    param_block = (BLOCK,)
-    kinds = (Kind("YOLO", ("yolov2",), "side, num_class, num_object"), Kind("MS-CNN", ("mscnn", "cascade"), "cls_num, field_w"))
+    param_block: ClassVar[tuple[str, ...]] = (BLOCK, "bbox_reg_param", "loss_param")
+    kinds = (Kind("YOLO", ("yolov2",), "side, num_class, num_object"), Kind("MS-CNN", ("mscnn", "cascade"), "cls_num"))
+
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        return FieldDetectionLoss if cls is DetectionLoss and param.detection_loss_param.HasField("cls_num") else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        named = {field.name for field, _ in self.param.detection_loss_param.ListFields()}
-        if foreign := [name for name in MSCNN_FIELDS if name in named]:
-            raise self.error(f"{foreign[0]} is of MS-CNN's layer, which is not built in", f"{BLOCK}.{foreign[0]}")
+        for field, _ in self.param.detection_loss_param.ListFields():
+            if field.name in FIELDS:
+                raise self.error(f"{field.name} is of MS-CNN's layer, which needs cls_num", f"{BLOCK}.{field.name}")
         self.choose("YOLO", "no field of MS-CNN's")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 
+from .accuracy import among_highest
 from .losses.loss_bottoms import check_label_count, class_axis, read_labels
 from .losses.loss_normalization import ignored_label
 
@@ -48,8 +47,5 @@ class EltwiseAccuracy(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.eltwise_accuracy_param
         labels, kept = read_labels(self, bottom[1].data, self.split, ignored_label(param))
-        x = bottom[0].data.reshape(self.split)
-        true = np.take_along_axis(x, labels[:, None], axis=1)
-        after = np.arange(self.split.classes)[:, None] > labels[:, None]
-        rank = ((x > true) | (x == true) & after).sum(axis=1)
-        top[0].data[...] = int((kept & (rank < param.top_k)).sum()) / max(1, int(kept.sum()))
+        right = kept & among_highest(bottom[0].data.reshape(self.split), labels, param.top_k)
+        top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))

@@ -45,18 +45,21 @@ def suppressed(boxes: Array, threshold: float, divisor: str) -> NDArray[np.intp]
     return np.array(kept, np.intp)
 
 
-def paired_overlaps(boxes: Array, others: Array) -> Array:
-    """Intersection over union (N,) of boxes (N, 4), each with its own of others (N, 4); a single shared row counts."""
+def paired_overlaps(boxes: Array, others: Array, unit: int = 1) -> Array:
+    """Intersection over union (N,) of boxes (N, 4), each with its own of others (N, 4); a single shared row counts.
+
+    unit: 1 where a box's last row and column belong to it, 0 where not, as MS-CNN has boxes.
+    """
     low, high = np.maximum(boxes[:, :2], others[:, :2]), np.minimum(boxes[:, 2:], others[:, 2:])
-    sizes, other_sizes = (of[:, 2:] - of[:, :2] + 1 for of in (boxes, others))
+    sizes, other_sizes = (of[:, 2:] - of[:, :2] + unit for of in (boxes, others))
     meet = (high >= low).all(axis=1) & (sizes > 0).all(axis=1) & (other_sizes > 0).all(axis=1)
-    shared = np.where(meet, (high - low + 1).prod(axis=1), 0)
+    shared = np.where(meet, (high - low + unit).prod(axis=1), 0)
     with np.errstate(all="ignore"):
         found: Array = np.where(meet, shared / (sizes.prod(axis=1) + other_sizes.prod(axis=1) - shared), 0)
     return found
 
 
-def corners(centre_size: Array) -> Array:
-    """Boxes (N, 4) as x1, y1, x2, y2 of boxes (N, 4) as centre and size, ends inclusive."""
+def corners(centre_size: Array, unit: int = 1) -> Array:
+    """Boxes (N, 4) as x1, y1, x2, y2 of boxes (N, 4) as centre and size; unit as above."""
     low = centre_size[:, :2] - centre_size[:, 2:] / 2
-    return np.concatenate([low, low + centre_size[:, 2:] - 1], axis=1)
+    return np.concatenate([low, low + centre_size[:, 2:] - unit], axis=1)

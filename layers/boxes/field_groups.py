@@ -1,10 +1,10 @@
-"""The fields of Cascade R-CNN's proposals, and what their training nets say of them.
+"""The fields of MS-CNN's and Cascade R-CNN's proposals, and what their training nets say of them.
 
-    a map (N G, ..., H, W) has G fields of fixed size at each cell of each of N images
+    a map (N G, ..., H, W) has G fields of fixed size at each cell of each of N images; MS-CNN's have one
     labels (N G, 6, H, W): class, 0 for background; centre and size of the true box, in pixels; its overlap with the field
-    target = ((centre - cell's centre) / field, log(max(size, 2) / field)), less the means, over the stds
 
-Source: cascade-rcnn's util/bbox_util.cpp (EncodeGroupBBoxes) and detection_group_loss_layer.cpp.
+Source: cascade-rcnn's util/bbox_util.cpp (EncodeGroupBBoxes) and detection_group_accuracy_layer.cpp; mscnn's
+detection_accuracy_layer.cpp.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 
-from .field_boxes import regression_scale
-
 
 class Truths(NamedTuple):
     """Views of labels: kinds (N G, H, W), whole numbers; boxes (N G, H, W, 4): centre and size; overlaps (N G, H, W)."""
@@ -31,36 +29,48 @@ class Truths(NamedTuple):
 
 
 class FieldGroups:
-    """The G fields of a layer whose block has field_w, field_h, stride and cls_num. Raises LayerError for bad ones."""
+    """The G fields of a layer whose block has field_w, field_h, cls_num and, under this name, the stride between cells.
 
-    def __init__(self, layer: Layer, param: Any, block: str) -> None:
-        self.layer, self.param = layer, param
-        if not param.field_w or len(param.field_w) != len(param.field_h):
-            sizes = f"{len(param.field_w)} field_w and {len(param.field_h)} field_h"
+    Raises LayerError for bad ones.
+    """
+
+    def __init__(self, layer: Layer, param: Any, block: str, stride: str = "stride") -> None:
+        self.layer, self.param, self.block, self.stride = layer, param, block, getattr(param, stride)
+        widths, heights = np.atleast_1d(param.field_w), np.atleast_1d(param.field_h)
+        if not len(widths) or len(widths) != len(heights):
+            sizes = f"{len(widths)} field_w and {len(heights)} field_h"
             raise layer.error(f"needs as many field_w as field_h, at least one; got {sizes}", block)
-        if not (all(param.field_w) and all(param.field_h) and param.stride and param.cls_num):
-            raise layer.error("needs field_w, field_h, stride and cls_num > 0", block)
+        if not (widths.all() and heights.all() and self.stride and param.cls_num):
+            raise layer.error(f"needs field_w, field_h, {stride} and cls_num > 0", block)
         if param.objectness and param.cls_num != 2:
             raise layer.error(f"objectness needs cls_num 2, got {param.cls_num}", f"{block}.objectness")
-        self.fields = np.array([param.field_w, param.field_h], layer.dtype).T  # (G, 2)
-        self.means, self.stds = regression_scale(layer)
+        if not (param.field_whr > 0 and param.field_xyr > 0):
+            raise layer.error("needs field_whr and field_xyr > 0", block)
+        self.fields = np.array([widths, heights], layer.dtype).T  # (G, 2)
 
-    def check(self, bottom: Sequence[Blob]) -> None:
-        """Raises LayerError for bottoms of other shapes."""
-        shape = bottom[0].shape
-        for i, channels in enumerate((self.param.cls_num, 4, 6)):
-            wanted = (shape[0] if shape else 0, channels, *shape[2:])
+    def check(self, bottom: Sequence[Blob], channels: Sequence[int]) -> None:
+        """Raises LayerError for bottoms, the last of them the labels, that have other numbers of channels, or other shapes."""
+        self.labels = f"bottom[{len(channels) - 1}]"
+        shape, images = bottom[0].shape, f"N * {len(self.fields)}" if len(self.fields) > 1 else "N"
+        for i, count in enumerate(channels):
+            wanted = (shape[0] if shape else 0, count, *shape[2:])
             if bottom[i].shape != wanted or len(wanted) != 4 or wanted[0] % len(self.fields):
-                form = f"(N * {len(self.fields)}, {channels}, H, W), and H and W alike"
+                form = f"({images}, {count}, H, W), and H and W alike"
                 raise self.layer.error(f"bottom {i} must be {form}; got {bottom[i].shape}", f"bottom[{i}]")
 
+    def channels(self) -> int:
+        """How many channels scores and deltas have together. Raises LayerError for a coord_num other than 4."""
+        if self.param.coord_num != 4:
+            raise self.layer.error(f"coord_num must be 4, got {self.param.coord_num}", f"{self.block}.coord_num")
+        return int(self.param.cls_num) + 4
+
     def truths(self, labels: Blob) -> Truths:
-        """The labels, and the class 1 of every object where the net only tells objects from background."""
+        """The labels."""
         given = labels.data
         return Truths(given[:, 0].astype(np.intp), given[:, 1:5].transpose(0, 2, 3, 1), given[:, 5])
 
     def told(self, kinds: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The classes that the scores tell."""
+        """The classes that the scores tell: 1 for every object where the net only tells objects from background."""
         return np.minimum(kinds, 1) if self.param.objectness else kinds
 
     def bounds(self, dtype: Any) -> Array:
@@ -71,11 +81,9 @@ class FieldGroups:
     def places(self, at: tuple[NDArray[np.intp], ...]) -> tuple[Array, Array]:
         """The centres of the cells (n, 2) and the fields (n, 2) at places (map, row, column)."""
         cells = np.stack([at[2], at[1]], axis=1).astype(self.fields.dtype)
-        return (cells + self.fields.dtype.type(0.5)) * self.param.stride, self.fields[at[0] % len(self.fields)]
+        return (cells + self.fields.dtype.type(0.5)) * self.stride, self.fields[at[0] % len(self.fields)]
 
-    def targets(self, truths: Truths, at: tuple[NDArray[np.intp], ...]) -> Array:
-        """What the deltas at these places should be (n, 4)."""
-        boxes, (centres, fields) = truths.boxes[at], self.places(at)
-        moves = np.concatenate([(boxes[:, :2] - centres) / fields, np.log(np.maximum(boxes[:, 2:], 2) / fields)], axis=1)
-        encoded: Array = (moves - self.means) / self.stds
-        return encoded
+
+def split_channels(x: Array, classes: int) -> tuple[Array, Array]:
+    """Views of MS-CNN's maps (N, classes + 4, H, W): the scores and the deltas."""
+    return x[:, :classes], x[:, classes:]

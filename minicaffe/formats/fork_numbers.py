@@ -17,7 +17,7 @@ from .wire import BYTES, FOUR_BYTES, VARINT, Buffer, Field, fields
 FRCNN, RFCN, OPENCV = "Faster R-CNN (caffe-fast-rcnn)", "R-FCN (caffe-rfcn)", "OpenCV"
 MICROSOFT, PSROIALIGN, INTEL, MINI = "Microsoft's Caffe", "R-FCN-PSROIAlign", "Intel Caffe", "mini-caffe (luoyetx)"
 NVIDIA, SSD, OURS, GUIDE = "NVIDIA Caffe", "SSD", "minicaffe", "a vendor's ROIAlign guide"
-BVLC = "BVLC Caffe"
+BVLC, SQUEEZEDET = "BVLC Caffe", "SqueezeDet for OpenCV"
 CTPN, DEEP_DETECT, CRNN, CHWICK = "CTPN", "DeepDetect's Caffe", "crnn.caffe", "ChWick's Caffe (ctc-dev)"
 SHUFFLENET, YOLO, YOLO2, CAFFE_OCR = "ShuffleNet", "MobileNet-YOLO", "caffe-yolov2", "caffe_ocr"
 JLSTM = "caffe-lstm (junhyukoh)"
@@ -115,6 +115,7 @@ NUMBERS: dict[str, Numbers] = {
     },
     "scale_route_param": {154: (CASCADE,), 91156: (OURS,)},
     "st_loss_param": {149: (SPATIAL,), 91029: (OURS,)},
+    "squeezedet_param": {148: (SQUEEZEDET,), 91050: (OURS,)},
     "st_param": {148: (SPATIAL,), 91028: (OURS,)},
     "swish_param": {160: (DEEP_DETECT,), 206: (MAKEFILE,)},
     "transpose_param": {142: (CTPN,), 145: (TIANZHI,), 230: (MAKEFILE,), 8266710: (CAFFE_OCR,), 91008: (OURS,)},

@@ -60,7 +60,7 @@ DISAGREEMENTS = (
      "`offset_h` and `offset_w`", "`offset_h` is OpenCV's; `textboxes`; without any sign SSD's"),
     ("`DetectionEvaluate`", "SSD's takes boxes in parts of the image, Cascade R-CNN's in pixels, with the images' sizes",
      "three bottoms are Cascade R-CNN's"),
-    ("`DetectionLoss`", "YOLO's. MS-CNN's is not built", "`cls_num`, `field_w` and others are MS-CNN's"),
+    ("`DetectionLoss`", "YOLO's. MS-CNN's, of one field at each cell", "`cls_num` is MS-CNN's"),
     ("`EvalDetection`", "caffe-yolo's, of YOLO's first version. caffe-yolov2's and Intel's, which differ in their labels",
      "`biases` are of the latter; labels (1, 1, G, 8) are Intel's"),
     ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 _TYPES = {
-    "MS-CNN (github.com/zhaoweicai/mscnn)": "DetectionAccuracy",
     "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData",
     "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData",
     "Faster R-CNN in C++ (github.com/makefile/frcnn)": "FrcnnRoiData FPNProposal",
-    "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData SqueezeDetLoss",
+    "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData",
     "Convolutional Pose Machines (github.com/CMU-Perceptual-Computing-Lab/caffe_train)": "CPMData",
     "OpenPose (github.com/CMU-Perceptual-Computing-Lab/caffe_rtpose)": "ImResize",
     "C3D (github.com/facebook/C3D)": """DownSampling VideoSegmentationData

@@ -115,7 +115,7 @@ def test_nothing_to_learn_and_a_second_reshape() -> None:
         (text('neg_mining_type: "x"'), 'neg_mining_type must be one of random, bootstrap, mixture, got "x"'),
         (text('bbox_loss_type: "x"'), 'bbox_loss_type must be one of Smooth_L1, Euclidean_L2, got "x"'),
         (text("batch_size: 0"), "batch_size must be > 0, or -1, got 0"),
-        (text("field_xyr: 0 field_whr: 2"), "needs field_xyr and field_whr > 0"),
+        (text("field_xyr: 0 field_whr: 2"), "needs field_whr and field_xyr > 0"),
         (text(classes=2), r"bottom 0 must be \(N \* 2, 2, H, W\), and H and W alike; got \(2, 3, 2, 3\)"),
     ],
 )

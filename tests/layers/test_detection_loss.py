@@ -92,7 +92,7 @@ def test_no_object_and_a_second_reshape() -> None:
 @pytest.mark.parametrize(
     ("more", "bottoms", "message"),
     [
-        ("cls_num: 2", (cells(), labels()), "cls_num is of MS-CNN's layer, which is not built in"),
+        ("field_w: 2", (cells(), labels()), "field_w is of MS-CNN's layer, which needs cls_num"),
         ("side: 0", (cells(), labels()), "needs side, num_class and num_object > 0"),
         ("", (cells()[:, :12], labels()), r"bottom 0 must be \(1, 52\): 13 numbers for each of 2 x 2 cells; got shape"),
         (

@@ -258,9 +258,16 @@ WISHES: dict[str, Wish] = {
     "ProposalTarget": lambda layer, shapes: {1: (3, 8) if layer.param.HasField("proposal_target_param") else (3, 5)},
     "YoloSeg": lambda layer, shapes: {1: shapes[0]},
     "SegmentationEvaluate": lambda layer, shapes: {1: shapes[0]},
-    "DetectionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 7 * layer.param.detection_loss_param.side**2)},
+    "SqueezeDetLoss": lambda layer, shapes: {3: (*shapes[1][:1], 10)},
+    "DetectionLoss": lambda layer, shapes: {1: detection_labels(layer, shapes[0])},
     "EvalDetection": lambda layer, shapes: {1: eval_labels(layer, shapes[0])},
 }
+
+
+def detection_labels(layer: Layer, cells: Shape) -> Shape:
+    """The labels of MS-CNN's or caffe-yolo's DetectionLoss."""
+    param = layer.param.detection_loss_param
+    return (*cells[:1], 6, *cells[2:]) if param.cls_num else (*cells[:1], 7 * param.side**2)
 
 
 def eval_labels(layer: Layer, cells: Shape) -> Shape:
@@ -318,7 +325,9 @@ def fill(made: Made, seed: int) -> None:
         values = net.blobs[name].data
         reader, _ = made.readers.get(name, ("", 0))
         if name == "gt_boxes" and values.shape[1] == 8:
-            values[...] = [[0, *corners, label, 0, 0] for *corners, label in TRUE_BOXES]
+            targets = [layer.param.proposal_target_param for layer in net.layers if layer.type == "ProposalTarget"]
+            most = min((param.cls_num - 1 for param in targets), default=2)
+            values[...] = [[0, *corners, min(label, most), 0, 0] for *corners, label in TRUE_BOXES]
         elif name.startswith("label_") and values.ndim == 4:
             values[...] = 0
             values[:, :, 2, 3] = (1, 56, 40, 60, 50, 0.8)
@@ -326,6 +335,8 @@ def fill(made: Made, seed: int) -> None:
             values[...] = net.blobs[net.inputs[0]].shape[2:4]
         elif reader in ("MultiBoxLoss", "DetectionEvaluate") or (reader == "EvalDetection" and values.shape[-1] == 8):
             values[...] = BOXES
+        elif reader == "SqueezeDetLoss":
+            values[...] = np.ravel(TRUE_BOXES[:2])
         elif reader in ("DetectionLoss", "EvalDetection"):
             values[...] = 0
             if values.shape[-1] == 150:
