@@ -62,8 +62,10 @@ def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[]
             trial.blobs[name].data[...] *= PIXELS
         _scale(trial, set(zero))
     filled = len(names) - len(zero)
-    others = f"; {filled} others start from their fillers, statistics from mean 0 and variance 1" * bool(filled)
-    return f"{len(zero)} layers have random weights (seed {seed}){others}"
+    start = f"{filled} {'others' if zero else 'layers'} start from their fillers, statistics from mean 0 and variance 1"
+    if not zero:
+        return f"{start} (seed {seed})"
+    return f"{len(zero)} layers have random weights (seed {seed})" + f"; {start}" * bool(filled)
 
 
 def _scale(net: Net, names: set[str]) -> None:
