@@ -62,10 +62,12 @@ def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[]
             trial.blobs[name].data[...] *= PIXELS
         _scale(trial, set(zero))
     filled = len(names) - len(zero)
-    start = f"{filled} {'others' if zero else 'layers'} start from their fillers, statistics from mean 0 and variance 1"
+    start = "starts from its filler" if filled == 1 else "start from their fillers"
+    start = f"{start}, statistics from mean 0 and variance 1"
     if not zero:
-        return f"{start} (seed {seed})"
-    return f"{len(zero)} layers have random weights (seed {seed})" + f"; {start}" * bool(filled)
+        return f"{filled} {'layer' if filled == 1 else 'layers'} {start} (seed {seed})"
+    drawn = f"{len(zero)} {'layer has' if len(zero) == 1 else 'layers have'} random weights (seed {seed})"
+    return f"{drawn}; {filled} {'other' if filled == 1 else 'others'} {start}" if filled else drawn
 
 
 def _scale(net: Net, names: set[str]) -> None:
