@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
@@ -92,14 +93,24 @@ def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
 
 
 def suppressed(boxes: Array, threshold: float) -> list[int]:
-    """The rows of boxes (n, 4), centre and size, that stay, of those in order of their scores."""
+    """The rows of boxes (n, 4), centre and size, that stay, of those in order of their scores.
+
+    A box comes once for each class. What suppresses its best row suppresses the others, and else that row does: they go first.
+    """
     low, high, area = boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2, boxes[:, 2] * boxes[:, 3]
+
+    def overlap(rows: NDArray[np.intp], others: NDArray[np.intp] | np.intp) -> NDArray[np.bool_]:
+        sides = np.minimum(high[rows], high[others]) - np.maximum(low[rows], low[others])
+        shared = np.where((sides < 0).any(axis=1), 0, sides[:, 0] * sides[:, 1])
+        with np.errstate(all="ignore"):
+            enough: NDArray[np.bool_] = shared / (area[rows] + area[others] - shared) >= threshold
+        return enough
+
     left, kept = np.arange(len(boxes)), list[int]()
+    repeated = np.setdiff1d(left, np.unique(boxes, axis=0, return_index=True)[1])
+    left = np.delete(left, repeated[overlap(repeated, repeated)])
     while len(left):
         first, left = left[0], left[1:]
         kept.append(int(first))
-        sides = np.minimum(high[left], high[first]) - np.maximum(low[left], low[first])
-        shared = np.where((sides < 0).any(axis=1), 0, sides[:, 0] * sides[:, 1])
-        with np.errstate(all="ignore"):
-            left = left[~(shared / (area[left] + area[first] - shared) >= threshold)]
+        left = left[~overlap(left, first)]
     return kept

@@ -139,7 +139,7 @@ def class_count(net: Net) -> tuple[int, str]:
     if layer:
         return rows_class_count(layer), layer.name
     if has_text_lines(net):
-        return 2, "the text proposals"
+        return 2, "text"
     _, scores = cascade_ends(net) or ("", "cls_prob")
     return net.blobs[scores].shape[1], scores
 

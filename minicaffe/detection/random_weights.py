@@ -62,8 +62,12 @@ def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[]
             trial.blobs[name].data[...] *= PIXELS
         _scale(trial, set(zero))
     filled = len(names) - len(zero)
-    others = f"; {filled} others start from their fillers, statistics from mean 0 and variance 1" * bool(filled)
-    return f"{len(zero)} layers have random weights (seed {seed}){others}"
+    start = "starts from its filler" if filled == 1 else "start from their fillers"
+    start = f"{start}, statistics from mean 0 and variance 1"
+    if not zero:
+        return f"{filled} {'layer' if filled == 1 else 'layers'} {start} (seed {seed})"
+    drawn = f"{len(zero)} {'layer has' if len(zero) == 1 else 'layers have'} random weights (seed {seed})"
+    return f"{drawn}; {filled} {'other' if filled == 1 else 'others'} {start}" if filled else drawn
 
 
 def _scale(net: Net, names: set[str]) -> None:

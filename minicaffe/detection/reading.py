@@ -32,5 +32,8 @@ def decoded_text(labels: Array, alphabet: Sequence[str], blank: int | None) -> s
     found = [int(k) for k in until_negative(labels.reshape(-1))]
     places = [k - (blank is not None and k > blank) for k in found]
     if places and max(places) >= len(alphabet):
-        raise Error(f"the alphabet has {len(alphabet)} characters, but the net reads class {max(found)}")
+        raise Error(
+            f"the alphabet has {len(alphabet)} characters, but the net reads class {max(found)}: give the characters that the "
+            "net was trained with, in its order"
+        )
     return "".join(alphabet[k] for k in places)

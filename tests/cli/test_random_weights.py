@@ -73,6 +73,14 @@ def test_the_seed_decides() -> None:
     assert not np.array_equal(first.params["conv9"][0].data, other.params["conv9"][0].data)
 
 
+def test_the_note_where_all_weights_have_fillers() -> None:
+    text = """input: "x" input_shape { dim: 2 dim: 3 } layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y"
+      inner_product_param { num_output: 4 weight_filler { type: "xavier" } } }"""
+    net = Net(parse_net(text), TEST)
+    note = draw_weights(net, net.params, 5, lambda: Net(parse_net(text), TEST))
+    assert note == "1 layer starts from its filler, statistics from mean 0 and variance 1 (seed 5)"
+
+
 def test_box_deltas_are_small() -> None:
     net = drawn(text=(SHAPES / "faster_rcnn" / "test.prototxt").read_text())
     fill_inputs(net, {}, seed=8)

@@ -70,7 +70,8 @@ def test_an_alphabet_in_a_file(folder: Path) -> None:
 
 def test_errors(folder: Path) -> None:
     assert "10 characters, but the net has 3 classes" in run("net.prototxt", "photo.png").stderr
-    assert "1 characters, but the net reads class 1" in run("last.prototxt", "photo.png", "--alphabet", "a").stderr
+    beyond = run("last.prototxt", "photo.png", "--alphabet", "a").stderr
+    assert "1 characters, but the net reads class 1: give the characters that the net" in beyond
     assert "does not hold a score" in run("net.prototxt", "photo.png", "--blob", "data", "--alphabet", "ab").stderr
     Path("image.prototxt").write_text(NET.replace('"Transpose"', '"ReLU"').split(" transpose_param")[0] + " }")
     assert "no output that holds scores through time" in run("image.prototxt", "photo.png").stderr

@@ -217,6 +217,8 @@ def test_a_ctpn_through_detect_and_read() -> None:
     photo[304:320, 160:400] = 255
     photo[304:320, 160:176] = 240  # a worse proposal: of equal ones all scores are scaled to 0
     Image.fromarray(photo).save("photo.png")
+    with pytest.raises(Error, match=r"classes: 3 classes with the background, but text of ctpn.prototxt has 2"):
+        load(net, classes=["background", "text", "cat"])
     found = load(net, threshold=0)(photo)
     np.testing.assert_allclose(found.boxes[0], [160, 296, 399, 328], atol=1)
     result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "0"])

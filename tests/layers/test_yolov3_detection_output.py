@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+from minicaffe.blob import Array
 from minicaffe.errors import LayerError
+from minicaffe.layers.boxes.yolo import suppressed
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -86,3 +88,30 @@ def test_a_mirrored_map_gives_mirrored_boxes(seed: int) -> None:
 def test_errors(more: str, maps: int, scales: str, message: str) -> None:
     with pytest.raises(LayerError, match='Yolov3DetectionOutput layer "layer": ' + message):
         LayerCase(text(more, maps, scales), np.zeros((1, 7, 2, 2)))
+
+
+def one_by_one(boxes: Array, threshold: float) -> list[int]:
+    """Suppression of boxes (n, 4), centre and size, as the original writes it: each row against the kept ones."""
+    low, high, kept = boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2, list[int]()
+    for i, box in enumerate(boxes):
+        for j in kept:
+            w, h = np.minimum(high[i], high[j]) - np.maximum(low[i], low[j])
+            shared = 0 if w < 0 or h < 0 else w * h
+            union = box[2] * box[3] + boxes[j, 2] * boxes[j, 3] - shared
+            if union and shared / union >= threshold:
+                break
+        else:
+            kept.append(i)
+    return kept
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.99999994, 1.0, 1.1])
+def test_a_box_of_several_classes_is_suppressed_as_one_by_one(threshold: float) -> None:
+    rng = np.random.default_rng(5)
+    boxes = rng.uniform(0.1, 0.9, (23, 4)).astype(np.float32)
+    boxes[:2, 2] = 0  # without an area: none suppresses another
+    many = boxes[rng.integers(0, 23, 60)]
+    kept = suppressed(many, threshold)
+    assert kept == one_by_one(many, threshold)
+    assert len(kept) < 60 or threshold > 1
+    assert suppressed(many[:0], threshold) == []
