@@ -48,6 +48,8 @@ class InnerDistance(Layer):
             raise self.error(wrong, "inner_distance_param.update_center_only")
         self.axis = self.axis_of(param.axis, bottom[0], "inner_distance_param.axis")
         self.features = math.prod(bottom[0].shape[self.axis :])
+        if not self.features:
+            raise self.error(f"x of shape {bottom[0].shape} has no features", "bottom[0]")
         self.normalize = param.normalize and len(bottom) == 1
         if len(bottom) > 1:
             self.weight_names = ()

@@ -41,6 +41,8 @@ class InnerProductOfBottoms(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape, weight = bottom[0].shape, bottom[1].shape
         self.inputs = math.prod(shape[self.axis :])
+        if not self.inputs:
+            raise self.error(f"x of shape {shape} has no inputs", "bottom[0]")
         if not weight or math.prod(weight[1:]) != self.inputs:
             raise self.error(f"the weights must be (M, {self.inputs}), got shape {weight}", "bottom[1]")
         if len(bottom) == 3 and bottom[2].count != weight[0]:
