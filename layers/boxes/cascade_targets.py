@@ -51,6 +51,8 @@ class CascadeProposalTarget(Layer):
         param = self.param.proposal_target_param
         if param.cls_num < 2 or param.batch_size < -1 or param.batch_size == 0:
             raise self.error("needs cls_num > 1, and a batch_size > 0 or -1", BLOCK)
+        if not 0 <= param.fg_fraction <= 1:
+            raise self.error(f"fg_fraction must be from 0 to 1, got {param.fg_fraction:g}", f"{BLOCK}.fg_fraction")
         if param.fg_thr < param.bg_thr_hg:
             raise self.error(f"fg_thr {param.fg_thr:g} must be at least bg_thr_hg {param.bg_thr_hg:g}", f"{BLOCK}.fg_thr")
         for field in ("stage", "gt_iou_thr"):

@@ -55,8 +55,12 @@ class FieldGroups:
                 raise self.layer.error(f"bottom {i} must be {form}; got {bottom[i].shape}", f"bottom[{i}]")
 
     def truths(self, labels: Blob) -> Truths:
-        """The labels, and the class 1 of every object where the net only tells objects from background."""
+        """The labels, and the class 1 of every object where the net only tells objects from background.
+
+        Raises LayerError for a class that is not finite."""
         given = labels.data
+        for kind in given[:, 0][~np.isfinite(given[:, 0])][:1]:
+            raise self.layer.error(f"{kind:g} is no class", "bottom[2]")
         return Truths(given[:, 0].astype(np.intp), given[:, 1:5].transpose(0, 2, 3, 1), given[:, 5])
 
     def told(self, kinds: NDArray[np.intp]) -> NDArray[np.intp]:
