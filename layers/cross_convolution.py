@@ -23,7 +23,7 @@ class CrossConvolution(Layer):
 
     bottom: a, b (N, C, H, W). top: y (N, P, OH, OW), P = OH OW being the windows of a, row by row.
     convolution_param: the window; bias_term must be false, num_output 0 (it is P), group 1.
-    Raises LayerError for others, a dilation, and bottoms whose shapes differ or have not four axes.
+    Raises LayerError for others, a dilation, and bottoms whose shapes differ or lack four axes or channels.
     """
 
     type = "CrossConvolution"

@@ -28,7 +28,7 @@ class InnerDistance(Layer):
     a centre. inner_distance_param: distance_type "L2" (the default) or "L1"; normalize; bias_term and bias_filler have no
     effect.
     Raises LayerError for num_output 0, another distance_type, update_center_only (another gradient, not built in), and sizes
-    that do not match.
+    that are 0 or do not match.
     """
 
     type = "InnerDistance"

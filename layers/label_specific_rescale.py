@@ -25,7 +25,8 @@ class LabelSpecificRescale(Layer):
 
     bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be in
     place; optionally w (1,). positive_lower_bound and negative_upper_bound have no effect, as in the original.
-    Raises LayerError for power_on_positive, another number of labels, and a label that is not whole or not a class.
+    Raises LayerError for power_on_positive, a gamma below 0, another number of labels, and a label that is not whole
+    or not a class.
     """
 
     type = "LabelSpecificRescale"

@@ -32,8 +32,8 @@ class CascadeProposalTarget(Layer):
     cls_aware: false (S, 8, 1, 1); matches (S, 6, 1, 1): class, true box, overlap, 0s for background; optionally weights
     (S, 1, 1, 1).
     batch_size: of all images together, or -1 for all. append_gtbox: true boxes are rois, too. No gradient.
-    Raises LayerError for shapes that do not match, an image that is not below num_img_per_batch, and a class that is not in 1
-    to cls_num - 1; in forward where no roi is left.
+    Raises LayerError for shapes that do not match, an fg_fraction that is not from 0 to 1, an image that is not
+    below num_img_per_batch, and a class that is not in 1 to cls_num - 1; in forward where no roi is left.
     """
 
     type = "ProposalTarget"

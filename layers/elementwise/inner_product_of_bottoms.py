@@ -20,7 +20,8 @@ class InnerProductOfBottoms(Layer):
     """y = x weight^T + bias, the axes from inner_product_param.axis on being one vector of K numbers.
 
     bottom: x (N..., K...), weight (M, K), optionally bias (M). top: y (N..., M). num_output, normalize and the fillers have no
-    effect. Raises LayerError without `bias_term: false` if there is no bias, with transpose, and for sizes that do not match.
+    effect. Raises LayerError without `bias_term: false` if there is no bias, with transpose, and for sizes that are 0
+    or do not match.
     """
 
     type = "InnerProduct"
