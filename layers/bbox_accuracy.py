@@ -54,11 +54,11 @@ class BboxAccuracy(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         deltas, rois, matches = (rows(blob) for blob in bottom)
         counted = np.flatnonzero((matches[:, 0] > 0) & (matches[:, 5] <= self.dtype.type(MOST)))
-        rois, true, kinds = rois[counted, 1:], matches[counted, 1:5], matches[counted, 0].astype(np.intp)
-        kinds = kinds if self.param.bbox_reg_param.cls_aware else np.minimum(kinds, 1)
+        rois, true, kinds = rois[counted, 1:], matches[counted, 1:5], matches[counted, 0]
+        kinds = kinds if self.param.bbox_reg_param.cls_aware else np.ones_like(kinds)
         for kind in kinds[kinds >= deltas.shape[1] // 4][:1]:
-            raise self.error(f"class {kind} has no deltas: there are those of {deltas.shape[1] // 4}", "bottom[2]")
-        own = deltas.reshape(len(deltas), -1, 4)[counted, kinds]
+            raise self.error(f"class {kind:g} has no deltas: there are those of {deltas.shape[1] // 4}", "bottom[2]")
+        own = deltas.reshape(len(deltas), -1, 4)[counted, kinds.astype(np.intp)]
         moved = bbox_transform_inv(rois, own * self.stds + self.means)
         moved[:, 2:] -= 1  # both ends are inclusive
         for blob, boxes in zip(top, (moved, rois)):

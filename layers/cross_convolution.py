@@ -23,7 +23,7 @@ class CrossConvolution(Layer):
 
     bottom: a, b (N, C, H, W). top: y (N, P, OH, OW), P = OH OW being the windows of a, row by row.
     convolution_param: the window; bias_term must be false, num_output 0 (it is P), group 1.
-    Raises LayerError for others, a dilation, and bottoms whose shapes differ or have not four axes.
+    Raises LayerError for others, a dilation, and bottoms whose shapes differ or lack four axes or channels.
     """
 
     type = "CrossConvolution"
@@ -51,6 +51,8 @@ class CrossConvolution(Layer):
         a, b = (blob.shape for blob in bottom)
         if len(a) != 4:
             raise self.error(f"the bottoms must be (N, C, H, W), got shape {a}", "bottom[0]")
+        if not a[1]:
+            raise self.error(f"the bottoms have no channels: shape {a}", "bottom[0]")
         if a != b:
             raise self.error(f"the bottoms must have one shape, got {a} and {b}", "bottom[1]")
         output = checked_output(self, self.window, a[2:])
@@ -65,8 +67,9 @@ class CrossConvolution(Layer):
 
     def _columns(self, bottom: Blob) -> Array:
         """The windows of a bottom, (N, K, P)."""
-        n, c = bottom.shape[:2]
-        return im2col(bottom.data, self.window).reshape(n, c * math.prod(self.window.kernel), -1)
+        n, c, *size = bottom.shape
+        windows = math.prod(self.window.output(size))
+        return im2col(bottom.data, self.window).reshape(n, c * math.prod(self.window.kernel), windows)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         u, v = map(self._columns, bottom)
@@ -74,7 +77,7 @@ class CrossConvolution(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         n, windows, *output = top[0].shape
-        dy = top[0].diff.reshape(n, windows, -1)
+        dy = top[0].diff.reshape(n, windows, windows)
         for i, other in ((0, 1), (1, 0)):
             if propagate_down[i]:
                 gradient = self._columns(bottom[other]) @ (dy.swapaxes(1, 2) if i == 0 else dy)

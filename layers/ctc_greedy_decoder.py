@@ -8,6 +8,7 @@ Classification (ICML 2006).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -115,6 +116,6 @@ class CTCGreedyDecoder(Layer):
     def _true(self, bottom: Sequence[Blob]) -> list[list[int]]:
         """The true labels of each sequence."""
         if self.kind == CAFFE_OCR:
-            rows = np.floor(bottom[1].data.reshape(bottom[1].shape[0], -1) + 0.5)
+            rows = np.floor(bottom[1].data.reshape(bottom[1].shape[0], math.prod(bottom[1].shape[1:])) + 0.5)
             return [[int(c) for c in until_negative(row) if c != self.blank] for row in rows]
         return [[int(c) for c in until_negative(column)] for column in bottom[2].data.reshape(bottom[0].shape[:2]).T]

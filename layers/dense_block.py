@@ -38,7 +38,8 @@ class DenseBlock(Layer):
     growthRate, use_BC, use_dropout and dropout_amount (in TRAIN, of each step's maps), moving_average_fraction, the fillers;
     the other fields have no effect. blobs: of all steps the filters, the scales, the biases, the means, the variances, with
     use_BC those of the second norm and the filters of 1 x 1; last the factor (1,). Statistics are not learnt.
-    Raises LayerError for a bottom of other axes, no steps or maps, a dropout_amount outside [0, 1), and other channels later.
+    Raises LayerError for a bottom of other axes or without channels, no steps or maps, a dropout_amount outside [0, 1), and
+    other channels later.
     """
 
     type = "DenseBlock"
@@ -51,6 +52,8 @@ class DenseBlock(Layer):
         param, shape = self.param.denseblock_param, bottom[0].shape
         if len(shape) != 4:
             raise self.error(f"x must be (N, C, H, W), got shape {shape}", "bottom[0]")
+        if not shape[1]:
+            raise self.error(f"x of shape {shape} has no channels", "bottom[0]")
         for name in ("numTransition", "growthRate"):
             if getattr(param, name) < 1:
                 raise self.error(f"{name} must be > 0, got {getattr(param, name)}", f"denseblock_param.{name}")

@@ -82,8 +82,9 @@ class DetectionData(PrefetchingLayer):
         return DetectionSource(images, lines, generator, current_shard(self.phase), (labelling, param))
 
     def _check(self, param: caffe_pb2.DetectionDataParameter) -> None:
-        """Raises LayerError for sizes of 0 and fields that contradict each other."""
+        """Raises LayerError for sizes of 0, numbers that are not finite and fields that contradict each other."""
         block = "detection_data_param"
+        self.check_finite(block)
         self.positive(param.batch_size, f"{block}.batch_size")
         self.positive(param.mix_group_size, f"{block}.mix_group_size")
         if param.shuffle not in SHUFFLES:

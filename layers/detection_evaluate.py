@@ -133,10 +133,10 @@ class DetectionEvaluate(Layer):
         """Rows of an image with its boxes in the pixels of its file, where that is Cascade R-CNN's to do."""
         if not self.cascade or not len(rows):
             return rows
-        size, image = self.images[self.next_image], int(rows[0, 0])
+        size, image = self.images[self.next_image], rows[0, 0]
         if not 0 <= image < bottom[2].shape[0]:
-            raise self.error(f"image {image} has no size in bottom 2 of shape {bottom[2].shape}", "bottom[2]")
-        height, width = bottom[2].data.reshape(-1, 2)[image]
+            raise self.error(f"image {image:g} has no size in bottom 2 of shape {bottom[2].shape}", "bottom[2]")
+        height, width = bottom[2].data.reshape(-1, 2)[int(image)]
         scaled: Array = rows.copy()
         scaled[:, 3:7] *= np.array([size.width / width, size.height / height] * 2, rows.dtype)
         return scaled

@@ -88,7 +88,7 @@ class DetectionGroupLoss(Loss):
     def _sampled(self, truths: Truths, kinds: NDArray[np.intp], probabilities: Array) -> NDArray[np.bool_]:
         """Which fields (N G, H, W) the loss counts."""
         param, count = self.param.detection_group_loss_param, len(self.groups.fields)
-        ranking = self._ranking(kinds, probabilities).reshape(len(kinds) // count, -1)
+        ranking = self._ranking(kinds, probabilities).reshape(len(kinds) // count, count * math.prod(kinds.shape[1:]))
         positive = (truths.kinds > 0).reshape(ranking.shape)
         negative = ((truths.kinds == 0) & (truths.overlaps < self.dtype.type(param.bg_threshold))).reshape(ranking.shape)
         kept = np.zeros(ranking.shape, bool)

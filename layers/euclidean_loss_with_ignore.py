@@ -10,6 +10,7 @@ Source: pulkitag/caffe's euclidean_loss_with_ignore_layer.cpp, whose backward mu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,8 +47,9 @@ class EuclideanLossWithIgnore(Loss):
 
     def _read(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array, Array]:
         """x and the target (N, K), and of each item (N,) whether it counts, s, and z, 0 where s is not divided by it."""
-        x = bottom[0].data.reshape(bottom[0].shape[0], -1)
-        rows = bottom[1].data.reshape(len(x), -1)
+        items, each = bottom[0].shape[0], math.prod(bottom[0].shape[1:])
+        x = bottom[0].data.reshape(items, each)
+        rows = bottom[1].data.reshape(items, math.prod(bottom[1].shape[1:]))
         target, counts = rows[:, : x.shape[1]], rows[:, x.shape[1]] == 1
         param = self.param.euclideanloss_param
         z = np.square(target if param.normalize_choice else x).sum(axis=1) * x.dtype.type(param.is_normalized)
@@ -65,6 +67,6 @@ class EuclideanLossWithIgnore(Loss):
         for i, one, other in ((0, x, target), (1, target, x)):
             if propagate_down[i]:
                 slope = one - other - through_z * one * (self.param.euclideanloss_param.normalize_choice == i)
-                diff = bottom[i].diff.reshape(len(x), -1)
+                diff = bottom[i].diff.reshape(len(x), math.prod(bottom[i].shape[1:]))
                 diff[:, : x.shape[1]] = slope * scale[:, None]
                 diff[:, x.shape[1] :] = 0

@@ -9,6 +9,7 @@ two latter a box that overlaps no true box of its class by threshold is neither 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -140,7 +141,7 @@ class EvalDetection(Layer):
             table = np.column_stack([given[:, 1] - 1, (given[:, 3:5] + given[:, 5:7]) / 2, given[:, 5:7] - given[:, 3:5]])
             tables = [table[given[:, 0] == i] for i in range(images)]
         else:
-            tables = [until_zero(rows, 1) for rows in blob.data.reshape(images, -1, 5)]
+            tables = [until_zero(rows, 1) for rows in blob.data.reshape(images, math.prod(blob.shape[1:]) // 5, 5)]
         for table in tables:
             for kind in table[~np.isin(table[:, 0], np.arange(param.num_class)), 0][:1]:
                 raise self.error(f"{kind:g} is no class from 0 to {param.num_class - 1}", "bottom[1]")

@@ -60,7 +60,8 @@ def moved(flow: Array, first: Array, second: Array, y: Array) -> None:
     size = np.array(flow.shape[:0:-1])
     crop = np.mgrid[: y.shape[1], : y.shape[2]][::-1].astype(np.float32)
     places = _mapped(first, crop)
-    near = np.clip(np.trunc(places + np.float32(0.5)), 0, (size - 1).reshape(2, 1, 1)).astype(np.intp)
+    # fmax and fmin take NaN for the other
+    near = np.fmax(0, np.fmin(np.trunc(places + np.float32(0.5)), (size - 1).reshape(2, 1, 1))).astype(np.intp)
     y[...] = _mapped(second, places + flow[:, near[1], near[0]].astype(np.float32)) - crop
 
 

@@ -131,7 +131,7 @@ class FlowWarp(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         fill = np.nan if self.param.flow_warp_param.fill_value == caffe_pb2.FlowWarpParameter.NOT_A_NUMBER else 0
         for x, flow, y in zip(bottom[0].data, self.flows(bottom[1]), top[0].data):
-            planes = x.reshape(len(x), -1)
+            planes = x.reshape(len(x), flow[0].size)
             if loops.compiled():
                 run(partial(warp, planes, flow, rows, self.dtype.type(fill), y) for rows in _spans(x.shape[1]))
             else:
@@ -141,7 +141,7 @@ class FlowWarp(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for n, (x, flow, dy) in enumerate(zip(bottom[0].data, self.flows(bottom[1]), top[0].diff)):
-            planes = x.reshape(len(x), -1)
+            planes = x.reshape(len(x), flow[0].size)
             if propagate_down[0]:
                 dx = bottom[0].diff[n].reshape(planes.shape)
                 dx[...] = 0

@@ -60,7 +60,7 @@ class HardMining(Layer):
             raise self.error(f"a roi is of image {image}, num_image is {param.num_image}", "bottom[1]")
         order = np.lexsort((np.arange(len(scores)), scores))[::-1]
         ranks = np.zeros(len(scores), np.intp)
-        for image in range(param.num_image):
+        for image in np.unique(images):
             own = order[images[order] == image]
             ranks[own] = np.arange(len(own))
         best = ranks[order] < param.num_roi_per_image

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from minicaffe import limits
 from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.shard import Shard, current_shard
@@ -17,6 +18,8 @@ from .reading.framed_scenes import FramedSource, Labelling, check_frame, check_t
 from .reading.prefetching import PrefetchingLayer
 from .reading.scenes import Scaling, Scene, WindowList, mean_values, rounded
 
+POINTER = 8
+"""Bytes of one more place in a list."""
 OCTAVE = 2
 """Scales in an octave."""
 ASPECTS = 0.05
@@ -46,14 +49,17 @@ class ImageGtData(PrefetchingLayer):
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ImageGtSource:
         param, block = self.param.image_gt_data_param, "image_gt_data_param"
+        self.check_finite(block)
         self.positive(param.batch_size, f"{block}.batch_size")
         self.positive(param.fg_img_multiple, f"{block}.fg_img_multiple")
         if param.do_multiple_scale and param.HasField("min_scale") and param.HasField("max_scale"):
             if not 0 < param.min_scale <= param.max_scale:
                 raise self.error(f"min_scale must be in [1, {param.max_scale}], got {param.min_scale}", f"{block}.min_scale")
-            narrow = param.min_whaspect <= 0 or param.max_whaspect - param.min_whaspect < ASPECTS / 2
-            if param.HasField("min_whaspect") and param.HasField("max_whaspect") and narrow:
-                raise self.error("min_whaspect must be > 0, and max_whaspect larger by 0.05", f"{block}.min_whaspect")
+            fits = param.min_whaspect > 0 and 0.5 <= (param.max_whaspect - param.min_whaspect) / ASPECTS < 2**31
+            if param.HasField("min_whaspect") and param.HasField("max_whaspect") and not fits:
+                raise self.error(
+                    "min_whaspect must be > 0, and max_whaspect larger by 0.05, at most by 1e8", f"{block}.min_whaspect"
+                )
         labelling = Labelling(
             fields=read_fields(self, block, "downsample_rate"),
             rules=Rules(unit=0, threshold=param.fg_threshold, regions=0.4, regions_first=True, least=0.2),
@@ -65,6 +71,7 @@ class ImageGtData(PrefetchingLayer):
         )
         check_tops(self, tops, labelling)
         images = read_labelled_windows(granted(param.source), has_difficult=False)
+        limits.check("the list with fg_img_multiple", len(images) * param.fg_img_multiple * POINTER, "lists")
         repeated = [one for one in images for _ in range(param.fg_img_multiple if (one.ignored == 0).any() else 1)]
         lines = WindowList(
             source=param.source, batch_size=param.batch_size, root_folder=param.root_folder, shuffle=param.shuffle

@@ -28,7 +28,7 @@ class InnerDistance(Layer):
     a centre. inner_distance_param: distance_type "L2" (the default) or "L1"; normalize; bias_term and bias_filler have no
     effect.
     Raises LayerError for num_output 0, another distance_type, update_center_only (another gradient, not built in), and sizes
-    that do not match.
+    that are 0 or do not match.
     """
 
     type = "InnerDistance"
@@ -48,6 +48,8 @@ class InnerDistance(Layer):
             raise self.error(wrong, "inner_distance_param.update_center_only")
         self.axis = self.axis_of(param.axis, bottom[0], "inner_distance_param.axis")
         self.features = math.prod(bottom[0].shape[self.axis :])
+        if not self.features:
+            raise self.error(f"x of shape {bottom[0].shape} has no features", "bottom[0]")
         self.normalize = param.normalize and len(bottom) == 1
         if len(bottom) > 1:
             self.weight_names = ()

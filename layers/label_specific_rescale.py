@@ -25,7 +25,8 @@ class LabelSpecificRescale(Layer):
 
     bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be in
     place; optionally w (1,). positive_lower_bound and negative_upper_bound have no effect, as in the original.
-    Raises LayerError for power_on_positive, another number of labels, and a label that is not whole or not a class.
+    Raises LayerError for power_on_positive, a gamma below 0, another number of labels, and a label that is not whole
+    or not a class.
     """
 
     type = "LabelSpecificRescale"
@@ -44,6 +45,9 @@ class LabelSpecificRescale(Layer):
                 "power_on_positive is not built in: the fork's code for the CPU and that for the GPU compute different things"
             )
             raise self.error(wrong, "label_specific_rescale_param.power_on_positive")
+        if param.HasField("positive_weight_base") and param.gamma < 0:
+            # 1 + gamma t becomes 0, and less
+            raise self.error(f"gamma must be >= 0, got {param.gamma:g}", "label_specific_rescale_param.gamma")
         self.weight, self.iteration = param.positive_weight, param.iteration
         self.in_sequence = self.phase == TRAIN and param.HasField("positive_weight_base")
 
@@ -59,7 +63,7 @@ class LabelSpecificRescale(Layer):
         """w of the next forward, which counts the iterations."""
         param = self.param.label_specific_rescale_param
         self.iteration += 1
-        weight = float(param.positive_weight_base * (1 + param.gamma * self.iteration) ** -param.power)
+        weight = float(param.positive_weight_base * np.float64(1 + param.gamma * self.iteration) ** -param.power)
         if param.HasField("positive_weight_min"):
             weight = max(weight, param.positive_weight_min)
         return min(weight, param.positive_weight_max) if param.HasField("positive_weight_max") else weight

@@ -51,10 +51,10 @@ class Mask(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data, top[0].data
-        y.reshape(y.shape[:2])[...] = x.reshape(x.shape[1], -1)[:, self._kept].T
+        y.reshape(y.shape[:2])[...] = x.reshape(x.shape[1], x.shape[2] * x.shape[3])[:, self._kept].T
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             dx, dy = bottom[0].diff, top[0].diff
             dx[...] = 0
-            dx.reshape(dx.shape[1], -1)[:, self._kept] = dy.reshape(dy.shape[:2]).T
+            dx.reshape(dx.shape[1], dx.shape[2] * dx.shape[3])[:, self._kept] = dy.reshape(dy.shape[:2]).T

@@ -60,7 +60,7 @@ class SmoothL1Loss(DifferenceLoss):
             losses *= bottom[3].data.reshape(losses.shape)
         top[0].data[...] = losses.sum(dtype=np.float64) / self._items(bottom)
         for blob in top[1:]:
-            blob.data[...] = losses.sum(axis=1, keepdims=True).reshape(blob.shape)
+            blob.data[...] = losses.sum(axis=tuple(range(losses.ndim))[1:2]).reshape(blob.shape)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(top) > 1:

@@ -11,12 +11,14 @@ A built-in layer defines setup, reshape, forward_cpu, backward_cpu and their GPU
 from __future__ import annotations
 
 import builtins
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from google.protobuf.message import Message
 from numpy.typing import DTypeLike
 
 from . import limits
@@ -346,6 +348,14 @@ class Layer:
     def warn(self, message: str, field: str = "") -> None:
         """Issue a PrototxtWarning with the text that error() would have."""
         warnings.warn(str(self.error(message, field)), PrototxtWarning, stacklevel=3)
+
+    def check_finite(self, block: str) -> None:
+        """Raises LayerError for a number in a block of the parameters that is infinite or NaN."""
+        message: Message = reduce(getattr, block.split("."), self.param)
+        for field, value in message.ListFields():
+            for number in value if isinstance(value, Sequence) else [value]:
+                if isinstance(number, float) and not math.isfinite(number):
+                    raise self.error(f"{field.name} must be finite, got {number:g}", f"{block}.{field.name}")
 
     def axis_of(self, axis: int, blob: Blob, field: str = "") -> int:
         """axis of blob as a number from 0; a negative axis counts from the end. Raises LayerError if it is out of range."""

@@ -119,6 +119,14 @@ def test_blocks_run_and_print_what_they_promise(document: Path, tmp_path: Path) 
 
 
 @names
+def test_every_row_has_a_header(document: Path) -> None:
+    """A table begins with its header and a line of dashes: a blank line between two rows ends it."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    firsts = re.finditer(r"(?<!\|\n)^\|.*\n(.*)", text, re.MULTILINE)
+    assert not [found[0] for found in firsts if not re.fullmatch(r"\|[ :|-]+\|", found[1])]
+
+
+@names
 def test_python_blocks_parse(document: Path) -> None:
     for block in blocks(document.read_text(encoding="utf-8")):
         if block.info.split(" ")[0] == "python":

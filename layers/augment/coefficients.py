@@ -75,11 +75,15 @@ def read_or_default(row: Array) -> Coefficients:
 
 
 def check_generators(layer: Layer) -> None:
-    """Raises LayerError for a generator of an unknown kind."""
+    """Raises LayerError for a generator of an unknown kind or with a number that is not finite, and a half_life below 0."""
     for name in GENERATORS:
         kind = getattr(layer.param.augmentation_param, name).rand_type
         if kind not in KINDS:
             raise layer.error(f'rand_type "{kind}" is none of {", ".join(KINDS)}', f"augmentation_param.{name}.rand_type")
+        layer.check_finite(f"augmentation_param.{name}")
+    if layer.param.coeff_schedule_param.half_life < 0:
+        half_life = layer.param.coeff_schedule_param.half_life
+        raise layer.error(f"half_life must be >= 0, got {half_life:g}", "coeff_schedule_param.half_life")
 
 
 def check_coefficients(layer: Layer, shape: Sequence[int], images: int, place: str) -> None:
@@ -119,7 +123,7 @@ class Draws(NamedTuple):
         else:
             value = self._value(generator, spread) if is_drawn else 0.0
             value = _exp(value) if generator.exp else value
-        value = math.copysign(math.floor(abs(value) + 0.5), value) if generator.discretize else value
+        value = math.copysign(np.floor(abs(value) + 0.5), value) if generator.discretize else value
         return value * generator.multiplier
 
     def _value(self, generator: caffe_pb2.RandomGeneratorParameter, factor: float | None) -> float:
@@ -178,6 +182,11 @@ class Draws(NamedTuple):
         return {coefficient: self.number(name) for name, coefficient in names}
 
 
+def cos_sin(angle: float) -> tuple[float, float]:
+    """The cosine and sine of an angle; NaN of one that is not finite."""
+    return (math.cos(angle), math.sin(angle)) if math.isfinite(angle) else (math.nan, math.nan)
+
+
 def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
@@ -186,7 +195,7 @@ def pixel_map(coefficients: Coefficients, crop: Size, image: Size) -> Array:
     """(2, 3) float32: the place x, y in an image (height, width) of the place x, y, 1 in its crop."""
     (height, width), half = crop, np.float32(0.5)
     sign = -1 if coefficients["mirror"] else 1
-    cos, sin = math.cos(coefficients["angle"]), math.sin(coefficients["angle"])
+    cos, sin = cos_sin(coefficients["angle"])
     with np.errstate(divide="ignore"):
         zoom = np.float32(1) / np.array([coefficients["zoom_x"], coefficients["zoom_y"]], np.float32)
     steps = [

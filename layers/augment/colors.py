@@ -5,14 +5,13 @@ Source: FlowNet 2's data_augmentation_layer.cu (Ilg et al., 2017). A step runs o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from minicaffe.blob import Array
 
-from .coefficients import COLORS, DEFAULTS, Coefficients
+from .coefficients import COLORS, DEFAULTS, Coefficients, cos_sin
 
 COLOR_NAMES = [name for names in COLORS.values() for name in names]
 EIGEN_NAMES = [name for name in DEFAULTS if "mean" in name or name.startswith("lmult") or name == "col_angle"]
@@ -89,7 +88,7 @@ def _changed(along: Array, coefficients: Coefficients, which: str) -> Array:
 
 def _turn(along: Array, angle: float) -> None:
     if angle:
-        cos, sin = along.dtype.type(math.cos(angle)), along.dtype.type(math.sin(angle))
+        cos, sin = map(along.dtype.type, cos_sin(angle))
         along[1:] = cos * along[1] - sin * along[2], sin * along[1] + cos * along[2]
 
 
@@ -104,9 +103,9 @@ def _saturate(along: Array, saturation: Array, coefficients: Coefficients) -> No
 def apply_effects(x: Array, coefficients: Coefficients, most: float, random: np.random.Generator) -> None:
     """A shadow over a half-plane, then [0, most], then noise; in place."""
     height, width = x.shape[1:]
-    angle = coefficients["shadow_angle"]
-    across = (np.arange(width) - width // 2) * math.cos(angle)
-    down = (np.arange(height) - height // 2)[:, None] * math.sin(angle)
+    cos, sin = cos_sin(coefficients["shadow_angle"])
+    across = (np.arange(width) - width // 2) * cos
+    down = (np.arange(height) - height // 2)[:, None] * sin
     shaded = across + down - coefficients["shadow_distance"] > 0
     x -= shaded * x.dtype.type(coefficients["shadow_strength"])
     np.clip(x, 0, most, out=x)

@@ -106,7 +106,7 @@ def label_maps(
         best = np.maximum(best, for_each)
         maps.append(label.reshape(6, *field.map_size(frame)))
     for i in sorted(set(np.flatnonzero(~objects.ignored).tolist()) - matched):
-        if fields and best[i] >= F(rules.least):
+        if fields and best[i] >= F(rules.least) and maps[best_field[i]].size:
             _pick_up(maps[best_field[i]], fields[best_field[i]], rows[i], best[i] if rules.unit else None)
     return maps
 

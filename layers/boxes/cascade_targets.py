@@ -32,8 +32,8 @@ class CascadeProposalTarget(Layer):
     cls_aware: false (S, 8, 1, 1); matches (S, 6, 1, 1): class, true box, overlap, 0s for background; optionally weights
     (S, 1, 1, 1).
     batch_size: of all images together, or -1 for all. append_gtbox: true boxes are rois, too. No gradient.
-    Raises LayerError for shapes that do not match, an image that is not below num_img_per_batch, and a class that is not in 1
-    to cls_num - 1; in forward where no roi is left.
+    Raises LayerError for shapes that do not match, an fg_fraction that is not from 0 to 1, an image that is not
+    below num_img_per_batch, and a class that is not in 1 to cls_num - 1; in forward where no roi is left.
     """
 
     type = "ProposalTarget"
@@ -51,6 +51,8 @@ class CascadeProposalTarget(Layer):
         param = self.param.proposal_target_param
         if param.cls_num < 2 or param.batch_size < -1 or param.batch_size == 0:
             raise self.error("needs cls_num > 1, and a batch_size > 0 or -1", BLOCK)
+        if not 0 <= param.fg_fraction <= 1:
+            raise self.error(f"fg_fraction must be from 0 to 1, got {param.fg_fraction:g}", f"{BLOCK}.fg_fraction")
         if param.fg_thr < param.bg_thr_hg:
             raise self.error(f"fg_thr {param.fg_thr:g} must be at least bg_thr_hg {param.bg_thr_hg:g}", f"{BLOCK}.fg_thr")
         for field in ("stage", "gt_iou_thr"):

@@ -65,8 +65,10 @@ class FieldGroups:
         return int(self.param.cls_num) + 4
 
     def truths(self, labels: Blob) -> Truths:
-        """The labels."""
+        """The labels. Raises LayerError for a class that is not finite."""
         given = labels.data
+        for kind in given[:, 0][~np.isfinite(given[:, 0])][:1]:
+            raise self.layer.error(f"{kind:g} is no class", self.labels)
         return Truths(given[:, 0].astype(np.intp), given[:, 1:5].transpose(0, 2, 3, 1), given[:, 5])
 
     def told(self, kinds: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -10,6 +10,7 @@ its forks have them.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ def check_cells(layer: Layer, x: Blob, labels: Blob, param: Any, block: str) -> 
 
 def cells_of_images(x: Array, classes: int, objects: int) -> Cells:
     """The views of x (N, ...)."""
-    flat = x.reshape(len(x), classes + 5 * objects, x.size // max(1, len(x)) // (classes + 5 * objects))
+    flat = x.reshape(len(x), classes + 5 * objects, math.prod(x.shape[1:]) // (classes + 5 * objects))
     boxes = flat[:, classes + objects :].reshape(len(x), objects, 4, flat.shape[2])
     ends = classes, classes + objects
     return Cells(flat[:, : ends[0]].swapaxes(1, 2), flat[:, ends[0] : ends[1]].swapaxes(1, 2), boxes.transpose(0, 3, 1, 2))
@@ -57,7 +58,7 @@ def cells_of_images(x: Array, classes: int, objects: int) -> Cells:
 
 def read_labels(layer: Layer, blob: Blob, classes: int) -> Labels:
     """The labels in a blob. Raises LayerError for an object of a class that is unknown."""
-    flat = blob.data.reshape(blob.shape[0], 7, blob.count // max(1, blob.shape[0]) // 7)
+    flat = blob.data.reshape(blob.shape[0], 7, math.prod(blob.shape[1:]) // 7)
     there = flat[:, 1] != 0
     given = flat[:, 2][there]
     for value in given[~((given >= 0) & (given < classes) & (given == np.floor(given)))][:1]:

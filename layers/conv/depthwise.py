@@ -361,10 +361,10 @@ def _strips(window: Window, output: Pair, most: int) -> Strips:
     """convolve_channels' strips, of about `most` sums each."""
     rows = _rows(output[0], most // (output[1] + (window.extent[1] - 1) // window.stride[1]))
     runs = runs_of(window, (rows, output[1]))
-    phases = np.full(window.stride, -1)
+    phases = np.full(window.stride, -1, np.int64)
     phases[tuple(np.transpose(runs.phases))] = range(len(runs.phases))
     size = runs.size[0], runs.size[1]
-    return _pair(window.stride), _pair(window.pad), size, rows, np.array(runs.starts), phases
+    return _pair(window.stride), _pair(window.pad), size, rows, np.array(runs.starts, np.int64), phases
 
 
 @lru_cache(maxsize=512)
@@ -373,12 +373,12 @@ def _gradient_strips(window: Window, output: Pair) -> GradientStrips:
     runs = runs_of(window, output)
     height, pitch = runs.size
     border = height - output[0], pitch - output[1]
-    phase, start = np.divmod(np.array(runs.starts), height * pitch)
+    phase, start = np.divmod(np.array(runs.starts, np.int64), height * pitch)
     taps = np.argsort(phase, kind="stable")
     ends = np.cumsum(np.bincount(phase, minlength=len(runs.phases)))
     # a tap that sees a phase so many pixels on gives to pixels so many behind
     starts = border[0] * pitch + border[1] - start[taps]
-    rows, phases = _rows(height, STRIP // pitch), np.array(runs.phases)
+    rows, phases = _rows(height, STRIP // pitch), np.array(runs.phases, np.int64)
     return _pair(window.stride), _pair(window.pad), (height, pitch), rows, border, phases, starts, taps, ends
 
 

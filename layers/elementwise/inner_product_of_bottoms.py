@@ -20,7 +20,8 @@ class InnerProductOfBottoms(Layer):
     """y = x weight^T + bias, the axes from inner_product_param.axis on being one vector of K numbers.
 
     bottom: x (N..., K...), weight (M, K), optionally bias (M). top: y (N..., M). num_output, normalize and the fillers have no
-    effect. Raises LayerError without `bias_term: false` if there is no bias, with transpose, and for sizes that do not match.
+    effect. Raises LayerError without `bias_term: false` if there is no bias, with transpose, and for sizes that are 0
+    or do not match.
     """
 
     type = "InnerProduct"
@@ -41,6 +42,8 @@ class InnerProductOfBottoms(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape, weight = bottom[0].shape, bottom[1].shape
         self.inputs = math.prod(shape[self.axis :])
+        if not self.inputs:
+            raise self.error(f"x of shape {shape} has no inputs", "bottom[0]")
         if not weight or math.prod(weight[1:]) != self.inputs:
             raise self.error(f"the weights must be (M, {self.inputs}), got shape {weight}", "bottom[1]")
         if len(bottom) == 3 and bottom[2].count != weight[0]:

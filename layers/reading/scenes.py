@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,9 +123,9 @@ def put(pixels: Pixels, across: Placed, down: Placed, scaling: Scaling, frame: A
     frame[:, down.to : down.to + down.count, across.to : across.to + across.count] = scaling(part)
 
 
-def rounded(value: float) -> int:
+def rounded(value: float | np.floating[Any]) -> int:
     """C's round: halves away from zero."""
-    return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))
+    return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))  # exact: 0.5 is added in float64
 
 
 def mean_values(layer: Layer, fields: tuple[str, ...]) -> Array:

@@ -5,8 +5,7 @@ the box is widened so that context_pad pixels surround it after warping -> clipp
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -14,6 +13,8 @@ from numpy.typing import DTypeLike
 from minicaffe.blob import Array
 from minicaffe.data.data_transformer import check_mean, read_mean
 from minicaffe.proto import caffe_pb2
+
+from .scenes import rounded
 
 Box = tuple[int, int, int, int]
 
@@ -39,10 +40,10 @@ def placed(box: Box, image: tuple[int, int], crop: int, context_pad: int, square
     left, top = max(0, -x1), max(0, -y1)
     right, bottom = max(0, x2 - image[1] + 1), max(0, y2 - image[0] + 1)
     clipped = (x1 + left, y1 + top, x2 - right, y2 - bottom)
-    width = _round(f(clipped[2] - clipped[0] + 1) * scale_x)
-    height = _round(f(clipped[3] - clipped[1] + 1) * scale_y)
-    pad_w = _round(f(right if mirrored else left) * scale_x)
-    pad_h = _round(f(top) * scale_y)
+    width = rounded(f(clipped[2] - clipped[0] + 1) * scale_x)
+    height = rounded(f(clipped[3] - clipped[1] + 1) * scale_y)
+    pad_w = rounded(f(right if mirrored else left) * scale_x)
+    pad_h = rounded(f(top) * scale_y)
     return Placed(clipped, min(height, crop - pad_h), min(width, crop - pad_w), pad_h, pad_w)
 
 
@@ -76,13 +77,8 @@ def _widened(box: Box, crop: int, context_pad: int, square: bool) -> Box:
     if square:
         half_height = half_width = max(half_height, half_width)
     return (
-        _round(center_x - half_width * factor),
-        _round(center_y - half_height * factor),
-        _round(center_x + half_width * factor),
-        _round(center_y + half_height * factor),
+        rounded(center_x - half_width * factor),
+        rounded(center_y - half_height * factor),
+        rounded(center_x + half_width * factor),
+        rounded(center_y + half_height * factor),
     )
-
-
-def _round(value: np.floating[Any]) -> int:
-    """C's round: halves away from zero."""
-    return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))  # exact: 0.5 is added in float64

@@ -82,6 +82,12 @@ class _Tokens:
             raise DataError(f"{self.path}:{self.line}: expected {what}, got {value}, which is beyond 32 bits")
         return value
 
+    def count(self, what: str) -> int:
+        """A whole number that is not below 0."""
+        if (value := self.whole(what)) < 0:
+            raise DataError(f"{self.path}:{self.line}: {what} must be >= 0, got {value}")
+        return value
+
     def number(self, what: str, kind: Callable[[str], float] = float) -> float:
         token = self.text(what)
         try:
@@ -104,7 +110,7 @@ def read_window_file(path: str | PathLike[str]) -> WindowFile:
         images.append(tokens.text("the image's path"))
         # The last image's count, as in Caffe.
         channels, _, _ = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
-        windows += [_window(tokens, index) for _ in range(tokens.whole("the number of windows"))]
+        windows += [_window(tokens, index) for _ in range(tokens.count("the number of windows"))]
     if not images:
         raise DataError(f"{path}: the window file is empty")
     return WindowFile(images, channels, windows)
@@ -122,8 +128,8 @@ def read_labelled_windows(path: str | PathLike[str], has_difficult: bool) -> lis
         line, name = tokens.line, tokens.text("the image's path")
         _, height, width = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
         columns = ["class", "mark ignored", *["mark difficult"] * has_difficult]
-        windows = [_labelled(tokens, columns) for _ in range(tokens.whole("the number of windows"))]
-        regions = [_labelled(tokens, []) for _ in range(tokens.whole("the number of regions"))]
+        windows = [_labelled(tokens, columns) for _ in range(tokens.count("the number of windows"))]
+        regions = [_labelled(tokens, []) for _ in range(tokens.count("the number of regions"))]
         rows = np.array(windows, np.float32).reshape(len(windows), len(columns) + 4)
         difficult = rows[:, 2] if has_difficult else np.zeros(len(rows), np.float32)
         corners = np.array(regions, np.float32).reshape(len(regions), 4)

@@ -200,6 +200,8 @@ def test_boxes_stay_at_their_pixels(width: int, height: int, mirror: bool) -> No
         ("batch_size: 1 mix_group_size: 0", "", "mix_group_size must be > 0"),
         ("batch_size: 1 stride: 3", "", "give as many of each, got 3 stride, 2 field_h, 2 field_w"),
         ("batch_size: 1 resize_ratio: 0.001", "", "list.txt:1: a0.png: an image of 32 x 48 pixels would be resized to 0 x 0"),
+        ("batch_size: 1 resize_ratio: inf", "", "resize_ratio must be finite, got inf"),
+        ("batch_size: 1 template_ratio: 1 template_ratio: nan", "", "template_ratio must be finite, got nan"),
         ("batch_size: 1", "crop_size: 3", "crop_size is not for DetectionData, which takes mirror, scale, mean_value"),
     ],
 )

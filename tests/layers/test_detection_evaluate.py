@@ -180,6 +180,7 @@ def test_cascade_rcnns_overlaps_are_of_the_file(tmp_path: Path) -> None:
         ("background_label_id: 1", {}, "takes no resize_param or background_label_id"),
         ("", {"true": np.zeros((2, 7))}, r"bottom 1 must be \(N, 8\), got shape \(2, 7\)"),
         ("", {"found": [[1, *CASCADE_FOUND[1][1:]]]}, r"image 1 has no size in bottom 2 of shape \(1, 2\)"),
+        ("", {"found": [[np.inf, *CASCADE_FOUND[1][1:]]]}, "image inf has no size"),
         ("", {"found": [[0, 1, 1, 2, 2, 3, 0.5]]}, "label 3 in bottom 0 is no object's class"),
     ],
 )

@@ -149,6 +149,12 @@ def test_any_crop_is_a_part_of_the_image(width: int, height: int) -> None:
             "batch_size: 1 do_multiple_scale: true min_scale: 8 max_scale: 8 min_whaspect: 1 max_whaspect: 1", "", 4,
             "min_whaspect must be > 0, and max_whaspect larger",
         ),
+        (
+            "batch_size: 1 do_multiple_scale: true min_scale: 8 max_scale: 8 min_whaspect: 1 max_whaspect: 1e30", "", 4,
+            "max_whaspect larger by 0.05, at most by 1e8",
+        ),
+        ("batch_size: 1 fg_threshold: nan", "", 4, "fg_threshold must be finite, got nan"),
+        ("batch_size: 1 fg_img_multiple: 4000000000", "", 4, "the list with fg_img_multiple has 96,000,000,000 bytes"),
     ],
 )  # fmt: skip
 def test_errors(more: str, transform: str, tops: int, said: str) -> None:
@@ -162,3 +168,9 @@ def test_fields_of_size_0_and_a_missing_image() -> None:
     Path("p/a1.png").unlink()
     with pytest.raises(LayerError, match=r"list.txt:9: .*a1.png"):
         batches(net_of(text()), 1)
+
+
+def test_a_number_of_windows_below_0(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text(FILE.replace("3 32 48\n0\n0", "3 32 48\n-2\n0"))
+    with pytest.raises(LayerError, match=r"list.txt:12: the number of windows must be >= 0, got -2"):
+        net_of(text())

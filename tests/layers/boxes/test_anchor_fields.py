@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -116,3 +118,11 @@ def test_without_boxes_and_fields() -> None:
     (label,) = label_maps((16, 16), whole, nothing, np.zeros((0, 4), np.float32), [Field(8, 8, 8)], MS)
     assert label.shape == (6, 2, 2) and not label.any()
     assert label_maps((16, 16), whole, nothing, np.zeros((0, 4), np.float32), [], CASCADE) == []
+
+
+def test_a_field_without_a_place_has_no_labels() -> None:
+    """The stride is beyond the frame: a box that no anchor has stays without one, whatever the rules ask for."""
+    box, rules = np.array([[1, 2, 8, 6]], np.float32), replace(CASCADE, least=0)
+    objects, whole = Objects(box, np.ones(1, np.float32), np.zeros(1, bool)), (Placed(0, 0, 12), Placed(0, 0, 9))
+    (label,) = label_maps((9, 12), whole, objects, box[:0], [Field(999, 5, 7)], rules)
+    assert label.shape == (6, 0, 0)
