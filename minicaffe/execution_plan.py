@@ -38,6 +38,7 @@ from .layers.conv.epilogue_of import (
     is_last,
     may_be_epilogue,
     may_follow,
+    numbers_of,
     takes_epilogue,
 )
 from .layers.elementwise.channels import by_channel
@@ -55,7 +56,7 @@ class Chain:
     index: int
     nodes: list[Node]
     together: bool = False
-    _kept: tuple[list[object], Epilogue] | None = None
+    _kept: tuple[list[tuple[object, ...]], Epilogue] | None = None
     """What _joined has made, and of what."""
 
     def forward(self, may: bool = True) -> bool:
@@ -107,8 +108,7 @@ class Chain:
 
     def _joined(self, after: Sequence[Node]) -> Epilogue | None:
         """What the layers do; None where one of them is no Epilogue at its shape. Made anew only where a number has changed."""
-        numbers: list[object] = [blob.read_data().tobytes() for node in after for blob in node.layer.blobs]
-        numbers.append(after[0].bottoms[0].shape)
+        numbers = [numbers_of(node.layer, node.bottoms) for node in after]
         if self._kept is None or self._kept[0] != numbers:
             self._kept, epilogues = None, [epilogue_of(node.layer, node.bottoms) for node in after]
             found = [one for one in epilogues if one is not None]

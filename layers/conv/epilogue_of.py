@@ -64,6 +64,12 @@ def may_be_epilogue(layer: Layer) -> bool:
     return type(layer) in EPILOGUES and len(layer.param.bottom) == 1
 
 
+def numbers_of(layer: Layer, bottom: Sequence[Blob]) -> tuple[object, ...]:
+    """All that epilogue_of(layer, bottom) depends on, to compare."""
+    settings = (layer.eps,) if isinstance(layer, BatchNorm) else (layer.negative_slope,) if isinstance(layer, ReLU) else ()
+    return (bottom[0].shape, *settings, *(blob.read_data().tobytes() for blob in layer.blobs))
+
+
 def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
     """What the layer, which may be an Epilogue and has its shapes, does to bottom[0] (N, M, ...), in float64; None where its
     numbers lie along other axes than M's.
