@@ -184,6 +184,8 @@ def test_an_error_of_cudnn_names_the_layer(library: StandIn, monkeypatch: pytest
 def test_out_of_memory_names_the_layer_and_the_net_goes_on(library: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     net, gpu = Net(parse_net(NET)), current()
     expected = net_of(net, (2, 3, 6, 5))
+    gc.collect()  # of other tests, and their graphs, which are dropped when memory ends
+    graph.settings_changed()
     gpu.release_memory()
     with gpu.active():
         free, total = gpu.driver.mem_get_info()
