@@ -6,7 +6,7 @@
 NumPy releases the GIL in its loops and products, so the pool's threads run in parallel. Meanwhile BLAS is held at one
 thread: dividing a layer's work into blocks that stay in a core's cache beats dividing each product. Outside of run, BLAS
 uses all threads, except between the layers of a net (computing): its threads spin for about 20 ms after a product and would
-take the pool's cores. Sums do not depend on the number of threads, since each task writes to its own part of the output; but how
+take the pool's cores. Sums do not depend on the number of threads, since each task writes to its own part of the output. How
 BLAS rounds a product's numbers may depend on its size, and so on the cuts (OpenBLAS's kernels for AVX-512 round alike).
 """
 

@@ -2,8 +2,8 @@
 
 Its names, arguments and order of calls are the real ones (test_cudnn.py compares them where the package is installed). Each
 graph has the ENGINES below: the ones that must not be used are ranked first, and compute something else. It computes at once,
-so it first waits for the stream of its handle, or, if that is captured, as a function that the driver calls on the host; and it
-leaves nothing in the workspace.
+so it first waits for the stream of its handle, which a capture forbids; or, with `captured`, as a function that the driver
+calls on the host. It leaves nothing in the workspace.
 """
 
 from __future__ import annotations
@@ -194,11 +194,10 @@ class pygraph:
         try:
             stream, capturing, driver = ctypes.c_void_p(handle.stream), ctypes.c_int(), ctypes.CDLL("libcuda.so.1")
             assert driver.cuStreamIsCapturing(stream, ctypes.byref(capturing)) == 0
-            if capturing.value:
+            if capturing.value and self.module.captured:
                 self.module.jobs.append(HOST_FUNCTION(compute))  # kept: the graph runs it again and again
                 assert driver.cuLaunchHostFunc(stream, self.module.jobs[-1], None) == 0
             else:
-                # no function of the driver's here: it would wait for the GIL, whose holder may wait for the driver
                 assert driver.cuStreamSynchronize(stream) == 0
                 compute(None)
         finally:
@@ -275,6 +274,7 @@ class StandIn(ModuleType):
         self.__version__ = "1.32.0"
         self.engines = ENGINES
         self.made, self.plans, self.runs, self.jobs = 0, [], [], []
+        self.captured = False  # in several threads the driver would wait for the GIL, and the GIL's holder for the driver
 
     def backend_version_string(self) -> str:
         return "9.28.1"
