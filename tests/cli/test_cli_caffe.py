@@ -264,6 +264,8 @@ def test_every_command_that_may_use_a_gpu_has_tf32() -> None:
     ],
 )
 def test_tf32_without_a_gpu(folder: Path, arguments: list[object], advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "ray" in arguments:
+        pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
     monkeypatch.setattr("minicaffe.scaling.batch.ray_cluster.require_ray", lambda: None)
     Path("script.py").write_text("raise SystemExit(3)")
     result = run(arguments[0], "--tf32", *arguments[1:])
