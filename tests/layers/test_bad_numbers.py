@@ -86,3 +86,12 @@ def test_images_without_rois_cost_nothing() -> None:
     text = 'type: "HardMining" hard_mining_param { num_roi_per_image: 2 num_image: 4294967295 }'
     (found,) = LayerCase(text, [1.0, 2.0, 3.0], np.zeros((3, 5))).forward()
     assert found.shape == (3, 5)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_a_true_label_that_is_not_finite(value: float) -> None:
+    scores, through_time, of_sequences = np.zeros((3, 2, 4)), np.ones((3, 2)), np.full((2, 5), value)
+    for bottoms, tops in (([scores, of_sequences], 1), ([scores, through_time, value * through_time], 2)):
+        case = LayerCase('type: "CTCGreedyDecoder"', *bottoms, tops=tops)
+        with pytest.raises(LayerError, match=f"{value:g} is no label"):
+            case.forward()
