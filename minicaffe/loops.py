@@ -195,10 +195,11 @@ class Loop(Generic[P]):
 
 
 def _stamp(made: FunctionType, inner: Iterable[str]) -> str:
-    """Of the files, but its own, that a loop calls functions of: Numba's cache looks at the date of the loop's file alone."""
+    """What Numba's cache does not look at: the module's name, by which it imports it when it loads code, and the dates of other
+    files whose functions a loop calls."""
     modules = {sys.modules[made.__globals__[name].__module__].__file__ or "" for name in inner}
     dates = [f"{os.stat(path).st_mtime_ns:x}" for path in sorted(modules - {made.__code__.co_filename})]
-    return "".join(f"_{date}" for date in dates)
+    return "_".join(["", made.__module__.replace(".", "_"), *dates])
 
 
 class Intrinsic(Generic[P]):

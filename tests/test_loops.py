@@ -130,6 +130,32 @@ def test_cached_on_disk_and_compiled_ahead(module: Path) -> None:
     assert list(module.parent.glob("__pycache__/*.nbc")), "nothing was cached"
 
 
+def test_a_change_of_a_loop_in_another_file_is_seen(module: Path) -> None:
+    needs_numba()
+    inner, outer = MODULE.partition('\n\n@loop("T[:')[::2]
+    module.write_text(f'from other_loops import loop, times\n\n@loop("T[:{outer}')
+    (other := module.with_name("other_loops.py")).write_text(inner)
+    assert use(module) == "True 1"
+    other.write_text(inner.replace("a * b", "a * b + 1"))
+    with pytest.raises(subprocess.CalledProcessError, match="returned non-zero"):
+        use(module)
+
+
+def test_what_is_cached_under_one_name_of_a_module_imports_no_other(module: Path) -> None:
+    """Numba's cache belongs to the file, and imports the module by the name that it had when the code was made."""
+    needs_numba()
+    use(module)
+    package = module.parent.parent / f"{module.parent.name}_as_a_package"
+    package.symlink_to(module.parent)
+    named = USE.replace("import fixture_loops", f"from {package.name} import fixture_loops")
+    found = use(
+        module,
+        code=named + "print('fixture_loops' in sys.modules)",
+        PYTHONPATH=os.pathsep.join([str(package.parent), *sys.path]),
+    )
+    assert found.splitlines() == ["True 1", "False"]
+
+
 def test_compiling_in_the_background_keeps_no_warning_of_another_thread(module: Path) -> None:
     needs_numba()
     use(module, code=WARN_MEANWHILE)
