@@ -151,7 +151,7 @@ def test_what_is_cached_under_one_name_of_a_module_imports_no_other(module: Path
     found = use(
         module,
         code=named + "print('fixture_loops' in sys.modules)",
-        PYTHONPATH=os.pathsep.join([str(package.parent), *sys.path]),
+        PYTHONPATH=os.pathsep.join([str(package.parent), str(module.parent), *sys.path]),
     )
     assert found.splitlines() == ["True 1", "False"]
 
