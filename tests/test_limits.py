@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 import minicaffe
-from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, limits
+from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, limits, loops
 from minicaffe.cli import main
 from minicaffe.data.image_bytes import encode_image, read_image, resized
 from minicaffe.data.image_list import read_image_list
@@ -85,7 +85,7 @@ def test_bytes_of_a_net(tmp_path: Path) -> None:
 
 
 PADDED = (
-    'type: "Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 20000 dilation: 20000 bias_term: false }',
+    'type: "Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 19999 dilation: 20000 bias_term: false }',
     'type: "Pooling" pooling_param { kernel_size: 2147483647 pad: 2147483646 stride: 4294967295 }',
     'type: "Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 1073741823 dilation: 1073741824 }',
     'type: "Im2col" convolution_param { kernel_size: 3 pad: 20000 dilation: 20000 }',
@@ -101,6 +101,23 @@ def test_bytes_that_a_layer_takes_on_its_way(tmp_path: Path, inside: str) -> Non
     made = Net(net(tmp_path, text), TEST)
     with pytest.raises(LayerError, match=r'layer "l": a temporary array .* bytes, and the limit is 100,000,000: .*:1\)'):
         made.forward()
+
+
+@pytest.mark.usefixtures("loops_way")
+def test_bytes_that_compiled_loops_do_not_take(tmp_path: Path) -> None:
+    """Of a kernel that reaches far off the map: NumPy makes a map of its reach."""
+    limits.bytes = 10**8
+    inside = "num_output: 1 kernel_size: 3 pad: 20000 dilation: 20000 bias_term: false weight_filler { value: 2 }"
+    text = INPUT.replace("dim: 2 dim: 3 dim: 5", "dim: 1 dim: 1 dim: 4 dim: 5")
+    text += f'layer {{ name: "l" type: "Convolution" bottom: "x" top: "y" convolution_param {{ {inside} }} }}'
+    made = Net(net(tmp_path, text), TEST)
+    made.blobs["x"].data[...] = np.arange(20).reshape(4, 5)
+    if loops.compiled():
+        made.forward()
+        assert made.blobs["y"].data.ravel().tolist() == list(range(0, 40, 2))
+    else:
+        with pytest.raises(LayerError, match=r'layer "l": a temporary array .* bytes, and the limit is 100,000,000'):
+            made.forward()
 
 
 def test_a_prototxts_text(tmp_path: Path) -> None:
