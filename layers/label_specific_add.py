@@ -8,19 +8,18 @@ Source: happynear's label_specific_add.cpp (additive margins, Wang et al., 2018)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 
-from .losses.loss_bottoms import ClassAxis, check_label_count, read_labels
+from .losses.label_scores import LabelScores
+from .losses.loss_bottoms import read_labels
 
 
-class LabelSpecificAdd(Layer):
+class LabelSpecificAdd(LabelScores):
     """y = x, with the bias added to the scores of the labels in TRAIN; dx = dy.
 
     bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be in
@@ -30,32 +29,21 @@ class LabelSpecificAdd(Layer):
     """
 
     type = "LabelSpecificAdd"
-    num_bottom = 2
-    num_top = (1, 2)
-    in_place = True
-    index_bottoms = (1,)
     param_block = ("label_specific_add_param",)
-    weight_names = ()
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.iteration = self.param.label_specific_add_param.iteration
         self.in_sequence = self.phase == TRAIN and self.param.label_specific_add_param.HasField("bias_base")
 
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = bottom[0].shape
-        self.split = ClassAxis(math.prod(shape[:1]), math.prod(shape[1:]), 1)
-        check_label_count(self, self.split, bottom)
-        top[0].reshape(shape)
-        if len(top) > 1:
-            top[1].reshape(1)
-
     def bias(self) -> float:
         """The bias of the next forward, which counts the iterations."""
         param = self.param.label_specific_add_param
         if not param.HasField("bias_base"):
             return param.bias
-        bias = float(param.bias_base + (1 + param.bias_gamma * self.iteration) ** param.bias_power - 1)
+        # NumPy's power is as C's where there is no such number: infinite or NaN
+        power = np.float64(1 + param.bias_gamma * self.iteration) ** param.bias_power
+        bias = float(param.bias_base + power - 1)
         self.iteration += 1
         return min(max(bias, param.bias_min), param.bias_max)
 

@@ -8,19 +8,18 @@ positive_weight_max; t grows by 1 with each forward, before that. Source: happyn
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 
-from .losses.loss_bottoms import ClassAxis, check_label_count, read_labels
+from .losses.label_scores import LabelScores
+from .losses.loss_bottoms import read_labels
 
 
-class LabelSpecificRescale(Layer):
+class LabelSpecificRescale(LabelScores):
     """Scores scaled by whether they are the label's, in TRAIN, and in TEST with rescale_test; else y = x.
 
     bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be in
@@ -30,12 +29,7 @@ class LabelSpecificRescale(Layer):
     """
 
     type = "LabelSpecificRescale"
-    num_bottom = 2
-    num_top = (1, 2)
-    in_place = True
-    index_bottoms = (1,)
     param_block = ("label_specific_rescale_param",)
-    weight_names = ()
     copies = (1, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -50,14 +44,6 @@ class LabelSpecificRescale(Layer):
             raise self.error(f"gamma must be >= 0, got {param.gamma:g}", "label_specific_rescale_param.gamma")
         self.weight, self.iteration = param.positive_weight, param.iteration
         self.in_sequence = self.phase == TRAIN and param.HasField("positive_weight_base")
-
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = bottom[0].shape
-        self.split = ClassAxis(math.prod(shape[:1]), math.prod(shape[1:]), 1)
-        check_label_count(self, self.split, bottom)
-        top[0].reshape(shape)
-        if len(top) > 1:
-            top[1].reshape(1)
 
     def _next_weight(self) -> float:
         """w of the next forward, which counts the iterations."""

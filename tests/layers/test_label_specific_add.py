@@ -43,6 +43,15 @@ def test_the_bias_follows_the_iterations() -> None:
     assert [round(float(case.forward()[1][0]), 4) for _ in range(4)] == [-0.4, -0.0858, 0.2321, 0.5]
 
 
+def test_powers_beyond_numbers_are_as_in_c() -> None:
+    param = "bias_base: 0 bias_gamma: {} bias_power: {} bias_min: -1 bias_max: 0.5 iteration: 1"
+    too_large = LayerCase(TEXT.format(param.format(1e30, 99)), X, LABELS, phase=TRAIN, tops=2)
+    assert too_large.forward()[1].tolist() == [0.5]
+    no_number = LayerCase(TEXT.format(param.format(-3, 0.5)), X, LABELS, phase=TRAIN, tops=2)
+    y, bias = no_number.forward()
+    assert np.isnan(bias).all() and y.tolist() == X.tolist()
+
+
 def test_gradient() -> None:
     LayerCase(TEXT.format("bias: -0.1"), normal(3, 4) + 3, [0.0, 3.0, 1.0], phase=TRAIN).check_gradient()
 
