@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import get_num_threads, set_num_threads
-from minicaffe.blocks import blocks, each_block
+from minicaffe.blocks import ALIGNMENT, Scratch, blocks, each_block
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.integers(1, 100))
@@ -35,3 +35,14 @@ def test_every_thread_count_does_all_blocks(threads: int) -> None:
     finally:
         set_num_threads(before)
     np.testing.assert_array_equal(x.ravel(), -np.arange(2 * 7 * 11.0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_temporary_arrays_begin_at_a_line_of_the_cache(dtype: type) -> None:
+    scratch = Scratch(dtype)
+    arrays = [scratch(f"{size}", size, 3) for size in (1, 5, 7, 1001)]
+    assert [a.ctypes.data % ALIGNMENT for a in arrays] == [0] * 4
+    assert [(a.shape, a.dtype) for a in arrays] == [((size, 3), dtype) for size in (1, 5, 7, 1001)]
+    for i, array in enumerate(arrays):
+        array[...] = i
+    assert [sorted(set(a.ravel().tolist())) for a in arrays] == [[0], [1], [2], [3]]

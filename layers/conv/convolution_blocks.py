@@ -8,15 +8,15 @@ further.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
 
 from numpy.typing import DTypeLike
 
-from minicaffe.blocks import Scratch
+from minicaffe.blocks import Scratch, kept_scratch
 from minicaffe.threads import get_num_threads, parts, run
 
 BLOCK_BYTES = 6 << 20
@@ -43,12 +43,7 @@ MOST_DIRECT = 4096
 JOINED, JOINED_BYTES = 128, 128 << 10
 """Windows of an image, or bytes of its columns, below which several images make a block."""
 
-MOST_KEPT = 4 * BLOCK_BYTES
-"""Bytes of temporary arrays that a thread keeps for the next depthwise convolution."""
-
 WHOLE = slice(None)
-
-_kept = threading.local()
 
 
 @dataclass(frozen=True)
@@ -166,19 +161,8 @@ def run_tasks(
     """work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch; keep: from call to call."""
 
     def some(part: slice) -> None:
-        held = _kept_scratch(dtype) if keep else Scratch(dtype)
-        for task in tasks[part]:
-            work(task, held)
-        if keep and held.bytes > MOST_KEPT:
-            _kept.scratch = None
+        with kept_scratch(dtype) if keep else nullcontext(Scratch(dtype)) as scratch:
+            for task in tasks[part]:
+                work(task, scratch)
 
     run(partial(some, part) for part in parts(len(tasks), each=2))
-
-
-def _kept_scratch(dtype: DTypeLike) -> Scratch:
-    """This thread's Scratch. New memory of some MB would be given back to the system after each call, and then cost a page
-    fault a page: up to four times a depthwise convolution's time."""
-    scratch: Scratch | None = getattr(_kept, "scratch", None)
-    if scratch is None or scratch.dtype != dtype:
-        scratch = _kept.scratch = Scratch(dtype)
-    return scratch

@@ -7,15 +7,14 @@ Weights that Winograd or depthwise.py take better are theirs. What is small for 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
 from minicaffe import loops
 from minicaffe.blob import Array
+from minicaffe.blocks import kept_scratch
 from minicaffe.threads import get_num_threads, parts, run
 
 from .epilogue import EVERY, NOTHING, Epilogue
@@ -32,16 +31,10 @@ MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
 MOST_TAPS = 4096
 """Of a kernel: a strip's columns of one channel are laid out at once."""
-MOST_KEPT = 8 << 20
-"""Bytes that a thread keeps for its next convolution."""
-ALIGNMENT = 64
-"""Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
 
 PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
-_kept = threading.local()
 
 
 def suits(x: Array, weight: Array, window: Window, y: Array) -> bool:
@@ -64,9 +57,10 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
     map_, tasks, sizes = _cut(window, group, (x.shape, weight.shape, y.shape), get_num_threads())
 
     def work(task: Sequence[Numbers]) -> None:
-        memory = _buffers(*sizes, y.dtype)
-        for part in task:
-            convolve_strips(flat, numbers, after, result, map_, part, *memory)
+        with kept_scratch(y.dtype) as scratch:
+            columns, rows = scratch("columns", sizes[0]), scratch("rows", sizes[1])
+            for part in task:
+                convolve_strips(flat, numbers, after, result, map_, part, columns, rows)
 
     run([partial(work, task) for task in tasks])
 
@@ -101,15 +95,3 @@ def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numb
     map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
     widest = max(lane.stop - lane.start for lane in lanes)
     return map_, tasks, (max(COLUMNS, depth // channels * strip), ROWS * widest * strip)
-
-
-def _buffers(columns: int, sums: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """This thread's memory for so many numbers each, which begins at a line of the cache."""
-    kept = getattr(_kept, "memory", None)
-    size, step = dtype.itemsize, ALIGNMENT // dtype.itemsize
-    columns = -(-columns // step) * step
-    if kept is None or kept.dtype != dtype or kept.size < columns + sums + step:
-        kept = np.empty(columns + sums + step, dtype)
-        _kept.memory = kept if kept.nbytes <= MOST_KEPT else None
-    begin = -kept.ctypes.data % ALIGNMENT // size
-    return kept[begin : begin + columns], kept[begin + columns : begin + columns + sums]

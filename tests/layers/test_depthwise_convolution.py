@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import get_num_threads, loops, set_num_threads
+from minicaffe import blocks, get_num_threads, loops, set_num_threads
 from minicaffe.blob import Array
 from minicaffe.errors import LayerError
-from minicaffe.layers.conv import convolution_blocks, depthwise
 from minicaffe.layers.conv import convolve as direct
+from minicaffe.layers.conv import depthwise
 from minicaffe.layers.conv.convolution_products import add_weight_gradient, convolve, data_gradient
 from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
@@ -218,11 +218,11 @@ def test_a_thread_keeps_its_temporary_arrays_unless_they_are_large(monkeypatch: 
     window, x = Window((5, 5), (2, 2), (2, 2), (1, 1)), normal(1, 3, 19, 21)
     weight, y = normal(3, 1, 5, 5), np.empty((1, 3, 10, 11))
     direct.convolve(x, weight, window, 3, y)
-    kept = convolution_blocks._kept.scratch
+    kept = blocks._kept.scratch
     memory = kept("columns", 1).__array_interface__["data"]
     direct.convolve(x, weight, window, 3, y)
-    assert convolution_blocks._kept.scratch is kept
+    assert blocks._kept.scratch is kept
     assert kept("columns", 1).__array_interface__["data"] == memory and 0 < kept.bytes < 1 << 20
-    monkeypatch.setattr(convolution_blocks, "MOST_KEPT", kept.bytes - 1)
+    monkeypatch.setattr(blocks, "MOST_KEPT", kept.bytes - 1)
     direct.convolve(x, weight, window, 3, y)
-    assert convolution_blocks._kept.scratch is None
+    assert blocks._kept.scratch is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe import loops
+from minicaffe import blocks, loops
+from minicaffe.blocks import kept_scratch
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import tiled, tiled_loops
 from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
@@ -208,12 +210,15 @@ def test_what_the_loops_leave_to_others() -> None:
         assert not tiled.suits(x, weight, PIXEL, y)
 
 
-def test_a_thread_keeps_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_many_filters_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_kept", threading.local())
+    monkeypatch.setattr(blocks, "MOST_KEPT", 2 << 20)
+    monkeypatch.setattr(tiled, "get_num_threads", lambda: 1)
     x, weight = np.ones((1, 2, 3, 2000), np.float32), np.ones((40_000, 2, 1, 1), np.float32)
-    y = convolved(x[..., :6].copy(), weight, PIXEL, 1)
-    assert (y == 2).all()
-    small = convolved(x, weight[:5].copy(), PIXEL, 1)
-    assert (small == 2).all() and tiled._kept.memory.nbytes <= tiled.MOST_KEPT
-    monkeypatch.setattr(tiled, "MOST_KEPT", 0)
-    tiled._kept.memory = None
-    assert (convolved(x, weight[:5].copy(), PIXEL, 1) == 2).all() and tiled._kept.memory is None
+    with kept_scratch(np.float32) as kept:
+        assert (convolved(x, weight[:5].copy(), PIXEL, 1) == 2).all()
+    with kept_scratch(np.float32) as again:
+        assert again is kept and 0 < kept.bytes < 1 << 20
+    assert (convolved(x[..., :6].copy(), weight, PIXEL, 1) == 2).all() and kept.bytes > blocks.MOST_KEPT
+    with kept_scratch(np.float32) as other:
+        assert other is not kept and not other.bytes
