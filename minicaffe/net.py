@@ -27,13 +27,13 @@ from .cuda.device import current
 from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
-from .filter import filter_layers
 from .formats.fork_kinds import Choice, fork_named, fork_of_net
 from .formats.skipped import skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights
 from .hooks import Hooked
 from .layer import Layer
+from .layer_list import filter_layers, insert_splits
 from .layers import create, settings_or_current
 from .layers.conv.coordinates import alignment
 from .loops import Loop, compile_ahead
@@ -44,7 +44,6 @@ from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters, param_names
 from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet
-from .splits import insert_splits
 from .threads import computing
 
 if TYPE_CHECKING:

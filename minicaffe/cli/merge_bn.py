@@ -9,9 +9,9 @@ import click
 from minicaffe.detection.inputs import fill_inputs, put_array
 from minicaffe.errors import WeightsError
 from minicaffe.files import replacing
-from minicaffe.filter import filter_layers
 from minicaffe.formats.prototxt import NetFile, read_net, to_text
 from minicaffe.formats.weights import no_name_fits
+from minicaffe.layer_list import filter_layers
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import put_weights, weights_of

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from minicaffe.errors import WeightsError, on_one_line
-from minicaffe.filter import Rules
 from minicaffe.formats.prototxt import to_text
 from minicaffe.formats.stored_net import read_stored_net
 from minicaffe.formats.weights import WeightsFile, read_weights
 from minicaffe.layer import Layer
+from minicaffe.layer_list import Rules
 from minicaffe.layers.accuracy import Accuracy
 from minicaffe.layers.anchor_target import AnchorTarget
 from minicaffe.layers.batch_norm import BatchNorm

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from minicaffe.filter import filter_layers
 from minicaffe.layer import Layer
+from minicaffe.layer_list import filter_layers
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.mode import Phase

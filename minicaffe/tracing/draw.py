@@ -13,9 +13,9 @@ from pathlib import Path
 
 from minicaffe.errors import Error, on_one_line
 from minicaffe.files import replacing
-from minicaffe.filter import filter_layers
 from minicaffe.formats.upgrade import upgrade_net
 from minicaffe.layer import Layer
+from minicaffe.layer_list import filter_layers
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.pooling import Pooling

@@ -11,10 +11,10 @@ import numpy as np
 
 from minicaffe import TEST, TRAIN, Error, Layer, Net, registry
 from minicaffe.detection.inputs import fill_inputs
-from minicaffe.filter import filter_layers
 from minicaffe.formats.forks import fork_names
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.source import LayerSource
+from minicaffe.layer_list import filter_layers
 from minicaffe.mode import Phase
 from minicaffe.net_arguments import state_applied
 from minicaffe.proto import caffe_pb2

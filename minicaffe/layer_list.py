@@ -1,22 +1,58 @@
-"""Insert a Split layer after every blob with several readers, to sum their gradients.
+"""The layers that a net has: those of a prototxt that its rules keep, and a Split after every blob with several readers.
 
     conv1 --+--> relu_a            conv1 -> conv1_conv1_0_split --+--> relu_a  (bottom conv1_conv1_0_split_0)
             +--> relu_b                                           +--> relu_b  (bottom conv1_conv1_0_split_1)
 
-An explicit loss weight on a top counts as a reader; it moves to the split's first top.
-Source: Caffe's insert_splits.cpp.
+A Split sums its readers' gradients. An explicit loss weight on a top counts as a reader; it moves to the split's first top.
+Source: Caffe's Net::FilterNet, Net::StateMeetsRule and insert_splits.cpp.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from .filter import LayerList
+from .formats.source import LayerSource
 from .layer import Layer
 from .proto import caffe_pb2
 
+LayerList = list[tuple[caffe_pb2.LayerParameter, LayerSource | None]]
+"""Layers with their places in the prototxt."""
+
 Top = tuple[int, int]
 """A produced blob: (layer index, top index). An in-place layer's top counts as a new blob."""
+
+
+def filter_layers(layers: LayerList, state: caffe_pb2.NetState) -> LayerList:
+    """The layers that an include rule, or no exclude rule, keeps. Raises LayerError for a layer with both kinds."""
+    kept: LayerList = []
+    meets = Rules(state).meets
+    for param, source in layers:
+        if param.include and param.exclude:
+            raise Layer(param, source=source).error("has include and exclude rules; give one kind", "exclude")
+        if param.include:
+            keep = any(map(meets, param.include))
+        else:
+            keep = not any(map(meets, param.exclude))
+        if keep:
+            kept.append((param, source))
+    return kept
+
+
+class Rules:
+    """A net's state, to be matched with rules."""
+
+    def __init__(self, state: caffe_pb2.NetState) -> None:
+        self.phase, self.level, self.stages = state.phase, state.level, frozenset(state.stage)
+
+    def meets(self, rule: caffe_pb2.NetStateRule) -> bool:
+        """Whether the state has rule's phase, a level in its range, all of its stages and none of its not_stages."""
+        return (
+            (not rule.HasField("phase") or rule.phase == self.phase)
+            and (not rule.HasField("min_level") or self.level >= rule.min_level)
+            and (not rule.HasField("max_level") or self.level <= rule.max_level)
+            and self.stages.issuperset(rule.stage)
+            and self.stages.isdisjoint(rule.not_stage)
+        )
 
 
 def insert_splits(layers: LayerList) -> LayerList:
