@@ -65,6 +65,11 @@ def compiled() -> bool:
     return _use
 
 
+def in_use() -> bool:
+    """Whether loops are `compiled` so far; does not import Numba."""
+    return bool(_use)
+
+
 def installed() -> str | None:
     """Numba's version; None if it is not installed. Does not import it."""
     from importlib import metadata  # 10 ms, a sixth of NumPy's import

@@ -12,6 +12,7 @@ BLAS rounds a product's numbers may depend on its size, and so on the cuts (Open
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from . import handover, loops
 from .errors import Error
 
 Task = Callable[[], object]
@@ -48,10 +50,13 @@ def get_num_threads() -> int:
     global _count
     if _count is None:
         check_variable()
-        _count = _blas.threads() or len(  # the cores that this process may use (taskset, containers)
-            os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-        )
+        _count = _blas.threads() or _cores()
     return _count
+
+
+def _cores() -> int:
+    """Those that this process may use (taskset, containers)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_set() -> bool:
@@ -130,7 +135,7 @@ def run(tasks: Iterable[Task]) -> None:
         except IndexError:
             return
         try:
-            with np.errstate(**errors), short_buffers():  # both are per thread
+            with np.errstate(**errors):  # of this thread
                 work()
         except BaseException as error:
             ended.put(error)
@@ -140,12 +145,13 @@ def run(tasks: Iterable[Task]) -> None:
     with _blas.on_one_thread():
         with _lock:  # set_num_threads may drop the pool, which then takes no more work
             pool = _the_pool()
-            for _ in range(helpers):
-                pool.put(help_)
+            awake = pool.put(help_, helpers)
         try:
             work()
         finally:
             begun = helpers - _taken_back(tickets)
+            if begun and awake:
+                handover.wait_for(pool.words, awake, handover.looks()[0])
             errors_of_helpers = [ended.get() for _ in range(begun)]  # also after an error: tasks write to the caller's arrays
         for error in errors_of_helpers:
             if error is not None:
@@ -200,28 +206,63 @@ def short_buffers() -> Iterator[None]:
 
 
 class _Pool:
-    """Threads that run what they are given. A queue of C's, no futures: to wake one takes a tenth of a small layer's time."""
+    """Threads that run what they are given. A queue of C's, no futures: to wake one takes a tenth of a small layer's time.
+
+    With compiled loops, a thread looks for more to do for a while, awake (handover.py), before it waits in the queue.
+    """
 
     def __init__(self, count: int) -> None:
         self._jobs: SimpleQueue[Task | None] = SimpleQueue()
-        self._count = count
-        for _ in range(count):
-            threading.Thread(target=self._serve, name="minicaffe", daemon=True).start()
+        self._given: list[Task | None] = [None] * count
+        """What a thread that is awake has been given, under _lock."""
+        self.words = np.full(count * handover.STEP, handover.ASLEEP, np.int64)
+        """Each thread's word, under _lock but where it says that it is free."""
+        self._threads = [
+            threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def put(self, job: Task) -> None:
-        """Have a thread run job, which raises nothing."""
-        self._jobs.put(job)
+    def put(self, job: Task, times: int) -> int:
+        """Have so many threads run job, which raises nothing. Returns which of them were awake, as bits. Call under _lock."""
+        awake = 0
+        for number in range(min(len(self._given), handover.MOST)):
+            if times and self.words[number * handover.STEP] == handover.FREE:
+                self._given[number] = job
+                self.words[number * handover.STEP] = handover.GIVEN
+                awake |= 1 << number
+                times -= 1
+        for _ in range(times):
+            self._jobs.put(job)
+        return awake
 
     def stop(self) -> None:
         """End the threads after what they have been given."""
-        for _ in range(self._count):
+        for _ in self._threads:
             self._jobs.put(None)
 
-    def _serve(self) -> None:
+    def wait(self, seconds: float) -> None:
+        """After stop: until the threads have ended that have nothing to do, a few others at most so long each."""
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def _serve(self, number: int) -> None:
         _blas.hold_this_thread()
-        while (job := self._jobs.get()) is not None:
+        np.setbufsize(BUFFER)
+        _here.short = True
+        while (job := self._next(number)) is not None:
             job()
             del job  # and with it the tasks' arrays, while the thread waits
+
+    def _next(self, number: int) -> Task | None:
+        place = number * handover.STEP
+        if loops.in_use() and number < handover.MOST and len(self._given) < _cores() and self._jobs.empty():
+            handover.stand_by(self.words, place, *handover.looks())
+        with _lock:
+            job, self._given[number] = self._given[number], None
+            if job is None:
+                self.words[place] = handover.ASLEEP
+        return job or self._jobs.get()
 
 
 def _the_pool() -> _Pool:
@@ -301,6 +342,15 @@ def _forget_threads() -> None:
 
 
 _blas = _Blas()
+
+
+@atexit.register
+def _end() -> None:
+    """At the end of the process no thread may be in compiled code, which is about to be freed."""
+    if _pool is not None and loops.in_use():
+        _pool.stop()
+        _pool.wait(2 * handover.SECONDS)
+
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)

@@ -58,8 +58,8 @@ MOST_LAID_OUT, MOST_PHASES = 1 << 20, 64
 LEAST_WINDOWS = 512
 """Of an image, for the gradient of the weights: for fewer, products of matrices are as fast."""
 
-TASK = 1 << 21
-"""Multiplications of a task, at least: with fewer, waking a thread takes as long."""
+TASK = 1 << 19
+"""Multiplications of a task, at least: with fewer, to give a thread a task takes as long."""
 
 
 def possible(weight: Sequence[int], group: int) -> bool:

@@ -25,8 +25,8 @@ STRIP, SHALLOW = 6 * LANES, 128
 """Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows."""
 LEAST_WINDOWS = 16
 """Of all images: for fewer, most of a tile would be computed in vain."""
-TASK = 6 << 20
-"""Multiplications of a task, at least: with fewer, waking a thread takes as long (70 us for a task and its end)."""
+TASK = 3 << 20
+"""Multiplications of a task, at least, for 40 us: with fewer, to give a thread a task and to see its end takes as long."""
 MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
 MOST_TAPS = 4096
