@@ -100,7 +100,7 @@ class Convolution(Layer):
     def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         """Winograd's factors, in TEST."""
         kept = self._factors is not None and self._by_winograd(bottom[0], top[0])
-        return kept_bytes(self.blobs[0].data) if kept else 0
+        return kept_bytes(self.blobs[0].data, self.group) if kept else 0
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         """Forward: columns, and what they are made from and multiplied to, or Winograd's tiles. Backward: bordered copies,

@@ -246,7 +246,7 @@ class Intrinsic(Generic[P]):
         def generate(context: Any, builder: Any, signature: Any, values: Sequence[Any]) -> Any:
             given = zip(signature.args, is_array, values)
             arguments = [context.make_array(one)(context, builder, v).data if array else v for one, array, v in given]
-            self.write(builder, _registers(bits), *arguments)
+            self.write(builder, registers(bits), *arguments)
             return context.get_dummy_value()
 
         return _numba.types.void(*(one if array else _numba.types.int64 for one, array in zip(types, is_array))), generate
@@ -265,7 +265,7 @@ class Registers:
     lanes: int
 
 
-def _registers(bits: int) -> Registers:
+def registers(bits: int) -> Registers:
     """This processor's, for numbers of so many bits."""
     from llvmlite.binding import get_host_cpu_features
 

@@ -11,6 +11,7 @@ import os
 
 import numpy as np
 
+from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.errors import Error
 
@@ -26,8 +27,8 @@ VARIABLE = "MINICAFFE_CONV"
 WAYS = ("auto", "direct", "winograd")
 
 
-LEAST_CHANNELS, LEAST_FILTERS = 32, 16
-LEAST_TILES, LEAST_TILES_ONCE = 48, 96
+LEAST_CHANNELS, LEAST_FILTERS, LEAST_CHANNELS_COMPILED = 32, 16, 16
+LEAST_TILES, LEAST_TILES_ONCE, LEAST_TILES_COMPILED = 48, 96, 16
 MOST_PADDED = 1.8
 
 
@@ -87,6 +88,8 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
     - below 48 tiles, each product is too thin and reads its factors for little (14x14: 0.6 to 1.1 on one thread, up to 2
       on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
     - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
+    Compiled loops beside tiled.py's, with factors that are kept: 16 to 64 channels of 55x55 maps 0.9, 16 tiles (13x13, 14x14)
+    0.55 to 0.98, 4 tiles (7x7) 2.
     """
     if not _can(x, weight, window, y) or (way := wanted_way()) == "direct":
         return False
@@ -95,10 +98,11 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
     tiling = Tiling(len(x), y.shape[2:], (0, 0), window.dilation)  # padding does not change how many tiles the outputs make
     rows, groups = tiling.tiles
     tiles = tiling.planes * rows * groups * TOGETHER
+    least = (LEAST_TILES_COMPILED if loops.compiled() else LEAST_TILES) if kept else LEAST_TILES_ONCE
     return (
-        x.shape[1] // group >= LEAST_CHANNELS
+        x.shape[1] // group >= (LEAST_CHANNELS_COMPILED if loops.compiled() else LEAST_CHANNELS)
         and y.shape[1] // group >= LEAST_FILTERS
-        and tiles >= (LEAST_TILES if kept else LEAST_TILES_ONCE)
+        and tiles >= least
         and tiles * TILE * TILE <= MOST_PADDED * len(x) * y.shape[2] * y.shape[3]
     )
 

@@ -42,7 +42,7 @@ class Epilogue:
     def __call__(self, y: Array, channels: slice = EVERY) -> None:
         """Apply to y (N, M', *rows) in place, which holds the given M' of the M channels."""
         if y.size > SMALL and loops.compiled() and (places := _places(y)) is not None:
-            scale_shift_relu(_flat(y), places, self.table(channels, y.shape[1], y.dtype))
+            scale_shift_relu(flat(y), places, self.table(channels, y.shape[1], y.dtype))
             return
         axes = [1] * (y.ndim - 2)
         if self.scale is not None:
@@ -55,7 +55,7 @@ class Epilogue:
     def backward(self, y: Array, diff: Array, channels: slice = EVERY) -> None:
         """diff = diff * relu'(y) * scale in place: y and diff (N, M', *rows) hold the given M' of the M channels."""
         if loops.compiled() and (places := _places(diff)) is not None and _places(y) == places:
-            backward(_flat(y), _flat(diff), places, self.table(channels, y.shape[1], y.dtype))
+            backward(flat(y), flat(diff), places, self.table(channels, y.shape[1], y.dtype))
             return
         if self.negative_slope is not None:
             relu_backward(diff, y > 0, self.negative_slope, out=diff)
@@ -78,7 +78,7 @@ def _places(y: Array) -> tuple[int, int, int, int, int] | None:
     return y.shape[0], y.shape[1], y.strides[0] // y.itemsize, y.strides[1] // y.itemsize, math.prod(y.shape[2:])
 
 
-def _flat(y: Array) -> Array:
+def flat(y: Array) -> Array:
     """The memory from y's first number to its last, (K,)."""
     if y.flags.c_contiguous:
         return y.reshape(-1)

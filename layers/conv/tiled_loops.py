@@ -10,7 +10,7 @@ v = sum * scale + shift, then v or, where v < 0, slope * v.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -32,10 +32,22 @@ LANES = 16
 """A strip's rows have a multiple of so many numbers: whole vectors, whatever the processor."""
 COLUMNS = 48 << 10
 """About how many numbers of columns are laid out at a time."""
+AHEAD = 256
+"""How many numbers of a panel are called into the cache before they are needed."""
+
+
+def vectors_of(registers: Registers, rows: int) -> int:
+    """How many vectors of windows a tile of so many rows has: the other registers hold columns and a weight."""
+    return registers.count * 3 // (4 * rows)
+
+
+def panel_rows(registers: Registers) -> int:
+    """Filters of a panel."""
+    return registers.count // 4
 
 
 class _Tile:
-    """Writes the instructions of one tile: ROWS filters times some vectors of windows, whose columns begin at a pointer."""
+    """Writes the instructions of one tile: some filters times some vectors of windows, whose columns begin at a pointer."""
 
     def __init__(self, vectors: Vectors, count: int, columns: Any) -> None:
         self.builder, self.vectors, self.count, self.columns = vectors.builder, vectors, count, columns
@@ -45,9 +57,11 @@ class _Tile:
         zero, builder = self.vectors.zero, self.builder
         return [[builder.select(fresh, zero, value) for value in self.vectors.load(place, self.count)] for place in places]
 
-    def products(self, begun: list[list[Any]], weight: Sequence[Any], ahead: Any, depth: Any, width: Any) -> list[list[Any]]:
-        """The loop over K: begun plus all products, of each row. ahead: how far on the next tile's weights lie, which are
-        called into the cache: a processor does not foresee four short runs."""
+    def products(
+        self, begun: list[list[Any]], weight: Sequence[Any], step: int, ahead: Any, depth: Any, width: Any
+    ) -> list[list[Any]]:
+        """The loop over K: begun plus all products, of each row. weight: where each row's begin, `step` apart. ahead: how far
+        on those lie that are called into the cache: a processor does not foresee short runs."""
         builder, vectors, before = self.builder, self.vectors, self.builder.block
         loop, end, int64 = builder.append_basic_block("products"), builder.append_basic_block("made"), depth.type
         builder.branch(loop)
@@ -55,9 +69,11 @@ class _Tile:
         k, line = builder.phi(int64), builder.phi(self.columns.type)
         sums = [[builder.phi(vectors.type) for _ in row] for row in begun]
         seen, made = vectors.load(line, self.count), []
-        for row, pointer in zip(sums, weight):
-            factor = vectors.everywhere(builder.load(builder.gep(pointer, [k])))
-            vectors.prefetch(builder.gep(pointer, [builder.add(k, ahead)]))
+        place = builder.mul(k, int64(step))
+        for i, (row, pointer) in enumerate(zip(sums, weight)):
+            factor = vectors.everywhere(builder.load(builder.gep(pointer, [place])))
+            if i == 0 or step == 1:  # rows that lie side by side share a line of the cache
+                vectors.prefetch(builder.gep(pointer, [builder.add(place, ahead)]))
             made.append([vectors.add_product(total, factor, x) for total, x in zip(row, seen)])
         following, below = builder.add(k, int64(1)), builder.gep(line, [width])
         all_sums = zip(chain(*sums), chain(*begun), chain(*made))
@@ -73,7 +89,6 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     """products, some vectors of the columns at a time: as many as the registers hold the sums of; then the rest."""
     weight, columns, sums, after, y, start, depth, width, fresh, last, apart, filters, row, of, to, pitch = given
     int64, vectors = start.type, Vectors(builder, weight.type.pointee, registers.lanes)
-    most, block = registers.count * 3 // (4 * ROWS), builder.append_basic_block  # other registers: columns and a weight
 
     def rows(pointer: Any, first: Any, step: Any) -> list[Any]:
         """A pointer for each row, to the last one's again where there are fewer filters."""
@@ -84,8 +99,30 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
         return found
 
     weights, scales = rows(weight, start, apart), rows(after, row, int64(1))
-    before, head, tail, end = builder.block, block("head"), block("tail"), block("end")
     is_fresh, is_last = (builder.icmp_unsigned("!=", flag, int64(0)) for flag in (fresh, last))
+
+    def tile(count: int, offset: Any) -> None:
+        one = _Tile(vectors, count, builder.gep(columns, [offset]))
+        places, targets = rows(sums, offset, width), rows(y, builder.add(to, offset), pitch)
+        for target in targets:
+            vectors.prefetch(target, count, to_write=True)
+        made = one.products(one.begun(places, is_fresh), weights, 1, builder.mul(apart, int64(ROWS)), depth, width)
+        with builder.if_else(is_last) as (finish, leave):
+            with finish:
+                for total, scale, target in zip(made, scales, targets):
+                    shift, slope = (builder.gep(scale, [builder.mul(of, int64(i))]) for i in (1, 2))
+                    vectors.store(vectors.epilogue(total, (scale, shift, slope)), target)
+            with leave:
+                for total, place in zip(made, places):
+                    vectors.store(total, place)
+
+    _each_tile(builder, registers, width, vectors_of(registers, ROWS), tile)
+
+
+def _each_tile(builder: Any, registers: Registers, width: Any, most: int, write: Callable[[int, Any], None]) -> None:
+    """write(count, offset) for every `most` vectors of `width` numbers, and for the rest: how many, and where they begin."""
+    int64, block = width.type, builder.append_basic_block
+    before, head, tail, end = builder.block, block("head"), block("tail"), block("end")
     all_ = builder.udiv(width, int64(registers.lanes))
     builder.branch(head)
     builder.position_at_end(head)
@@ -97,20 +134,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     for count in range(1, most + 1):
         choice.add_case(int64(count), body := block(f"vectors_{count}"))
         builder.position_at_end(body)
-        tile = _Tile(vectors, count, builder.gep(columns, [offset]))
-        places = rows(sums, offset, width)
-        targets = rows(y, builder.add(to, offset), pitch)
-        for target in targets:
-            vectors.prefetch(target, count, to_write=True)
-        made = tile.products(tile.begun(places, is_fresh), weights, builder.mul(apart, int64(ROWS)), depth, width)
-        with builder.if_else(is_last) as (finish, leave):
-            with finish:
-                for total, scale, target in zip(made, scales, targets):
-                    shift, slope = (builder.gep(scale, [builder.mul(of, int64(i))]) for i in (1, 2))
-                    vectors.store(vectors.epilogue(total, (scale, shift, slope)), target)
-            with leave:
-                for total, place in zip(made, places):
-                    vectors.store(total, place)
+        write(count, offset)
         builder.branch(tail)
     builder.position_at_end(tail)
     following = builder.add(at_vector, now)
@@ -156,9 +180,38 @@ def products(  # noqa: PLR0913, PLR0917
                 sums[r * width + j] = total
 
 
+def _write_panel_products(builder: Any, registers: Registers, *given: Any) -> None:
+    panel, columns, sums, start, to, depth, width = given
+    int64, rows, vectors = depth.type, panel_rows(registers), Vectors(builder, panel.type.pointee, registers.lanes)
+    weights = [builder.gep(panel, [builder.add(start, int64(r))]) for r in range(rows)]
+
+    def tile(count: int, offset: Any) -> None:
+        one = _Tile(vectors, count, builder.gep(columns, [offset]))
+        made = one.products([[vectors.zero] * count] * rows, weights, rows, int64(AHEAD), depth, width)
+        for r, total in enumerate(made):
+            vectors.store(total, builder.gep(sums, [builder.add(builder.add(to, offset), builder.mul(width, int64(r)))]))
+
+    _each_tile(builder, registers, width, vectors_of(registers, rows), tile)
+
+
+@intrinsic(_write_panel_products)
+def panel_products(  # noqa: PLR0917
+    panel: Array, columns: Array, sums: Array, start: int, to: int, depth: int, width: int
+) -> None:
+    """sums (rows, width), from `to` on, = weights (depth, rows), from start on, turned around @ columns (depth, width).
+
+    rows: panel_rows, which this definition does not know: it is for one. width: a multiple of LANES.
+    """
+    for j in range(width):
+        total = 0
+        for k in range(depth):
+            total += panel[start + k] * columns[k * width + j]
+        sums[to + j] = total
+
+
 @loop("T[::1], UniTuple(int64, 15), UniTuple(int64, 5), T[::1]")
 def lay_out(x: Array, map_: Numbers, strip: Numbers, columns: Array) -> None:
-    """columns (channels * taps, width) = what the windows of a strip see of some channels of x; 0 outside the map.
+    """columns (channels * taps, width) = what the windows of a strip see of some channels of x; 0 outside the map and behind.
 
     map_: C, H, W of x; windows a column and a row; kernel, stride, pad and dilation, two each; two more. strip: the first
     window, how many there are, width; the first channel and how many.
@@ -168,6 +221,11 @@ def lay_out(x: Array, map_: Numbers, strip: Numbers, columns: Array) -> None:
     first, count, width, channel, many = strip
     taps = kernel_y * kernel_x
     for tap in range(taps):
+        for c in range(
+            many
+        ):  # what lies behind is multiplied, too: old numbers, denormal ones, would take a hundred times as long
+            for i in range(count, width):
+                columns[at((c * taps + tap) * width + i)] = 0
         shift_y, shift_x = tap // kernel_x * map_[11] - map_[9], tap % kernel_x * map_[12] - map_[10]
         j = 0
         while j < count:  # a run of windows of one row

@@ -8,7 +8,7 @@ Vectors writes the instructions that they, the tiles (tiled_loops.py) and the ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from minicaffe.blob import Array
@@ -43,9 +43,9 @@ class Vectors:
         """A vector of one number."""
         return self._shuffled(self.builder.insert_element(self._nothing, number, self.int32(0)), [0] * self.lanes)
 
-    def every_other(self, first: Any, second: Any) -> Any:
-        """Every other number of two vectors, the first one's first."""
-        return self._shuffled(first, range(0, 2 * self.lanes, 2), second)
+    def every_other(self, first: Any, second: Any, start: int = 0) -> Any:
+        """Every other number of two vectors, the first one's first, from number `start` (0 or 1) on."""
+        return self._shuffled(first, range(start, 2 * self.lanes, 2), second)
 
     def add_product(self, total: Any, a: Any, b: Any) -> Any:
         """total + a * b, rounded once by a processor that can do so."""
@@ -62,17 +62,36 @@ class Vectors:
         return [builder.select(builder.fcmp_ordered("<", v, self.zero), below, v) for v, below in zip(values, low)]
 
     def load_some(self, pointer: Any, count: Any) -> Any:
-        """A vector of which `count` numbers (int64) are read, all if there are more, and the others are 0."""
+        """A vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
+        if count is None:
+            return self.load(pointer, 1)[0]
         of = [self.type.as_pointer(), self.int32, self._bits, self.type]
         given = [self.place(pointer), self.int32(self.bytes), self._mask(count), self.zero]
         return self._call("load", self.type, of, given)
 
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
-        """The first `count` (int64) of a vector."""
+        """The first `count` (int64; None: all) of a vector."""
         from llvmlite import ir
 
+        if count is None:
+            self.store([value], pointer)
+            return
         of = [self.type, self.type.as_pointer(), self.int32, self._bits]
         self._call("store", ir.VoidType(), of, [value, self.place(pointer), self.int32(self.bytes), self._mask(count)])
+
+    def each(self, count: Any, write: Callable[[Any, Any], None]) -> None:
+        """write(i, left) for i = 0, lanes, ... below count: left is None for a whole vector, else how many numbers are left.
+
+        A processor hands a number that it has just stored on to a load, but not one of a store under a mask: that load waits.
+        """
+        from numba.core import cgutils
+
+        builder, int64, lanes = self.builder, count.type, count.type(self.lanes)
+        whole = builder.mul(builder.sdiv(count, lanes), lanes)
+        with cgutils.for_range_slice(builder, int64(0), whole, lanes, int64) as (i, _):
+            write(i, None)
+        with builder.if_then(builder.icmp_signed("<", whole, count)):
+            write(whole, builder.sub(count, whole))
 
     def prefetch(self, pointer: Any, count: int = 1, to_write: bool = False) -> None:
         """Have the memory of so many vectors at this pointer, which need not exist, brought into the second cache."""
@@ -121,20 +140,21 @@ def _write_copy_every_other(builder: Any, registers: Registers, *given: Any) -> 
 
 def _write_copies(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
     """A vector of y at a time."""
-    from numba.core import cgutils
-
     x, start, y, to, count = given
     int64, vectors = start.type, Vectors(builder, x.type.pointee, registers.lanes)
-    with cgutils.for_range_slice(builder, int64(0), count, int64(registers.lanes), int64) as (i, _):
-        left, source = builder.sub(count, i), builder.gep(x, [builder.add(start, builder.mul(i, int64(stride)))])
+
+    def write(i: Any, left: Any) -> None:
+        source = builder.gep(x, [builder.add(start, builder.mul(i, int64(stride)))])
         if stride == 1:
             values = vectors.load_some(source, left)
         else:  # the last number's neighbour may lie behind the array
-            wanted = builder.sub(builder.add(left, left), int64(1))
+            wanted = int64(2 * registers.lanes - 1) if left is None else builder.sub(builder.add(left, left), int64(1))
             second = builder.gep(source, [int64(registers.lanes)])
-            halves = vectors.load_some(source, wanted), vectors.load_some(second, builder.sub(wanted, int64(registers.lanes)))
-            values = vectors.every_other(*halves)
+            rest = builder.sub(wanted, int64(registers.lanes))
+            values = vectors.every_other(vectors.load_some(source, wanted), vectors.load_some(second, rest))
         vectors.store_some(values, builder.gep(y, [builder.add(to, i)]), left)
+
+    vectors.each(count, write)
 
 
 @intrinsic(_write_copy)

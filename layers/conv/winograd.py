@@ -10,27 +10,37 @@ overflows earlier, and one NaN would reach its neighbours.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from minicaffe import loops, threads
 from minicaffe.blob import Array
+from minicaffe.blocks import kept_scratch
 
 from . import winograd_loops
 from .convolution_blocks import LEAST_PRODUCT
 from .convolve import convolve as convolve_directly
-from .epilogue import NOTHING, Epilogue
+from .epilogue import NOTHING, Epilogue, flat
+from .tiled_loops import panel_rows
 from .window import Window
 from .winograd_blocks import Block, Tiling
 from .winograd_loops import POWERS
 from .winograd_matrices import ACROSS, BT, TILE, TOGETHER, G
 from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
 
+STEP = 48
+"""Filters whose factors a task makes: a multiple of any panel's."""
+FEW_TILES = 96
+"""Tiles for each thread, below which threads share them and divide the filters."""
+TASK = 8 << 20
+"""Multiplications of a task, at least."""
+
 UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))
 FACTOR: Array = np.kron(G, G).astype(np.float32)
 """(36, 9): the 36 factors of a 3x3 filter."""
-LOOPS = (winograd_loops.to_tiles, winograd_loops.from_tiles)
+LOOPS = (winograd_loops.convolve_planes,)
 """What convolve runs, if loops are compiled."""
 
 
@@ -51,34 +61,78 @@ def convolve(
     """
     made = factors_of(weight, group) if factors is None else factors
     tiling = Tiling(len(x), y.shape[2:], window.pad, window.dilation)
-    channels, filters = channels_of(x.shape[1], group), channels_of(y.shape[1], group)
+    most, channels = tiles_at_once(max(x.shape[1], y.shape[1]) // group), channels_of(x.shape[1], group)
     free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
+    panels, each, filters = made.shape[2], made.shape[4], y.shape[1] // group
+    # the loops take maps as flat arrays; factors may have been made before loops were compiled
+    by_loops = loops.compiled() and x.flags.c_contiguous and y.flags.c_contiguous and each == _panel_rows()
+    if by_loops:
+        blocks, lanes = _cut(tiling, most, panels, x.shape[1] // group * filters)
+    else:
+        least = -(-LEAST_PRODUCT * group * group // (x.shape[1] * y.shape[1]))
+        blocks, lanes = list(tiling.blocks(most, least)), [slice(0, panels)]
 
-    # the loops take maps as flat arrays
-    by_loops = loops.compiled() and x.flags.c_contiguous and y.flags.c_contiguous
-    after = [epilogue.table(part, y.shape[1] // group, y.dtype) for part in filters] if by_loops else None
-
-    def work(block: Block, g: int) -> None:
-        scratch, source, to = taken(free), x[:, channels[g]], y[:, filters[g]]
-        if after is None or not _by_loops(tiling, block, source, made[g], to, after[g], scratch):
-            out = _outputs(tiling, block, source, weight[filters[g]], made[g], scratch)
-            epilogue(out, filters[g])
-            tiling.write(block, out, to)
+    def work(block: Block, lane: slice, g: int) -> None:
+        mine = slice(g * filters + lane.start * each, g * filters + min(filters, lane.stop * each))
+        source, part = channels[g], made[g, :, lane]
+        if by_loops and _by_loops(tiling, block, x, source, part, y, mine, epilogue):
+            return
+        scratch = taken(free)
+        out = _outputs(tiling, block, x[:, source], weight[mine], part, scratch)
+        epilogue(out, mine)
+        tiling.write(block, out, y[:, mine])
         free.append(scratch)
 
-    least = -(-LEAST_PRODUCT * group * group // (x.shape[1] * y.shape[1]))
-    blocks = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group), least)
-    threads.run(partial(work, block, g) for block in blocks for g in range(group))
+    threads.run(partial(work, block, lane, g) for block in blocks for g in range(group) for lane in lanes)
+
+
+def _cut(tiling: Tiling, most: int, panels: int, factors: int) -> tuple[list[Block], list[slice]]:
+    """Blocks of at most about `most` tiles, and the parts of the filters' panels: where there are few tiles, each thread
+    transforms them for filters of its own. factors: of one of the 36 matrices."""
+    rows, groups = tiling.tiles
+    tiles = tiling.planes * rows * groups * TOGETHER
+    workers = max(1, min(threads.get_num_threads(), 36 * tiles * factors // TASK))
+    lanes = min(workers, panels) if tiles < FEW_TILES * workers else 1
+    blocks = list(tiling.blocks(most, workers=-(-workers // lanes)))
+    return blocks, [slice(panels * i // lanes, panels * (i + 1) // lanes) for i in range(lanes)]
 
 
 def factors_of(weight: Array, group: int) -> Array:
-    """weight (M, C / group, 3, 3), float32 -> G w G^T as (group, 6, 6, C / group, M / group): four times its size."""
+    """weight (M, C / group, 3, 3), float32 -> G w G^T in panels, (group, 36, panels, C / group, rows): four times its size.
+
+    rows: filters of a panel, those past M / group 0; 1 where loops are not compiled.
+    """
     m, c = len(weight) // group, weight.shape[1]
-    filters = weight.reshape(group, m, c, 9).transpose(0, 2, 3, 1)
-    factors = np.empty((group, 36, c, m), np.float32)
-    by_channel = factors.swapaxes(1, 2)  # (group, C, 36, M): the products land transposed, without a copy
-    threads.run(partial(np.matmul, FACTOR, filters[:, part], out=by_channel[:, part]) for part in threads.parts(c, 32))
-    return factors.reshape(group, 6, 6, c, m)
+    factors = np.empty(factors_shape(weight.shape, group), np.float32)
+    factors[:, :, -1], rows = 0, factors.shape[-1]
+    by_filter = factors.transpose(0, 2, 4, 1, 3)  # (group, panels, rows, 36, C)
+    filters = weight.reshape(group, m, c, 9).swapaxes(2, 3)
+
+    def make(part: slice) -> None:
+        made = np.matmul(FACTOR, filters[:, part])
+        for r in range(rows):
+            of = made[:, r::rows]
+            by_filter[:, part.start // rows : part.start // rows + of.shape[1], r] = of
+
+    threads.run(partial(make, slice(a, min(m, a + STEP))) for a in range(0, m, STEP))
+    return factors
+
+
+def factors_shape(weight: Sequence[int], group: int) -> tuple[int, ...]:
+    """The shape of the factors of weights of this shape."""
+    rows = _panel_rows()
+    return group, 36, -(-weight[0] // group // rows), weight[1], rows
+
+
+def _panel_rows() -> int:
+    """Filters of a panel, 1 where loops are not compiled."""
+    return panel_rows(loops.registers(32)) if loops.compiled() else 1
+
+
+def unpanelled(factors: Array, filters: int) -> Array:
+    """One group's factors (36, panels, C, rows) as (6, 6, filters, C)."""
+    rows: Array = factors.swapaxes(2, 3).reshape(36, -1, factors.shape[2])[:, :filters]
+    return rows.reshape(6, 6, *rows.shape[1:])
 
 
 def turned(weight: Array, group: int) -> Array:
@@ -113,39 +167,36 @@ def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
 
 
 def _by_loops(  # noqa: PLR0917
-    tiling: Tiling, block: Block, x: Array, factors: Array, y: Array, after: Array, scratch: Scratch
+    tiling: Tiling, block: Block, x: Array, channels: slice, factors: Array, y: Array, filters: slice, epilogue: Epilogue
 ) -> bool:
-    """The block's outputs, with their epilogue `after`, to y (N, M, *size); False if they are not finite: to be made anew."""
+    """The block's outputs of some filters, with their epilogue, to y (N, M, *size), of some channels of x (N, C, H, W) and
+    factors (36, panels, C, rows); False if they are not finite: to be made anew."""
     rows, columns = len(block.rows), len(block.groups) * TOGETHER
-    plane = len(block.planes) * rows * columns
-    line, pixels = (np.empty(size, x.dtype) for size in winograd_loops.scratch_sizes(rows, columns))
-    grids = [(plane, i * rows * columns, rows, columns) for i in range(len(block.planes))]
-    tiles = scratch.next(36, x.shape[1], plane)
-    for number, grid in zip(block.planes, grids, strict=True):
-        image, *first = tiling.start(block, number, tiling.pad)
-        place = (*x.shape[1:], *first, *tiling.dilation)
-        winograd_loops.to_tiles(x[image].reshape(-1), place, tiles.reshape(-1), grid, line, pixels, POWERS)
-    products = scratch.next(36, y.shape[1], plane)
-    # (36, M, C) @ (36, C, T); of OpenBLAS's kernels, that for a transposed factor rounds alike whatever T is (C up to 384)
-    np.matmul(factors.reshape(36, *factors.shape[2:]).swapaxes(1, 2), tiles, out=products)
-    finite = True
-    for number, grid in zip(block.planes, grids, strict=True):
-        image, *first = tiling.start(block, number, (0, 0))
-        place = (*y.shape[1:], *first, *tiling.dilation)
-        out = y[image].reshape(-1)
-        finite &= winograd_loops.from_tiles(products.reshape(-1), grid, out, place, after, line, pixels, POWERS) == 0
-    return finite
+    after = epilogue.table(filters, filters.stop - filters.start, y.dtype)
+    planes = np.empty((len(block.planes), 6), np.int64)
+    for row, number in zip(planes, block.planes, strict=True):
+        for part, array, first, pad in ((row[:3], x, channels.start, tiling.pad), (row[3:], y, filters.start, (0, 0))):
+            image, *start = tiling.start(block, number, pad)
+            part[:] = (image * array.shape[1] + first) * math.prod(array.shape[2:]), *start
+    _, panels, depth, each = factors.shape
+    lengths = winograd_loops.memory_sizes(rows, columns, len(planes), depth, panels * each)
+    apart = factors.strides[0] // factors.itemsize
+    sizes = (depth, *x.shape[2:], after.shape[1], *y.shape[2:], rows, columns, *tiling.dilation, panels, each, apart)
+    with kept_scratch(x.dtype) as scratch:
+        memory, given = scratch("winograd", sum(lengths)), (x.reshape(-1), flat(factors), y.reshape(-1), after)
+        return bool(winograd_loops.convolve_planes(*given, memory, POWERS, planes, (*sizes, *lengths[:3])) == 0)
 
 
 def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Array, scratch: Scratch) -> Array:
-    """The block's outputs (S, M, rows, columns), in scratch: of weight (M, C, 3, 3), whose factors are (6, 6, C, M)."""
+    """The block's outputs (S, M, rows, columns), in scratch: of weight (M, C, 3, 3) and its factors (36, panels, C, rows)."""
     slab = read(tiling, block, x, scratch)
     # the border of 1 on each side is no output
     s, rows, columns, m = len(slab), slab.shape[2] - 2, slab.shape[3] - 2, len(weight)
     with np.errstate(invalid="ignore", over="ignore"):
         tiles = to_tiles(slab, ACROSS, BT, scratch)
         products = scratch.next(6, s * (rows // TILE) * (columns // TILE), 6, m)
-        np.matmul(tiles.swapaxes(1, 2), factors, out=products.swapaxes(1, 2))  # (6, 6, T, C) @ (6, 6, C, M): the 36 products
+        by_channel = unpanelled(factors, m).swapaxes(2, 3)
+        np.matmul(tiles.swapaxes(1, 2), by_channel, out=products.swapaxes(1, 2))  # (6, 6, T, C) @ (6, 6, C, M): the 36 products
         out = from_tiles(products, (s, m, rows, columns), scratch)
         if not all_finite(out):
             # the slab's buffer has been overwritten: read again; in a task, run computes on this thread alone

@@ -7,6 +7,7 @@ those of a copy kept beside them: the comparison takes 0.5 ms for 512x512 filter
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import partial
 
@@ -15,9 +16,9 @@ import numpy as np
 from minicaffe import threads
 from minicaffe.blob import Array
 
-from .winograd import factors_of
+from .winograd import factors_of, factors_shape
 
-LEAST_PART = 1 << 18
+LEAST_PART = 1 << 20
 """Bytes, at least, that one thread compares."""
 
 
@@ -43,9 +44,9 @@ class KeptFactors:
         return kept[1]
 
 
-def kept_bytes(weight: Array) -> int:
-    """What is kept for these weights, in bytes: the factors, four times their size, and a copy."""
-    return 5 * weight.nbytes
+def kept_bytes(weight: Array, group: int) -> int:
+    """What is kept for these weights, in bytes: the factors, about four times their size, and a copy."""
+    return weight.nbytes + math.prod(factors_shape(weight.shape, group)) * weight.itemsize
 
 
 def same_bits(a: Array, b: Array) -> bool:

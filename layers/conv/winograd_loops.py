@@ -1,6 +1,7 @@
 """Winograd's transforms as loops: what winograd_tiles does by matrix products, a channel at a time, in the nearest cache.
 
     to_tiles     pixels of x, dealt out to the tiles -> BT along rows -> BT along columns -> tiles (36, C, T)
+    multiply     factors (36, M, C), in panels of some filters side by side, times tiles -> products (36, M, T)
     from_tiles   products (36, M, T) -> AT along columns -> AT along rows -> relu(out * scale + shift) -> pixels of y
 
 Every inner loop runs over tiles, which lie side by side. The symmetry of the points (p, -p, q, -q) halves the
@@ -12,58 +13,177 @@ a name, and looks at each index for whether it counts from the end, which would 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.loops import loop
+from minicaffe.loops import Registers, intrinsic, loop
 
+from .tiled_loops import LANES, panel_products
+from .vectors import Vectors
 from .winograd_matrices import POINTS
 
 _p, _q = POINTS[1], POINTS[3]
 POWERS: Array = np.array([_p, _q, _p**2, _q**2, _p**3, _q**3, _p**2 + _q**2, _p**2 * _q**2], np.float32)
 """What the transforms multiply by."""
 
+APART = 16
+"""Numbers between two of the 36 matrices, which would else lie in the same lines of the cache."""
+
 at = np.uint64
 
 
-def scratch_sizes(rows: int, columns: int) -> tuple[int, int]:
-    """How long `line` and `pixels` of the loops must be for so many tiles."""
-    return 48 * (rows + 1) * columns, (rows + 1) * (4 * columns + 2)
+def memory_sizes(rows: int, columns: int, planes: int, channels: int, filters: int) -> tuple[int, int, int, int]:
+    """How long `line`, `pixels`, `tiles` and `products` are for planes of so many tiles, each a multiple of LANES."""
+    row, plane = padded((rows + 1) * columns), padded(planes * rows * columns)
+    return 48 * row, padded(4 * row + 2 * (rows + 1)), 36 * (channels * plane + APART), 36 * (filters * plane + APART)
 
 
-@loop("T[::1], UniTuple(int64, 6), T[::1], UniTuple(int64, 3), T[::1]")
-def _transform(d: Array, of: tuple[int, ...], t: Array, to: tuple[int, int, int], powers: Array) -> None:
-    """t = BT d, many times: the six numbers of d from `of` on, those of t from to[0] on, to[1] apart; to[2] times."""
+def padded(count: int) -> int:
+    """The next multiple of LANES."""
+    return -(-count // LANES) * LANES
+
+
+def _write_transform(builder: Any, registers: Registers, *given: Any) -> None:
+    d, *of, t, first, step, count, padded, powers = given
+    int64, vectors = count.type, Vectors(builder, d.type.pointee, registers.lanes)
+    p, q, p2, q2, _, _, both, product = _everywhere(builder, vectors, powers, int64)
+    plus, minus, times = builder.fadd, builder.fsub, builder.fmul
+
+    def write(i: Any, left: Any) -> None:
+        e0, e1, e2, e3, e4, e5 = (vectors.load_some(builder.gep(d, [builder.add(start, i)]), left) for start in of)
+        even_p, odd_p = minus(e4, times(q2, e2)), times(p, minus(e3, times(q2, e1)))
+        even_q, odd_q = minus(e4, times(p2, e2)), times(q, minus(e3, times(p2, e1)))
+        made = (
+            plus(minus(e4, times(both, e2)), times(product, e0)),
+            plus(even_p, odd_p),
+            minus(even_p, odd_p),
+            plus(even_q, odd_q),
+            minus(even_q, odd_q),
+            plus(minus(e5, times(both, e3)), times(product, e1)),
+        )
+        _store(vectors, made, builder.gep(t, [builder.add(first, i)]), step, left, padded)
+
+    vectors.each(count, write)
+
+
+@intrinsic(_write_transform)
+def _transform(  # noqa: PLR0913, PLR0917
+    d: Array,
+    d0: int,
+    d1: int,
+    d2: int,
+    d3: int,
+    d4: int,
+    d5: int,
+    t: Array,
+    first: int,
+    step: int,
+    count: int,
+    padded: int,
+    powers: Array,
+) -> None:
+    """t = BT d, many times: the six numbers of d from d0 to d5 on, those of t from `first` on, `step` apart; `count` times.
+
+    padded: whether the numbers behind, up to a multiple of LANES, may be overwritten.
+    """
     p, q, p2, q2, both, product = powers[0], powers[1], powers[2], powers[3], powers[6], powers[7]
-    d0, d1, d2, d3, d4, d5 = of
-    first, step, count = to
     for k in range(count):
-        e1, e2, e3, e4 = d[at(d1 + k)], d[at(d2 + k)], d[at(d3 + k)], d[at(d4 + k)]
+        e1, e2, e3, e4 = d[d1 + k], d[d2 + k], d[d3 + k], d[d4 + k]
         even_p, odd_p = e4 - q2 * e2, p * (e3 - q2 * e1)
         even_q, odd_q = e4 - p2 * e2, q * (e3 - p2 * e1)
-        t[at(first + k)] = e4 - both * e2 + product * d[at(d0 + k)]
-        t[at(first + step + k)] = even_p + odd_p
-        t[at(first + 2 * step + k)] = even_p - odd_p
-        t[at(first + 3 * step + k)] = even_q + odd_q
-        t[at(first + 4 * step + k)] = even_q - odd_q
-        t[at(first + 5 * step + k)] = d[at(d5 + k)] - both * e3 + product * e1
+        e0, e5 = d[d0 + k], d[d5 + k]
+        t[first + k] = e4 - both * e2 + product * e0
+        t[first + step + k] = even_p + odd_p
+        t[first + 2 * step + k] = even_p - odd_p
+        t[first + 3 * step + k] = even_q + odd_q
+        t[first + 4 * step + k] = even_q - odd_q
+        t[first + 5 * step + k] = e5 - both * e3 + product * e1
 
 
-@loop("T[::1], UniTuple(int64, 2), T[::1], UniTuple(int64, 3), T[::1]")
-def _outputs(t: Array, of: tuple[int, int], y: Array, to: tuple[int, int, int], powers: Array) -> None:
-    """y = AT t, many times: the six numbers of t from of[0] on, of[1] apart; the four of y from to[0] on, to[1] apart; to[2]
-    times."""
+def _write_outputs(builder: Any, registers: Registers, *given: Any) -> None:
+    t, start, stride, y, first, step, count, powers = given
+    int64, vectors = count.type, Vectors(builder, t.type.pointee, registers.lanes)
+    p, q, p2, q2, p3, q3, _, _ = _everywhere(builder, vectors, powers, int64)
+    plus, minus, times = builder.fadd, builder.fsub, builder.fmul
+
+    def write(i: Any, left: Any) -> None:
+        of = builder.gep(t, [builder.add(start, i)])
+        e0, e1, e2, e3, e4, e5 = (vectors.load_some(builder.gep(of, [builder.mul(stride, int64(k))]), left) for k in range(6))
+        even_p, odd_p, even_q, odd_q = plus(e1, e2), minus(e1, e2), plus(e3, e4), minus(e3, e4)
+        made = (
+            plus(plus(e0, even_p), even_q),
+            plus(times(p, odd_p), times(q, odd_q)),
+            plus(times(p2, even_p), times(q2, even_q)),
+            plus(plus(times(p3, odd_p), times(q3, odd_q)), e5),
+        )
+        _store(vectors, made, builder.gep(y, [builder.add(first, i)]), step, None, None)
+
+    vectors.each(count, write)
+
+
+@intrinsic(_write_outputs)
+def _outputs(  # noqa: PLR0917
+    t: Array, start: int, stride: int, y: Array, first: int, step: int, count: int, powers: Array
+) -> None:
+    """y = AT t, many times: the six numbers of t from `start` on, `stride` apart; the four of y from `first` on, `step` apart;
+    `count` times. The numbers behind, up to a multiple of LANES, may be overwritten."""
     p, q, p2, q2, p3, q3 = powers[0], powers[1], powers[2], powers[3], powers[4], powers[5]
-    start, stride = of
-    first, step, count = to
     for k in range(count):
-        e1, e2 = t[at(start + stride + k)], t[at(start + 2 * stride + k)]
-        e3, e4 = t[at(start + 3 * stride + k)], t[at(start + 4 * stride + k)]
+        e1, e2, e3, e4 = t[start + stride + k], t[start + 2 * stride + k], t[start + 3 * stride + k], t[start + 4 * stride + k]
         even_p, odd_p, even_q, odd_q = e1 + e2, e1 - e2, e3 + e4, e3 - e4
-        y[at(first + k)] = t[at(start + k)] + even_p + even_q
-        y[at(first + step + k)] = p * odd_p + q * odd_q
-        y[at(first + 2 * step + k)] = p2 * even_p + q2 * even_q
-        y[at(first + 3 * step + k)] = p3 * odd_p + q3 * odd_q + t[at(start + 5 * stride + k)]
+        e0, e5 = t[start + k], t[start + 5 * stride + k]
+        y[first + k] = e0 + even_p + even_q
+        y[first + step + k] = p * odd_p + q * odd_q
+        y[first + 2 * step + k] = p2 * even_p + q2 * even_q
+        y[first + 3 * step + k] = p3 * odd_p + q3 * odd_q + e5
+
+
+def _write_deal(builder: Any, registers: Registers, *given: Any) -> None:
+    from numba.core import cgutils
+
+    pixels, line, to, step, count = given
+    int64, vectors = count.type, Vectors(builder, pixels.type.pointee, registers.lanes)
+    with cgutils.for_range_slice(builder, int64(0), count, int64(registers.lanes), int64) as (i, _):
+        a, b, c, d = vectors.load(builder.gep(pixels, [builder.mul(i, int64(4))]), 4)
+        halves = [(vectors.every_other(a, b, start), vectors.every_other(c, d, start)) for start in (0, 1)]
+        for k in range(4):  # numbers k, k + 4, ...: of every other ones, again every other one
+            place = builder.gep(line, [builder.add(builder.add(to, i), builder.mul(step, int64(k)))])
+            vectors.store([vectors.every_other(*halves[k % 2], start=k // 2)], place)
+
+
+@intrinsic(_write_deal)
+def _deal(pixels: Array, line: Array, to: int, step: int, count: int) -> None:
+    """line[to + j step + i] = pixels[4 i + j] for j below 4 and i below count. Numbers behind, up to a multiple of LANES, are
+    read and overwritten, too."""
+    for i in range(count):
+        for j in range(4):
+            line[to + j * step + i] = pixels[4 * i + j]
+
+
+def _store(vectors: Vectors, values: Sequence[Any], to: Any, step: Any, left: Any, padded: Any) -> None:
+    """Vectors, `step` apart; left: None for whole ones, else how many numbers of each count; padded: whether the others may be
+    overwritten, with 0 or numbers made of 0."""
+    builder = vectors.builder
+    places = [builder.gep(to, [builder.mul(step, step.type(k))]) for k in range(len(values))]
+    if left is None:
+        for value, place in zip(values, places):
+            vectors.store([value], place)
+        return
+    with builder.if_else(builder.icmp_signed("!=", padded, padded.type(0))) as (whole, some):
+        with whole:
+            for value, place in zip(values, places):
+                vectors.store([value], place)
+        with some:
+            for value, place in zip(values, places):
+                vectors.store_some(value, place, left)
+
+
+def _everywhere(builder: Any, vectors: Vectors, powers: Any, int64: Any) -> list[Any]:
+    """Each of the powers as a vector."""
+    return [vectors.everywhere(builder.load(builder.gep(powers, [int64(i)]))) for i in range(8)]
 
 
 @loop("T[::1], UniTuple(int64, 7), T[::1], UniTuple(int64, 4), T[::1], T[::1], T[::1]")
@@ -80,11 +200,13 @@ def to_tiles(  # noqa: PLR0917
 
     place: C, H, W; the pixel, row and column, at which the first tile begins, which may lie off the map, as may others: there
     d is 0; how far apart on the map the pixels of a tile are, down and across. tiles is (36, C, plane); grid: plane, first,
-    rows and columns of tiles. line and pixels (scratch_sizes) are overwritten.
+    rows and columns of tiles. Up to LANES tiles behind them become 0. line and pixels (memory_sizes) are overwritten.
     """
     channels, height, width, row, column, down, across = place
     plane, first, rows, columns = grid
-    count, most, wide, step = rows * columns, (rows + 1) * columns, 4 * columns, channels * plane
+    count, most = rows * columns, ((rows + 1) * columns + LANES - 1) // LANES * LANES
+    wide, step = 4 * columns, len(tiles) // 36
+    behind = min(plane, first + count + LANES)
     past = 4 * most  # where in pixels those begin that the last tile of a row has past its fourth
     left = min(wide, max(0, (across - 1 - column) // across))
     right = max(left, min(wide, (width - column + across - 1) // across))
@@ -112,21 +234,40 @@ def to_tiles(  # noqa: PLR0917
                     pixels[past + 2 * r + k] = 0
                     if inside and 0 <= column + on < width:
                         pixels[past + 2 * r + k] = x[x0 + on]
-            for k in range(n):  # pixels 0 to 3 of tile k
-                line[at(p0 + k)], line[at(p0 + most + k)] = pixels[4 * k], pixels[4 * k + 1]
-                line[at(p0 + 2 * most + k)], line[at(p0 + 3 * most + k)] = pixels[4 * k + 2], pixels[4 * k + 3]
+            _deal(pixels, line, p0, most, n)  # pixels 0 to 3 of each tile
             for k in range(n - 1):  # 4 and 5 are 0 and 1 of the next tile
                 line[at(p0 + 4 * most + k)], line[at(p0 + 5 * most + k)] = line[at(p0 + k + 1)], line[at(p0 + most + k + 1)]
             for r in range(below):
                 last = p0 + 4 * most + (r + 1) * columns - 1
                 line[last], line[last + most] = pixels[past + 2 * r], pixels[past + 2 * r + 1]
-            of = (p0, p0 + most, p0 + 2 * most, p0 + 3 * most, p0 + 4 * most, p0 + 5 * most)
-            _transform(line, of, line, (p0 + 24 * most, most, n), powers)
+            p1, p2, p3, p4, p5 = p0 + most, p0 + 2 * most, p0 + 3 * most, p0 + 4 * most, p0 + 5 * most
+            _transform(line, p0, p1, p2, p3, p4, p5, line, p0 + 24 * most, most, n, 1, powers)
         for j in range(6):
             d0 = (24 + j) * most
             d1 = d0 + 6 * most
-            of = (d0, d1, d0 + 12 * most, d0 + 18 * most, d0 + columns, d1 + columns)
-            _transform(line, of, tiles, (j * step + c * plane + first, 6 * step, count), powers)
+            d2, d3, to = d0 + 12 * most, d0 + 18 * most, j * step + c * plane + first
+            _transform(line, d0, d1, d2, d3, d0 + columns, d1 + columns, tiles, to, 6 * step, count, 0, powers)
+        for i in range(
+            36
+        ):  # what lies behind is multiplied, too: old numbers, denormal ones, would take a hundred times as long
+            for k in range(first + count, behind):
+                tiles[at(i * step + c * plane + k)] = 0
+
+
+@loop("T[::1], T[::1], T[::1], UniTuple(int64, 5)")
+def multiply(factors: Array, tiles: Array, sums: Array, sizes: tuple[int, ...]) -> None:
+    """sums (36, panels * rows, plane) = factors (36, panels, C, rows) @ tiles (36, C, plane), each sum in the order of C.
+
+    Tiles and sums may have more numbers behind each of the 36.
+
+    sizes: panels, C, rows, plane (a multiple of LANES), and how far in factors one of the 36 lies from the next.
+    """
+    panels, channels, rows, plane, apart = sizes
+    for i in range(36):
+        columns = tiles[i * (len(tiles) // 36) :]
+        for p in range(panels):
+            start, to = i * apart + p * channels * rows, i * (len(sums) // 36) + p * rows * plane
+            panel_products(factors, columns, sums, start, to, channels, plane)
 
 
 @loop("T[::1], UniTuple(int64, 4), T[::1], UniTuple(int64, 7), T[:,::1], T[::1], T[::1], T[::1]")
@@ -140,26 +281,27 @@ def from_tiles(  # noqa: PLR0917
     pixels: Array,
     powers: Array,
 ) -> float:
-    """y[m] = relu(AT tile A * scale[m] + shift[m]), of products (36, M, plane); what lies off the map is left out.
+    """y[m] = relu(AT tile A * scale[m] + shift[m]), of products (36, M or more, plane); what lies off the map is left out.
 
     grid, place: as for to_tiles, place of y (M, H, W). after (3, M): scale, shift, slope; relu(v) is v, or slope * v where
-    v < 0. line and pixels (scratch_sizes) are overwritten. Returns 0 if all outputs were finite before the scale, else NaN.
+    v < 0. line and pixels (memory_sizes) are overwritten. Returns 0 if all outputs were finite before the scale, else NaN.
     """
     channels, height, width, row, column, down, across = place
     plane, first, rows, columns = grid
-    count, step, wide = rows * columns, channels * plane, 4 * columns
+    count, step, wide = rows * columns, len(tiles) // 36, 4 * columns
     right, zero = min(wide, (width - column + across - 1) // across), powers[0] - powers[0]
-    out, check = 24 * count, 28 * count
+    most = (count + LANES - 1) // LANES * LANES
+    out, check = 24 * most, 28 * most
     for k in range(count):
         line[at(check + k)] = zero
     for m in range(channels):
         scale, shift, slope = after[0, m], after[1, m], after[2, m]
         for j in range(6):
-            _outputs(tiles, (j * step + m * plane + first, 6 * step), line, (j * count, 6 * count, count), powers)
+            _outputs(tiles, j * step + m * plane + first, 6 * step, line, j * most, 6 * most, count, powers)
         for i in range(4):
-            _outputs(line, (6 * i * count, count), line, (out, count, count), powers)
+            _outputs(line, 6 * i * most, most, line, out, most, count, powers)
             for j in range(4):
-                o = out + j * count
+                o = out + j * most
                 for k in range(count):
                     value = line[at(o + k)]
                     line[at(check + k)] += value * zero  # stays NaN once it is
@@ -167,8 +309,8 @@ def from_tiles(  # noqa: PLR0917
                     below = zero if slope == zero else value * slope  # -inf * 0 would be NaN
                     line[at(o + k)] = below if value < zero else value
             for k in range(count):
-                o0, o1 = line[at(out + k)], line[at(out + count + k)]
-                o2, o3 = line[at(out + 2 * count + k)], line[at(out + 3 * count + k)]
+                o0, o1 = line[at(out + k)], line[at(out + most + k)]
+                o2, o3 = line[at(out + 2 * most + k)], line[at(out + 3 * most + k)]
                 pixels[4 * k], pixels[4 * k + 1], pixels[4 * k + 2], pixels[4 * k + 3] = o0, o1, o2, o3
             for r in range(rows):
                 h, start = row + (4 * r + i) * down, r * wide
@@ -185,3 +327,32 @@ def from_tiles(  # noqa: PLR0917
     for k in range(count):
         total += line[at(check + k)]
     return float(total)
+
+
+@loop("T[::1], T[::1], T[::1], T[:,::1], T[::1], T[::1], int64[:,::1], UniTuple(int64, 16)")
+def convolve_planes(  # noqa: PLR0917
+    x: Array, factors: Array, y: Array, after: Array, memory: Array, powers: Array, planes: Array, sizes: tuple[int, ...]
+) -> float:
+    """Some planes of a convolution: y = relu(outputs of [factors @ tiles of x] * scale + shift). All arrays but after are flat.
+
+    planes (S, 6): where the plane's channels begin in x, row and column of its first tile's first pixel there; the same of y.
+    sizes: C, H, W of x; M, H, W of y; rows and columns of tiles; how far apart pixels are, down and across; panels, rows of one
+    and how far the factors of the 36 matrices lie apart; lengths of line, pixels and tiles, which lie in memory before the
+    products (memory_sizes). after: see from_tiles. Returns 0 if all outputs were finite before the scale, else NaN.
+    """
+    channels, height, width, filters, out_height, out_width, rows, columns, down, across, panels, each, apart = sizes[:13]
+    count = rows * columns
+    plane = (len(planes) * count + LANES - 1) // LANES * LANES
+    begin = sizes[13] + sizes[14]
+    line, pixels, end = memory[: sizes[13]], memory[sizes[13] : begin], begin + sizes[15]
+    tiles, products = memory[begin:end], memory[end:]
+    for s in range(len(planes)):
+        place = (channels, height, width, planes[s, 1], planes[s, 2], down, across)
+        to_tiles(x[planes[s, 0] :], place, tiles, (plane, s * count, rows, columns), line, pixels, powers)
+    multiply(factors, tiles, products, (panels, channels, each, plane, apart))
+    finite = powers[0] - powers[0]
+    for s in range(len(planes)):
+        place = (filters, out_height, out_width, planes[s, 4], planes[s, 5], down, across)
+        out = y[planes[s, 3] :]
+        finite += from_tiles(products, (plane, s * count, rows, columns), out, place, after, line, pixels, powers)
+    return float(finite)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layer_case import LayerCase
 
-from minicaffe import TEST, TRAIN, Phase
+from minicaffe import TEST, TRAIN, Phase, loops
 from minicaffe.errors import Error
 from minicaffe.layers.conv import convolution_products as products
 from minicaffe.layers.conv import winograd, winograd_kept
@@ -57,7 +57,18 @@ def test_large_maps_of_many_channels_take_winograd() -> None:
     ],
 )
 def test_others_are_direct(shape: tuple[int, ...], filters: int, window: Window, group: int) -> None:
-    assert not suits(shape, filters, window, group=group)
+    with loops.using("numpy"):
+        assert not suits(shape, filters, window, group=group)
+
+
+def test_compiled_loops_take_smaller_ones() -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with loops.using("numba"):
+        assert suits((1, 64, 14, 15), 64)
+        assert suits((1, 64, 60, 100), 64, group=4)
+        assert not suits((1, 64, 14, 15), 64, kept=False)
+        assert not suits((1, 512, 7, 7), 512)
+        assert not suits((1, 64, 60, 100), 64, group=8)
 
 
 def test_float64_is_direct() -> None:
@@ -130,9 +141,11 @@ def test_nothing_is_kept_in_train(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made == [1, 1]
 
 
-def test_how_much_is_kept_is_known() -> None:
+def test_how_much_is_kept_is_known(loops_way: str) -> None:
     weight = np.zeros((6, 4, 3, 3), np.float32)
     kept = winograd_kept.KeptFactors()
     assert kept.nbytes == 0
-    kept.factors(weight, 2)
-    assert kept.nbytes == winograd_kept.kept_bytes(weight) == 5 * 6 * 4 * 9 * 4
+    made = kept.factors(weight, 2)
+    assert kept.nbytes == winograd_kept.kept_bytes(weight, 2)
+    rows = made.shape[-1] if loops_way == "numba" else 3
+    assert kept.nbytes == 6 * 4 * 9 * 4 + 2 * 36 * rows * 4 * 4

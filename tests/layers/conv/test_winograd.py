@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from minicaffe import loops, threads
+from minicaffe.blocks import kept_scratch
 from minicaffe.layers.conv import convolve as direct
-from minicaffe.layers.conv import winograd, winograd_weights
+from minicaffe.layers.conv import winograd, winograd_loops, winograd_weights
 from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_blocks import Tiling
@@ -215,7 +216,12 @@ def test_what_overflows_after_the_sums_is_cut_off_by_a_relu(slope: float) -> Non
 
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(("shape", "dilation"), [((1, 40, 38, 63), 1), ((3, 37, 13, 20), 1), ((1, 36, 30, 41), 2)])
-def test_the_outputs_have_the_same_bits_on_any_number_of_threads(shape: tuple[int, ...], dilation: int) -> None:
+@pytest.mark.parametrize("few_tiles", [0, 1000], ids=["rows are divided", "filters are divided"])
+def test_the_outputs_have_the_same_bits_on_any_number_of_threads(
+    shape: tuple[int, ...], dilation: int, few_tiles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "TASK", 1)
+    monkeypatch.setattr(winograd, "FEW_TILES", few_tiles)
     x, weight, window = normal(*shape), normal(35, shape[1], 3, 3, seed=1), square((dilation, dilation), (dilation, dilation))
     outputs, before = [], threads.get_num_threads()
     for count in (1, 2, 3, 8):
@@ -225,6 +231,51 @@ def test_the_outputs_have_the_same_bits_on_any_number_of_threads(shape: tuple[in
     threads.set_num_threads(before)
     for one in outputs[1:]:
         np.testing.assert_array_equal(one, outputs[0])
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_the_loops_in_python(dilation: int) -> None:
+    """Uncompiled: what a reader reads, panels of one filter."""
+    x, weight = normal(2, 3, 7, 18), normal(5, 3, 3, 3, seed=1)
+    window = square((dilation, 1), (dilation, dilation))
+    epilogue, size = Epilogue(normal(5, seed=2), normal(5, seed=3), 0.25), (2, 5, *window.output((7, 18)))
+    expected, actual = np.zeros(size, np.float32), np.full(size, np.nan, np.float32)
+    direct.convolve(x, weight, window, 1, expected, epilogue)
+    tiling = Tiling(2, size[2:], window.pad, window.dilation)
+    with loops.using("numpy"):
+        (factors,) = winograd.factors_of(weight, 1)
+        for block in tiling.blocks(1000, workers=1):
+            assert winograd._by_loops(tiling, block, x, slice(0, 3), factors, actual, slice(0, 5), epilogue)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_old_numbers_behind_the_tiles_are_not_multiplied() -> None:
+    """A processor takes a hundred times as long for denormal ones."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x, weight, y = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1), np.zeros((1, 4, 9, 14), np.float32)
+    lengths = winograd_loops.memory_sizes(3, 4, 1, 3, 8)
+    with loops.using("numba"):
+        with kept_scratch(np.float32) as scratch:
+            scratch("winograd", sum(lengths) + 999)[:] = 1e-42
+        winograd.convolve(x, weight, square(), 1, y)
+        with kept_scratch(np.float32) as scratch:
+            memory = scratch("winograd", sum(lengths))
+    tiles = memory[lengths[0] + lengths[1] :][: lengths[2]].reshape(36, -1)[:, : 3 * 16].reshape(36, 3, 16)
+    assert (tiles[:, :, 12:] == 0).all() and (np.abs(tiles[:, :, :12]) > 1e-9).any(axis=2).all()
+
+
+def test_factors_that_were_made_without_loops() -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x, weight, both = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1), []
+    expected = np.zeros((1, 4, 9, 14), np.float32)
+    direct.convolve(x, weight, square(), 1, expected)
+    for make, use in (("numpy", "numba"), ("numba", "numpy")):
+        with loops.using(make):
+            factors = winograd.factors_of(weight, 1)
+        with loops.using(use):
+            both.append(np.zeros((1, 4, 9, 14), np.float32))
+            winograd.convolve(x, weight, square(), 1, both[-1], factors=factors)
+        np.testing.assert_allclose(both[-1], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_loops_compile_once() -> None:
