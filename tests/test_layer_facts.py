@@ -328,7 +328,7 @@ def test_the_engine_names_no_layer_class() -> None:
         "net_arguments",
         "pycaffe_net",
         "execution_plan",
-        "splits",
+        "layer_list",
     ]
     classes = {layer.__name__ for layer in CATALOGUE.values()} - {"Filter", "Parameter", "Input"}
     for stem in engine:
