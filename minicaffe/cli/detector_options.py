@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.detect_ssd import SSD_MEANS, known_end
 from minicaffe.detection.detector import class_count
@@ -100,11 +100,13 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
     def _recipe(self, net: Net, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:
         if end := known_end(net):
             given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
-            takes_cfg = end.cfg or end.anchors
-            refuse(f"here: {end.fixed_by} fixes its size and suppression", given if takes_cfg else {"--cfg": self.cfg, **given})
+            no_cfg = {} if end.settings else {"--cfg": self.cfg}
+            refuse(f"here: {end.fixed_by} fixes its size and suppression", no_cfg | given)
+            if self.cfg:
+                end.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
             refuse("here: only SSD nets take it", {"--scale-factor": self.scale_factor})
-        if not (end and end.anchors):
+        if not (end and "TEST.ANCHORS" in end.settings):
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
         names = read_names(self.classes) if self.classes else None
         return Recipe(

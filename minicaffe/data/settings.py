@@ -195,6 +195,19 @@ def read_settings(path: str | PathLike[str], base: DetectionSettings | None = No
         raise SettingsError(f"{path}: {error}") from error
 
 
+def changed(settings: DetectionSettings) -> list[str]:
+    """The keys whose values are not the defaults: TEST.NMS, PIXEL_MEANS."""
+    default, keys = DetectionSettings(), []
+    for prefix, group, of in (
+        ("", settings, default),
+        ("TRAIN.", settings.train, default.train),
+        ("TEST.", settings.test, default.test),
+    ):
+        names = [name for name in vars(of) if name not in ("train", "test")]
+        keys += [prefix + name.upper() for name in names if getattr(group, name) != getattr(of, name)]
+    return keys
+
+
 T = TypeVar("T", DetectionSettings, TrainSettings, TestSettings)
 
 

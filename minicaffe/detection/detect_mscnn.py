@@ -34,6 +34,7 @@ SCORES, DELTAS = "cls_pred", "bbox_pred"
 LEAST_SCORE = -10
 """Of a proposal."""
 OVERLAP = 0.5
+SETTINGS = tuple(f"TRAIN.BBOX_NORMALIZE_{name}" for name in ("TARGETS", "MEANS", "STDS"))
 
 
 def mscnn_end(net: Net) -> RowsEnd | None:
@@ -50,7 +51,7 @@ def mscnn_end(net: Net) -> RowsEnd | None:
             f"this net's are {scores} and {deltas}"
         )
     read = partial(proposal_rows, size=size, settings=net.settings)
-    return RowsEnd(SCORES, [proposals[0], SCORES, DELTAS], scores[1], read, "the script of an MS-CNN", cfg=True)
+    return RowsEnd(SCORES, [proposals[0], SCORES, DELTAS], scores[1], read, "the script of an MS-CNN", SETTINGS)
 
 
 def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: DetectionSettings) -> Array:

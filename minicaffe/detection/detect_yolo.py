@@ -116,7 +116,7 @@ def yolo2_end(net: Net) -> RowsEnd | None:
         raise Error(f"{what}: a YOLO v2 with {count} anchors has {count} times 5 + its classes")
     anchors = np.array(given, np.float32).reshape(count, 2)
     return RowsEnd(
-        name, [name], shape[0] // count - 4, partial(region_rows, anchors=anchors), "the script of a YOLO v2", anchors=True
+        name, [name], shape[0] // count - 4, partial(region_rows, anchors=anchors), "the script of a YOLO v2", ("TEST.ANCHORS",)
     )
 
 

@@ -112,16 +112,15 @@ def load(  # noqa: PLR0913 - public, by keyword
     prototxt. The rest: see Detector.
     Layers that the weights lack produce a warning. Raises Error, PrototxtError, WeightsError, SettingsError.
     """
+    own = None if cfg is None else settings_from(cfg)
     if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
-        own = None if cfg is None else settings_from(cfg)
         net = Net(net, TEST, keep="outputs", settings=own, strict=strict, fork=fork)
     elif cfg is not None:
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
     elif fork:
         raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
-    end = rows_end(net)
-    if cfg is not None and end and not (end.cfg or end.anchors):
-        raise Error(f"{net.file}: cfg has no effect: {end.fixed_by} fixes its size and suppression")
+    if own is not None and (end := rows_end(net)):
+        end.check_settings(own, net.file)
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes
     detector = Detector(
         net, classes=names, threshold=threshold, max_detections=max_detections, means=means, scale_factor=scale_factor

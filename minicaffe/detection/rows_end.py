@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
+from minicaffe.data.settings import DetectionSettings, changed
+from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.boxes.nms import Measure, nms_by
 from minicaffe.net import Net
@@ -26,8 +28,8 @@ class RowsEnd:
 
     name: the layer or blob that has the classes. blobs: what is read. classes: their number, the background included.
     read: from the arrays of blobs to rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as parts
-    of the image's width and height. fixed_by: what fixes the input's size and the suppression. anchors: whether TEST.ANCHORS
-    has an effect; cfg: whether the other settings have one.
+    of the image's width and height. fixed_by: what fixes the input's size and the suppression. settings: the keys that have
+    an effect.
     """
 
     name: str
@@ -35,8 +37,14 @@ class RowsEnd:
     classes: int
     read: Callable[[Sequence[Array]], Array]
     fixed_by: str = "the prototxt of an SSD net"
-    anchors: bool = False
-    cfg: bool = False
+    settings: tuple[str, ...] = ()
+
+    def check_settings(self, settings: DetectionSettings, holder: str) -> None:
+        """Raises Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
+        without = [key for key in changed(settings) if key not in self.settings]
+        if without or not self.settings:
+            what = f"{', '.join(without)} of cfg" if self.settings else "cfg"
+            raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes its size and suppression")
 
     def rows(self, net: Net) -> Array:
         """The rows (n, 7) of the net's last pass."""

@@ -209,6 +209,11 @@ def test_the_command_takes_anchors() -> None:
     assert "class 2  0.993  x1    0.0  y1   40.0  x2   32.0  y2   56.0" in result.output, result.output
     assert "give its anchors in cells (--anchors" in CliRunner().invoke(main, words).output
     assert "--anchors 1,x: give pairs" in CliRunner().invoke(main, [*words, "--anchors", "1,x"]).output
+    Path("net.yml").write_text("TEST: { ANCHORS: [1, 0.5, 2, 2] }")
+    assert CliRunner().invoke(main, [*words, "--cfg", "net.yml"]).output.split(" in ")[0] == result.output.split(" in ")[0]
+    Path("net.yml").write_text("PIXEL_MEANS: [1, 2, 3]")
+    refused = CliRunner().invoke(main, [*words, "--cfg", "net.yml", "--anchors", "1,0.5,2,2"])
+    assert "--cfg net.yml: PIXEL_MEANS of cfg has no effect: the script of a YOLO v2" in refused.output
     refused = CliRunner().invoke(main, [*words, "--anchors", "1,0.5,2,2", "--nms", "0.4"])
     assert "--nms does nothing here: the script of a YOLO v2 fixes its size and suppression" in refused.output
     yolo1().save("net.caffemodel")
@@ -280,6 +285,8 @@ def test_an_mscnn() -> None:
     net.save("net.caffemodel")
     raw = load("net.prototxt", "net.caffemodel", cfg={"TRAIN": {"BBOX_NORMALIZE_STDS": [0.05, 0.05, 1, 1]}})(photo)
     np.testing.assert_allclose(raw.boxes[0, 0], 2 * x + 16, rtol=1e-5)
+    with pytest.raises(Error, match=r"TEST.NMS, TEST.ANCHORS of cfg has no effect: the script of an MS-CNN fixes its size"):
+        load("net.prototxt", cfg={"TEST": {"NMS": 0.4, "ANCHORS": [1, 2]}})
     with pytest.raises(Error, match=r"in cls_pred and deltas .* in bbox_pred; this net's are \(\d+, 2\) and \(\d+, 4\)"):
         load(made(MSCNN.replace("num_output: 8", "num_output: 4"), 64))
 
