@@ -8,8 +8,9 @@ All classes are suppressed together, as in the scripts:
 
     caffe-yolo, a convolution's map reshaped to (N, (C + 5 B) S S): overlap > 0.7, where a side of the overlap is x2 - x1 + 1 in
         parts of the image. Source: examples/yolo/show_det.py of yeahkun's (Harick1's) caffe-yolo
-    caffe-yolo, an inner product: for each cell its classes, then for each its confidences, then its boxes; overlap > 0.5.
-        Source: yolo_main.py of xingwangsfu/caffe-yolo, which names the first class above its threshold; this names the best
+    caffe-yolo, an inner product in darknet's order: of each cell its classes, then its confidences, then its boxes;
+        overlap > 0.5. Source: yolo_main.py of xingwangsfu/caffe-yolo, which names the first class above its
+        threshold; this names the best
     caffe-yolov2: overlap >= 0.45. Source: examples/indoor/eval_detection/test_yolo_v2.py of gklz1982/caffe-yolov2
 """
 
@@ -30,7 +31,7 @@ from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.reshape import Reshape
 from minicaffe.net import Net
 
-from .rows_end import RowsEnd, image_size, maker, script_rows, suppressed_rows
+from .rows_end import LastOutput, RowsEnd, last_output, maker, script_rows, suppressed_rows
 
 SIDE, CLASSES, BOXES = 7, 20, 2
 """Of the published YOLO v1: cells of a side, classes, boxes of a cell."""
@@ -45,30 +46,33 @@ INDOOR_SHAPE = (70, 13, 13)
 
 def yolo1_end(net: Net) -> RowsEnd | None:
     """The end of a YOLO v1; None for another net. Raises Error for one with other numbers of cells, classes or boxes."""
-    size, last = image_size(net), maker(net, net.outputs[0]) if len(net.outputs) == 1 else None
-    if size is None or last is None:
+    last = last_output(net)
+    if last is None or len(net.blobs[last.name].shape) != 2:
         return None
-    name = net.outputs[0]
-    count = net.blobs[name].count // max(net.blobs[name].shape[0], 1) if len(net.blobs[name].shape) == 2 else 0
-    if isinstance(last, InnerProduct):
-        if count != COUNT or size != SIZE:
-            return None
-        read = cell_rows
-    elif isinstance(last, Reshape | Flatten) and count:
-        cells = net.bottom_names[last.name][0]
-        shape = net.blobs[cells].shape[1:]
-        if not isinstance(maker(net, cells), Convolution) or len(shape) != 3 or shape[1] != shape[2] or shape[1] == 1:
-            return None
-        if shape != (CLASSES + 5 * BOXES, SIDE, SIDE) or size != SIZE:
-            raise Error(
-                f'{net.file}: "{name}" has {count} numbers, {shape[0]} for each of {shape[1]} x {shape[2]} cells, of an image '
-                f"of {size[0]} x {size[1]}; of a YOLO v1 detect knows {COUNT} numbers, {CLASSES} + 5 * {BOXES} for each of "
-                f"{SIDE} x {SIDE} cells, of an image of {SIZE[0]} x {SIZE[1]}"
-            )
-        read = map_rows
+    count = net.blobs[last.name].shape[1]
+    if isinstance(last.layer, InnerProduct):
+        read = cell_rows if (count, last.size) == (COUNT, SIZE) else None
+    elif isinstance(last.layer, Reshape | Flatten):
+        read = map_rows if _is_map(net, last) else None
     else:
-        return None
-    return RowsEnd(name, [name], CLASSES + 1, read, "the script of a YOLO v1")
+        read = None
+    return read and RowsEnd(last.name, [last.name], CLASSES + 1, read, "the script of a YOLO v1")
+
+
+def _is_map(net: Net, last: LastOutput) -> bool:
+    """Whether a YOLO v1's map was reshaped. Raises Error for that of another one."""
+    cells = net.bottom_names[last.layer.name][0]
+    shape = net.blobs[cells].shape[1:]
+    if not isinstance(maker(net, cells), Convolution) or len(shape) != 3 or shape[1] != shape[2] or shape[1] == 1:
+        return False
+    if shape != (CLASSES + 5 * BOXES, SIDE, SIDE) or last.size != SIZE:
+        each, height, width = shape
+        raise Error(
+            f'{net.file}: "{last.name}" has {each * height * width} numbers, {each} for each of {height} x {width} cells, of '
+            f"an image of {last.size[0]} x {last.size[1]}; of a YOLO v1 detect knows {COUNT} numbers, {CLASSES} + 5 * {BOXES} for "
+            f"each of {SIDE} x {SIDE} cells, of an image of {SIZE[0]} x {SIZE[1]}"
+        )
+    return True
 
 
 def map_rows(arrays: Sequence[Array]) -> Array:
@@ -101,11 +105,11 @@ def yolo1_corners(boxes: Array) -> Array:
 def yolo2_end(net: Net) -> RowsEnd | None:
     """The end of a YOLO v2 that lacks its last layer: a convolution's map with a cell for each 32 x 32 pixels; None for another
     net. Raises Error where its anchors are unknown or do not fit."""
-    size, name = image_size(net), net.outputs[0] if len(net.outputs) == 1 else None
-    if size is None or name is None or not isinstance(maker(net, name), Convolution):
+    last = last_output(net)
+    if last is None or not isinstance(last.layer, Convolution):
         return None
-    shape = net.blobs[name].shape[1:]
-    if len(shape) != 3 or (shape[1] * STRIDE, shape[2] * STRIDE) != size:
+    name, shape = last.name, net.blobs[last.name].shape[1:]
+    if len(shape) != 3 or (shape[1] * STRIDE, shape[2] * STRIDE) != last.size:
         return None
     given = net.settings.test.anchors or (INDOOR if shape == INDOOR_SHAPE else ())
     what = f'{net.file}: "{name}" has {shape[0]} numbers for each of {shape[1]} x {shape[2]} cells'

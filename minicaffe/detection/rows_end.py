@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,20 @@ def image_size(net: Net) -> tuple[int, int] | None:
     if len(net.inputs) != 1 or not names or net.blobs[names[0]].shape[1] != 3:
         return None
     return net.blobs[names[0]].shape[2], net.blobs[names[0]].shape[3]
+
+
+class LastOutput(NamedTuple):
+    """The output of a net that has one, the layer that makes it, and image_size."""
+
+    name: str
+    layer: Layer
+    size: tuple[int, int]
+
+
+def last_output(net: Net) -> LastOutput | None:
+    """None for a net of other outputs or inputs."""
+    size, layer = image_size(net), maker(net, net.outputs[0]) if len(net.outputs) == 1 else None
+    return LastOutput(net.outputs[0], layer, size) if layer and size else None
 
 
 def maker(net: Net, name: str) -> Layer | None:
