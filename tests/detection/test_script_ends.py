@@ -113,8 +113,8 @@ def test_the_two_orders_of_yolo1s_numbers() -> None:
 
 
 def test_yolo1s_suppressions() -> None:
-    """Two boxes of different classes, of which one is half of the other, side by side: 0.5 by area, and > 0.7 as parts of the
-    image with 1 added to each side."""
+    """Two boxes of different classes, of which one holds the other: their overlap is 4 / 9, but above 0.7 with 1 added to each
+    side as parts of the image."""
     classes, confidences, boxes = numbers()
     classes[30], confidences[30] = 0, 0
     classes[10, 5], confidences[10, 0], boxes[10, 0] = 0.7, 1, [-0.5, 0, 0.5, 0.3]  # cell (1, 3): the centre of cell 9's box
@@ -122,7 +122,7 @@ def test_yolo1s_suppressions() -> None:
     by_map = np.concatenate([classes.T.ravel(), confidences.T.ravel(), boxes.transpose(1, 2, 0).ravel()])[None].astype(
         np.float32
     )
-    assert cell_rows([by_cell])[:2, 1].tolist() == [4, 6]  # 0.01 / 0.0225 is less than 0.5
+    assert cell_rows([by_cell])[:2, 1].tolist() == [4, 6]  # 0.01 / 0.0225
     assert map_rows([by_map])[0, 1] == 4 and 6 not in map_rows([by_map])[:, 1]
 
 
