@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import data_bytes
 
-from .boxes.squeeze_boxes import decoded, overlaps, targets
+from .boxes.squeeze_boxes import decoded, grid, overlaps, targets
 from .losses.loss import Loss
 
 BLOCK = "squeezedet_param"
@@ -34,7 +34,7 @@ class SqueezeDetLoss(Loss):
     bottom: class probabilities (N, K, classes), of any shape with as many values; confidences c (N, H, W, A); t (N, H, W, 4 A):
     x, y, height, width of each anchor; labels (N, 5 T): x1, y1, x2, y2 in pixels, class from 0, with -1 after the last.
     top: loss (). anchor_shapes: width and height of the A anchors, in pixels. The image is crop_size or 416 pixels wide and
-    high; cell i = h W + w is centred in column i / H and row i mod H, from 1, of W + 1 by H + 1, as in the fork.
+    high; grid of squeeze_boxes.py places the anchors.
     Backward is the gradient of the loss with IOU as a constant.
     Raises LayerError for missing fields and shapes that do not match, and for a class that is unknown, a box that ends before
     it starts, and as many objects as anchors.
@@ -71,10 +71,7 @@ class SqueezeDetLoss(Loss):
                 )
         if bottom[3].shape[:1] != (images,) or bottom[3].count % (5 * images):
             raise self.error(f"the labels must be ({images}, 5 T), got shape {bottom[3].shape}", "bottom[3]")
-        column, row = np.divmod(np.arange(cells), height)
-        centres = np.stack([(column + 1) * self.side / (width + 1), (row + 1) * self.side / (height + 1)], axis=1)
-        sizes = np.array(param.anchor_shapes, float).reshape(each, 2)
-        self.anchors = np.concatenate([np.repeat(centres, each, axis=0), np.tile(sizes, (cells, 1))], axis=1)  # (K, 4)
+        self.anchors = grid(np.array(param.anchor_shapes, float).reshape(each, 2), height, width, self.side)  # (K, 4)
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return data_bytes(bottom[:3])

@@ -10,6 +10,16 @@ import numpy as np
 from minicaffe.blob import Array
 
 
+def grid(sizes: Array, height: int, width: int, side: int) -> Array:
+    """The anchors (K, 4): centre, width, height, of sizes (A, 2) in pixels in each of height x width cells of a square image.
+
+    Cell i is centred in column i / height and row i mod height, from 1, of width + 1 by height + 1, as in the fork.
+    """
+    column, row = np.divmod(np.arange(height * width), height)
+    centres = np.stack([(column + 1) * side / (width + 1), (row + 1) * side / (height + 1)], axis=1)
+    return np.concatenate([np.repeat(centres, len(sizes), axis=0), np.tile(sizes, (height * width, 1))], axis=1)
+
+
 def decoded(anchors: Array, moves: Array, side: int) -> Array:
     """The corners (K, 4), cut to an image, of anchors (K, 4): centre, width, height; moves (K, 4): x, y, height, width."""
     with np.errstate(over="ignore"):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import click
 
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
-from minicaffe.detection.detect_ssd import SSD_MEANS, rows_layer
+from minicaffe.detection.detect_ssd import SSD_MEANS, known_end
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
@@ -23,6 +25,15 @@ from .common import refuse
 from .groups import DeviceOptions, StateOptions, classes_option, random_weights_option, seed_option
 from .image_options import ImageOptions
 from .options import FiniteRange, argument, option
+
+
+def anchors_of(text: str) -> tuple[float, ...]:
+    """--anchors' widths and heights. Raises Error."""
+    with suppress(ValueError):
+        numbers = tuple(map(float, text.split(",")))
+        if len(numbers) % 2 == 0 and all(0 < number < math.inf for number in numbers):
+            return numbers
+    raise Error(f"--anchors {text}: give pairs of a width and a height > 0, with commas between the numbers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +48,12 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
     nms: float | None = option("--nms", "Overlap that drops the lower score.  [default: 0.3]", type=FiniteRange(0, 1))
     proposals: str | None = option(
         "--proposals", "Boxes (R, 4) for nets that take rois; in DIR: IMAGE-NAME.npy.", metavar="FILE.npy|DIR"
+    )
+    anchors: tuple[float, ...] | None = option(
+        "--anchors",
+        "Of a YOLO v2 without its last layer, in cells, or a SqueezeDet, in pixels.  [default: the published net's]",
+        metavar="W,H,W,H,...",
+        type=anchors_of,
     )
     seed: int = seed_option()
     random_weights: bool = random_weights_option()
@@ -59,6 +76,7 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
     def settings(self) -> DetectionSettings:
         settings = super().settings
         given: dict[str, Any] = {"scales": self.scale and (self.scale,), "max_size": self.max_size, "nms": self.nms}
+        given["anchors"] = self.anchors
         test = dataclasses.replace(settings.test, **{name: value for name, value in given.items() if value is not None})
         means = settings.pixel_means[::-1] if self.rgb else settings.pixel_means  # the detector gets the image turned round
         return dataclasses.replace(settings, test=test, pixel_means=means)
@@ -80,12 +98,16 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         return detector
 
     def _recipe(self, net: Net, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:
-        if rows_layer(net):
-            given = {"--cfg": self.cfg, "--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms}
-            fixed = "here: the prototxt of an SSD net fixes its size and suppression"
-            refuse(fixed, {**given, "--proposals": self.proposals})
+        if end := known_end(net):
+            given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
+            no_cfg = {} if end.settings else {"--cfg": self.cfg}
+            refuse(f"here: {end.fixed_by} fixes its size and suppression", no_cfg | given)
+            if self.cfg:
+                end.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
             refuse("here: only SSD nets take it", {"--scale-factor": self.scale_factor})
+        if not (end and "TEST.ANCHORS" in end.settings):
+            refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
         names = read_names(self.classes) if self.classes else None
         return Recipe(
             net=self.net,

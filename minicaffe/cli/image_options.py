@@ -60,8 +60,8 @@ class ImageOptions(SettingsOptions):
 
     mean: tuple[float, float, float] | None = option(
         "--mean",
-        "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD and YOLO nets in detect and trace: "
-        "104,117,123; pose: 128,128,128; flow: 0,0,0]",
+        "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD, YOLO, MS-CNN and SqueezeDet nets in detect "
+        "and trace: 104,117,123; pose: 128,128,128; flow: 0,0,0]",
         metavar="B,G,R",
         type=mean_of,
     )
@@ -73,7 +73,7 @@ class ImageOptions(SettingsOptions):
     rgb: bool = option("--rgb", "The net takes red, green, blue; --mean stays blue, green, red.")
     scale_factor: float | None = option(
         "--scale-factor",
-        "Factor applied after that; in detect only for SSD and YOLO nets.  [default: 1; pose: 1/256]",
+        "Factor applied after that; in detect only for SSD, YOLO, MS-CNN and SqueezeDet nets.  [default: 1; pose: 1/256]",
         type=FiniteRange(0, min_open=True),
     )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from minicaffe.data.images import load_image
 from minicaffe.debug_info import debug_info
 from minicaffe.detection.class_names import read_names
-from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, rows_layer
+from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, rows_end
 from minicaffe.detection.inputs import image_inputs, put_array
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import write_npz
@@ -174,7 +174,7 @@ def fill(
     options.reshape(net)
     names, files = image_inputs(net), options.files(net)
     file = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)
-    if file and rows_layer(net):
+    if file and rows_end(net):
         image = load_image(file)  # SSD's means are not those of the settings
         size = net.blobs[names[0]].shape[2:]
         means, step = options.means or SSD_MEANS, -1 if options.rgb else 1

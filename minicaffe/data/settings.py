@@ -5,6 +5,7 @@
     settings.train.rpn_positive_overlap, settings.test.nms
 
 Source: both projects' lib/fast_rcnn/config.py, and bottom-up-attention's. A field's name is its key there, in lower case.
+TEST.ANCHORS is minicaffe's: the anchors that the scripts of YOLO v2 and SqueezeDet hold.
 """
 
 from __future__ import annotations
@@ -101,9 +102,13 @@ class TestSettings:
     has_attributes: bool = False
     has_relations: bool = False
     soft_nms: int = 0
+    anchors: tuple[float, ...] = ()
+    """Width, height, width, height, ...: in cells for a YOLO v2, in pixels of the input for a SqueezeDet."""
 
     def __post_init__(self) -> None:
-        _check(self, "TEST.", "scales", "max_size")
+        _check(self, "TEST.", "scales", "max_size", "anchors")
+        if len(self.anchors) % 2:
+            raise SettingsError(f"TEST.ANCHORS must be pairs of a width and a height, got {len(self.anchors)} numbers")
         if self.soft_nms:
             raise SettingsError(f"TEST.SOFT_NMS must be 0, got {self.soft_nms}: NMS that lowers scores is not built")
 
@@ -188,6 +193,19 @@ def read_settings(path: str | PathLike[str], base: DetectionSettings | None = No
         return _merged(base or DetectionSettings(), {} if values is None else values, "")
     except Error as error:
         raise SettingsError(f"{path}: {error}") from error
+
+
+def changed(settings: DetectionSettings) -> list[str]:
+    """The keys whose values are not the defaults: TEST.NMS, PIXEL_MEANS."""
+    default, keys = DetectionSettings(), []
+    for prefix, group, of in (
+        ("", settings, default),
+        ("TRAIN.", settings.train, default.train),
+        ("TEST.", settings.test, default.test),
+    ):
+        names = [name for name in vars(of) if name not in ("train", "test")]
+        keys += [prefix + name.upper() for name in names if getattr(group, name) != getattr(of, name)]
+    return keys
 
 
 T = TypeVar("T", DetectionSettings, TrainSettings, TestSettings)

@@ -1,20 +1,22 @@
-"""Detect objects in an image with a net whose last layer makes rows of detections: an SSD, RefineDet or YOLO. Source: the SSD
-fork's ssd_detect.cpp.
+"""Detect objects in an image with a net whose end is read as rows of detections: an SSD, RefineDet or YOLO, whose last layer
+makes them, or a YOLO v1, YOLO v2, MS-CNN or SqueezeDet, whose script does. Source: the SSD fork's ssd_detect.cpp.
 
     image -> resized to the net's input -> (pixels - means) * scale factor -> net -> rows image, class, score, corners
           -> corners in pixels of the image, clipped to it -> score >= threshold, the best first
 
-The prototxt fixes the input's size, the NMS and the net's minimum score.
+The prototxt, or the script, fixes the input's size, the NMS and the net's minimum score.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.data.image_bytes import resized
 from minicaffe.data.images import image_blob
 from minicaffe.errors import DataError, Error
@@ -24,7 +26,11 @@ from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.net import Net
 
 from .detect import Detections
+from .detect_mscnn import mscnn_end
+from .detect_squeeze_det import squeeze_det_end
+from .detect_yolo import yolo1_end, yolo2_end
 from .inputs import put_array
+from .rows_end import RowsEnd
 
 SSD_MEANS = (104.0, 117.0, 123.0)
 """What the published SSD nets subtract: blue, green, red."""
@@ -39,16 +45,33 @@ def ssd_layer(net: Net) -> Layer | None:
     return None
 
 
-def rows_layer(net: Net) -> Layer | None:
-    """The layer whose top, an output of net, has detections as rows: ssd_layer's, or the last one of a YOLO; else None."""
+def rows_end(net: Net) -> RowsEnd | None:
+    """The end of a net that is read as rows of detections: an SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; None for another."""
+    with suppress(Error):
+        return known_end(net)
+    return None
+
+
+def known_end(net: Net) -> RowsEnd | None:
+    """As rows_end. Raises Error for an end that is nearly one, which names what is amiss."""
+    for of in (layer_end, yolo1_end, mscnn_end, squeeze_det_end, yolo2_end):
+        if end := of(net):
+            return end
+    return None
+
+
+def layer_end(net: Net) -> RowsEnd | None:
+    """The end of a net whose last layer makes the rows: ssd_layer's, or the last one of a YOLO; else None."""
     for layer in net.layers:
         if isinstance(layer, DetectionOutput | YoloOutput) and set(net.top_names[layer.name]) & set(net.outputs):
-            return layer
+            of_cells = isinstance(layer, DetectionOutput) and layer.of_cells
+            blobs = net.top_names[layer.name][:1]
+            return RowsEnd(layer.name, blobs, class_count(layer), centred_rows if of_cells else layer_rows)
     return None
 
 
 def class_count(layer: Layer) -> int:
-    """The number of classes of a rows_layer, the background included."""
+    """The number of classes of a layer of detections, the background included."""
     param = layer.param
     if isinstance(layer, DetectionOutput):
         return param.detection_output_param.num_classes + layer.of_cells
@@ -56,12 +79,15 @@ def class_count(layer: Layer) -> int:
     return 1 + int(next(blocks).num_classes)
 
 
-def detection_rows(net: Net, layer: Layer) -> NDArray[Any]:
-    """The rows of the last pass (n, 7): image, class (0 is the background, -1 an empty row), score, corners."""
-    rows = net.blobs[net.top_names[layer.name][0]].read_data().reshape(-1, 7)
-    if not (isinstance(layer, DetectionOutput) and layer.of_cells):
-        return rows
-    centre, half = rows[:, 3:5], rows[:, 5:] / 2  # caffe-yolov2's, whose classes begin with 0
+def layer_rows(arrays: Sequence[Array]) -> Array:
+    """The rows (n, 7) of a layer's top."""
+    return arrays[0].reshape(-1, 7)
+
+
+def centred_rows(arrays: Sequence[Array]) -> Array:
+    """The rows (n, 7) of caffe-yolov2's top, whose boxes are centre and size, and whose classes begin with 0."""
+    rows = layer_rows(arrays)
+    centre, half = rows[:, 3:5], rows[:, 5:] / 2
     made = np.column_stack([rows[:, 0], rows[:, 1] + 1, rows[:, 2], centre - half, centre + half])
     made[rows[:, 1] < 0] = rows[rows[:, 1] < 0]
     return made
@@ -79,15 +105,15 @@ def detect_ssd(
     """Detections in image (H, W, 3), blue, green, red.
 
     means: subtracted from blue, green, red; scale_factor: multiplies the rest (0.007843 in the MobileNet-SSDs).
-    Raises Error unless the net is an SSD, RefineDet or YOLO with one input, an image.
+    Raises Error unless the net has such an end and one input, an image.
     """
-    layer = rows_layer(net)
-    if layer is None:
+    end = known_end(net)
+    if end is None:
         raise Error(f"{net.file}: an SSD net ends in a DetectionOutput layer; this net has none")
     name = _image_input(net)
     put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], means, scale_factor))
-    net.forward(blobs=net.top_names[layer.name][:1])
-    return pick_rows(detection_rows(net, layer), image.shape[:2], threshold=threshold, max_detections=max_detections)
+    net.forward(blobs=list(end.blobs))
+    return pick_rows(end.rows(net), image.shape[:2], threshold=threshold, max_detections=max_detections)
 
 
 def prepare_ssd_image(

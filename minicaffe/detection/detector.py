@@ -1,5 +1,5 @@
 """Detector: a net that is called on images. Faster R-CNN, R-FCN, Fast R-CNN (detect.py), Cascade R-CNN (detect_cascade.py),
-SSD, RefineDet or YOLO (detect_ssd.py), or the lines of text of a CTPN (text_lines.py).
+SSD, RefineDet, YOLO, MS-CNN or SqueezeDet (detect_ssd.py), or the lines of text of a CTPN (text_lines.py).
 
 detector = minicaffe.detection.load("test.prototxt", "net.caffemodel", cfg="faster_rcnn_end2end.yml")
 found = detector("photo.jpg")
@@ -28,8 +28,7 @@ from minicaffe.net import Net
 from .class_names import BACKGROUND, default_names, read_names
 from .detect import Detections, check_detector, check_proposals, detect
 from .detect_cascade import cascade_ends, detect_cascade
-from .detect_ssd import SSD_MEANS, detect_ssd, rows_layer
-from .detect_ssd import class_count as rows_class_count
+from .detect_ssd import SSD_MEANS, detect_ssd, known_end, rows_end
 from .text_lines import find_text_lines, has_text_lines
 
 Path = str | PathLike[str]
@@ -38,8 +37,9 @@ Path = str | PathLike[str]
 class Detector:
     """A net of phase TEST that finds objects: called on an image, it gives the Detections.
 
-    The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet or YOLO
-    (is_ssd) means (blue, green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies the rest (default 1).
+    The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet, YOLO,
+    MS-CNN or SqueezeDet (is_ssd) means (blue, green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies
+    the rest (default 1).
     classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for CTPN's, else
     None).
     threshold: the least score, from 0 to 1. max_detections: the most for an image.
@@ -56,7 +56,7 @@ class Detector:
         means: Sequence[float] | None = None,
         scale_factor: float | None = None,
     ) -> None:
-        self.is_ssd = rows_layer(net) is not None
+        self.is_ssd = known_end(net) is not None
         if not self.is_ssd:
             if not (cascade_ends(net) or has_text_lines(net)):
                 check_detector(net)
@@ -106,20 +106,21 @@ def load(  # noqa: PLR0913 - public, by keyword
     """The detector of a test prototxt, or of a Net, with the weights of a file of any format.
 
     cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
-    DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none.
+    DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none; an MS-CNN takes
+    TRAIN.BBOX_NORMALIZE_TARGETS, _MEANS and _STDS, a SqueezeDet and a YOLO v2 without its last layer TEST.ANCHORS.
     classes: the names in the net's order, the background first; or a file, one name a line. strict, fork: as Net's, for a
     prototxt. The rest: see Detector.
     Layers that the weights lack produce a warning. Raises Error, PrototxtError, WeightsError, SettingsError.
     """
+    own = None if cfg is None else settings_from(cfg)
     if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
-        own = None if cfg is None else settings_from(cfg)
         net = Net(net, TEST, keep="outputs", settings=own, strict=strict, fork=fork)
     elif cfg is not None:
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
     elif fork:
         raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
-    if cfg is not None and rows_layer(net):
-        raise Error(f"{net.file}: cfg has no effect: the prototxt of an SSD net fixes its size and suppression")
+    if own is not None and (end := rows_end(net)):
+        end.check_settings(own, net.file)
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes
     detector = Detector(
         net, classes=names, threshold=threshold, max_detections=max_detections, means=means, scale_factor=scale_factor
@@ -135,9 +136,8 @@ def load(  # noqa: PLR0913 - public, by keyword
 
 def class_count(net: Net) -> tuple[int, str]:
     """The number of a detector's classes, background included, and the layer or blob that has so many."""
-    layer = rows_layer(net)
-    if layer:
-        return rows_class_count(layer), layer.name
+    if end := rows_end(net):
+        return end.classes, end.name
     if has_text_lines(net):
         return 2, "text"
     _, scores = cascade_ends(net) or ("", "cls_prob")

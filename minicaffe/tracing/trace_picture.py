@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detect import Detections, check_detector, pick, read_boxes
-from minicaffe.detection.detect_ssd import class_count, detection_rows, pick_rows, rows_layer
+from minicaffe.detection.detect_ssd import pick_rows, rows_end
 from minicaffe.detection.inputs import input_width
 from minicaffe.errors import Error
 from minicaffe.net import Net
@@ -40,9 +40,8 @@ def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | 
     if image is None:
         return None
     try:
-        layer = rows_layer(net)
-        if layer is not None:
-            return pick_rows(detection_rows(net, layer), image.shape[:2], threshold=0, max_detections=MOST_DETECTIONS)
+        if end := rows_end(net):
+            return pick_rows(end.rows(net), image.shape[:2], threshold=0, max_detections=MOST_DETECTIONS)
         check_detector(net)
         scale = input_width(net, image.shape[1]) / image.shape[1]
         scores, boxes = read_boxes(net, scale, image.shape[:2], net.settings)
@@ -53,7 +52,7 @@ def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | 
 
 def names_of(net: Net, given: Sequence[str] | None) -> Sequence[str] | None:
     """The class names of a detector: those that are given, or the usual ones for its number of classes."""
-    layer = rows_layer(net)
-    if given or (layer is None and "cls_prob" not in net.blobs):
+    end = rows_end(net)
+    if given or (end is None and "cls_prob" not in net.blobs):
         return given
-    return default_names(class_count(layer) if layer else net.blobs["cls_prob"].shape[1])
+    return default_names(end.classes if end else net.blobs["cls_prob"].shape[1])

@@ -22,7 +22,7 @@ from minicaffe.data.boxes import rows
 from minicaffe.data.settings import DetectionSettings, current
 from minicaffe.detection.detect import Detections, check_proposals
 from minicaffe.detection.detect_cascade import cascade_ends
-from minicaffe.detection.detect_ssd import SSD_MEANS, detection_rows, rows_layer
+from minicaffe.detection.detect_ssd import SSD_MEANS, rows_end
 from minicaffe.detection.region_features import ATTRIBUTES, Choice, check_features, region_features
 from minicaffe.detection.text_lines import has_text_lines
 from minicaffe.errors import DeviceError, Error
@@ -98,14 +98,14 @@ class Detector:
     """A net that detects objects in images. Raises Error if it is not a detector of a known convention."""
 
     def __init__(self, net: Net, recipe: Recipe) -> None:
-        self.net, self.recipe = net, recipe
+        self.net, self.recipe, is_ssd = net, recipe, rows_end(net) is not None
         self.find = detection.Detector(
             net,
             classes=recipe.names,
             threshold=recipe.threshold,
             max_detections=recipe.max_detections,
-            means=recipe.means if rows_layer(net) else None,
-            scale_factor=recipe.scale_factor if rows_layer(net) else None,
+            means=recipe.means if is_ssd else None,
+            scale_factor=recipe.scale_factor if is_ssd else None,
         )
         if not self.find.is_ssd:
             check_proposals(net, recipe.proposals is not None)
@@ -143,8 +143,8 @@ class Detector:
 
 def best_score(net: Net) -> float:
     """The highest score of the net's last pass, without the background; 0 if there is none."""
-    if layer := rows_layer(net):
-        return float(detection_rows(net, layer)[:, 2].max(initial=0))
+    if end := rows_end(net):
+        return float(end.rows(net)[:, 2].max(initial=0))
     if has_text_lines(net):
         return float(net.blobs["scores"].read_data().max(initial=0))
     _, name = cascade_ends(net) or ("", "cls_prob")
