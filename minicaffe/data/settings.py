@@ -4,7 +4,8 @@
     net = minicaffe.Net("test.prototxt", minicaffe.TEST, settings=settings)
     settings.train.rpn_positive_overlap, settings.test.nms
 
-Source: both projects' lib/fast_rcnn/config.py, and bottom-up-attention's. A field's name is its key there, in lower case.
+Source: both projects' lib/fast_rcnn/config.py, bottom-up-attention's and PVANET's. A field's name is its key there, in lower
+case.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class TrainSettings:
 
     scales: tuple[int, ...] = (600,)
     max_size: int = 1000
+    scale_multiple_of: int = 1
     ims_per_batch: int = 2
     batch_size: int = 128
     fg_fraction: float = 0.25
@@ -71,7 +73,8 @@ class TrainSettings:
     has_relations: bool = False
 
     def __post_init__(self) -> None:
-        _check(self, "TRAIN.", "scales", "max_size", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds")
+        positive = "scales", "max_size", "scale_multiple_of", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds"
+        _check(self, "TRAIN.", *positive)
         if not (self.rpn_positive_weight < 0 or 0 < self.rpn_positive_weight < 1):
             raise SettingsError(
                 f"TRAIN.RPN_POSITIVE_WEIGHT must be negative or between 0 and 1, got {self.rpn_positive_weight}"
@@ -88,6 +91,7 @@ class TestSettings:
 
     scales: tuple[int, ...] = (600,)
     max_size: int = 1000
+    scale_multiple_of: int = 1
     nms: float = 0.3
     svm: bool = False
     bbox_reg: bool = True
@@ -103,7 +107,7 @@ class TestSettings:
     soft_nms: int = 0
 
     def __post_init__(self) -> None:
-        _check(self, "TEST.", "scales", "max_size")
+        _check(self, "TEST.", "scales", "max_size", "scale_multiple_of")
         if self.soft_nms:
             raise SettingsError(f"TEST.SOFT_NMS must be 0, got {self.soft_nms}: NMS that lowers scores is not built")
 
