@@ -1,8 +1,8 @@
 """Inputs in place of data layers, for published nets that read their images from lists or databases also where they are used.
 
-    file = read_net("segnet_inference.prototxt")
-    data_layers(file, state)                    # those that images come from, if the net has no inputs
-    with_inputs(file, state, shape_of)          # the net with an Input in place of each, and without labels
+file = read_net("segnet_inference.prototxt")
+data_layers(file, state)                    # those that images come from, if the net has no inputs
+with_inputs(file, state, shape_of)          # the net with an Input in place of each, and without labels
 """
 
 from __future__ import annotations
@@ -40,21 +40,26 @@ def with_inputs(file: NetFile, state: caffe_pb2.NetState, shape_of: ShapeOf) -> 
         assert source is not None
         if _is_data(param):
             gone.update(param.top[1:])
-            made = LayerParameter(name=param.name, type="Input", top=param.top[:1])
-            made.input_param.shape.add(dim=shape_of(param, str(source.at())))
-            param = made
+            kept.append(_input(param, shape_of(param, str(source.at()))))
         elif gone.intersection(param.bottom):
             gone.update(set(param.top).difference(param.bottom))
             continue
-        elif not param.top and class_of(param) is not Silence:
+        elif param.top or class_of(param) is Silence:
+            kept.append(param)
+        else:
             continue
-        kept.append(param)
         sources.append(source)
     changed = caffe_pb2.NetParameter()
     changed.CopyFrom(file.param)
     del changed.layer[:]
     changed.layer.extend(kept)
     return replace(file, param=changed, sources=sources)
+
+
+def _input(param: LayerParameter, shape: tuple[int, ...]) -> LayerParameter:
+    made = LayerParameter(name=param.name, type="Input", top=param.top[:1])
+    made.input_param.shape.add(dim=shape)
+    return made
 
 
 def data_layers(file: NetFile, state: caffe_pb2.NetState) -> list[LayerParameter]:
@@ -89,8 +94,8 @@ def image_shape(param: LayerParameter, place: str, given: Mapping[str, tuple[int
 
 
 def image_means(param: LayerParameter, place: str) -> tuple[float, float, float]:
-    """What a data layer subtracts from blue, green and red; zeros where it says nothing. Raises Error for a mean file, which the
-    prototxt only names, and for other numbers of means."""
+    """What a data layer subtracts from blue, green and red; zeros where it says nothing. Raises Error for a mean file, which
+    the prototxt only names, and for other numbers of means."""
     transform = param.transform_param
     if transform.mean_file:
         file = transform.mean_file

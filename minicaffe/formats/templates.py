@@ -1,6 +1,6 @@
 """Prototxts that are templates: variables, in place of values, that a script of their repository fills in.
 
-    $NAME$ or $NAME: FlowNet 2's, PWC-Net's        ${NAME}: DeepLab's
+$NAME$ or $NAME: FlowNet 2's, PWC-Net's        ${NAME}: DeepLab's
 """
 
 from __future__ import annotations
