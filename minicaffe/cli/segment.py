@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from minicaffe.data.drawn_boxes import class_name
 from minicaffe.data.drawn_masks import draw_legend, draw_map, draw_mask, draw_overlay
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.class_names import default_names, read_labels
-from minicaffe.detection.data_inputs import data_layers, image_means, image_shape, with_inputs
 from minicaffe.detection.segmentation import (
     class_of_pixels,
     is_classes,
@@ -35,14 +33,15 @@ from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_folder
-from .each_picture import PictureOptions, check_failed
-from .image_options import ShapeOptions
+from .each_picture import DataLayerOptions, as_read, check_failed
 from .options import option, with_options
 from .output_names import output_names
 from .terminal import echo
 
 PICTURES = ("_mask.png", "_overlay.png", "_legend.png", "_map.png")
 """The last one of probabilities, the others of classes."""
+Told = tuple[dict[str, Any], list[str], list[Image.Image]]
+"""What is found in an image: for JSON, as lines, and as pictures."""
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -54,7 +53,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ShapeOptions, PictureOptions):
+class Options(DataLayerOptions):
     out: str | None = option("--out", "Write each image's mask, overlay and legend there, as PNG files.", metavar="DIR")
     classes: str | None = option("--classes", "The classes' names, one per line.  [default: VOC's for 21]", metavar="FILE")
     blob: str | None = option("--blob", "The class scores.  [default: the output with the right shape]", metavar="BLOB")
@@ -67,22 +66,6 @@ class Options(ShapeOptions, PictureOptions):
         """The net, its variables filled in. Raises Error."""
         return parse_net(fill_variables(read_text(self.net), dict(self.define)), self.net, warn=False)
 
-    def as_read(self) -> Options:
-        """These options with the mean and the factor of the data layer that the net reads its images by, where it has one and
-        the options say none. Raises Error."""
-        layers = data_layers(self.net_file, self.state_of(self.net_file))
-        if not layers:
-            return self
-        says_mean = self.means or self.cfg
-        mean = self.mean if says_mean else image_means(layers[0], self.net)
-        factor = layers[0].transform_param.scale if self.scale_factor is None else self.scale_factor
-        return dataclasses.replace(self, mean=mean, scale_factor=factor)
-
-    def opened(self) -> Net:
-        shape = partial(image_shape, given=dict(self.shapes))
-        file = with_inputs(self.net_file, self.state_of(self.net_file), shape)
-        return self.load(file, self.weights, keep="outputs")
-
 
 @with_options(Options)
 def command(options: Options) -> None:
@@ -90,31 +73,24 @@ def command(options: Options) -> None:
 
     The net's output is a score of each class for each pixel (1, K, H, W), or an ArgMax of them, as in FCN, SegNet, DeepLab,
     PSPNet and ENet. An image is resized to the net's input (--shape), and the scores to the image. --out writes NAME_mask.png,
-    whose pixels are the classes, NAME_overlay.png and NAME_legend.png. Of a Sigmoid's one map, as in HED, the share of pixels
-    above 0.5 is printed, and --out writes NAME_map.png. A source is an image, a folder or a list (.txt, .lst).
+    whose pixels are the classes, NAME_overlay.png and NAME_legend.png; of a Sigmoid's one map, as HED's, NAME_map.png, and the
+    share of pixels above 0.5 is printed. A source is an image, a folder or a list (.txt, .lst).
 
     Example:  minicaffe segment deploy.prototxt fcn8s.caffemodel street.jpg --mean 104,117,123 --out masks
     """
     options.use_device()
-    options = options.as_read()
+    options = as_read(options)
     check_folder("--out", options.out)
     images = options.images
     names = read_labels(options.classes) if options.classes else None
     net = options.opened()
-    options.reshape(net)
     read = (options.net, *options.weights, options.classes, options.cfg, options.mean_file)
     targets = [output_names(Path(options.out), images, read, end) for end in PICTURES] if options.out else []
     remaining, found = iter(zip(*targets, strict=True)), list[dict[str, Any]]()
 
     def segment(picture: Picture) -> None:
         files = next(remaining, ())
-        pixels = options.put(net, picture)
-        blob = score_blob(net, options.blob, options.net)
-        if is_probability(net, blob):
-            told, lines, drawn = _of_probabilities(_maps(net, blob, options)[0], pixels)
-        else:
-            classes = _classes(net, blob, pixels, options)
-            told, lines, drawn = _of_classes(classes, pixels, _names(names, net, blob, options))
+        told, lines, drawn = _found(net, options.put(net, picture), names, options)
         found.append({"image": picture.name} | told)
         if not options.as_json:
             echo("\n".join([f"{on_one_line(picture.name)}:", *lines]))
@@ -128,6 +104,14 @@ def command(options: Options) -> None:
     if options.as_json:
         echo(json.dumps(found, indent=1))
     check_failed(failed, len(images), images)
+
+
+def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Told:
+    """What the net finds in the image in its input. Raises Error."""
+    blob = score_blob(net, options.blob, options.net)
+    if is_probability(net, blob):
+        return _of_probabilities(_maps(net, blob, options)[0], pixels)
+    return _of_classes(_classes(net, blob, pixels, options), pixels, _names(names, net, blob, options))
 
 
 def _maps(net: Net, blob: str, options: Options) -> Array:
@@ -167,10 +151,6 @@ def _shares(classes: Array, names: list[str] | None) -> list[dict[str, Any]]:
     return [
         {"class": class_name(k, names), "class_index": k, "share": round(float(counts[k]) / classes.size, 6)} for k in order
     ]
-
-
-Told = tuple[dict[str, Any], list[str], list[Image.Image]]
-"""What is found in an image: for JSON, as lines, and as pictures."""
 
 
 def _of_classes(classes: Array, pixels: Pixels, names: list[str] | None) -> Told:

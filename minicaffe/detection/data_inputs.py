@@ -77,31 +77,39 @@ def _is_data(param: LayerParameter) -> bool:
 
 
 def image_shape(param: LayerParameter, place: str, given: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape (1, 3, H, W) of one image of a data layer: the given one of its top, or of its crop or resizing. Raises Error
-    where neither says it."""
+    """The shape of one image of a data layer (1, 3, H, W), or clip (1, 3, L, H, W): the given one of its top, or what the layer
+    says. Raises Error where neither says it."""
     if param.top[0] in given:
         return given[param.top[0]]
-    transform = param.transform_param
-    blocks = [block for _, block in param.ListFields() if isinstance(block, Message)]
-    sizes = [crop_of(transform)]
-    for names in SIZES:
-        sizes += [(getattr(block, names[0], 0), getattr(block, names[1], 0)) for block in blocks]
-    sizes.append((transform.resize_param.height, transform.resize_param.width))
-    for height, width in sizes:
-        if height and width:
-            return 1, 3, height, width
+    if size := image_size(param):
+        length = max((getattr(block, "new_length", 0) for block in _blocks(param)), default=0)
+        return (1, 3, length, *size) if length else (1, 3, *size)
     raise Error(f'{place}: "{param.name}" does not say the size of its images: give --shape {param.top[0]}=1,3,HEIGHT,WIDTH')
 
 
-def image_means(param: LayerParameter, place: str) -> tuple[float, float, float]:
+def image_size(param: LayerParameter) -> tuple[int, int] | None:
+    """The height and width of a data layer's images, of its crop or its resizing; None where it says neither."""
+    transform = param.transform_param
+    sizes = [crop_of(transform)]
+    for high, wide in SIZES:
+        sizes += [(getattr(block, high, 0), getattr(block, wide, 0)) for block in _blocks(param)]
+    sizes.append((transform.resize_param.height, transform.resize_param.width))
+    return next((size for size in sizes if all(size)), None)
+
+
+def _blocks(param: LayerParameter) -> list[Message]:
+    return [block for _, block in param.ListFields() if isinstance(block, Message)]
+
+
+def image_means(param: LayerParameter) -> tuple[float, float, float]:
     """What a data layer subtracts from blue, green and red; zeros where it says nothing. Raises Error for a mean file, which
     the prototxt only names, and for other numbers of means."""
     transform = param.transform_param
     if transform.mean_file:
         file = transform.mean_file
-        raise Error(f'{place}: "{param.name}" subtracts {file}: give it with --mean-file, or its means with --mean')
+        raise Error(f'data layer "{param.name}" subtracts {file}: give it with --mean-file, or its means with --mean')
     given = list(transform.mean_value) or [0.0]
     if len(given) not in (1, 3):
-        raise Error(f'{place}: "{param.name}" has {len(given)} mean_value for 3 channels: give --mean')
+        raise Error(f'data layer "{param.name}" has {len(given)} mean_value for 3 channels: give --mean')
     blue, green, red = given * (3 // len(given))
     return blue, green, red
