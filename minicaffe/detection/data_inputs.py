@@ -77,13 +77,14 @@ def _is_data(param: LayerParameter) -> bool:
 
 
 def image_shape(param: LayerParameter, place: str, given: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of one image of a data layer (1, 3, H, W), or clip (1, 3, L, H, W): the given one of its top, or what the layer
-    says. Raises Error where neither says it."""
+    """The shape of one image of a data layer (1, C, H, W), or clip (1, C, L, H, W): the given one of its top, or what the layer
+    says. C is 3, or 1 for a layer that makes images grey. Raises Error where neither says it."""
     if param.top[0] in given:
         return given[param.top[0]]
     if size := image_size(param):
         length = max((getattr(block, "new_length", 0) for block in _blocks(param)), default=0)
-        return (1, 3, length, *size) if length else (1, 3, *size)
+        is_grey = param.transform_param.force_gray or not all(getattr(block, "is_color", True) for block in _blocks(param))
+        return (1, 1 if is_grey else 3, *([length] if length else []), *size)
     raise Error(f'{place}: "{param.name}" does not say the size of its images: give --shape {param.top[0]}=1,3,HEIGHT,WIDTH')
 
 

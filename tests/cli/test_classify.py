@@ -12,6 +12,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.formats.weights import write_binaryproto
 
 NET = """input: "data" input_shape { dim: 2 dim: 3 dim: 4 dim: 6 }
@@ -190,6 +191,23 @@ def test_a_net_of_listed_clips(folder: Path) -> None:
         Image.new("RGB", (30, 20), (i, i, i)).save(f"frames/{i}.png")
     result = run("classify", "clip.prototxt", "frames", "--random-weights", "--top", 1)
     assert result.exit_code == 0 and result.stdout.startswith("frames/0.png to frames/2.png:\n"), result.output
+
+
+@pytest.mark.parametrize("grey", ["is_color: false }", "} transform_param { force_gray: true }"])
+def test_a_net_of_listed_grey_images(folder: Path, grey: str) -> None:
+    """Red's mean over the channels is 100, so that the classes' scores are 1, 0 and -1."""
+    Path("grey.prototxt").write_text(
+        f"""layer {{ name: "data" type: "ImageData" top: "data" top: "label"
+          image_data_param {{ source: "/gone" new_height: 4 new_width: 6 {grey} }}"""
+        + NET.split("\n", 1)[1]
+    )
+    net = Net(parse_net(NET.replace("dim: 2 dim: 3", "dim: 1 dim: 1")), TEST)
+    net.params["ip"][0].data[...] = [[0.01], [0], [-0.01]]
+    net.save("grey.caffemodel")
+    found = json.loads(run("classify", "grey.prototxt", "grey.caffemodel", "red.png", "--json").stdout)
+    assert found[0]["classes"][0]["class_index"] == 0 and found[0]["classes"][0]["score"] == pytest.approx(
+        np.e / (np.e + 1 + 1 / np.e), abs=1e-4
+    )
 
 
 def test_a_net_of_clips(folder: Path) -> None:
