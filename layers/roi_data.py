@@ -17,7 +17,7 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.data.images import image_blob, load_image, scaled_image
+from minicaffe.data.images import Scale, image_blob, load_image, scaled_image
 from minicaffe.data.roidb import prepare_roidb, usable
 from minicaffe.data.roidb_entry import Entry, Roidb
 from minicaffe.data.roidb_targets import add_bbox_regression_targets
@@ -37,9 +37,9 @@ class RoIData(Layer):
     """A batch of images, scaled, with what the net should find in them. Its batches need set_roidb.
 
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
-    class. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights
-    (S, 4 K, 1, 1); of these three also the first two, or none. Boxes are in pixels of the scaled images. param_str: num_classes
-    K, background included.
+    class; with SCALE_MULTIPLE_OF im_info is (1, 6), as of prepare_image. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois
+    (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights (S, 4 K, 1, 1); of these three also the first two, or none.
+    Boxes are in pixels of the scaled images. param_str: num_classes K, background included.
     bbox_means, bbox_stds (K, 4): what the targets were normalised with; None without, and where the roidb brought its own.
     Raises LayerError for another number of tops, for a batch before set_roidb, and for a roidb that cannot be trained on.
     """
@@ -107,8 +107,9 @@ class RoIData(Layer):
         top[0].data[...] = data
         if self.has_rpn:
             gt_boxes = gt_of(entries[0], scales[0])
-            top[1].reshape(1, 3)
-            top[1].data[...] = (*data.shape[2:], scales[0])
+            info = (*data.shape[2:], *np.atleast_1d(scales[0]))
+            top[1].reshape(1, len(info))
+            top[1].data[...] = info
             top[2].reshape(*gt_boxes.shape)
             top[2].data[...] = gt_boxes
         else:
@@ -145,7 +146,7 @@ class RoIData(Layer):
         batch, self.order = np.split(self.order, [self.images_per_batch])
         return batch
 
-    def _image(self, entry: Entry) -> tuple[Array, float]:
+    def _image(self, entry: Entry) -> tuple[Array, Scale]:
         """The entry's image, scaled to one of TRAIN.SCALES at random, and its scale."""
         train = self.settings.train
         try:
@@ -156,6 +157,6 @@ class RoIData(Layer):
                 raise DataError(f"{image}: the roidb says {entry['width']} x {entry['height']}, the file is {width} x {height}")
             target = train.scales[rng.generator().integers(len(train.scales))]
             flipped = pixels[:, ::-1] if entry["flipped"] else pixels
-            return scaled_image(flipped, self.settings.pixel_means, target, train.max_size)
+            return scaled_image(flipped, self.settings.pixel_means, target, train.max_size, train.scale_multiple_of)
         except DataError as error:
             raise self.error(str(error)) from error

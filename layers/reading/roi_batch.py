@@ -11,6 +11,7 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array
+from minicaffe.data.images import Scale
 from minicaffe.data.roidb_entry import Entry
 from minicaffe.data.settings import DetectionSettings
 
@@ -29,14 +30,14 @@ def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: boo
     return np.concatenate([generator.permutation(batches).reshape(-1), inds[whole:]])  # an incomplete batch stays last
 
 
-def gt_of(entry: Entry, scale: float) -> Array:
+def gt_of(entry: Entry, scale: Scale) -> Array:
     """The gt boxes (G, 5) of an entry, in pixels of the scaled image: x1, y1, x2, y2, class."""
     gt = np.flatnonzero(entry["gt_classes"] > 0)
     return np.column_stack([entry["boxes"][gt] * scale, entry["gt_classes"][gt]])
 
 
 def batch_rois(
-    entries: Sequence[Entry], scales: Sequence[float], num_classes: int, settings: DetectionSettings
+    entries: Sequence[Entry], scales: Sequence[Scale], num_classes: int, settings: DetectionSettings
 ) -> tuple[Array, Array, Array, Array]:
     """Sampled rois (S, 5), labels (S,), targets (S, 4 K) and inside weights (S, 4 K) of the entries, in their order."""
     train = settings.train

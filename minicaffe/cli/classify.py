@@ -17,13 +17,13 @@ from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
 from .clips import clip_input, clips, put_clip
-from .each_picture import PictureOptions, check_failed
+from .each_picture import DataLayerOptions, as_read, check_failed
 from .options import option, with_options
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PictureOptions):
+class Options(DataLayerOptions):
     labels: str | None = option("--labels", "The classes' names, one per line, as in synset_words.txt.", metavar="FILE")
     top: int = option("--top", "Classes shown of each image.", type=click.IntRange(1), default=5)
     blob: str | None = option("--blob", "The scores.  [default: the output of the net's Softmax]", metavar="BLOB")
@@ -40,6 +40,7 @@ def command(options: Options) -> None:
     Example:  minicaffe classify deploy.prototxt net.caffemodel cat.jpg --labels synset_words.txt --mean 104,117,123
     """
     options.use_device()
+    options = as_read(options)
     images = options.images
     names = read_labels(options.labels) if options.labels else None
     net = options.opened()

@@ -82,9 +82,10 @@ def _settings_text(settings: DetectionSettings, cfg: str | None) -> str:
     """The preprocessing settings in one line, for a net that may have been trained with others."""
     test, means = settings.test, ",".join(f"{mean:g}" for mean in settings.pixel_means)
     scales = ",".join(map(str, test.scales))
+    multiple = f", sides multiples of {test.scale_multiple_of}" if test.scale_multiple_of > 1 else ""
     source = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
     return (
-        f"Taken: short side {scales}, long side at most {test.max_size}, means {means}, "
+        f"Taken: short side {scales}, long side at most {test.max_size}{multiple}, means {means}, "
         f"proposals >= {test.rpn_min_size:g} pixels, NMS {test.rpn_nms_thresh:g} and {test.nms:g} ({source})"
     )
 

@@ -6,24 +6,25 @@ import dataclasses
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import click
 
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
+from minicaffe.detection.data_inputs import data_layers, image_shape, image_size, with_inputs
 from minicaffe.detection.detect_ssd import SSD_MEANS, known_end
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
-from minicaffe.formats.prototxt import read_text
+from minicaffe.formats.prototxt import read_net, read_text, to_text
 from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import Detector, Recipe
 
 from .common import refuse
 from .groups import DeviceOptions, StateOptions, classes_option, random_weights_option, seed_option
-from .image_options import ImageOptions
+from .image_options import ImageOptions, of_data
 from .options import FiniteRange, argument, option
 
 
@@ -90,14 +91,21 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         """The detector, on its device. Raises Error for an option that does not apply to a net of this kind."""
         if self.engine != "ray":
             self.use_device()
-        net = self.load(self.net, self.weights, keep="outputs")
-        detector = Detector(net, self._recipe(net, threshold, max_detections, regions))
+        file = read_net(self.net, warn=False)
+        layers = data_layers(file, self.state_of(file))
+        if layers and image_size(layers[0]):
+            file = with_inputs(file, self.state_of(file), partial(image_shape, given={}))
+            options, text = of_data(self, layers[0]), to_text(file.param)
+        else:
+            options, text = self, read_text(self.net)
+        net = self.load(file, self.weights, keep="outputs")
+        detector = Detector(net, options._recipe(net, text, threshold, max_detections, regions))
         names, (classes, holder) = detector.recipe.names, class_count(net)
         if names and len(names) != classes:
             raise Error(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
         return detector
 
-    def _recipe(self, net: Net, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:
+    def _recipe(self, net: Net, text: str, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:
         if end := known_end(net):
             given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
             no_cfg = {} if end.settings else {"--cfg": self.cfg}
@@ -111,7 +119,7 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         names = read_names(self.classes) if self.classes else None
         return Recipe(
             net=self.net,
-            text=read_text(self.net),
+            text=text,
             settings=self.settings,
             threshold=threshold,
             max_detections=max_detections,

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import click
 
 from minicaffe.data.image_bytes import Pixels
+from minicaffe.detection.data_inputs import data_layers, image_shape, with_inputs
 from minicaffe.detection.inputs import image_input, put_image
 from minicaffe.errors import Error, on_one_line
+from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.net import Net
 from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.parts import MOST_NAMED
 from minicaffe.scaling.batch.sources import Files, Picture, Sources
 
 from .groups import DeviceOptions, NetOptions, random_weights_option
-from .image_options import OrderOptions
+from .image_options import OrderOptions, ShapeOptions, of_data
 from .options import argument, option
 from .progress import counted
 from .terminal import echo
@@ -76,6 +79,31 @@ class PictureOptions(OrderOptions, NetOptions, DeviceOptions):
                 failed += 1
                 say_failed(failed, str(error))
         return failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataLayerOptions(ShapeOptions, PictureOptions):
+    """--shape, for commands whose nets may read their images by data layers, which become inputs."""
+
+    @cached_property
+    def net_file(self) -> NetFile:
+        """The net's prototxt. Raises Error."""
+        return read_net(self.net, warn=False)
+
+    def opened(self) -> Net:
+        shape = partial(image_shape, given=dict(self.shapes))
+        net = self.load(with_inputs(self.net_file, self.state_of(self.net_file), shape), self.weights, keep="outputs")
+        self.reshape(net)
+        return net
+
+
+Read = TypeVar("Read", bound=DataLayerOptions)
+
+
+def as_read(options: Read) -> Read:
+    """The options; with the mean and the factor of the net's data layer where it has one and they say none. Raises Error."""
+    layers = data_layers(options.net_file, options.state_of(options.net_file))
+    return of_data(options, layers[0]) if layers else options
 
 
 def say_failed(count: int, text: str) -> None:

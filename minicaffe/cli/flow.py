@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -12,7 +13,8 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.data.drawn_flow import draw_flow
 from minicaffe.data.image_bytes import Pixels
-from minicaffe.detection.flow import end_point_error, fill_template, flow_blob, flow_in_image, pair_inputs, with_inputs
+from minicaffe.detection.data_inputs import with_inputs
+from minicaffe.detection.flow import end_point_error, fill_template, flow_blob, flow_in_image, listed_image, pair_inputs
 from minicaffe.errors import Error, on_one_line
 from minicaffe.files import replacing
 from minicaffe.formats.flo import read_flo, write_flo
@@ -90,7 +92,8 @@ def _flow(pixels: list[Pixels], options: Options) -> Array:
     """The flow (2, H, W) between two images of this size. Raises Error."""
     height, width = pixels[0].shape[:2]
     net_file = parse_net(fill_template(read_text(options.net), height, width), options.net, warn=False)
-    net = options.load(with_inputs(net_file, height, width), options.weights, keep="outputs")
+    net_file = with_inputs(net_file, options.state_of(net_file), partial(listed_image, height=height, width=width))
+    net = options.load(net_file, options.weights, keep="outputs")
     options.reshape(net)
     blob = _fill(net, pixels, options)
     values = np.asarray(net.forward(blobs=[blob])[blob])

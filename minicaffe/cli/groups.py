@@ -20,6 +20,7 @@ from minicaffe.formats.skipped import skipping_unknown, summed_up
 from minicaffe.formats.weights import no_name_fits, read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
+from minicaffe.net_arguments import state_applied
 from minicaffe.porting.near_layers import near_text
 from minicaffe.proto import caffe_pb2
 
@@ -182,6 +183,10 @@ class StateOptions(UnknownFieldOptions):
     def settings(self) -> DetectionSettings:
         """The detection settings of the nets: the defaults, unless a command has --cfg."""
         return DetectionSettings()
+
+    def state_of(self, file: NetFile) -> caffe_pb2.NetState:
+        """The state that a net of this file has, for its include and exclude rules."""
+        return state_applied(file.param, self.phase, self.level, self.stages).state
 
     def build(
         self,

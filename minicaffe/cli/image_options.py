@@ -6,16 +6,19 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import numpy as np
 
 from minicaffe.data.settings import DetectionSettings, read_settings
+from minicaffe.detection.data_inputs import image_means
 from minicaffe.detection.inputs import Order, fill_inputs, image_input
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
 
 from .options import FiniteRange, option
 
@@ -94,6 +97,18 @@ class ImageOptions(SettingsOptions):
     @property
     def factor(self) -> float:
         return self.scale_factor or 1.0
+
+
+Of = TypeVar("Of", bound=ImageOptions)
+
+
+def of_data(options: Of, param: caffe_pb2.LayerParameter) -> Of:
+    """The options, with the mean and the factor of a data layer where they say none. Raises Error."""
+    mean = options.mean if options.mean or options.mean_file or options.cfg else image_means(param)
+    is_scaled = options.scale_factor is None and param.transform_param.scale != 1
+    return dataclasses.replace(
+        options, mean=mean, scale_factor=param.transform_param.scale if is_scaled else options.scale_factor
+    )
 
 
 def _named_file(text: str) -> tuple[str, str]:

@@ -19,13 +19,13 @@ from minicaffe.layers.ctc_greedy_decoder import CTCGreedyDecoder
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
-from .each_picture import PictureOptions, check_failed
+from .each_picture import DataLayerOptions, as_read, check_failed
 from .options import option, with_options
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PictureOptions):
+class Options(DataLayerOptions):
     alphabet: str = option(
         "--alphabet", "The characters of the classes, in their order, without the blank.", default="0123456789"
     )
@@ -45,6 +45,7 @@ def command(options: Options) -> None:
     Example:  minicaffe read deploy.prototxt crnn.caffemodel plate.png --alphabet 0123456789 --mean 128,128,128
     """
     options.use_device()
+    options = as_read(options)
     images, alphabet = options.images, _alphabet(options)
     net = options.opened()
     found: list[dict[str, object]] = []

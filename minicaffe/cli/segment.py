@@ -5,37 +5,66 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from minicaffe.blob import Array
 from minicaffe.data.drawn_boxes import class_name
-from minicaffe.data.drawn_masks import draw_legend, draw_mask, draw_overlay
+from minicaffe.data.drawn_masks import draw_legend, draw_map, draw_mask, draw_overlay
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.class_names import default_names, read_labels
-from minicaffe.detection.segmentation import class_of_pixels, is_classes, resized_classes, score_blob
+from minicaffe.detection.segmentation import (
+    class_of_pixels,
+    is_classes,
+    is_probability,
+    probability_of_pixels,
+    resized_classes,
+    score_blob,
+)
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import replacing
+from minicaffe.formats.prototxt import NetFile, parse_net, read_text
+from minicaffe.formats.templates import fill_variables
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_folder
-from .each_picture import PictureOptions, check_failed
-from .image_options import ShapeOptions
+from .each_picture import DataLayerOptions, as_read, check_failed
 from .options import option, with_options
 from .output_names import output_names
 from .terminal import echo
 
-PICTURES = ("_mask.png", "_overlay.png", "_legend.png")
+PICTURES = ("_mask.png", "_overlay.png", "_legend.png", "_map.png")
+"""The last one of probabilities, the others of classes."""
+Told = tuple[dict[str, Any], list[str], list[Image.Image]]
+"""What is found in an image: for JSON, as lines, and as pictures."""
+
+
+def _variable(text: str) -> tuple[str, str]:
+    """NAME=VALUE as a name and a value."""
+    name, equals, value = text.partition("=")
+    if not (equals and name):
+        raise Error(f"--define {text}: write it as NAME=VALUE")
+    return name, value
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ShapeOptions, PictureOptions):
+class Options(DataLayerOptions):
     out: str | None = option("--out", "Write each image's mask, overlay and legend there, as PNG files.", metavar="DIR")
     classes: str | None = option("--classes", "The classes' names, one per line.  [default: VOC's for 21]", metavar="FILE")
     blob: str | None = option("--blob", "The class scores.  [default: the output with the right shape]", metavar="BLOB")
+    define: tuple[tuple[str, str], ...] = option(
+        "--define", "Value of a template's variable, ${NAME}; may be repeated.", metavar="NAME=VALUE", type=_variable
+    )
+
+    @cached_property
+    def net_file(self) -> NetFile:
+        """The net, its variables filled in. Raises Error."""
+        return parse_net(fill_variables(read_text(self.net), dict(self.define)), self.net, warn=False)
 
 
 @with_options(Options)
@@ -44,31 +73,30 @@ def command(options: Options) -> None:
 
     The net's output is a score of each class for each pixel (1, K, H, W), or an ArgMax of them, as in FCN, SegNet, DeepLab,
     PSPNet and ENet. An image is resized to the net's input (--shape), and the scores to the image. --out writes NAME_mask.png,
-    whose pixels are the classes, NAME_overlay.png and NAME_legend.png. A source is an image, a folder or a list (.txt, .lst).
+    whose pixels are the classes, NAME_overlay.png and NAME_legend.png; of a Sigmoid's one map, as HED's, NAME_map.png, and the
+    share of pixels above 0.5 is printed. A source is an image, a folder or a list (.txt, .lst).
 
     Example:  minicaffe segment deploy.prototxt fcn8s.caffemodel street.jpg --mean 104,117,123 --out masks
     """
     options.use_device()
+    options = as_read(options)
     check_folder("--out", options.out)
     images = options.images
     names = read_labels(options.classes) if options.classes else None
     net = options.opened()
-    options.reshape(net)
     read = (options.net, *options.weights, options.classes, options.cfg, options.mean_file)
     targets = [output_names(Path(options.out), images, read, end) for end in PICTURES] if options.out else []
     remaining, found = iter(zip(*targets, strict=True)), list[dict[str, Any]]()
 
     def segment(picture: Picture) -> None:
         files = next(remaining, ())
-        pixels = options.put(net, picture)
-        blob = score_blob(net, options.blob, options.net)
-        classes = _classes(net, blob, pixels, options)
-        shares = _shares(classes, _names(names, net, blob, options))
-        found.append({"image": picture.name, "classes": shares})
+        told, lines, drawn = _found(net, options.put(net, picture), names, options)
+        found.append({"image": picture.name} | told)
         if not options.as_json:
-            _print(picture.name, shares)
+            echo("\n".join([f"{on_one_line(picture.name)}:", *lines]))
         if files:
-            _draw(files, pixels, classes, shares)
+            files = files[-1:] if len(drawn) == 1 else files[:-1]
+            _write(files, drawn)
             found[-1]["files"] = [str(file) for file in files]
             echo(f"  drawn: {', '.join(on_one_line(str(file)) for file in files)}", err=options.as_json)
 
@@ -78,16 +106,31 @@ def command(options: Options) -> None:
     check_failed(failed, len(images), images)
 
 
-def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
-    """The class of each pixel of the image in the net's input (H, W) uint8. Raises Error for a blob without such scores."""
+def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Told:
+    """What the net finds in the image in its input. Raises Error."""
+    blob = score_blob(net, options.blob, options.net)
+    if is_probability(net, blob):
+        return _of_probabilities(_maps(net, blob, options)[0], pixels)
+    return _of_classes(_classes(net, blob, pixels, options), pixels, _names(names, net, blob, options))
+
+
+def _maps(net: Net, blob: str, options: Options) -> Array:
+    """The blob's maps (K, h, w), rows first, for the image in the net's input. Raises Error for a blob without such scores."""
     scores = np.asarray(net.forward(blobs=[blob])[blob])
     if scores.ndim != 4 or len(scores) != 1 or not scores.size:
         raise Error(f"{blob} of shape {scores.shape} does not hold a score of each class for each pixel: (1, K, H, W)")
-    maps = scores[0].transpose(0, 2, 1) if options.order.columns_first else scores[0]
+    maps: Array = scores[0].transpose(0, 2, 1) if options.order.columns_first else scores[0]
+    return maps
+
+
+def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
+    """The class of each pixel of the image in the net's input (H, W) uint8. Raises Error for a blob without such scores."""
+    maps = _maps(net, blob, options)
     if is_classes(net, blob):
         return resized_classes(maps[0], *pixels.shape[:2])
     if len(maps) == 1:
-        raise Error(f"{blob} of shape {scores.shape} holds one number for each pixel, not a score of each class")
+        shape = net.blobs[blob].shape
+        raise Error(f"{blob} of shape {shape} holds one number for each pixel, not a score of each class, nor a Sigmoid's")
     return class_of_pixels(maps, *pixels.shape[:2])
 
 
@@ -110,16 +153,22 @@ def _shares(classes: Array, names: list[str] | None) -> list[dict[str, Any]]:
     ]
 
 
-def _print(image: str, shares: list[dict[str, Any]]) -> None:
-    echo(f"{on_one_line(image)}:")
-    for one in shares:
-        echo(f"  {100 * one['share']:5.1f} %  {shortened(on_one_line(one['class']))}")
-
-
-def _draw(files: Sequence[Path], pixels: Pixels, classes: Array, shares: list[dict[str, Any]]) -> None:
+def _of_classes(classes: Array, pixels: Pixels, names: list[str] | None) -> Told:
+    shares = _shares(classes, names)
+    lines = [f"  {100 * one['share']:5.1f} %  {shortened(on_one_line(one['class']))}" for one in shares]
     legend = [(one["class_index"], f"{one['class'][:80]}  {100 * one['share']:.1f} %") for one in shares]
-    drawn = (draw_mask(classes), draw_overlay(pixels, classes), draw_legend(legend))
-    for file, picture in zip(files, drawn, strict=True):
+    return {"classes": shares}, lines, [draw_mask(classes), draw_overlay(pixels, classes), draw_legend(legend)]
+
+
+def _of_probabilities(probabilities: Array, pixels: Pixels) -> Told:
+    found = probability_of_pixels(probabilities, *pixels.shape[:2])
+    share, mean = float((found > 0.5).mean()), float(found.mean(dtype=np.float64))
+    lines = [f"  {100 * share:5.1f} %  above 0.5 (mean {mean:.4f})"]
+    return {"above_half": round(share, 6), "mean": round(mean, 6)}, lines, [draw_map(found)]
+
+
+def _write(files: Sequence[Path], pictures: Sequence[Image.Image]) -> None:
+    for file, picture in zip(files, pictures, strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as path:
             picture.save(path)

@@ -1,4 +1,4 @@
-"""The classes of an image's pixels as pictures: a mask in colours, the photo under it, a legend."""
+"""The classes of an image's pixels as pictures: a mask in colours, the photo under it, a legend; probabilities in grey."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def draw_mask(classes: Image8) -> Image.Image:
     picture = Image.fromarray(classes)
     picture.putpalette(palette().tobytes())
     return picture
+
+
+def draw_map(probabilities: NDArray[np.float32]) -> Image.Image:
+    """probabilities (H, W), 0 to 1, as a grey picture, black to white."""
+    return Image.fromarray((255 * probabilities).round().clip(0, 255).astype(np.uint8))
 
 
 def draw_overlay(image: Image8, classes: Image8) -> Image.Image:

@@ -2,7 +2,9 @@
 
     image (H, W, 3), blue, green, red  ->  minus the means  ->  short side 600, long side at most 1000  ->  (1, 3, H', W')
 
-Source: py-faster-rcnn's utils/blob.py and fast_rcnn/test.py; OpenCV's resize with INTER_LINEAR.
+With SCALE_MULTIPLE_OF, each side is then cut down to a multiple of it, and im_info holds the scales of x, y, x and y.
+
+Source: py-faster-rcnn's utils/blob.py and fast_rcnn/test.py, and PVANET's; OpenCV's resize with INTER_LINEAR.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from .image_bytes import check_size, opened, read_image, used_of
 from .settings import DetectionSettings
 
 Array = NDArray[Any]
+Scale = float | NDArray[np.float64]
+"""Of an image: one for both axes, or those of x, y, x and y, as a box has them."""
 
 
 def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
@@ -79,13 +83,19 @@ def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array
     return low, np.minimum(low + 1, old - 1), (at - low).astype(dtype)
 
 
-def scaled_image(image: Array, pixel_means: Sequence[float], target: int, max_size: int) -> tuple[NDArray[np.float32], float]:
-    """image (H, W, 3) minus the means, resized, and its scale. Raises DataError for another shape or an empty image."""
+def scaled_image(
+    image: Array, pixel_means: Sequence[float], target: int, max_size: int, multiple: int = 1
+) -> tuple[NDArray[np.float32], Scale]:
+    """image (H, W, 3) minus the means, resized, and its scale. multiple: of which each side is one, at least once. Raises
+    DataError for another shape or an empty image."""
     if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
         raise DataError(f"an image must be (height, width, 3), got shape {image.shape}")
     height, width = image.shape[:2]
     scale = scale_for(height, width, target, max_size)
     centred = image.astype(np.float32) - np.array(pixel_means, np.float32)
+    if multiple > 1:
+        high, wide = (max(int(side * scale / multiple), 1) * multiple for side in (height, width))
+        return resize_bilinear(centred, high, wide), np.array([wide / width, high / height] * 2)
     # round, like OpenCV's cvRound, rounds half to even.
     return resize_bilinear(centred, max(round(height * scale), 1), max(round(width * scale), 1), scale), scale
 
@@ -102,7 +112,10 @@ def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:
 def prepare_image(
     image: Array, settings: DetectionSettings, phase: Phase = TEST
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """image (H, W, 3) blue, green, red as data (1, 3, H', W') and im_info (1, 3): H', W', scale, at the phase's first scale."""
+    """image (H, W, 3) blue, green, red as data (1, 3, H', W') and im_info (1, 3): H', W', scale, at the phase's first scale.
+
+    With the setting scale_multiple_of, im_info is (1, 6): H', W', and the scales of x, y, x and y.
+    """
     given = settings.train if phase == TRAIN else settings.test
-    scaled, scale = scaled_image(image, settings.pixel_means, given.scales[0], given.max_size)
-    return image_blob([scaled]), np.array([[*scaled.shape[:2], scale]], np.float32)
+    scaled, scale = scaled_image(image, settings.pixel_means, given.scales[0], given.max_size, given.scale_multiple_of)
+    return image_blob([scaled]), np.array([[*scaled.shape[:2], *np.atleast_1d(scale)]], np.float32)

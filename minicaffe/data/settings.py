@@ -4,8 +4,8 @@
     net = minicaffe.Net("test.prototxt", minicaffe.TEST, settings=settings)
     settings.train.rpn_positive_overlap, settings.test.nms
 
-Source: both projects' lib/fast_rcnn/config.py, and bottom-up-attention's. A field's name is its key there, in lower case.
-TEST.ANCHORS is minicaffe's: the anchors that the scripts of YOLO v2 and SqueezeDet hold.
+Source: both projects' lib/fast_rcnn/config.py, bottom-up-attention's and PVANET's. A field's name is its key there, in lower
+case. TEST.ANCHORS is minicaffe's: the anchors that the scripts of YOLO v2 and SqueezeDet hold.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class TrainSettings:
 
     scales: tuple[int, ...] = (600,)
     max_size: int = 1000
+    scale_multiple_of: int = 1
     ims_per_batch: int = 2
     batch_size: int = 128
     fg_fraction: float = 0.25
@@ -72,7 +73,8 @@ class TrainSettings:
     has_relations: bool = False
 
     def __post_init__(self) -> None:
-        _check(self, "TRAIN.", "scales", "max_size", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds")
+        positive = "scales", "max_size", "scale_multiple_of", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds"
+        _check(self, "TRAIN.", *positive)
         if not (self.rpn_positive_weight < 0 or 0 < self.rpn_positive_weight < 1):
             raise SettingsError(
                 f"TRAIN.RPN_POSITIVE_WEIGHT must be negative or between 0 and 1, got {self.rpn_positive_weight}"
@@ -89,6 +91,7 @@ class TestSettings:
 
     scales: tuple[int, ...] = (600,)
     max_size: int = 1000
+    scale_multiple_of: int = 1
     nms: float = 0.3
     svm: bool = False
     bbox_reg: bool = True
@@ -106,7 +109,7 @@ class TestSettings:
     """Width, height, width, height, ...: in cells for a YOLO v2, in pixels of the input for a SqueezeDet."""
 
     def __post_init__(self) -> None:
-        _check(self, "TEST.", "scales", "max_size", "anchors")
+        _check(self, "TEST.", "scales", "max_size", "scale_multiple_of", "anchors")
         if len(self.anchors) % 2:
             raise SettingsError(f"TEST.ANCHORS must be pairs of a width and a height, got {len(self.anchors)} numbers")
         if self.soft_nms:

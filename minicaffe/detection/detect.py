@@ -90,14 +90,15 @@ def score_boxes(
 
 def run_net(
     net: Net, image: NDArray[np.uint8], settings: DetectionSettings, proposals: ArrayLike | None, also: Sequence[str] = ()
-) -> tuple[float, Ints | None]:
-    """Run a detector on one image: the scale of the image, and the roi of each proposal (R,) where one stands for several.
+) -> tuple[Floats, Ints | None]:
+    """Run a detector on one image: the scale of the image, (1,), or of x, y, x and y, (4,); and the roi of each proposal (R,)
+    where one stands for several.
 
     also: further blobs to keep. Raises Error for proposals that are missing or that the net does not take.
     """
     check_proposals(net, proposals is not None)
     data, im_info = prepare_image(image, settings)
-    scale = float(im_info[0, 2])
+    scale = im_info[0, 2:]
     again = None
     put_array(net, "data", data)
     if "im_info" in net.inputs:
@@ -109,9 +110,10 @@ def run_net(
     return scale, again
 
 
-def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
-    """Scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale."""
-    boxes = rows(net.blobs["rois"])[:, 1:5] / np.float32(scale)
+def read_boxes(net: Net, scale: ArrayLike, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
+    """Scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale, one
+    number, or those of x, y, x and y."""
+    boxes = (rows(net.blobs["rois"])[:, 1:5] / np.asarray(scale, np.float32)).astype(np.float32, copy=False)
     scores = rows(net.blobs["cls_prob"]).copy()  # the next run overwrites the blob
     moved = _class_boxes(net, boxes, scores.shape[1], settings.test.bbox_reg)
     return scores, clip_boxes(moved.reshape(-1, 4), size).reshape(moved.shape)
@@ -139,14 +141,14 @@ def check_proposals(net: Net, given: bool) -> None:
         raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
 
 
-def scaled_proposals(boxes: Floats, scale: float, dedup: float) -> tuple[Floats, Ints]:
+def scaled_proposals(boxes: Floats, scale: ArrayLike, dedup: float) -> tuple[Floats, Ints]:
     """Proposals (R, 4) as rois (U, 5) of the scaled image, one for all in the same cells, and the roi of each proposal (R,).
 
     dedup: cells per pixel of the scaled image (the feature map's scale); 0 keeps every box.
     """
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise Error(f"proposals must have the shape (R, 4), got {boxes.shape}")
-    rois = np.concatenate([np.zeros((len(boxes), 1), np.float32), boxes * np.float32(scale)], axis=1)
+    rois = np.concatenate([np.zeros((len(boxes), 1), np.float32), boxes * np.asarray(scale, np.float32)], axis=1)
     if dedup <= 0:
         return rois, np.arange(len(rois))
     # Rois in the same cells of the map pool the same values, so the net runs on one of them.

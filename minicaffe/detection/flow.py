@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
 import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.data.images import resize_bilinear
 from minicaffe.errors import Error
 from minicaffe.formats.flo import UNKNOWN
-from minicaffe.formats.prototxt import NetFile
+from minicaffe.formats.templates import fill_variables
 from minicaffe.layers.image_data import ImageData
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
@@ -34,36 +31,16 @@ def fill_template(text: str, height: int, width: int) -> str:
     for side, size in (("WIDTH", width), ("HEIGHT", height)):
         adapted = -(-size // DIVISOR) * DIVISOR
         values |= {f"TARGET_{side}": size, f"ADAPTED_{side}": adapted, f"SCALE_{side}": size / adapted}
-    return re.sub(rf"\$({'|'.join(values)})\b\$?", lambda found: str(values[found[1]]), text)
+    return fill_variables(text, values)
 
 
-def with_inputs(file: NetFile, height: int, width: int) -> NetFile:
-    """A net that reads its images from lists, as PWC-Net's does, with an input of this size in place of each ImageData, and
-    without the layers that have no tops, such as a writer; any other net as it is. Raises Error where the data would be changed
-    on the way."""
-    kinds = [class_of(param) for param in file.param.layer]
-    if ImageData not in kinds or any(kind.is_input for kind in kinds):
-        return file
-    changed = caffe_pb2.NetParameter()
-    changed.CopyFrom(file.param)
-    del changed.layer[:]
-    sources = []
-    for param, kind, source in zip(file.param.layer, kinds, file.sources, strict=True):
-        if not param.top:
-            continue
-        sources.append(source)
-        changed.layer.append(_input(param, source.at(), height, width) if kind is ImageData else param)
-    return replace(file, param=changed, sources=sources)
-
-
-def _input(param: caffe_pb2.LayerParameter, place: object, height: int, width: int) -> caffe_pb2.LayerParameter:
-    """An input in place of an ImageData's images."""
+def listed_image(param: caffe_pb2.LayerParameter, place: str, height: int, width: int) -> tuple[int, ...]:
+    """The shape of an ImageData's images, which a net such as PWC-Net's reads from lists, of this size. Raises Error where the
+    data would be changed on the way, and for another data layer."""
     data = param.image_data_param
-    if param.HasField("transform_param") or data.new_height or not data.is_color:
+    if class_of(param) is not ImageData or param.HasField("transform_param") or data.new_height or not data.is_color:
         raise Error(f'{place}: the images of "{param.name}" would be changed: put an Input in its place')
-    made = caffe_pb2.LayerParameter(name=param.name, type="Input", top=param.top[:1])
-    made.input_param.shape.add(dim=[1, 3, height, width])
-    return made
+    return 1, 3, height, width
 
 
 def pair_inputs(net: Net, file: str) -> tuple[str, str]:

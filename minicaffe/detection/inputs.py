@@ -201,3 +201,11 @@ def input_width(net: Net, width: int) -> float:
         if len(net.blobs[name].shape) == 4:
             return float(net.blobs[name].shape[3])
     return float(width)
+
+
+def image_scale(net: Net, width: int) -> NDArray[np.float32]:
+    """The scale of the net's input for an image of that width: one for both axes (1,), or with SCALE_MULTIPLE_OF, where im_info
+    has six numbers, those of x, y, x and y (4,)."""
+    if "im_info" in net.inputs and net.blobs["im_info"].count == 6:
+        return net.blobs["im_info"].read_data().reshape(-1)[2:].astype(np.float32)
+    return np.array([input_width(net, width) / width], np.float32)

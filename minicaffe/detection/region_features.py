@@ -71,7 +71,8 @@ def region_features(
     found = {name: _items(net, name, count) for name in ("rois", "cls_prob", *wanted)}
     if again is not None:
         found = {name: array[again] for name, array in found.items()}
-    boxes, scores = found["rois"][:, 1:5] / np.float32(scale), found["cls_prob"]
+    boxes = (found["rois"][:, 1:5] / scale).astype(np.float32, copy=False)
+    scores = found["cls_prob"]
     taken = choose(boxes, scores[:, 1:], net.settings.test.nms, choice)
     classes = _best(scores[taken])
     of_attributes = found[ATTRIBUTES][taken] if ATTRIBUTES in found else None

@@ -1,4 +1,5 @@
-"""The class of each pixel, from the output of a segmentation net (FCN, SegNet, DeepLab, PSPNet, ENet).
+"""The class of each pixel, from the output of a segmentation net (FCN, SegNet, DeepLab, PSPNet, ENet), or its probability, from
+the output of a net with one map, such as HED's of edges.
 
 scores (K, h, w), resized to the photo: the class with the highest, the first of equal ones
 """
@@ -10,7 +11,9 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.data.images import resize_bilinear
 from minicaffe.errors import Error
+from minicaffe.layer import Layer
 from minicaffe.layers.arg_max import ArgMax
+from minicaffe.layers.sigmoid import Sigmoid
 from minicaffe.net import Net
 
 from .outputs import check_scores, only_output
@@ -20,20 +23,37 @@ MOST_CLASSES = 256
 
 
 def score_blob(net: Net, wanted: str | None, file: str) -> str:
-    """The output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W); of wanted, if given. Raises Error for
-    none and for several."""
+    """The output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W); where there is none, that with a
+    Sigmoid's probabilities (1, 1, H, W); wanted, if given. Raises Error for none and for several."""
     if wanted:
         return wanted
     shapes = {name: net.blobs[name].shape for name in net.outputs}
     maps = {name: shape for name, shape in shapes.items() if len(shape) == 4 and shape[2] * shape[3] > 1}
     found = [name for name, shape in maps.items() if shape[1] > 1 or is_classes(net, name)]
+    found = found or [name for name in maps if is_probability(net, name)]
     return only_output(net, file, found, "a score of each class for each pixel")
 
 
 def is_classes(net: Net, blob: str) -> bool:
     """Whether a blob of one channel holds classes, which an ArgMax found, and not scores."""
+    return _one_channel_of(net, blob, ArgMax)
+
+
+def is_probability(net: Net, blob: str) -> bool:
+    """Whether a blob of one channel holds probabilities, which a Sigmoid made."""
+    return _one_channel_of(net, blob, Sigmoid)
+
+
+def _one_channel_of(net: Net, blob: str, kind: type[Layer]) -> bool:
     makers = [node.layer for node in net.nodes if blob in node.top_names]
-    return bool(makers) and isinstance(makers[-1], ArgMax) and net.blobs[blob].shape[1] == 1
+    return bool(makers) and isinstance(makers[-1], kind) and net.blobs[blob].shape[1] == 1
+
+
+def probability_of_pixels(probabilities: Array, height: int, width: int) -> Array:
+    """probabilities (h, w) -> of each pixel of a photo (height, width) float32: resized, bilinear. Raises Error for NaN."""
+    check_scores(probabilities)
+    resized: Array = resize_bilinear(probabilities[..., None].astype(np.float32), height, width)[..., 0]
+    return resized
 
 
 def class_of_pixels(scores: Array, height: int, width: int) -> Array:

@@ -64,7 +64,7 @@ def find_text_lines(
     net.forward(blobs=names)
     boxes, scores = rows(net.blobs[names[0]])[:, -4:], rows(net.blobs[names[1]])[:, 0]
     lines = text_lines(boxes, scores, (data.shape[2], data.shape[3]), threshold)[:max_detections]
-    found = clip_boxes(lines[:, :4] / im_info[0, 2], image.shape[:2])
+    found = clip_boxes(lines[:, :4] / im_info[0, 2:], image.shape[:2])
     return Detections(found.astype(np.float32), lines[:, 4].astype(np.float32), np.ones(len(lines), np.int64))
 
 

@@ -61,7 +61,8 @@ def template(word: str) -> tuple[str, str]:
     """The message and the hint for a variable in the place of a value."""
     return (
         f"{word} is a variable: this file is a template, whose variables a script of its repository fills in",
-        "run that script on it and give what it writes, or write the value here; `minicaffe flow` fills in those of flow nets",
+        "run that script on it and give what it writes, or write the value here; `minicaffe flow` fills in those of flow nets, "
+        "`minicaffe segment --define NAME=VALUE` others",
     )
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.formats.weights import write_binaryproto
 
 NET = """input: "data" input_shape { dim: 2 dim: 3 dim: 4 dim: 6 }
@@ -159,6 +160,54 @@ def test_a_net_for_training(folder: Path) -> None:
     Path("train_val.prototxt").write_text(f'layer {{ name: "data" type: "DummyData" top: "data" {source} }}\n{layers}')
     result = run("classify", "train_val.prototxt", "net.caffemodel", "red.png")
     assert result.exit_code == 1 and "nor any other (is it for training? Give its deploy prototxt" in result.stderr
+
+
+def test_a_net_that_reads_a_database(folder: Path) -> None:
+    """Its labels and their loss are left out; its crop, mean and factor hold; a mean image must be given."""
+    data = """layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "/gone" }
+      transform_param { crop_h: 4 crop_w: 6 scale: 0.01 mean_value: 9 mean_value: 200 mean_value: 9 } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }"""
+    layers = NET.split("\n", 1)[1]
+    source, loss = data.split("\n    layer", 1)
+    Path("test.prototxt").write_text(f"{source}\n{layers}\nlayer{loss}")
+    words = ("classify", "test.prototxt", "net.caffemodel", "green.png", "--json")
+    first = json.loads(run(*words).stdout)[0]["classes"][0]
+    assert first["class_index"] == 1 and first["score"] == pytest.approx(
+        np.exp(0.4) / np.exp([0.21, 0.4, 0.31]).sum(), abs=1e-4
+    )
+    assert json.loads(run(*words, "--mean", "0,240,0").stdout)[0]["classes"][0]["class_index"] == 2
+    Path("test.prototxt").write_text(Path("test.prototxt").read_text().replace("mean_value: 9", 'mean_file: "m"', 1))
+    assert '"data" subtracts m: give it with --mean-file' in run(*words).stderr
+
+
+def test_a_net_of_listed_clips(folder: Path) -> None:
+    """As C3D's, whose VideoData says the length of a clip and the crop."""
+    Path("clip.prototxt").write_text("""layer { name: "data" type: "VideoData" top: "data" top: "label"
+      transform_param { crop_size: 4 } video_data_param { source: "/gone" new_length: 3 new_height: 8 new_width: 9 } }
+    layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }
+    layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }""")
+    Path("frames").mkdir()
+    for i in range(4):
+        Image.new("RGB", (30, 20), (i, i, i)).save(f"frames/{i}.png")
+    result = run("classify", "clip.prototxt", "frames", "--random-weights", "--top", 1)
+    assert result.exit_code == 0 and result.stdout.startswith("frames/0.png to frames/2.png:\n"), result.output
+
+
+@pytest.mark.parametrize("grey", ["is_color: false }", "} transform_param { force_gray: true }"])
+def test_a_net_of_listed_grey_images(folder: Path, grey: str) -> None:
+    """Red's mean over the channels is 100, so that the classes' scores are 1, 0 and -1."""
+    Path("grey.prototxt").write_text(
+        f"""layer {{ name: "data" type: "ImageData" top: "data" top: "label"
+          image_data_param {{ source: "/gone" new_height: 4 new_width: 6 {grey} }}"""
+        + NET.split("\n", 1)[1]
+    )
+    net = Net(parse_net(NET.replace("dim: 2 dim: 3", "dim: 1 dim: 1")), TEST)
+    net.params["ip"][0].data[...] = [[0.01], [0], [-0.01]]
+    net.save("grey.caffemodel")
+    found = json.loads(run("classify", "grey.prototxt", "grey.caffemodel", "red.png", "--json").stdout)
+    assert found[0]["classes"][0]["class_index"] == 0 and found[0]["classes"][0]["score"] == pytest.approx(
+        np.e / (np.e + 1 + 1 / np.e), abs=1e-4
+    )
 
 
 def test_a_net_of_clips(folder: Path) -> None:

@@ -18,6 +18,12 @@ NET = """input: "data" input_shape { dim: 2 dim: 3 dim: 10 dim: 12 }
 layer { name: "score" type: "Convolution" bottom: "data" top: "score"
   convolution_param { num_output: 3 kernel_size: 1 bias_term: false } }
 """
+LISTED = """layer { name: "data" type: "DenseImageData" top: "data" top: "label" dense_image_data_param { source: "/gone" }
+  transform_param { scale: 0.01 mean_value: 0 } }
+layer { name: "twice" type: "Power" bottom: "label" top: "twice" power_param { scale: 2 } include { phase: TEST } }
+layer { name: "loss" type: "EuclideanLoss" bottom: "twice" bottom: "label" top: "loss" }
+layer { name: "writer" type: "HDF5Output" bottom: "data" bottom: "label" hdf5_output_param { file_name: "written" } }
+"""
 ARG_MAX = 'layer { name: "best" type: "ArgMax" bottom: "score" top: "best" argmax_param { axis: 1 } }\n'
 MEAN = ("--mean", "0,0,0", "--scale-factor", "0.01")
 
@@ -59,6 +65,73 @@ def test_shares_and_pictures(folder: Path, net: str) -> None:
         assert overlay.getpixel((0, 0)) == (125, 74, 15)
     with Image.open("out/photo_legend.png") as legend:
         assert legend.height == 56 and legend.getpixel((20, 16)) == (128, 0, 0)
+
+
+def test_a_net_that_reads_its_images_from_lists(folder: Path) -> None:
+    """As SegNet's: neither its list is read nor its labels; its own factor and mean are taken where no option says others."""
+    text = LISTED + NET.split("\n", 1)[1]
+    Path("listed.prototxt").write_text(text)
+    result = run("listed.prototxt", "net.caffemodel", "photo.png")
+    assert result.exit_code == 1 and '"data" does not say the size of its images: give --shape data=1,3,' in result.stderr
+    result = run("listed.prototxt", "net.caffemodel", "photo.png", "--shape", "data=1,3,10,12")
+    assert result.stdout.splitlines()[1:] == ["   75.0 %  class 1", "   25.0 %  class 2"], result.output
+    assert not Path("written").exists()
+    for means, best in (("mean_value: 0", 1), ("mean_value: 10 mean_value: 240 mean_value: 5", 2)):
+        cropped = text.replace("mean_value: 0", f"{means} crop_h: 10 crop_w: 12").replace("DenseImageData", "ImageData")
+        Path("listed.prototxt").write_text(cropped)
+        found = json.loads(run("listed.prototxt", "net.caffemodel", "photo.png", "--json").stdout)[0]["classes"]
+        assert found[0]["class_index"] == best
+        found = json.loads(run("listed.prototxt", "net.caffemodel", "photo.png", "--json", *MEAN).stdout)[0]["classes"]
+        assert found[0]["class_index"] == 1
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        ('mean_file: "a.binaryproto"', '"data" subtracts a.binaryproto: give it with --mean-file, or its means with --mean'),
+        ("mean_value: 1 mean_value: 2", '"data" has 2 mean_value for 3 channels: give --mean'),
+    ],
+)
+def test_means_of_lists_that_do_not_fit(folder: Path, transform: str, message: str) -> None:
+    Path("listed.prototxt").write_text(LISTED.replace("mean_value: 0", transform) + NET.split("\n", 1)[1])
+    result = run("listed.prototxt", "net.caffemodel", "photo.png", "--shape", "data=1,3,10,12")
+    assert result.exit_code == 1 and message in result.stderr
+
+
+def test_a_template(folder: Path) -> None:
+    text = NET.replace("num_output: 3", "num_output: ${NUM_LABELS}").replace('"score"', '"score_${EXP}"')
+    Path("template.prototxt").write_text(text)
+    Path("named.prototxt").write_text(NET.replace('"score"', '"score_voc"'))
+    named = Net("named.prototxt", TEST)
+    named.params["score_voc"][0].data[...] = np.eye(3).reshape(3, 3, 1, 1)
+    named.save("named.caffemodel")
+    words = ("template.prototxt", "named.caffemodel", "photo.png", *MEAN)
+    result = run(*words, "--define", "NUM_LABELS=3", "--define", "EXP=voc")
+    assert result.stdout.splitlines()[1] == "   75.0 %  class 1", result.output
+    result = run(*words)
+    assert result.exit_code == 1 and "`minicaffe segment --define NAME=VALUE` others" in result.stderr
+    result = run(*words, "--define", "NUM_LABELS")
+    assert result.exit_code == 1 and "--define NUM_LABELS: write it as NAME=VALUE" in result.stderr
+
+
+@pytest.mark.parametrize("axes", ["hw", "wh"])
+def test_a_map_of_probabilities(folder: Path, axes: str) -> None:
+    """As HED's: a Sigmoid of one channel, here of red less green; the share above 0.5, and a grey picture."""
+    sigmoid = 'layer { name: "edges" type: "Sigmoid" bottom: "score" top: "edges" }\n'
+    Path("edges.prototxt").write_text(NET.replace("num_output: 3", "num_output: 1") + sigmoid)
+    net = Net("edges.prototxt", TEST)
+    net.params["score"][0].data[...] = np.array([0, -1, 1]).reshape(1, 3, 1, 1)
+    net.save("edges.caffemodel")
+    words = ("edges.prototxt", "edges.caffemodel", "photo.png", "--out", "out", "--axes", axes, *MEAN)
+    result = run(*words, "--json")
+    (found,) = json.loads(result.stdout)
+    assert found["above_half"] == pytest.approx(0.25, abs=0.03) and found["files"] == [str(Path("out/photo_map.png"))]
+    assert [path.name for path in Path("out").iterdir()] == ["photo_map.png"]
+    with Image.open("out/photo_map.png") as drawn:
+        grey = np.asarray(drawn)
+    high, low = 255 / (1 + np.exp(-2.3)), 255 / (1 + np.exp(2.0))
+    assert grey.shape == (20, 36) and (grey[:, :5] == round(high)).all() and (grey[:, 13:] == round(low)).all()
+    assert "%  above 0.5 (mean 0.3" in run(*words).stdout
 
 
 def test_the_palette_is_pascal_vocs() -> None:

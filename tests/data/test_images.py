@@ -93,6 +93,18 @@ def test_prepare_by_hand() -> None:
     assert data.dtype == info.dtype == np.float32
 
 
+def test_sides_that_are_multiples() -> None:
+    """30 x 41 pixels, doubled to 60 x 82 and cut down to multiples of 8, each axis with its own scale; a side is 8 at least."""
+    with settings(test_scales=(60,), test_scale_multiple_of=8, train_scales=(9,), train_scale_multiple_of=16) as made:
+        data, info = prepare_image(pixels(30, 41), made)
+        _, least = prepare_image(pixels(30, 41), made, TRAIN)
+    assert data.shape == (1, 3, 56, 80)
+    np.testing.assert_allclose(info, [[56, 80, 80 / 41, 56 / 30, 80 / 41, 56 / 30]], rtol=1e-6)
+    np.testing.assert_array_equal(least[0, :2], [16, 16])
+    wanted = resize_bilinear(pixels(30, 41) - np.array(made.pixel_means, np.float32), 56, 80)
+    np.testing.assert_array_equal(data[0], wanted.transpose(2, 0, 1))
+
+
 def test_image_blob_pads_with_zeros() -> None:
     blob = image_blob([np.ones((2, 5, 3)), np.full((4, 3, 3), 2.0)])
     assert blob.shape == (2, 3, 4, 5)

@@ -73,6 +73,16 @@ def test_without_box_regression_the_rois_are_the_boxes(tmp_path):
     np.testing.assert_allclose(boxes, [[[10, 5, 29, 24]] * 3])
 
 
+def test_sides_that_are_multiples_have_a_scale_each(tmp_path):
+    net = rois_net(tmp_path)
+    wide = dataclasses.replace(SETTINGS, test=dataclasses.replace(SETTINGS.test, scale_multiple_of=32, bbox_reg=False))
+    _, boxes = score_boxes(net, IMAGE, settings=wide, proposals=[[10, 5, 29, 24]])
+    assert net.blobs["data"].shape == (1, 3, 96, 160)
+    x, y = 160 / 90, 96 / 60
+    np.testing.assert_allclose(net.blobs["rois"].data, [[0, 10 * x, 5 * y, 29 * x, 24 * y]], rtol=1e-6)
+    np.testing.assert_allclose(boxes, [[[10, 5, 29, 24]] * 3], rtol=1e-6)
+
+
 def test_proposals_on_the_same_cells_run_once_and_come_back_in_order(tmp_path):
     net = rois_net(tmp_path)
     net.params["score"][0].data[1, 1] = 1e-2

@@ -71,6 +71,22 @@ def test_the_command_runs_a_yolo() -> None:
     assert refused.exit_code and "--nms" in refused.output
 
 
+def test_the_command_takes_a_net_that_reads_a_database() -> None:
+    """As MobileNet-YOLO's: the image's size, mean and factor are the data layer's, and the evaluation is left out. The
+    objectness is the sigmoid of 7 less the sum of the channels."""
+    net = yolo("YOLOv3", 7)
+    net.params["cells"][0].data[4] = -1
+    net.save("yolo.caffemodel")
+    data = """layer { name: "data" type: "AnnotatedData" top: "data" top: "label" data_param { source: "/gone" }
+      transform_param { mean_value: 101 scale: 0.5 resize_param { height: 4 width: 6 } } }"""
+    ends = 'layer { name: "eval" type: "DetectionEvaluate" bottom: "found" bottom: "label" top: "eval" }'
+    Path("test.prototxt").write_text(Path("yolo.prototxt").read_text().replace(BLOB, data) + ends)
+    Image.fromarray(PICTURE).save("photo.png")
+    for words, score in (((), "0.924"), (("--scale-factor", "0.6"), "0.832"), (("--mean", "102,102,102"), "0.982")):
+        result = CliRunner().invoke(main, ["detect", "test.prototxt", "yolo.caffemodel", "photo.png", *words])
+        assert result.exit_code == 0 and f"class 2  {score}  x1   15.0" in result.output, result.output
+
+
 def test_refinedet() -> None:
     """The first prior is no object; the second, refined by as many tenths, is found."""
     Path("refine.prototxt").write_text(

@@ -441,7 +441,7 @@ def test_a_refused_file_gives_no_warnings():
             "layer { convolution_param { num_output: ${NUM_LABELS} } }",
             "1:41: ${NUM_LABELS} is a variable: this file is a template, whose variables a script of its repository fills in"
             "|hint: run that script on it and give what it writes, or write the value here; `minicaffe flow` fills in those of"
-            " flow nets",
+            " flow nets, `minicaffe segment --define NAME=VALUE` others",
         ),
         ("layer { convolution_param { num_output: $N } }", "$N is a variable: this file is a template"),
         ("layer { convolution_param { num_output: $ } }", "unexpected character '$'"),

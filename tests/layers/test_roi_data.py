@@ -51,6 +51,15 @@ def test_with_an_rpn_by_hand() -> None:
     np.testing.assert_array_equal(data, expected)
 
 
+def test_sides_that_are_multiples() -> None:
+    """30 x 41 becomes 56 x 80: x and y are scaled by their own."""
+    data, info, gt_boxes = layer([entry(30, 41)], train_scale_multiple_of=8).forward()
+    x, y = 80 / 41, 56 / 30
+    assert data.shape == (1, 3, 56, 80)
+    np.testing.assert_allclose(info, [[56, 80, x, y, x, y]], rtol=1e-6)
+    np.testing.assert_allclose(gt_boxes[0], [2 * x, 3 * y, 20 * x, 25 * y, 1], rtol=1e-6)
+
+
 def test_the_long_side_is_bounded() -> None:
     data, info, _ = layer([entry(30, 100)]).forward()
     assert data.shape == (1, 3, 30, 100)

@@ -60,6 +60,8 @@ class Whole:
             check_detector(net)
             if "rois" in net.inputs:
                 raise Error(f"{net.file}: this net takes rois, and no model proposes them: export it without boxes and photo")
+            if net.settings.test.scale_multiple_of > 1:
+                raise Error(f"{net.file}: a model scales both axes alike, not by TEST.SCALE_MULTIPLE_OF: export the net alone")
         clash = [name for name in (IMAGE, SIZE, *OUTPUTS) if name in net.blobs]
         if clash:
             raise Error(f'{net.file}: a blob has the name "{clash[0]}", which the model needs for itself: rename it')

@@ -19,7 +19,8 @@ from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_transform_inv, rows
 from minicaffe.detection.detect import check_detector, pick, read_boxes
 from minicaffe.detection.detect_ssd import ssd_layer
-from minicaffe.detection.inputs import input_width
+from minicaffe.detection.inputs import image_scale, input_width
+from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.boxes.box_codes import jaccard
 from minicaffe.layers.concat import Concat
@@ -127,6 +128,9 @@ def lineage(net: Net, size: Sequence[int], most: int = 0) -> Lineage:
     if isinstance(layer, DetectionOutput):
         return _of_ssd(net, layer, most)
     check_detector(net)
+    if np.ptp(scales := image_scale(net, size[1])):
+        x, y = scales[:2]
+        raise Error(f"{net.file}: the photo is scaled by {x:g} along x and {y:g} along y: boxes are followed at one scale")
     scale = input_width(net, size[1]) / size[1]
     scores, boxes = read_boxes(net, scale, size, net.settings)
     of_rois = _of_rois(scores, boxes, net.settings.test.nms, most)

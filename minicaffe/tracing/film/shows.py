@@ -16,7 +16,7 @@ from minicaffe.data.boxes import rows
 from minicaffe.data.drawn_boxes import class_name
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.detector import Detector
-from minicaffe.detection.inputs import input_width
+from minicaffe.detection.inputs import image_scale
 from minicaffe.errors import Error, on_one_line
 from minicaffe.layers.accuracy import Accuracy
 from minicaffe.layers.softmax import softmax
@@ -65,7 +65,7 @@ class Photos:
     def _proposals(self, width: int) -> list[list[float]]:
         if self._detector.is_ssd:
             return []
-        boxes = rows(self.net.blobs["rois"])[:MOST_BOXES, 1:5] / (input_width(self.net, width) / width)
+        boxes = rows(self.net.blobs["rois"])[:MOST_BOXES, 1:5] / image_scale(self.net, width)
         return [_rounded(box) for box in boxes[np.isfinite(boxes).all(axis=1)]]
 
     def _scored(self, found: Detections) -> list[Scored]:

@@ -146,6 +146,12 @@ def test_what_is_no_detector(tmp_path: Path, net: str, said: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_sides_that_are_multiples_are_not_exported(tmp_path: Path) -> None:
+    settings = settings_from({"TEST": {"SCALE_MULTIPLE_OF": 32}})
+    with pytest.raises(Error, match="both axes alike"):
+        export_onnx(Net(SHAPES / "rfcn" / "test.prototxt", TEST, settings=settings), tmp_path / "m.onnx", whole=Whole())
+
+
 def export(*words: object) -> Any:
     folder = SHAPES / "rfcn"
     return CliRunner().invoke(

@@ -187,3 +187,11 @@ def test_what_cannot_be_explained() -> None:
     plain = parse_net('input: "data" input_shape { dim: 1 } layer { name: "r" type: "ReLU" bottom: "data" top: "y" }')
     with pytest.raises(Error, match="a detector's inputs are data and im_info"):
         explain(Net(plain, TEST), "detection", index=0)
+
+
+def test_boxes_of_two_scales_are_not_followed() -> None:
+    net = Net(SHAPES / "rfcn" / "test.prototxt", TEST)
+    net.blobs["im_info"].reshape(1, 6)
+    net.blobs["im_info"].data[...] = (96, 160, 1.5, 1.25, 1.5, 1.25)
+    with pytest.raises(Error, match=r"scaled by 1\.5 along x and 1\.25 along y"):
+        lineage(net, (77, 107))
