@@ -73,7 +73,7 @@ def test_loops(monkeypatch: pytest.MonkeyPatch, version: str | None, variable: s
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch, no_pycuda: None) -> None:
-    def none(name: str) -> None:
+    def none(name: str, *_: object, **__: object) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
