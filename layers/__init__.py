@@ -100,6 +100,7 @@ BUILT_IN = {
     "FrcnnOutput": "frcnn_output:FrcnnOutput",
     "FrcnnProposal": "frcnn_proposal:FrcnnProposal",
     "FrcnnProposalTarget": "frcnn_proposal_target:FrcnnProposalTarget",
+    "FrcnnRoiData": "frcnn_roi_data:FrcnnRoiData",
     "Gather": "gather:Gather",
     "GeneralContrastiveLoss": "general_contrastive_loss:GeneralContrastiveLoss",
     "GeneralTripletLoss": "general_triplet_loss:GeneralTripletLoss",

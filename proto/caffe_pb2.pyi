@@ -3372,6 +3372,7 @@ Global___TileParameter: _TypeAlias = TileParameter  # noqa: Y015
 class WindowDataParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    CONFIG_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
     MEAN_FILE_FIELD_NUMBER: _builtins.int
@@ -3385,6 +3386,7 @@ class WindowDataParameter(_message.Message):
     CROP_MODE_FIELD_NUMBER: _builtins.int
     CACHE_IMAGES_FIELD_NUMBER: _builtins.int
     ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    config: _builtins.str
     source: _builtins.str
     scale: _builtins.float
     mean_file: _builtins.str
@@ -3401,6 +3403,7 @@ class WindowDataParameter(_message.Message):
     def __init__(
         self,
         *,
+        config: _builtins.str | None = ...,
         source: _builtins.str | None = ...,
         scale: _builtins.float | None = ...,
         mean_file: _builtins.str | None = ...,
@@ -3415,9 +3418,9 @@ class WindowDataParameter(_message.Message):
         cache_images: _builtins.bool | None = ...,
         root_folder: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bg_threshold", b"bg_threshold", "cache_images", b"cache_images", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "fg_fraction", b"fg_fraction", "fg_threshold", b"fg_threshold", "mean_file", b"mean_file", "mirror", b"mirror", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bg_threshold", b"bg_threshold", "cache_images", b"cache_images", "config", b"config", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "fg_fraction", b"fg_fraction", "fg_threshold", b"fg_threshold", "mean_file", b"mean_file", "mirror", b"mirror", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bg_threshold", b"bg_threshold", "cache_images", b"cache_images", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "fg_fraction", b"fg_fraction", "fg_threshold", b"fg_threshold", "mean_file", b"mean_file", "mirror", b"mirror", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bg_threshold", b"bg_threshold", "cache_images", b"cache_images", "config", b"config", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "fg_fraction", b"fg_fraction", "fg_threshold", b"fg_threshold", "mean_file", b"mean_file", "mirror", b"mirror", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

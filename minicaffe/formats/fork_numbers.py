@@ -149,6 +149,7 @@ _OWN = {
     "DetectionAccuracy": ("detection_accuracy_param", "bbox_reg_param"),
     "DetectionLoss": ("detection_loss_param", "bbox_reg_param"),
     "DetectionGroupLoss": ("detection_group_loss_param", "bbox_reg_param"), "FrcnnProposalTarget": ("proposal_target_param",),
+    "FrcnnRoiData": ("window_data_param",),
     "FrcnnOutput": ("frcnn_output_param", "bbox_reg_param"), "ProposalTarget": ("proposal_target_param", "bbox_reg_param"),
     "FocalLoss": ("focal_loss_param", "softmax_param"),
     "InfogainLoss": ("infogain_loss_param", "softmax_param"), "Lstm": ("lstm_param",), "LSTM": ("recurrent_param",),

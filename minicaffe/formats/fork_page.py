@@ -63,6 +63,8 @@ DISAGREEMENTS = (
     ("`DetectionLoss`", "YOLO's. MS-CNN's, of one field at each cell", "`cls_num` is MS-CNN's"),
     ("`EvalDetection`", "caffe-yolo's, of YOLO's first version. caffe-yolov2's and Intel's, which differ in their labels",
      "`biases` are of the latter; labels (1, 1, G, 8) are Intel's"),
+    ("`FrcnnRoiData`", "caffe-faster-rcnn's leaves difficult boxes out and mirrors images. makefile/frcnn's keeps them, and "
+     "shrinks by means of areas", "settings that makefile/frcnn alone reads; `dxy`, `mkfrcnn`"),
     ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),
     ("`Swish`", "BVLC's and MobileNet-YOLO's are the same function", "nothing needs to"),
     ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),
