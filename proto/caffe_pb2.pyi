@@ -1450,6 +1450,12 @@ Global___FillerParameter: _TypeAlias = FillerParameter  # noqa: Y015
 class TransformationParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    FIX_CROP_FIELD_NUMBER: _builtins.int
+    MULTI_SCALE_FIELD_NUMBER: _builtins.int
+    SCALE_RATIOS_FIELD_NUMBER: _builtins.int
+    MAX_DISTORT_FIELD_NUMBER: _builtins.int
+    IS_FLOW_FIELD_NUMBER: _builtins.int
+    MORE_FIX_CROP_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
     MIRROR_FIELD_NUMBER: _builtins.int
     CROP_SIZE_FIELD_NUMBER: _builtins.int
@@ -1464,6 +1470,16 @@ class TransformationParameter(_message.Message):
     DISTORT_PARAM_FIELD_NUMBER: _builtins.int
     EXPAND_PARAM_FIELD_NUMBER: _builtins.int
     EMIT_CONSTRAINT_FIELD_NUMBER: _builtins.int
+    fix_crop: _builtins.bool
+    """[10]"""
+    multi_scale: _builtins.bool
+    """[11]"""
+    max_distort: _builtins.int
+    """[13]"""
+    is_flow: _builtins.bool
+    """[14]"""
+    more_fix_crop: _builtins.bool
+    """[15]"""
     scale: _builtins.float
     mirror: _builtins.bool
     crop_size: _builtins.int
@@ -1474,6 +1490,10 @@ class TransformationParameter(_message.Message):
     """[SSD]"""
     crop_w: _builtins.int
     """[SSD]"""
+    @_builtins.property
+    def scale_ratios(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """[12]"""
+
     @_builtins.property
     def mean_value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
@@ -1499,6 +1519,12 @@ class TransformationParameter(_message.Message):
     def __init__(
         self,
         *,
+        fix_crop: _builtins.bool | None = ...,
+        multi_scale: _builtins.bool | None = ...,
+        scale_ratios: _abc.Iterable[_builtins.float] | None = ...,
+        max_distort: _builtins.int | None = ...,
+        is_flow: _builtins.bool | None = ...,
+        more_fix_crop: _builtins.bool | None = ...,
         scale: _builtins.float | None = ...,
         mirror: _builtins.bool | None = ...,
         crop_size: _builtins.int | None = ...,
@@ -1514,9 +1540,9 @@ class TransformationParameter(_message.Message):
         expand_param: Global___ExpansionParameter | None = ...,
         emit_constraint: Global___EmitConstraint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_h", b"crop_h", "crop_size", b"crop_size", "crop_w", b"crop_w", "distort_param", b"distort_param", "emit_constraint", b"emit_constraint", "expand_param", b"expand_param", "force_color", b"force_color", "force_gray", b"force_gray", "mean_file", b"mean_file", "mirror", b"mirror", "noise_param", b"noise_param", "resize_param", b"resize_param", "scale", b"scale"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_h", b"crop_h", "crop_size", b"crop_size", "crop_w", b"crop_w", "distort_param", b"distort_param", "emit_constraint", b"emit_constraint", "expand_param", b"expand_param", "fix_crop", b"fix_crop", "force_color", b"force_color", "force_gray", b"force_gray", "is_flow", b"is_flow", "max_distort", b"max_distort", "mean_file", b"mean_file", "mirror", b"mirror", "more_fix_crop", b"more_fix_crop", "multi_scale", b"multi_scale", "noise_param", b"noise_param", "resize_param", b"resize_param", "scale", b"scale"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_h", b"crop_h", "crop_size", b"crop_size", "crop_w", b"crop_w", "distort_param", b"distort_param", "emit_constraint", b"emit_constraint", "expand_param", b"expand_param", "force_color", b"force_color", "force_gray", b"force_gray", "mean_file", b"mean_file", "mean_value", b"mean_value", "mirror", b"mirror", "noise_param", b"noise_param", "resize_param", b"resize_param", "scale", b"scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_h", b"crop_h", "crop_size", b"crop_size", "crop_w", b"crop_w", "distort_param", b"distort_param", "emit_constraint", b"emit_constraint", "expand_param", b"expand_param", "fix_crop", b"fix_crop", "force_color", b"force_color", "force_gray", b"force_gray", "is_flow", b"is_flow", "max_distort", b"max_distort", "mean_file", b"mean_file", "mean_value", b"mean_value", "mirror", b"mirror", "more_fix_crop", b"more_fix_crop", "multi_scale", b"multi_scale", "noise_param", b"noise_param", "resize_param", b"resize_param", "scale", b"scale", "scale_ratios", b"scale_ratios"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4507,6 +4533,19 @@ class VideoDataParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Modality:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ModalityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[VideoDataParameter._Modality.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        RGB: VideoDataParameter._Modality.ValueType  # 0
+        FLOW: VideoDataParameter._Modality.ValueType  # 1
+
+    class Modality(_Modality, metaclass=_ModalityEnumTypeWrapper): ...
+    RGB: VideoDataParameter.Modality.ValueType  # 0
+    FLOW: VideoDataParameter.Modality.ValueType  # 1
+
     class _VideoType:
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
@@ -4520,6 +4559,9 @@ class VideoDataParameter(_message.Message):
     WEBCAM: VideoDataParameter.VideoType.ValueType  # 0
     VIDEO: VideoDataParameter.VideoType.ValueType  # 1
 
+    NUM_SEGMENTS_FIELD_NUMBER: _builtins.int
+    MODALITY_FIELD_NUMBER: _builtins.int
+    NAME_PATTERN_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     RAND_SKIP_FIELD_NUMBER: _builtins.int
@@ -4539,6 +4581,12 @@ class VideoDataParameter(_message.Message):
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     VIDEO_FILE_FIELD_NUMBER: _builtins.int
     SKIP_FRAMES_FIELD_NUMBER: _builtins.int
+    num_segments: _builtins.int
+    """[12]"""
+    modality: Global___VideoDataParameter.Modality.ValueType
+    """[13]"""
+    name_pattern: _builtins.str
+    """[14]"""
     source: _builtins.str
     """[1]"""
     batch_size: _builtins.int
@@ -4576,6 +4624,9 @@ class VideoDataParameter(_message.Message):
     def __init__(
         self,
         *,
+        num_segments: _builtins.int | None = ...,
+        modality: Global___VideoDataParameter.Modality.ValueType | None = ...,
+        name_pattern: _builtins.str | None = ...,
         source: _builtins.str | None = ...,
         batch_size: _builtins.int | None = ...,
         rand_skip: _builtins.int | None = ...,
@@ -4596,9 +4647,9 @@ class VideoDataParameter(_message.Message):
         video_file: _builtins.str | None = ...,
         skip_frames: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "modality", b"modality", "name_pattern", b"name_pattern", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "num_segments", b"num_segments", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "modality", b"modality", "name_pattern", b"name_pattern", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "num_segments", b"num_segments", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

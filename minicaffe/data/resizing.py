@@ -119,7 +119,7 @@ def _resampled(values: Array, height: int, width: int, taps: Callable[[int, int]
 
 
 def averaged(values: Array, new: int, axis: int, scale: float | None = None) -> Array:
-    """values averaged over `new` equal parts of this axis; a pixel on an edge counts by the part that is inside. scale: parts are
+    """values averaged over `new` equal parts of this axis; a pixel on an edge counts by the part inside. scale: parts are
     1 / scale long, the last less where the axis ends."""
     old = values.shape[axis]
     values = np.moveaxis(values, axis, 0).astype(np.float64)

@@ -156,7 +156,7 @@ _OWN = {
     "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "ReLU": ("relu_param",),
     "ReLU6": ("relu6_param",), "RNN": ("recurrent_param",), "ROIAlign": ("roi_align_param", "roi_pooling_param"),
     "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
-    "SoftmaxWithLossOHEM": ("softmax_param",), "VideoData": ("video_data_param", "image_data_param"),
+    "SoftmaxWithLossOHEM": ("softmax_param",), "VideoData": ("video_data_param", "image_data_param", "data_param"),
     "Warp": ("flow_warp_param",),
 }  # fmt: skip
 _FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
