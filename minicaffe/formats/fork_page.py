@@ -72,8 +72,8 @@ DISAGREEMENTS = (
      "the type's spelling"),
     ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param`"),
     ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "
-     "of parts of videos", "`use_image`, `sampling_rate` and the like are C3D's, `video_file` SSD's, `num_segments`, `modality` "
-     "and `name_pattern` temporal segment networks'; else `fork`, else whether the list's first path is a folder"),
+     "of parts of videos", "`use_image`, `sampling_rate` and others are C3D's, `video_file` SSD's, `num_segments`, `modality`, "
+     "`name_pattern` temporal segment networks'; else `fork`, else whether the list's first path is a folder"),
     ("`pooling_param`'s field 13, in a .caffemodel", "`round_mode` (BVLC, 1 rounds down), `ceil_mode` (Cascade R-CNN, "
      "py-RFCN-priv, makefile's, 1 rounds up), `avg_include_pad` (Intel)", "the file's other fields, else `--fork`"),
 )  # fmt: skip
