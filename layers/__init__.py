@@ -39,6 +39,7 @@ BUILT_IN = {
     "BboxAccuracy": "bbox_accuracy:BboxAccuracy",
     "Bias": "bias:Bias",
     "BoxAnnotatorOHEM": "box_annotator_ohem:BoxAnnotatorOHEM",
+    "BoxData": "box_data:BoxData",
     "BoxGroupOutput": "box_group_output:BoxGroupOutput",
     "BoxOutput": "box_output:BoxOutput",
     "BroadcastMul": "broadcast_mul:BroadcastMul",

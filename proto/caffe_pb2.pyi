@@ -2124,6 +2124,7 @@ class DataParameter(_message.Message):
     LEVELDB: DataParameter.DB.ValueType  # 0
     LMDB: DataParameter.DB.ValueType  # 1
 
+    SIDE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     RAND_SKIP_FIELD_NUMBER: _builtins.int
@@ -2144,9 +2145,12 @@ class DataParameter(_message.Message):
     mirror: _builtins.bool
     force_encoded_color: _builtins.bool
     prefetch: _builtins.int
+    @_builtins.property
+    def side(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
+        side: _abc.Iterable[_builtins.int] | None = ...,
         source: _builtins.str | None = ...,
         batch_size: _builtins.int | None = ...,
         rand_skip: _builtins.int | None = ...,
@@ -2160,7 +2164,7 @@ class DataParameter(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "prefetch", b"prefetch", "rand_skip", b"rand_skip", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "prefetch", b"prefetch", "rand_skip", b"rand_skip", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "prefetch", b"prefetch", "rand_skip", b"rand_skip", "scale", b"scale", "side", b"side", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
