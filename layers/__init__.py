@@ -60,6 +60,7 @@ BUILT_IN = {
     "Crop": "crop:Crop",
     "CrossConvolution": "cross_convolution:CrossConvolution",
     "CtcLoss": "ctc_loss:CtcLoss",
+    "CustomData": "custom_data:CustomData",
     "Data": "data:Data",
     "DataAugmentation": "data_augmentation:DataAugmentation",
     "DecodeBBox": "decode_bbox:DecodeBBox",

@@ -2111,6 +2111,34 @@ Global___CropParameter: _TypeAlias = CropParameter  # noqa: Y015
 class DataParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _RANDPERMORDER:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _RANDPERMORDEREnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DataParameter._RANDPERMORDER.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        FIRST_PERMUTE_THEN_RANGE: DataParameter._RANDPERMORDER.ValueType  # 0
+        FIRST_RANGE_THEN_PERMUTE: DataParameter._RANDPERMORDER.ValueType  # 1
+
+    class RANDPERMORDER(_RANDPERMORDER, metaclass=_RANDPERMORDEREnumTypeWrapper): ...
+    FIRST_PERMUTE_THEN_RANGE: DataParameter.RANDPERMORDER.ValueType  # 0
+    FIRST_RANGE_THEN_PERMUTE: DataParameter.RANDPERMORDER.ValueType  # 1
+
+    class _CHANNELENCODING:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _CHANNELENCODINGEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DataParameter._CHANNELENCODING.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        UINT8: DataParameter._CHANNELENCODING.ValueType  # 1
+        UINT16FLOW: DataParameter._CHANNELENCODING.ValueType  # 2
+        BOOL1: DataParameter._CHANNELENCODING.ValueType  # 3
+
+    class CHANNELENCODING(_CHANNELENCODING, metaclass=_CHANNELENCODINGEnumTypeWrapper): ...
+    UINT8: DataParameter.CHANNELENCODING.ValueType  # 1
+    UINT16FLOW: DataParameter.CHANNELENCODING.ValueType  # 2
+    BOOL1: DataParameter.CHANNELENCODING.ValueType  # 3
+
     class _DB:
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
@@ -2125,6 +2153,18 @@ class DataParameter(_message.Message):
     LMDB: DataParameter.DB.ValueType  # 1
 
     SIDE_FIELD_NUMBER: _builtins.int
+    PRESELECTION_FILE_FIELD_NUMBER: _builtins.int
+    PRESELECTION_LABEL_FIELD_NUMBER: _builtins.int
+    RANGE_START_FIELD_NUMBER: _builtins.int
+    RANGE_END_FIELD_NUMBER: _builtins.int
+    RAND_PERMUTE_FIELD_NUMBER: _builtins.int
+    RAND_PERMUTE_ORDER_FIELD_NUMBER: _builtins.int
+    RAND_PERMUTE_SEED_FIELD_NUMBER: _builtins.int
+    SLICE_POINT_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
+    SUBTRACT_FIELD_NUMBER: _builtins.int
+    PERMUTE_EVERY_ITER_FIELD_NUMBER: _builtins.int
+    BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     RAND_SKIP_FIELD_NUMBER: _builtins.int
@@ -2135,6 +2175,15 @@ class DataParameter(_message.Message):
     MIRROR_FIELD_NUMBER: _builtins.int
     FORCE_ENCODED_COLOR_FIELD_NUMBER: _builtins.int
     PREFETCH_FIELD_NUMBER: _builtins.int
+    preselection_file: _builtins.str
+    preselection_label: _builtins.int
+    range_start: _builtins.int
+    range_end: _builtins.int
+    rand_permute: _builtins.bool
+    rand_permute_order: Global___DataParameter.RANDPERMORDER.ValueType
+    rand_permute_seed: _builtins.int
+    permute_every_iter: _builtins.int
+    block_size: _builtins.int
     source: _builtins.str
     batch_size: _builtins.int
     rand_skip: _builtins.int
@@ -2147,10 +2196,28 @@ class DataParameter(_message.Message):
     prefetch: _builtins.int
     @_builtins.property
     def side(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def slice_point(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def encoding(self) -> _containers.RepeatedScalarFieldContainer[Global___DataParameter.CHANNELENCODING.ValueType]: ...
+    @_builtins.property
+    def subtract(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
         side: _abc.Iterable[_builtins.int] | None = ...,
+        preselection_file: _builtins.str | None = ...,
+        preselection_label: _builtins.int | None = ...,
+        range_start: _builtins.int | None = ...,
+        range_end: _builtins.int | None = ...,
+        rand_permute: _builtins.bool | None = ...,
+        rand_permute_order: Global___DataParameter.RANDPERMORDER.ValueType | None = ...,
+        rand_permute_seed: _builtins.int | None = ...,
+        slice_point: _abc.Iterable[_builtins.int] | None = ...,
+        encoding: _abc.Iterable[Global___DataParameter.CHANNELENCODING.ValueType] | None = ...,
+        subtract: _abc.Iterable[_builtins.float] | None = ...,
+        permute_every_iter: _builtins.int | None = ...,
+        block_size: _builtins.int | None = ...,
         source: _builtins.str | None = ...,
         batch_size: _builtins.int | None = ...,
         rand_skip: _builtins.int | None = ...,
@@ -2162,9 +2229,9 @@ class DataParameter(_message.Message):
         force_encoded_color: _builtins.bool | None = ...,
         prefetch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "prefetch", b"prefetch", "rand_skip", b"rand_skip", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "block_size", b"block_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "permute_every_iter", b"permute_every_iter", "prefetch", b"prefetch", "preselection_file", b"preselection_file", "preselection_label", b"preselection_label", "rand_permute", b"rand_permute", "rand_permute_order", b"rand_permute_order", "rand_permute_seed", b"rand_permute_seed", "rand_skip", b"rand_skip", "range_end", b"range_end", "range_start", b"range_start", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "prefetch", b"prefetch", "rand_skip", b"rand_skip", "scale", b"scale", "side", b"side", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "block_size", b"block_size", "crop_size", b"crop_size", "encoding", b"encoding", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "permute_every_iter", b"permute_every_iter", "prefetch", b"prefetch", "preselection_file", b"preselection_file", "preselection_label", b"preselection_label", "rand_permute", b"rand_permute", "rand_permute_order", b"rand_permute_order", "rand_permute_seed", b"rand_permute_seed", "rand_skip", b"rand_skip", "range_end", b"range_end", "range_start", b"range_start", "scale", b"scale", "side", b"side", "slice_point", b"slice_point", "source", b"source", "subtract", b"subtract"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -136,6 +136,7 @@ _OWN = {
     "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
     "BoxData": ("data_param",), "BoxOutput": ("bbox_reg_param", "box_output_param"),
     "ConvolutionDepthwise": ("convolution_param",), "CrossConvolution": ("convolution_param",),
+    "CustomData": ("data_param",),
     "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",), "WarpCTCLoss": ("ctc_loss_param",),
     "EuclideanLossWithIgnore": ("euclideanloss_param",), "GeneralContrastiveLoss": ("general_contrastive_loss_param",),
     "SparseData": ("data_param",), "SparseInnerProduct": ("inner_product_param",),
