@@ -5,7 +5,9 @@ Source: frcnn_roi_data_layer.cpp of D-X-Y/caffe-faster-rcnn, whose repository is
 
 from __future__ import annotations
 
+import zlib
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +86,9 @@ class FrcnnSource(ListSource[LabelledImage]):
         size = [aligned(int(length), settings.align) for length in (max(settings.scales), settings.max_size)]
         check_size("an image of the settings' scales and max_size", *size)
         return [(1, 3, *size), (1, 3, 1, 1), (1, 5, 1, 1)]
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "settings": zlib.crc32(repr(self.settings).encode())}
 
     def next_batch(self) -> Batch:
         listed = self.next_listed()

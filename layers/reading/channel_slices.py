@@ -77,7 +77,8 @@ class RecordSource:
         self.order = self._order()
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"records": self.database.count(), "checksum": zlib.crc32(self._item(0)[1])}
+        chosen = zlib.crc32(self.chosen.astype("<i8").tobytes())
+        return {"records": self.database.count(), "chosen": chosen, "checksum": zlib.crc32(self._item(0)[1])}
 
     def _chosen(self) -> NDArray[np.int64]:
         """The numbers of the records that are to be read, before the range is cut. Raises DataError."""

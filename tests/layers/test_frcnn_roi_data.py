@@ -145,6 +145,13 @@ def test_each_epoch_has_every_image_and_the_seed_is_the_settings() -> None:
     assert taken == [round(float(batch[0][0, 2, 0, 0] + 3.5)) // 10 for batch in batches(net(), 20)]
 
 
+def test_ranks_must_have_the_same_settings() -> None:
+    one = net().layers[0].data_fingerprint()
+    configure(max_size="39")
+    other = net().layers[0].data_fingerprint()
+    assert [key for key in one if one[key] != other[key]] == ["settings"]
+
+
 def test_it_resumes() -> None:
     configure(scales="10,14", use_hist_equalize="0")
     check_repeats_and_resumes(TEXT, TRAIN)
