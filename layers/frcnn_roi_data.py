@@ -42,7 +42,8 @@ class FrcnnRoiData(PrefetchingLayer):
     them, mirrors none, shrinks by means of areas, equalises histograms (use_hist_equalize) and pads with 0 on the right and
     below to multiples of im_size_align. Its own settings tell it, else the net's fork.
     Raises LayerError for a list, settings or an image that cannot be read, a box of an unknown class, for an image without a
-    box (makefile/frcnn's), and for data_jitter, use_haze_free and IMS_PER_BATCH, which are not built.
+    box (makefile/frcnn's), and for settings that are not built: in TRAIN data_jitter, data_rand_scale and data_rand_rotate, and
+    use_haze_free and IMS_PER_BATCH.
     """
 
     type = "FrcnnRoiData"
@@ -61,7 +62,7 @@ class FrcnnRoiData(PrefetchingLayer):
         kind = self.choose(MAKEFILE, f"{param.config} has {settings.own[0]}") if settings.own else self.choose_by_fork()
         if not kind:
             raise self.open_choice("they read the same settings differently; ")
-        refused = [key for key in settings.refused if key != "data_jitter" or self.phase == TRAIN]
+        refused = [key for key in settings.refused if not key.startswith("data_") or self.phase == TRAIN]
         if refused:
             raise self.error(f"{param.config} has {refused[0]}, which is not built", "window_data_param.config")
         images = read_frcnn_list(granted(param.source), settings.n_classes)

@@ -66,6 +66,8 @@ def read_frcnn_settings(path: str | PathLike[str]) -> FrcnnSettings:
         align=values.whole("im_size_align", 1),
         refused=(
             *(["data_jitter"] if values.numbers("data_jitter", 1, default="-1")[0] >= 0 else []),
+            *(["data_rand_scale"] if values.numbers("data_rand_scale", 1, default="1")[0] != 1 else []),
+            *(["data_rand_rotate"] if values.whole("data_rand_rotate", 0) else []),
             *(["use_haze_free"] if values.whole("use_haze_free", 0) else []),
             *(["IMS_PER_BATCH"] if "IMS_PER_BATCH" in content else []),
         ),

@@ -200,6 +200,8 @@ def test_lists(text: str, message: str) -> None:
         ({"n_classes": "1"}, "n_classes must be at least 2"),
         ({"scales": "5, 0"}, "scales and max_size at least 1"),
         ({"data_jitter": "0.2"}, "config.json has data_jitter, which is not built"),
+        ({"data_rand_scale": "1.2"}, "config.json has data_rand_scale, which is not built"),
+        ({"data_rand_rotate": "1"}, "config.json has data_rand_rotate, which is not built"),
         ({"use_haze_free": "1"}, "config.json has use_haze_free, which is not built"),
         ({"IMS_PER_BATCH": "1"}, "config.json has IMS_PER_BATCH, which is not built"),
     ],
