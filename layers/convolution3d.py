@@ -18,7 +18,7 @@ class Convolution3D(Convolution):
     """Convolution's y, with kernels of kernel_depth frames of kernel_size x kernel_size pixels.
 
     bottom: x (N, C, L, H, W). top: y (N, num_output, L', H', W'). convolution3d_param: stride and pad in pixels,
-    temporal_stride and temporal_pad in frames; filter_group has no effect. blobs: weight (num_output, C, kernel_depth,
+    temporal_stride and temporal_pad in frames. blobs: weight (num_output, C, kernel_depth,
     kernel_size, kernel_size), bias (1, 1, 1, 1, num_output).
     Raises LayerError as Convolution does, for a bottom without five axes, and for a group, which the original does not compute.
     """

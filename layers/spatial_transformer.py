@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 
-THETA = tuple(f"theta_{i}_{j}" for i in (1, 2) for j in (1, 2, 3))
+THETA = ("theta_1_1", "theta_1_2", "theta_1_3", "theta_2_1", "theta_2_2", "theta_2_3")
 """st_param's fields that fix a number of theta."""
 
 
@@ -25,7 +25,7 @@ class SpatialTransformer(Layer):
     dV.
 
     bottom: U (N, C, H, W), theta (N, 6), or the numbers of it that st_param's theta_1_1 to theta_2_3 do not fix. top: V (N, C,
-    output_H, output_W), by default U's size.
+    output_H, output_W), by default U's size. to_compute_dU: false makes dU 0.
     Raises LayerError for other shapes, sizes below 1, and a transform_type or sampler_type other than affine and bilinear.
     """
 
@@ -72,8 +72,10 @@ class SpatialTransformer(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for n, theta in enumerate(self._theta(bottom)):
             sampled = Sampled(bottom[0].shape[2:], theta @ self.grid)
-            if propagate_down[0]:
+            if propagate_down[0] and self.param.st_param.to_compute_dU:
                 sampled.backward(top[0].diff[n], bottom[0].diff[n])
+            elif propagate_down[0]:
+                bottom[0].diff[n] = 0
             if propagate_down[1]:
                 slope = sampled.slope(bottom[0].data[n], top[0].diff[n]) @ self.grid.T
                 bottom[1].diff[n].reshape(-1)[:] = slope.reshape(6)[np.isnan(self.fixed)]

@@ -1,6 +1,8 @@
-"""VideoData: clips of videos, or of folders of frames, that a text file lists.
+"""VideoData: clips of videos, or of folders of frames, that a text file lists (C3D); one video's frames (SSD); segments of
+videos whose frames are images (temporal segment networks).
 
-Source: the video_data_layer.cpp of C3D v1.1 and of v1.0, whose VIDEO_DATA has its fields in image_data_param.
+Source: the video_data_layer.cpp of C3D v1.1 and of v1.0, whose VIDEO_DATA has its fields in image_data_param, of SSD, and of
+yjxiong/caffe.
 """
 
 from __future__ import annotations
@@ -13,16 +15,31 @@ import numpy as np
 from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.clips import Clip, ClipTransformer, as_clip, check_length, read_clips, read_folder, read_video
+from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.shard import Shard
+from minicaffe.data.segments import RGB, SegmentTransformer, check_pattern
+from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.video import frame_count
 from minicaffe.errors import DataError
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
 from .reading.image_lists import ListSource, check_list_fields, check_skip
-from .reading.prefetching import PrefetchingLayer
+from .reading.prefetching import PrefetchingLayer, ShapedSource, check_segment_fields
+from .reading.video_sources import FrameSource, SegmentParam, SegmentSource
+
+C3D, SSD, TSN = "C3D", "SSD", "temporal segment networks"
+FIELDS = {
+    C3D: (
+        *("use_image", "use_temporal_jitter", "sampling_rate", "max_sampling_rate", "use_sampling_rate_jitter"),
+        *("use_multiple_label", "num_of_labels"),
+    ),
+    SSD: ("video_type", "device_id", "video_file", "skip_frames"),
+    TSN: ("num_segments", "modality", "name_pattern"),
+}
+"""Fields of video_data_param that tell whose layer it is."""
 
 
 class VideoData(PrefetchingLayer):
@@ -35,15 +52,79 @@ class VideoData(PrefetchingLayer):
     sampling_rate: every so many-th frame; use_sampling_rate_jitter: drawn from 1 to max_sampling_rate. use_temporal_jitter: the
     start is drawn: of a video, whose lines are `PATH LABEL`; of a folder, whose START is its number of frames, in TRAIN only,
     else 0. C3D v1.0's fields stand in image_data_param, with one mean_value; its labels are (batch_size, 1, 1, 1, 1).
+    SSD's: data (data_param.batch_size, 3, H, W), the frames of video_file in order, skip_frames left out before each,
+    transformed as Data's images are; labels 0. After the last frame it is a LayerError that the video has ended.
+    Temporal segment networks': lines FOLDER LENGTH LABEL; data (batch_size, C, H, W), C = 3 new_length num_segments, or with
+    modality: FLOW 2 new_length num_segments, x and y in turn; labels (batch_size, 1, 1, 1). new_length frames of each of
+    num_segments equal parts, at a place that is drawn in TRAIN and central in TEST; name_pattern: the frames' names. From
+    transform_param also multi_scale, scale_ratios, max_distort, fix_crop, more_fix_crop, is_flow (minicaffe/data/segments.py).
+    The fields tell which it is, else the net's fork, else whether the list's first path is a folder.
     Raises LayerError, with the list's line, for a line of other words, a video or frame that cannot be read, and a video that
-    ends early: in TRAIN too, where the original takes the next clip; for a mean that does not fit, and for SSD's VideoData.
+    ends early: in TRAIN too, where C3D takes the next clip; for a mean that does not fit, and for SSD's video_type: WEBCAM.
     """
 
     type = "VideoData"
     num_top = (1, 2)
-    param_block = ("video_data_param", "image_data_param", "transform_param")
+    param_block = ("video_data_param", "image_data_param", "data_param", "transform_param")
+    takes_segments = True
+    kinds = (
+        Kind(C3D, ("c3d", "c3dv1"), "use_image, sampling_rate or the like; lists videos"),
+        Kind(SSD, ("ssd", "refinedet", "nv17", "beniz"), "video_file"),
+        Kind(TSN, ("tsn",), "num_segments, modality or name_pattern; lists folders"),
+    )
 
-    def make_source(self, tops: int, generator: np.random.Generator) -> ClipSource:
+    def make_source(self, tops: int, generator: np.random.Generator) -> ShapedSource:
+        kind = self._kind()
+        if kind == C3D:
+            return self._clips(tops, generator)
+        return self._frames(tops, generator) if kind == SSD else self._segments(tops, generator)
+
+    def _kind(self) -> str:
+        param = self.param.video_data_param
+        given = {field.name for field, _ in param.ListFields()}
+        found = {kind: [name for name in names if name in given] for kind, names in FIELDS.items()}
+        told = [kind for kind, names in found.items() if names]
+        if len(told) > 1:
+            one, other = (f"{found[kind][0]}, which is {kind}'s" for kind in told[:2])
+            raise self.error(f"video_data_param has {one}, and {other}", "video_data_param")
+        if told:
+            return self.choose(told[0], f"video_data_param has {found[told[0]][0]}")
+        if not self.param.HasField("video_data_param"):
+            return self.choose(C3D, "image_data_param")
+        if fork := self.choose_by_fork():
+            return fork
+        if not param.source:
+            raise self.error("needs a source, or SSD's video_file", "video_data_param")
+        first = read_clips(granted(param.source), True, False)[0]
+        if os.path.isdir(param.root_folder + first.name):
+            return self.choose(TSN, "its list's first path is a folder")
+        return self.choose(C3D, "its list's first path is no folder")
+
+    def _frames(self, tops: int, generator: np.random.Generator) -> FrameSource:
+        param = self.param.video_data_param
+        if param.video_type != caffe_pb2.VideoDataParameter.VIDEO:
+            raise self.error("cameras are not built in: give video_type: VIDEO and a video_file", "video_data_param.video_type")
+        if not param.video_file:
+            raise self.error("needs a video_file", "video_data_param.video_file")
+        size = self.positive(self.param.data_param.batch_size, "data_param.batch_size")
+        check_segment_fields(self)
+        warn_of_no_effect(self, boxes=False)
+        transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
+        return FrameSource(param.video_file, size, param.skip_frames, transformer, current_shard(self.phase), tops)
+
+    def _segments(self, tops: int, generator: np.random.Generator) -> SegmentSource:
+        given, block = self.param.video_data_param, "video_data_param"
+        check_list_fields(self, block)
+        length = self.positive(given.new_length, f"{block}.new_length") if given.HasField("new_length") else 1
+        self.positive(given.num_segments, f"{block}.num_segments")
+        names = ("source", "batch_size", "shuffle", "new_height", "new_width", "root_folder", "num_segments", "modality")
+        pattern = check_pattern(given.name_pattern, given.modality == RGB)
+        param = SegmentParam(pattern=pattern, new_length=length, **{name: getattr(given, name) for name in names})
+        transformer = SegmentTransformer(self.param.transform_param, self.phase, generator, self.dtype)
+        videos = read_clips(granted(param.source), True, False)
+        return SegmentSource(videos, param, transformer, current_shard(self.phase), tops)
+
+    def _clips(self, tops: int, generator: np.random.Generator) -> ClipSource:
         param, transform = self._read_param(), caffe_pb2.TransformationParameter()
         transform.CopyFrom(self.param.transform_param)
         old = self.param.image_data_param
@@ -64,7 +145,7 @@ class VideoData(PrefetchingLayer):
         new, old = self.param.video_data_param, self.param.image_data_param
         given, block = (old, "image_data_param") if is_old else (new, "video_data_param")
         if not given.source:
-            raise self.error("needs a source: C3D's VideoData is built in, SSD's is not", block)
+            raise self.error("needs a source", block)
         check_list_fields(self, block)
         for name in ("new_length", "sampling_rate"):
             self.positive(getattr(given, name), f"{block}.{name}")

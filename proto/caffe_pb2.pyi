@@ -1450,6 +1450,12 @@ Global___FillerParameter: _TypeAlias = FillerParameter  # noqa: Y015
 class TransformationParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    FIX_CROP_FIELD_NUMBER: _builtins.int
+    MULTI_SCALE_FIELD_NUMBER: _builtins.int
+    SCALE_RATIOS_FIELD_NUMBER: _builtins.int
+    MAX_DISTORT_FIELD_NUMBER: _builtins.int
+    IS_FLOW_FIELD_NUMBER: _builtins.int
+    MORE_FIX_CROP_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
     MIRROR_FIELD_NUMBER: _builtins.int
     CROP_SIZE_FIELD_NUMBER: _builtins.int
@@ -1464,6 +1470,16 @@ class TransformationParameter(_message.Message):
     DISTORT_PARAM_FIELD_NUMBER: _builtins.int
     EXPAND_PARAM_FIELD_NUMBER: _builtins.int
     EMIT_CONSTRAINT_FIELD_NUMBER: _builtins.int
+    fix_crop: _builtins.bool
+    """[10]"""
+    multi_scale: _builtins.bool
+    """[11]"""
+    max_distort: _builtins.int
+    """[13]"""
+    is_flow: _builtins.bool
+    """[14]"""
+    more_fix_crop: _builtins.bool
+    """[15]"""
     scale: _builtins.float
     mirror: _builtins.bool
     crop_size: _builtins.int
@@ -1474,6 +1490,10 @@ class TransformationParameter(_message.Message):
     """[SSD]"""
     crop_w: _builtins.int
     """[SSD]"""
+    @_builtins.property
+    def scale_ratios(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """[12]"""
+
     @_builtins.property
     def mean_value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
@@ -1499,6 +1519,12 @@ class TransformationParameter(_message.Message):
     def __init__(
         self,
         *,
+        fix_crop: _builtins.bool | None = ...,
+        multi_scale: _builtins.bool | None = ...,
+        scale_ratios: _abc.Iterable[_builtins.float] | None = ...,
+        max_distort: _builtins.int | None = ...,
+        is_flow: _builtins.bool | None = ...,
+        more_fix_crop: _builtins.bool | None = ...,
         scale: _builtins.float | None = ...,
         mirror: _builtins.bool | None = ...,
         crop_size: _builtins.int | None = ...,
@@ -1514,9 +1540,9 @@ class TransformationParameter(_message.Message):
         expand_param: Global___ExpansionParameter | None = ...,
         emit_constraint: Global___EmitConstraint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_h", b"crop_h", "crop_size", b"crop_size", "crop_w", b"crop_w", "distort_param", b"distort_param", "emit_constraint", b"emit_constraint", "expand_param", b"expand_param", "force_color", b"force_color", "force_gray", b"force_gray", "mean_file", b"mean_file", "mirror", b"mirror", "noise_param", b"noise_param", "resize_param", b"resize_param", "scale", b"scale"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_h", b"crop_h", "crop_size", b"crop_size", "crop_w", b"crop_w", "distort_param", b"distort_param", "emit_constraint", b"emit_constraint", "expand_param", b"expand_param", "fix_crop", b"fix_crop", "force_color", b"force_color", "force_gray", b"force_gray", "is_flow", b"is_flow", "max_distort", b"max_distort", "mean_file", b"mean_file", "mirror", b"mirror", "more_fix_crop", b"more_fix_crop", "multi_scale", b"multi_scale", "noise_param", b"noise_param", "resize_param", b"resize_param", "scale", b"scale"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_h", b"crop_h", "crop_size", b"crop_size", "crop_w", b"crop_w", "distort_param", b"distort_param", "emit_constraint", b"emit_constraint", "expand_param", b"expand_param", "force_color", b"force_color", "force_gray", b"force_gray", "mean_file", b"mean_file", "mean_value", b"mean_value", "mirror", b"mirror", "noise_param", b"noise_param", "resize_param", b"resize_param", "scale", b"scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_h", b"crop_h", "crop_size", b"crop_size", "crop_w", b"crop_w", "distort_param", b"distort_param", "emit_constraint", b"emit_constraint", "expand_param", b"expand_param", "fix_crop", b"fix_crop", "force_color", b"force_color", "force_gray", b"force_gray", "is_flow", b"is_flow", "max_distort", b"max_distort", "mean_file", b"mean_file", "mean_value", b"mean_value", "mirror", b"mirror", "more_fix_crop", b"more_fix_crop", "multi_scale", b"multi_scale", "noise_param", b"noise_param", "resize_param", b"resize_param", "scale", b"scale", "scale_ratios", b"scale_ratios"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2085,6 +2111,34 @@ Global___CropParameter: _TypeAlias = CropParameter  # noqa: Y015
 class DataParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _RANDPERMORDER:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _RANDPERMORDEREnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DataParameter._RANDPERMORDER.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        FIRST_PERMUTE_THEN_RANGE: DataParameter._RANDPERMORDER.ValueType  # 0
+        FIRST_RANGE_THEN_PERMUTE: DataParameter._RANDPERMORDER.ValueType  # 1
+
+    class RANDPERMORDER(_RANDPERMORDER, metaclass=_RANDPERMORDEREnumTypeWrapper): ...
+    FIRST_PERMUTE_THEN_RANGE: DataParameter.RANDPERMORDER.ValueType  # 0
+    FIRST_RANGE_THEN_PERMUTE: DataParameter.RANDPERMORDER.ValueType  # 1
+
+    class _CHANNELENCODING:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _CHANNELENCODINGEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DataParameter._CHANNELENCODING.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        UINT8: DataParameter._CHANNELENCODING.ValueType  # 1
+        UINT16FLOW: DataParameter._CHANNELENCODING.ValueType  # 2
+        BOOL1: DataParameter._CHANNELENCODING.ValueType  # 3
+
+    class CHANNELENCODING(_CHANNELENCODING, metaclass=_CHANNELENCODINGEnumTypeWrapper): ...
+    UINT8: DataParameter.CHANNELENCODING.ValueType  # 1
+    UINT16FLOW: DataParameter.CHANNELENCODING.ValueType  # 2
+    BOOL1: DataParameter.CHANNELENCODING.ValueType  # 3
+
     class _DB:
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
@@ -2098,6 +2152,19 @@ class DataParameter(_message.Message):
     LEVELDB: DataParameter.DB.ValueType  # 0
     LMDB: DataParameter.DB.ValueType  # 1
 
+    SIDE_FIELD_NUMBER: _builtins.int
+    PRESELECTION_FILE_FIELD_NUMBER: _builtins.int
+    PRESELECTION_LABEL_FIELD_NUMBER: _builtins.int
+    RANGE_START_FIELD_NUMBER: _builtins.int
+    RANGE_END_FIELD_NUMBER: _builtins.int
+    RAND_PERMUTE_FIELD_NUMBER: _builtins.int
+    RAND_PERMUTE_ORDER_FIELD_NUMBER: _builtins.int
+    RAND_PERMUTE_SEED_FIELD_NUMBER: _builtins.int
+    SLICE_POINT_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
+    SUBTRACT_FIELD_NUMBER: _builtins.int
+    PERMUTE_EVERY_ITER_FIELD_NUMBER: _builtins.int
+    BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     RAND_SKIP_FIELD_NUMBER: _builtins.int
@@ -2108,6 +2175,15 @@ class DataParameter(_message.Message):
     MIRROR_FIELD_NUMBER: _builtins.int
     FORCE_ENCODED_COLOR_FIELD_NUMBER: _builtins.int
     PREFETCH_FIELD_NUMBER: _builtins.int
+    preselection_file: _builtins.str
+    preselection_label: _builtins.int
+    range_start: _builtins.int
+    range_end: _builtins.int
+    rand_permute: _builtins.bool
+    rand_permute_order: Global___DataParameter.RANDPERMORDER.ValueType
+    rand_permute_seed: _builtins.int
+    permute_every_iter: _builtins.int
+    block_size: _builtins.int
     source: _builtins.str
     batch_size: _builtins.int
     rand_skip: _builtins.int
@@ -2118,9 +2194,30 @@ class DataParameter(_message.Message):
     mirror: _builtins.bool
     force_encoded_color: _builtins.bool
     prefetch: _builtins.int
+    @_builtins.property
+    def side(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def slice_point(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def encoding(self) -> _containers.RepeatedScalarFieldContainer[Global___DataParameter.CHANNELENCODING.ValueType]: ...
+    @_builtins.property
+    def subtract(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
+        side: _abc.Iterable[_builtins.int] | None = ...,
+        preselection_file: _builtins.str | None = ...,
+        preselection_label: _builtins.int | None = ...,
+        range_start: _builtins.int | None = ...,
+        range_end: _builtins.int | None = ...,
+        rand_permute: _builtins.bool | None = ...,
+        rand_permute_order: Global___DataParameter.RANDPERMORDER.ValueType | None = ...,
+        rand_permute_seed: _builtins.int | None = ...,
+        slice_point: _abc.Iterable[_builtins.int] | None = ...,
+        encoding: _abc.Iterable[Global___DataParameter.CHANNELENCODING.ValueType] | None = ...,
+        subtract: _abc.Iterable[_builtins.float] | None = ...,
+        permute_every_iter: _builtins.int | None = ...,
+        block_size: _builtins.int | None = ...,
         source: _builtins.str | None = ...,
         batch_size: _builtins.int | None = ...,
         rand_skip: _builtins.int | None = ...,
@@ -2132,9 +2229,9 @@ class DataParameter(_message.Message):
         force_encoded_color: _builtins.bool | None = ...,
         prefetch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "prefetch", b"prefetch", "rand_skip", b"rand_skip", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "block_size", b"block_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "permute_every_iter", b"permute_every_iter", "prefetch", b"prefetch", "preselection_file", b"preselection_file", "preselection_label", b"preselection_label", "rand_permute", b"rand_permute", "rand_permute_order", b"rand_permute_order", "rand_permute_seed", b"rand_permute_seed", "rand_skip", b"rand_skip", "range_end", b"range_end", "range_start", b"range_start", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "crop_size", b"crop_size", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "prefetch", b"prefetch", "rand_skip", b"rand_skip", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_size", b"batch_size", "block_size", b"block_size", "crop_size", b"crop_size", "encoding", b"encoding", "force_encoded_color", b"force_encoded_color", "mean_file", b"mean_file", "mirror", b"mirror", "permute_every_iter", b"permute_every_iter", "prefetch", b"prefetch", "preselection_file", b"preselection_file", "preselection_label", b"preselection_label", "rand_permute", b"rand_permute", "rand_permute_order", b"rand_permute_order", "rand_permute_seed", b"rand_permute_seed", "rand_skip", b"rand_skip", "range_end", b"range_end", "range_start", b"range_start", "scale", b"scale", "side", b"side", "slice_point", b"slice_point", "source", b"source", "subtract", b"subtract"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3372,6 +3469,7 @@ Global___TileParameter: _TypeAlias = TileParameter  # noqa: Y015
 class WindowDataParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    CONFIG_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
     MEAN_FILE_FIELD_NUMBER: _builtins.int
@@ -3385,6 +3483,7 @@ class WindowDataParameter(_message.Message):
     CROP_MODE_FIELD_NUMBER: _builtins.int
     CACHE_IMAGES_FIELD_NUMBER: _builtins.int
     ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    config: _builtins.str
     source: _builtins.str
     scale: _builtins.float
     mean_file: _builtins.str
@@ -3401,6 +3500,7 @@ class WindowDataParameter(_message.Message):
     def __init__(
         self,
         *,
+        config: _builtins.str | None = ...,
         source: _builtins.str | None = ...,
         scale: _builtins.float | None = ...,
         mean_file: _builtins.str | None = ...,
@@ -3415,9 +3515,9 @@ class WindowDataParameter(_message.Message):
         cache_images: _builtins.bool | None = ...,
         root_folder: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bg_threshold", b"bg_threshold", "cache_images", b"cache_images", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "fg_fraction", b"fg_fraction", "fg_threshold", b"fg_threshold", "mean_file", b"mean_file", "mirror", b"mirror", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bg_threshold", b"bg_threshold", "cache_images", b"cache_images", "config", b"config", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "fg_fraction", b"fg_fraction", "fg_threshold", b"fg_threshold", "mean_file", b"mean_file", "mirror", b"mirror", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bg_threshold", b"bg_threshold", "cache_images", b"cache_images", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "fg_fraction", b"fg_fraction", "fg_threshold", b"fg_threshold", "mean_file", b"mean_file", "mirror", b"mirror", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bg_threshold", b"bg_threshold", "cache_images", b"cache_images", "config", b"config", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "fg_fraction", b"fg_fraction", "fg_threshold", b"fg_threshold", "mean_file", b"mean_file", "mirror", b"mirror", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4504,6 +4604,19 @@ class VideoDataParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Modality:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ModalityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[VideoDataParameter._Modality.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        RGB: VideoDataParameter._Modality.ValueType  # 0
+        FLOW: VideoDataParameter._Modality.ValueType  # 1
+
+    class Modality(_Modality, metaclass=_ModalityEnumTypeWrapper): ...
+    RGB: VideoDataParameter.Modality.ValueType  # 0
+    FLOW: VideoDataParameter.Modality.ValueType  # 1
+
     class _VideoType:
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
@@ -4517,6 +4630,9 @@ class VideoDataParameter(_message.Message):
     WEBCAM: VideoDataParameter.VideoType.ValueType  # 0
     VIDEO: VideoDataParameter.VideoType.ValueType  # 1
 
+    NUM_SEGMENTS_FIELD_NUMBER: _builtins.int
+    MODALITY_FIELD_NUMBER: _builtins.int
+    NAME_PATTERN_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     RAND_SKIP_FIELD_NUMBER: _builtins.int
@@ -4536,6 +4652,12 @@ class VideoDataParameter(_message.Message):
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     VIDEO_FILE_FIELD_NUMBER: _builtins.int
     SKIP_FRAMES_FIELD_NUMBER: _builtins.int
+    num_segments: _builtins.int
+    """[12]"""
+    modality: Global___VideoDataParameter.Modality.ValueType
+    """[13]"""
+    name_pattern: _builtins.str
+    """[14]"""
     source: _builtins.str
     """[1]"""
     batch_size: _builtins.int
@@ -4573,6 +4695,9 @@ class VideoDataParameter(_message.Message):
     def __init__(
         self,
         *,
+        num_segments: _builtins.int | None = ...,
+        modality: Global___VideoDataParameter.Modality.ValueType | None = ...,
+        name_pattern: _builtins.str | None = ...,
         source: _builtins.str | None = ...,
         batch_size: _builtins.int | None = ...,
         rand_skip: _builtins.int | None = ...,
@@ -4593,9 +4718,9 @@ class VideoDataParameter(_message.Message):
         video_file: _builtins.str | None = ...,
         skip_frames: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "modality", b"modality", "name_pattern", b"name_pattern", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "num_segments", b"num_segments", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "device_id", b"device_id", "max_sampling_rate", b"max_sampling_rate", "modality", b"modality", "name_pattern", b"name_pattern", "new_height", b"new_height", "new_length", b"new_length", "new_width", b"new_width", "num_of_labels", b"num_of_labels", "num_segments", b"num_segments", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "sampling_rate", b"sampling_rate", "shuffle", b"shuffle", "skip_frames", b"skip_frames", "source", b"source", "use_image", b"use_image", "use_multiple_label", b"use_multiple_label", "use_sampling_rate_jitter", b"use_sampling_rate_jitter", "use_temporal_jitter", b"use_temporal_jitter", "video_file", b"video_file", "video_type", b"video_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5338,15 +5463,11 @@ class DiceCoefLossParameter(_message.Message):
     WEIGHT_MODE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     CONTOUR_SHAPE_FIELD_NUMBER: _builtins.int
-    CONTOUR_SIZE_FIELD_NUMBER: _builtins.int
-    CONTOUR_AMPLITUDE_FIELD_NUMBER: _builtins.int
     generalization: Global___DiceCoefLossParameter.GeneralizationMode.ValueType
     ignore_label: _builtins.int
     weight_mode: Global___DiceCoefLossParameter.WeightMode.ValueType
     weights: _builtins.str
     contour_shape: Global___DiceCoefLossParameter.ContourShape.ValueType
-    contour_size: _builtins.int
-    contour_amplitude: _builtins.float
     def __init__(
         self,
         *,
@@ -5355,12 +5476,10 @@ class DiceCoefLossParameter(_message.Message):
         weight_mode: Global___DiceCoefLossParameter.WeightMode.ValueType | None = ...,
         weights: _builtins.str | None = ...,
         contour_shape: Global___DiceCoefLossParameter.ContourShape.ValueType | None = ...,
-        contour_size: _builtins.int | None = ...,
-        contour_amplitude: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["contour_amplitude", b"contour_amplitude", "contour_shape", b"contour_shape", "contour_size", b"contour_size", "generalization", b"generalization", "ignore_label", b"ignore_label", "weight_mode", b"weight_mode", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["contour_shape", b"contour_shape", "generalization", b"generalization", "ignore_label", b"ignore_label", "weight_mode", b"weight_mode", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contour_amplitude", b"contour_amplitude", "contour_shape", b"contour_shape", "contour_size", b"contour_size", "generalization", b"generalization", "ignore_label", b"ignore_label", "weight_mode", b"weight_mode", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contour_shape", b"contour_shape", "generalization", b"generalization", "ignore_label", b"ignore_label", "weight_mode", b"weight_mode", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5415,7 +5534,6 @@ class Convolution3DParameter(_message.Message):
     TEMPORAL_STRIDE_FIELD_NUMBER: _builtins.int
     WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
     BIAS_FILLER_FIELD_NUMBER: _builtins.int
-    FILTER_GROUP_FIELD_NUMBER: _builtins.int
     TEMPORAL_PAD_FIELD_NUMBER: _builtins.int
     num_output: _builtins.int
     bias_term: _builtins.bool
@@ -5425,7 +5543,6 @@ class Convolution3DParameter(_message.Message):
     kernel_depth: _builtins.int
     stride: _builtins.int
     temporal_stride: _builtins.int
-    filter_group: _builtins.int
     temporal_pad: _builtins.int
     @_builtins.property
     def weight_filler(self) -> Global___FillerParameter: ...
@@ -5444,12 +5561,11 @@ class Convolution3DParameter(_message.Message):
         temporal_stride: _builtins.int | None = ...,
         weight_filler: Global___FillerParameter | None = ...,
         bias_filler: Global___FillerParameter | None = ...,
-        filter_group: _builtins.int | None = ...,
         temporal_pad: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bias_term", b"bias_term", "filter_group", b"filter_group", "group", b"group", "kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "num_output", b"num_output", "pad", b"pad", "stride", b"stride", "temporal_pad", b"temporal_pad", "temporal_stride", b"temporal_stride", "weight_filler", b"weight_filler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bias_term", b"bias_term", "group", b"group", "kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "num_output", b"num_output", "pad", b"pad", "stride", b"stride", "temporal_pad", b"temporal_pad", "temporal_stride", b"temporal_stride", "weight_filler", b"weight_filler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bias_term", b"bias_term", "filter_group", b"filter_group", "group", b"group", "kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "num_output", b"num_output", "pad", b"pad", "stride", b"stride", "temporal_pad", b"temporal_pad", "temporal_stride", b"temporal_stride", "weight_filler", b"weight_filler"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bias_term", b"bias_term", "group", b"group", "kernel_depth", b"kernel_depth", "kernel_size", b"kernel_size", "num_output", b"num_output", "pad", b"pad", "stride", b"stride", "temporal_pad", b"temporal_pad", "temporal_stride", b"temporal_stride", "weight_filler", b"weight_filler"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5521,39 +5637,19 @@ class DenseBlockParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMTRANSITION_FIELD_NUMBER: _builtins.int
-    INITCHANNEL_FIELD_NUMBER: _builtins.int
     GROWTHRATE_FIELD_NUMBER: _builtins.int
-    PAD_H_FIELD_NUMBER: _builtins.int
-    PAD_W_FIELD_NUMBER: _builtins.int
-    CONV_VERTICALSTRIDE_FIELD_NUMBER: _builtins.int
-    CONV_HORIZENTALSTRIDE_FIELD_NUMBER: _builtins.int
-    FILTER_H_FIELD_NUMBER: _builtins.int
-    FILTER_W_FIELD_NUMBER: _builtins.int
     FILTER_FILLER_FIELD_NUMBER: _builtins.int
     BN_SCALER_FILLER_FIELD_NUMBER: _builtins.int
     BN_BIAS_FILLER_FIELD_NUMBER: _builtins.int
-    GPUIDX_FIELD_NUMBER: _builtins.int
     USE_DROPOUT_FIELD_NUMBER: _builtins.int
     DROPOUT_AMOUNT_FIELD_NUMBER: _builtins.int
     USE_BC_FIELD_NUMBER: _builtins.int
-    BC_ULTRA_SPACE_EFFICIENT_FIELD_NUMBER: _builtins.int
-    WORKSPACE_MB_FIELD_NUMBER: _builtins.int
     MOVING_AVERAGE_FRACTION_FIELD_NUMBER: _builtins.int
     numTransition: _builtins.int
-    initChannel: _builtins.int
     growthRate: _builtins.int
-    pad_h: _builtins.int
-    pad_w: _builtins.int
-    conv_verticalStride: _builtins.int
-    conv_horizentalStride: _builtins.int
-    filter_H: _builtins.int
-    filter_W: _builtins.int
-    gpuIdx: _builtins.int
     use_dropout: _builtins.bool
     dropout_amount: _builtins.float
     use_BC: _builtins.bool
-    BC_ultra_space_efficient: _builtins.bool
-    workspace_MB: _builtins.int
     moving_average_fraction: _builtins.float
     @_builtins.property
     def Filter_Filler(self) -> Global___FillerParameter: ...
@@ -5565,28 +5661,18 @@ class DenseBlockParameter(_message.Message):
         self,
         *,
         numTransition: _builtins.int | None = ...,
-        initChannel: _builtins.int | None = ...,
         growthRate: _builtins.int | None = ...,
-        pad_h: _builtins.int | None = ...,
-        pad_w: _builtins.int | None = ...,
-        conv_verticalStride: _builtins.int | None = ...,
-        conv_horizentalStride: _builtins.int | None = ...,
-        filter_H: _builtins.int | None = ...,
-        filter_W: _builtins.int | None = ...,
         Filter_Filler: Global___FillerParameter | None = ...,
         BN_Scaler_Filler: Global___FillerParameter | None = ...,
         BN_Bias_Filler: Global___FillerParameter | None = ...,
-        gpuIdx: _builtins.int | None = ...,
         use_dropout: _builtins.bool | None = ...,
         dropout_amount: _builtins.float | None = ...,
         use_BC: _builtins.bool | None = ...,
-        BC_ultra_space_efficient: _builtins.bool | None = ...,
-        workspace_MB: _builtins.int | None = ...,
         moving_average_fraction: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["BC_ultra_space_efficient", b"BC_ultra_space_efficient", "BN_Bias_Filler", b"BN_Bias_Filler", "BN_Scaler_Filler", b"BN_Scaler_Filler", "Filter_Filler", b"Filter_Filler", "conv_horizentalStride", b"conv_horizentalStride", "conv_verticalStride", b"conv_verticalStride", "dropout_amount", b"dropout_amount", "filter_H", b"filter_H", "filter_W", b"filter_W", "gpuIdx", b"gpuIdx", "growthRate", b"growthRate", "initChannel", b"initChannel", "moving_average_fraction", b"moving_average_fraction", "numTransition", b"numTransition", "pad_h", b"pad_h", "pad_w", b"pad_w", "use_BC", b"use_BC", "use_dropout", b"use_dropout", "workspace_MB", b"workspace_MB"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["BN_Bias_Filler", b"BN_Bias_Filler", "BN_Scaler_Filler", b"BN_Scaler_Filler", "Filter_Filler", b"Filter_Filler", "dropout_amount", b"dropout_amount", "growthRate", b"growthRate", "moving_average_fraction", b"moving_average_fraction", "numTransition", b"numTransition", "use_BC", b"use_BC", "use_dropout", b"use_dropout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["BC_ultra_space_efficient", b"BC_ultra_space_efficient", "BN_Bias_Filler", b"BN_Bias_Filler", "BN_Scaler_Filler", b"BN_Scaler_Filler", "Filter_Filler", b"Filter_Filler", "conv_horizentalStride", b"conv_horizentalStride", "conv_verticalStride", b"conv_verticalStride", "dropout_amount", b"dropout_amount", "filter_H", b"filter_H", "filter_W", b"filter_W", "gpuIdx", b"gpuIdx", "growthRate", b"growthRate", "initChannel", b"initChannel", "moving_average_fraction", b"moving_average_fraction", "numTransition", b"numTransition", "pad_h", b"pad_h", "pad_w", b"pad_w", "use_BC", b"use_BC", "use_dropout", b"use_dropout", "workspace_MB", b"workspace_MB"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["BN_Bias_Filler", b"BN_Bias_Filler", "BN_Scaler_Filler", b"BN_Scaler_Filler", "Filter_Filler", b"Filter_Filler", "dropout_amount", b"dropout_amount", "growthRate", b"growthRate", "moving_average_fraction", b"moving_average_fraction", "numTransition", b"numTransition", "use_BC", b"use_BC", "use_dropout", b"use_dropout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6019,8 +6105,6 @@ class ProposalTargetParameter(_message.Message):
     FG_THR_FIELD_NUMBER: _builtins.int
     BG_THR_HG_FIELD_NUMBER: _builtins.int
     BG_THR_LW_FIELD_NUMBER: _builtins.int
-    IMG_WIDTH_FIELD_NUMBER: _builtins.int
-    IMG_HEIGHT_FIELD_NUMBER: _builtins.int
     IOU_WEIGHTED_FIELD_NUMBER: _builtins.int
     BBOX_THR_LW_FIELD_NUMBER: _builtins.int
     BBOX_THR_HG_FIELD_NUMBER: _builtins.int
@@ -6037,8 +6121,6 @@ class ProposalTargetParameter(_message.Message):
     fg_thr: _builtins.float
     bg_thr_hg: _builtins.float
     bg_thr_lw: _builtins.float
-    img_width: _builtins.int
-    img_height: _builtins.int
     iou_weighted: _builtins.bool
     bbox_thr_lw: _builtins.float
     bbox_thr_hg: _builtins.float
@@ -6056,17 +6138,15 @@ class ProposalTargetParameter(_message.Message):
         fg_thr: _builtins.float | None = ...,
         bg_thr_hg: _builtins.float | None = ...,
         bg_thr_lw: _builtins.float | None = ...,
-        img_width: _builtins.int | None = ...,
-        img_height: _builtins.int | None = ...,
         iou_weighted: _builtins.bool | None = ...,
         bbox_thr_lw: _builtins.float | None = ...,
         bbox_thr_hg: _builtins.float | None = ...,
         pickup_discard: _builtins.bool | None = ...,
         append_gtbox: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append_gtbox", b"append_gtbox", "batch_size", b"batch_size", "bbox_thr_hg", b"bbox_thr_hg", "bbox_thr_lw", b"bbox_thr_lw", "bg_thr_hg", b"bg_thr_hg", "bg_thr_lw", b"bg_thr_lw", "cls_num", b"cls_num", "fg_fraction", b"fg_fraction", "fg_thr", b"fg_thr", "gt_iou_thr", b"gt_iou_thr", "img_height", b"img_height", "img_width", b"img_width", "iou_weighted", b"iou_weighted", "num_img_per_batch", b"num_img_per_batch", "pickup_discard", b"pickup_discard", "stage", b"stage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append_gtbox", b"append_gtbox", "batch_size", b"batch_size", "bbox_thr_hg", b"bbox_thr_hg", "bbox_thr_lw", b"bbox_thr_lw", "bg_thr_hg", b"bg_thr_hg", "bg_thr_lw", b"bg_thr_lw", "cls_num", b"cls_num", "fg_fraction", b"fg_fraction", "fg_thr", b"fg_thr", "gt_iou_thr", b"gt_iou_thr", "iou_weighted", b"iou_weighted", "num_img_per_batch", b"num_img_per_batch", "pickup_discard", b"pickup_discard", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_gtbox", b"append_gtbox", "batch_size", b"batch_size", "bbox_thr_hg", b"bbox_thr_hg", "bbox_thr_lw", b"bbox_thr_lw", "bg_thr_hg", b"bg_thr_hg", "bg_thr_lw", b"bg_thr_lw", "cls_num", b"cls_num", "fg_fraction", b"fg_fraction", "fg_thr", b"fg_thr", "gt_iou_thr", b"gt_iou_thr", "img_height", b"img_height", "img_width", b"img_width", "iou_weighted", b"iou_weighted", "num_img_per_batch", b"num_img_per_batch", "pickup_discard", b"pickup_discard", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_gtbox", b"append_gtbox", "batch_size", b"batch_size", "bbox_thr_hg", b"bbox_thr_hg", "bbox_thr_lw", b"bbox_thr_lw", "bg_thr_hg", b"bg_thr_hg", "bg_thr_lw", b"bg_thr_lw", "cls_num", b"cls_num", "fg_fraction", b"fg_fraction", "fg_thr", b"fg_thr", "gt_iou_thr", b"gt_iou_thr", "iou_weighted", b"iou_weighted", "num_img_per_batch", b"num_img_per_batch", "pickup_discard", b"pickup_discard", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6078,54 +6158,25 @@ class MultiStageMeanfieldParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    class _Mode:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
-
-    class _ModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[MultiStageMeanfieldParameter._Mode.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
-        POTTS: MultiStageMeanfieldParameter._Mode.ValueType  # 0
-
-    class Mode(_Mode, metaclass=_ModeEnumTypeWrapper): ...
-    POTTS: MultiStageMeanfieldParameter.Mode.ValueType  # 0
-
-    COMPATIBILITY_MODE_FIELD_NUMBER: _builtins.int
-    THRESHOLD_FIELD_NUMBER: _builtins.int
     THETA_ALPHA_FIELD_NUMBER: _builtins.int
     THETA_BETA_FIELD_NUMBER: _builtins.int
     THETA_GAMMA_FIELD_NUMBER: _builtins.int
     NUM_ITERATIONS_FIELD_NUMBER: _builtins.int
-    SPATIAL_FILTER_WEIGHT_FIELD_NUMBER: _builtins.int
-    BILATERAL_FILTER_WEIGHT_FIELD_NUMBER: _builtins.int
-    FORCED_SPATIAL_FILTER_WEIGHT_FIELD_NUMBER: _builtins.int
-    FORCED_BILATERAL_FILTER_WEIGHT_FIELD_NUMBER: _builtins.int
-    compatibility_mode: Global___MultiStageMeanfieldParameter.Mode.ValueType
-    threshold: _builtins.float
     theta_alpha: _builtins.float
     theta_beta: _builtins.float
     theta_gamma: _builtins.float
     num_iterations: _builtins.int
-    spatial_filter_weight: _builtins.float
-    bilateral_filter_weight: _builtins.float
-    forced_spatial_filter_weight: _builtins.float
-    forced_bilateral_filter_weight: _builtins.float
     def __init__(
         self,
         *,
-        compatibility_mode: Global___MultiStageMeanfieldParameter.Mode.ValueType | None = ...,
-        threshold: _builtins.float | None = ...,
         theta_alpha: _builtins.float | None = ...,
         theta_beta: _builtins.float | None = ...,
         theta_gamma: _builtins.float | None = ...,
         num_iterations: _builtins.int | None = ...,
-        spatial_filter_weight: _builtins.float | None = ...,
-        bilateral_filter_weight: _builtins.float | None = ...,
-        forced_spatial_filter_weight: _builtins.float | None = ...,
-        forced_bilateral_filter_weight: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bilateral_filter_weight", b"bilateral_filter_weight", "compatibility_mode", b"compatibility_mode", "forced_bilateral_filter_weight", b"forced_bilateral_filter_weight", "forced_spatial_filter_weight", b"forced_spatial_filter_weight", "num_iterations", b"num_iterations", "spatial_filter_weight", b"spatial_filter_weight", "theta_alpha", b"theta_alpha", "theta_beta", b"theta_beta", "theta_gamma", b"theta_gamma", "threshold", b"threshold"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["num_iterations", b"num_iterations", "theta_alpha", b"theta_alpha", "theta_beta", b"theta_beta", "theta_gamma", b"theta_gamma"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bilateral_filter_weight", b"bilateral_filter_weight", "compatibility_mode", b"compatibility_mode", "forced_bilateral_filter_weight", b"forced_bilateral_filter_weight", "forced_spatial_filter_weight", b"forced_spatial_filter_weight", "num_iterations", b"num_iterations", "spatial_filter_weight", b"spatial_filter_weight", "theta_alpha", b"theta_alpha", "theta_beta", b"theta_beta", "theta_gamma", b"theta_gamma", "threshold", b"threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_iterations", b"num_iterations", "theta_alpha", b"theta_alpha", "theta_beta", b"theta_beta", "theta_gamma", b"theta_gamma"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6191,7 +6242,6 @@ class CTCLossParameter(_message.Message):
     BLANK_INDEX_FIELD_NUMBER: _builtins.int
     PREPROCESS_COLLAPSE_REPEATED_FIELD_NUMBER: _builtins.int
     CTC_MERGE_REPEATED_FIELD_NUMBER: _builtins.int
-    LOSS_CALCULATION_T_FIELD_NUMBER: _builtins.int
     alphabet_size: _builtins.int
     """[1]"""
     time_step: _builtins.int
@@ -6202,7 +6252,6 @@ class CTCLossParameter(_message.Message):
     blank_index: _builtins.int
     preprocess_collapse_repeated: _builtins.bool
     ctc_merge_repeated: _builtins.bool
-    loss_calculation_t: _builtins.int
     def __init__(
         self,
         *,
@@ -6213,11 +6262,10 @@ class CTCLossParameter(_message.Message):
         blank_index: _builtins.int | None = ...,
         preprocess_collapse_repeated: _builtins.bool | None = ...,
         ctc_merge_repeated: _builtins.bool | None = ...,
-        loss_calculation_t: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alphabet_size", b"alphabet_size", "blank_index", b"blank_index", "blank_label", b"blank_label", "ctc_merge_repeated", b"ctc_merge_repeated", "loss_calculation_t", b"loss_calculation_t", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated", "time_step", b"time_step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alphabet_size", b"alphabet_size", "blank_index", b"blank_index", "blank_label", b"blank_label", "ctc_merge_repeated", b"ctc_merge_repeated", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated", "time_step", b"time_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alphabet_size", b"alphabet_size", "blank_index", b"blank_index", "blank_label", b"blank_label", "ctc_merge_repeated", b"ctc_merge_repeated", "loss_calculation_t", b"loss_calculation_t", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated", "time_step", b"time_step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alphabet_size", b"alphabet_size", "blank_index", b"blank_index", "blank_label", b"blank_label", "ctc_merge_repeated", b"ctc_merge_repeated", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated", "time_step", b"time_step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6318,21 +6366,6 @@ class DeformableConvolutionParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    class _Engine:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
-
-    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DeformableConvolutionParameter._Engine.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
-        DEFAULT: DeformableConvolutionParameter._Engine.ValueType  # 0
-        CAFFE: DeformableConvolutionParameter._Engine.ValueType  # 1
-        CUDNN: DeformableConvolutionParameter._Engine.ValueType  # 2
-
-    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
-    DEFAULT: DeformableConvolutionParameter.Engine.ValueType  # 0
-    CAFFE: DeformableConvolutionParameter.Engine.ValueType  # 1
-    CUDNN: DeformableConvolutionParameter.Engine.ValueType  # 2
-
     NUM_OUTPUT_FIELD_NUMBER: _builtins.int
     BIAS_TERM_FIELD_NUMBER: _builtins.int
     PAD_FIELD_NUMBER: _builtins.int
@@ -6347,9 +6380,7 @@ class DeformableConvolutionParameter(_message.Message):
     KERNEL_W_FIELD_NUMBER: _builtins.int
     STRIDE_H_FIELD_NUMBER: _builtins.int
     STRIDE_W_FIELD_NUMBER: _builtins.int
-    ENGINE_FIELD_NUMBER: _builtins.int
     AXIS_FIELD_NUMBER: _builtins.int
-    FORCE_ND_IM2COL_FIELD_NUMBER: _builtins.int
     DILATION_FIELD_NUMBER: _builtins.int
     DEFORMABLE_GROUP_FIELD_NUMBER: _builtins.int
     num_output: _builtins.int
@@ -6361,9 +6392,7 @@ class DeformableConvolutionParameter(_message.Message):
     kernel_w: _builtins.int
     stride_h: _builtins.int
     stride_w: _builtins.int
-    engine: Global___DeformableConvolutionParameter.Engine.ValueType
     axis: _builtins.int
-    force_nd_im2col: _builtins.bool
     deformable_group: _builtins.int
     @_builtins.property
     def pad(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -6394,15 +6423,13 @@ class DeformableConvolutionParameter(_message.Message):
         kernel_w: _builtins.int | None = ...,
         stride_h: _builtins.int | None = ...,
         stride_w: _builtins.int | None = ...,
-        engine: Global___DeformableConvolutionParameter.Engine.ValueType | None = ...,
         axis: _builtins.int | None = ...,
-        force_nd_im2col: _builtins.bool | None = ...,
         dilation: _abc.Iterable[_builtins.int] | None = ...,
         deformable_group: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "group", b"group", "kernel_h", b"kernel_h", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "dilation", b"dilation", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "dilation", b"dilation", "group", b"group", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6566,16 +6593,12 @@ class CorrelationParameter(_message.Message):
     MAX_DISPLACEMENT_FIELD_NUMBER: _builtins.int
     STRIDE_1_FIELD_NUMBER: _builtins.int
     STRIDE_2_FIELD_NUMBER: _builtins.int
-    DO_ABS_FIELD_NUMBER: _builtins.int
-    SINGLE_DIRECTION_FIELD_NUMBER: _builtins.int
     CORRELATION_TYPE_FIELD_NUMBER: _builtins.int
     pad: _builtins.int
     kernel_size: _builtins.int
     max_displacement: _builtins.int
     stride_1: _builtins.int
     stride_2: _builtins.int
-    do_abs: _builtins.bool
-    single_direction: _builtins.int
     correlation_type: Global___CorrelationParameter.CorrelationType.ValueType
     def __init__(
         self,
@@ -6585,13 +6608,11 @@ class CorrelationParameter(_message.Message):
         max_displacement: _builtins.int | None = ...,
         stride_1: _builtins.int | None = ...,
         stride_2: _builtins.int | None = ...,
-        do_abs: _builtins.bool | None = ...,
-        single_direction: _builtins.int | None = ...,
         correlation_type: Global___CorrelationParameter.CorrelationType.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["correlation_type", b"correlation_type", "do_abs", b"do_abs", "kernel_size", b"kernel_size", "max_displacement", b"max_displacement", "pad", b"pad", "single_direction", b"single_direction", "stride_1", b"stride_1", "stride_2", b"stride_2"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["correlation_type", b"correlation_type", "kernel_size", b"kernel_size", "max_displacement", b"max_displacement", "pad", b"pad", "stride_1", b"stride_1", "stride_2", b"stride_2"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_type", b"correlation_type", "do_abs", b"do_abs", "kernel_size", b"kernel_size", "max_displacement", b"max_displacement", "pad", b"pad", "single_direction", b"single_direction", "stride_1", b"stride_1", "stride_2", b"stride_2"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_type", b"correlation_type", "kernel_size", b"kernel_size", "max_displacement", b"max_displacement", "pad", b"pad", "stride_1", b"stride_1", "stride_2", b"stride_2"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6701,12 +6722,10 @@ class ResampleParameter(_message.Message):
     HEIGHT_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     ANTIALIAS_FIELD_NUMBER: _builtins.int
-    FACTOR_FIELD_NUMBER: _builtins.int
     width: _builtins.int
     height: _builtins.int
     type: Global___ResampleParameter.ResampleType.ValueType
     antialias: _builtins.bool
-    factor: _builtins.float
     def __init__(
         self,
         *,
@@ -6714,11 +6733,10 @@ class ResampleParameter(_message.Message):
         height: _builtins.int | None = ...,
         type: Global___ResampleParameter.ResampleType.ValueType | None = ...,
         antialias: _builtins.bool | None = ...,
-        factor: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["antialias", b"antialias", "factor", b"factor", "height", b"height", "type", b"type", "width", b"width"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["antialias", b"antialias", "height", b"height", "type", b"type", "width", b"width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["antialias", b"antialias", "factor", b"factor", "height", b"height", "type", b"type", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["antialias", b"antialias", "height", b"height", "type", b"type", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6954,11 +6972,9 @@ Global___AugmentationCoeff: _TypeAlias = AugmentationCoeff  # noqa: Y015
 class AugmentationParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    WRITE_AUGMENTED_FIELD_NUMBER: _builtins.int
     MAX_MULTIPLIER_FIELD_NUMBER: _builtins.int
     AUGMENT_DURING_TEST_FIELD_NUMBER: _builtins.int
     RECOMPUTE_MEAN_FIELD_NUMBER: _builtins.int
-    WRITE_MEAN_FIELD_NUMBER: _builtins.int
     MEAN_PER_PIXEL_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     MIRROR_FIELD_NUMBER: _builtins.int
@@ -7000,11 +7016,9 @@ class AugmentationParameter(_message.Message):
     SHADOW_DISTANCE_FIELD_NUMBER: _builtins.int
     SHADOW_STRENGTH_FIELD_NUMBER: _builtins.int
     NOISE_FIELD_NUMBER: _builtins.int
-    write_augmented: _builtins.str
     max_multiplier: _builtins.float
     augment_during_test: _builtins.bool
     recompute_mean: _builtins.int
-    write_mean: _builtins.str
     mean_per_pixel: _builtins.bool
     mode: _builtins.str
     crop_width: _builtins.int
@@ -7083,11 +7097,9 @@ class AugmentationParameter(_message.Message):
     def __init__(
         self,
         *,
-        write_augmented: _builtins.str | None = ...,
         max_multiplier: _builtins.float | None = ...,
         augment_during_test: _builtins.bool | None = ...,
         recompute_mean: _builtins.int | None = ...,
-        write_mean: _builtins.str | None = ...,
         mean_per_pixel: _builtins.bool | None = ...,
         mode: _builtins.str | None = ...,
         mirror: Global___RandomGeneratorParameter | None = ...,
@@ -7130,9 +7142,9 @@ class AugmentationParameter(_message.Message):
         shadow_strength: Global___RandomGeneratorParameter | None = ...,
         noise: Global___RandomGeneratorParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["augment_during_test", b"augment_during_test", "bottomheight", b"bottomheight", "bottomwidth", b"bottomwidth", "brightness", b"brightness", "col_add", b"col_add", "col_mult", b"col_mult", "col_pow", b"col_pow", "col_rotate", b"col_rotate", "color", b"color", "contrast", b"contrast", "crop_height", b"crop_height", "crop_width", b"crop_width", "fog_amount", b"fog_amount", "fog_size", b"fog_size", "gamma", b"gamma", "ladd_add", b"ladd_add", "ladd_mult", b"ladd_mult", "ladd_pow", b"ladd_pow", "lmult_add", b"lmult_add", "lmult_mult", b"lmult_mult", "lmult_pow", b"lmult_pow", "max_multiplier", b"max_multiplier", "mean_per_pixel", b"mean_per_pixel", "mirror", b"mirror", "mode", b"mode", "motion_blur_angle", b"motion_blur_angle", "motion_blur_size", b"motion_blur_size", "noise", b"noise", "num", b"num", "recompute_mean", b"recompute_mean", "rotate", b"rotate", "sat_add", b"sat_add", "sat_mult", b"sat_mult", "sat_pow", b"sat_pow", "shadow_angle", b"shadow_angle", "shadow_distance", b"shadow_distance", "shadow_strength", b"shadow_strength", "squeeze", b"squeeze", "translate", b"translate", "translate_x", b"translate_x", "translate_y", b"translate_y", "write_augmented", b"write_augmented", "write_mean", b"write_mean", "zoom", b"zoom"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["augment_during_test", b"augment_during_test", "bottomheight", b"bottomheight", "bottomwidth", b"bottomwidth", "brightness", b"brightness", "col_add", b"col_add", "col_mult", b"col_mult", "col_pow", b"col_pow", "col_rotate", b"col_rotate", "color", b"color", "contrast", b"contrast", "crop_height", b"crop_height", "crop_width", b"crop_width", "fog_amount", b"fog_amount", "fog_size", b"fog_size", "gamma", b"gamma", "ladd_add", b"ladd_add", "ladd_mult", b"ladd_mult", "ladd_pow", b"ladd_pow", "lmult_add", b"lmult_add", "lmult_mult", b"lmult_mult", "lmult_pow", b"lmult_pow", "max_multiplier", b"max_multiplier", "mean_per_pixel", b"mean_per_pixel", "mirror", b"mirror", "mode", b"mode", "motion_blur_angle", b"motion_blur_angle", "motion_blur_size", b"motion_blur_size", "noise", b"noise", "num", b"num", "recompute_mean", b"recompute_mean", "rotate", b"rotate", "sat_add", b"sat_add", "sat_mult", b"sat_mult", "sat_pow", b"sat_pow", "shadow_angle", b"shadow_angle", "shadow_distance", b"shadow_distance", "shadow_strength", b"shadow_strength", "squeeze", b"squeeze", "translate", b"translate", "translate_x", b"translate_x", "translate_y", b"translate_y", "zoom", b"zoom"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment_during_test", b"augment_during_test", "bottomheight", b"bottomheight", "bottomwidth", b"bottomwidth", "brightness", b"brightness", "chromatic_eigvec", b"chromatic_eigvec", "col_add", b"col_add", "col_mult", b"col_mult", "col_pow", b"col_pow", "col_rotate", b"col_rotate", "color", b"color", "contrast", b"contrast", "crop_height", b"crop_height", "crop_width", b"crop_width", "fog_amount", b"fog_amount", "fog_size", b"fog_size", "gamma", b"gamma", "ladd_add", b"ladd_add", "ladd_mult", b"ladd_mult", "ladd_pow", b"ladd_pow", "lmult_add", b"lmult_add", "lmult_mult", b"lmult_mult", "lmult_pow", b"lmult_pow", "max_multiplier", b"max_multiplier", "mean", b"mean", "mean_per_pixel", b"mean_per_pixel", "mirror", b"mirror", "mode", b"mode", "motion_blur_angle", b"motion_blur_angle", "motion_blur_size", b"motion_blur_size", "noise", b"noise", "num", b"num", "recompute_mean", b"recompute_mean", "rotate", b"rotate", "sat_add", b"sat_add", "sat_mult", b"sat_mult", "sat_pow", b"sat_pow", "shadow_angle", b"shadow_angle", "shadow_distance", b"shadow_distance", "shadow_strength", b"shadow_strength", "squeeze", b"squeeze", "translate", b"translate", "translate_x", b"translate_x", "translate_y", b"translate_y", "write_augmented", b"write_augmented", "write_mean", b"write_mean", "zoom", b"zoom"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment_during_test", b"augment_during_test", "bottomheight", b"bottomheight", "bottomwidth", b"bottomwidth", "brightness", b"brightness", "chromatic_eigvec", b"chromatic_eigvec", "col_add", b"col_add", "col_mult", b"col_mult", "col_pow", b"col_pow", "col_rotate", b"col_rotate", "color", b"color", "contrast", b"contrast", "crop_height", b"crop_height", "crop_width", b"crop_width", "fog_amount", b"fog_amount", "fog_size", b"fog_size", "gamma", b"gamma", "ladd_add", b"ladd_add", "ladd_mult", b"ladd_mult", "ladd_pow", b"ladd_pow", "lmult_add", b"lmult_add", "lmult_mult", b"lmult_mult", "lmult_pow", b"lmult_pow", "max_multiplier", b"max_multiplier", "mean", b"mean", "mean_per_pixel", b"mean_per_pixel", "mirror", b"mirror", "mode", b"mode", "motion_blur_angle", b"motion_blur_angle", "motion_blur_size", b"motion_blur_size", "noise", b"noise", "num", b"num", "recompute_mean", b"recompute_mean", "rotate", b"rotate", "sat_add", b"sat_add", "sat_mult", b"sat_mult", "sat_pow", b"sat_pow", "shadow_angle", b"shadow_angle", "shadow_distance", b"shadow_distance", "shadow_strength", b"shadow_strength", "squeeze", b"squeeze", "translate", b"translate", "translate_x", b"translate_x", "translate_y", b"translate_y", "zoom", b"zoom"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -7211,14 +7223,10 @@ class WriterParameter(_message.Message):
     FOLDER_FIELD_NUMBER: _builtins.int
     PREFIX_FIELD_NUMBER: _builtins.int
     SUFFIX_FIELD_NUMBER: _builtins.int
-    NORMALIZE_FIELD_NUMBER: _builtins.int
-    SCALE_FIELD_NUMBER: _builtins.int
     file: _builtins.str
     folder: _builtins.str
     prefix: _builtins.str
     suffix: _builtins.str
-    normalize: _builtins.bool
-    scale: _builtins.float
     def __init__(
         self,
         *,
@@ -7226,12 +7234,10 @@ class WriterParameter(_message.Message):
         folder: _builtins.str | None = ...,
         prefix: _builtins.str | None = ...,
         suffix: _builtins.str | None = ...,
-        normalize: _builtins.bool | None = ...,
-        scale: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "folder", b"folder", "normalize", b"normalize", "prefix", b"prefix", "scale", b"scale", "suffix", b"suffix"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "folder", b"folder", "prefix", b"prefix", "suffix", b"suffix"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "folder", b"folder", "normalize", b"normalize", "prefix", b"prefix", "scale", b"scale", "suffix", b"suffix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "folder", b"folder", "prefix", b"prefix", "suffix", b"suffix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -7278,7 +7284,6 @@ class FocalLossParameter(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     GAMMA_FIELD_NUMBER: _builtins.int
     ALPHA_FIELD_NUMBER: _builtins.int
-    BETA_FIELD_NUMBER: _builtins.int
     AXIS_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
     type: Global___FocalLossParameter.Type.ValueType
@@ -7286,7 +7291,6 @@ class FocalLossParameter(_message.Message):
     """[beniz: 4]"""
     alpha: _builtins.float
     """1 in happynear's"""
-    beta: _builtins.float
     axis: _builtins.int
     """[beniz: 2]"""
     engine: Global___FocalLossParameter.Engine.ValueType
@@ -7297,13 +7301,12 @@ class FocalLossParameter(_message.Message):
         type: Global___FocalLossParameter.Type.ValueType | None = ...,
         gamma: _builtins.float | None = ...,
         alpha: _builtins.float | None = ...,
-        beta: _builtins.float | None = ...,
         axis: _builtins.int | None = ...,
         engine: Global___FocalLossParameter.Engine.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "axis", b"axis", "beta", b"beta", "engine", b"engine", "gamma", b"gamma", "type", b"type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "axis", b"axis", "engine", b"engine", "gamma", b"gamma", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "axis", b"axis", "beta", b"beta", "engine", b"engine", "gamma", b"gamma", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "axis", b"axis", "engine", b"engine", "gamma", b"gamma", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -7443,33 +7446,27 @@ class GeneralTripletParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MARGIN_FIELD_NUMBER: _builtins.int
-    ADD_CENTER_LOSS_FIELD_NUMBER: _builtins.int
     HARDEST_ONLY_FIELD_NUMBER: _builtins.int
     POSITIVE_FIRST_FIELD_NUMBER: _builtins.int
     POSITIVE_UPPER_BOUND_FIELD_NUMBER: _builtins.int
-    POSITIVE_WEIGHT_FIELD_NUMBER: _builtins.int
     NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
     margin: _builtins.float
-    add_center_loss: _builtins.bool
     hardest_only: _builtins.bool
     positive_first: _builtins.bool
     positive_upper_bound: _builtins.float
-    positive_weight: _builtins.float
     negative_weight: _builtins.float
     def __init__(
         self,
         *,
         margin: _builtins.float | None = ...,
-        add_center_loss: _builtins.bool | None = ...,
         hardest_only: _builtins.bool | None = ...,
         positive_first: _builtins.bool | None = ...,
         positive_upper_bound: _builtins.float | None = ...,
-        positive_weight: _builtins.float | None = ...,
         negative_weight: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_center_loss", b"add_center_loss", "hardest_only", b"hardest_only", "margin", b"margin", "negative_weight", b"negative_weight", "positive_first", b"positive_first", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hardest_only", b"hardest_only", "margin", b"margin", "negative_weight", b"negative_weight", "positive_first", b"positive_first", "positive_upper_bound", b"positive_upper_bound"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_center_loss", b"add_center_loss", "hardest_only", b"hardest_only", "margin", b"margin", "negative_weight", b"negative_weight", "positive_first", b"positive_first", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hardest_only", b"hardest_only", "margin", b"margin", "negative_weight", b"negative_weight", "positive_first", b"positive_first", "positive_upper_bound", b"positive_upper_bound"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -7483,16 +7480,10 @@ class ChannelScaleParameter(_message.Message):
     DO_BACKWARD_FEATURE_FIELD_NUMBER: _builtins.int
     DO_BACKWARD_SCALE_FIELD_NUMBER: _builtins.int
     GLOBAL_SCALE_FIELD_NUMBER: _builtins.int
-    MAX_GLOBAL_SCALE_FIELD_NUMBER: _builtins.int
-    MIN_GLOBAL_SCALE_FIELD_NUMBER: _builtins.int
-    INIT_GLOBAL_SCALE_FIELD_NUMBER: _builtins.int
     do_forward: _builtins.bool
     do_backward_feature: _builtins.bool
     do_backward_scale: _builtins.bool
     global_scale: _builtins.bool
-    max_global_scale: _builtins.float
-    min_global_scale: _builtins.float
-    init_global_scale: _builtins.float
     def __init__(
         self,
         *,
@@ -7500,13 +7491,10 @@ class ChannelScaleParameter(_message.Message):
         do_backward_feature: _builtins.bool | None = ...,
         do_backward_scale: _builtins.bool | None = ...,
         global_scale: _builtins.bool | None = ...,
-        max_global_scale: _builtins.float | None = ...,
-        min_global_scale: _builtins.float | None = ...,
-        init_global_scale: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["do_backward_feature", b"do_backward_feature", "do_backward_scale", b"do_backward_scale", "do_forward", b"do_forward", "global_scale", b"global_scale", "init_global_scale", b"init_global_scale", "max_global_scale", b"max_global_scale", "min_global_scale", b"min_global_scale"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["do_backward_feature", b"do_backward_feature", "do_backward_scale", b"do_backward_scale", "do_forward", b"do_forward", "global_scale", b"global_scale"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["do_backward_feature", b"do_backward_feature", "do_backward_scale", b"do_backward_scale", "do_forward", b"do_forward", "global_scale", b"global_scale", "init_global_scale", b"init_global_scale", "max_global_scale", b"max_global_scale", "min_global_scale", b"min_global_scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["do_backward_feature", b"do_backward_feature", "do_backward_scale", b"do_backward_scale", "do_forward", b"do_forward", "global_scale", b"global_scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -7517,7 +7505,6 @@ class LabelSpecificAddParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BIAS_FIELD_NUMBER: _builtins.int
-    TRANSFORM_TEST_FIELD_NUMBER: _builtins.int
     BIAS_BASE_FIELD_NUMBER: _builtins.int
     BIAS_GAMMA_FIELD_NUMBER: _builtins.int
     BIAS_POWER_FIELD_NUMBER: _builtins.int
@@ -7525,7 +7512,6 @@ class LabelSpecificAddParameter(_message.Message):
     BIAS_MAX_FIELD_NUMBER: _builtins.int
     ITERATION_FIELD_NUMBER: _builtins.int
     bias: _builtins.float
-    transform_test: _builtins.bool
     bias_base: _builtins.float
     bias_gamma: _builtins.float
     bias_power: _builtins.float
@@ -7536,7 +7522,6 @@ class LabelSpecificAddParameter(_message.Message):
         self,
         *,
         bias: _builtins.float | None = ...,
-        transform_test: _builtins.bool | None = ...,
         bias_base: _builtins.float | None = ...,
         bias_gamma: _builtins.float | None = ...,
         bias_power: _builtins.float | None = ...,
@@ -7544,9 +7529,9 @@ class LabelSpecificAddParameter(_message.Message):
         bias_max: _builtins.float | None = ...,
         iteration: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "bias_base", b"bias_base", "bias_gamma", b"bias_gamma", "bias_max", b"bias_max", "bias_min", b"bias_min", "bias_power", b"bias_power", "iteration", b"iteration", "transform_test", b"transform_test"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "bias_base", b"bias_base", "bias_gamma", b"bias_gamma", "bias_max", b"bias_max", "bias_min", b"bias_min", "bias_power", b"bias_power", "iteration", b"iteration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "bias_base", b"bias_base", "bias_gamma", b"bias_gamma", "bias_max", b"bias_max", "bias_min", b"bias_min", "bias_power", b"bias_power", "iteration", b"iteration", "transform_test", b"transform_test"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "bias_base", b"bias_base", "bias_gamma", b"bias_gamma", "bias_max", b"bias_max", "bias_min", b"bias_min", "bias_power", b"bias_power", "iteration", b"iteration"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -7629,7 +7614,6 @@ class GeneralContrastiveParameter(_message.Message):
     NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
     NORMALIZE_NEGATIVE_FIELD_NUMBER: _builtins.int
     POSITIVE_OUTLIER_THRESH_FIELD_NUMBER: _builtins.int
-    SQUARE_FIELD_NUMBER: _builtins.int
     MAX_NEGATIVE_ONLY_FIELD_NUMBER: _builtins.int
     MAX_POSITIVE_ONLY_FIELD_NUMBER: _builtins.int
     POSITIVE_FIRST_FIELD_NUMBER: _builtins.int
@@ -7643,7 +7627,6 @@ class GeneralContrastiveParameter(_message.Message):
     negative_weight: _builtins.float
     normalize_negative: _builtins.float
     positive_outlier_thresh: _builtins.float
-    square: _builtins.bool
     max_negative_only: _builtins.bool
     max_positive_only: _builtins.bool
     positive_first: _builtins.bool
@@ -7660,7 +7643,6 @@ class GeneralContrastiveParameter(_message.Message):
         negative_weight: _builtins.float | None = ...,
         normalize_negative: _builtins.float | None = ...,
         positive_outlier_thresh: _builtins.float | None = ...,
-        square: _builtins.bool | None = ...,
         max_negative_only: _builtins.bool | None = ...,
         max_positive_only: _builtins.bool | None = ...,
         positive_first: _builtins.bool | None = ...,
@@ -7669,9 +7651,9 @@ class GeneralContrastiveParameter(_message.Message):
         add_intra_mae: _builtins.bool | None = ...,
         max_negative_margin: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_intra_mae", b"add_intra_mae", "exp_negative_weight", b"exp_negative_weight", "max_negative_margin", b"max_negative_margin", "max_negative_only", b"max_negative_only", "max_positive_only", b"max_positive_only", "negative_margin", b"negative_margin", "negative_weight", b"negative_weight", "normalize_negative", b"normalize_negative", "positive_first", b"positive_first", "positive_margin", b"positive_margin", "positive_outlier_thresh", b"positive_outlier_thresh", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight", "square", b"square"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_intra_mae", b"add_intra_mae", "exp_negative_weight", b"exp_negative_weight", "max_negative_margin", b"max_negative_margin", "max_negative_only", b"max_negative_only", "max_positive_only", b"max_positive_only", "negative_margin", b"negative_margin", "negative_weight", b"negative_weight", "normalize_negative", b"normalize_negative", "positive_first", b"positive_first", "positive_margin", b"positive_margin", "positive_outlier_thresh", b"positive_outlier_thresh", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_intra_mae", b"add_intra_mae", "exp_negative_weight", b"exp_negative_weight", "max_negative_margin", b"max_negative_margin", "max_negative_only", b"max_negative_only", "max_positive_only", b"max_positive_only", "negative_margin", b"negative_margin", "negative_weight", b"negative_weight", "normalize_negative", b"normalize_negative", "positive_first", b"positive_first", "positive_margin", b"positive_margin", "positive_outlier_thresh", b"positive_outlier_thresh", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight", "square", b"square"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_intra_mae", b"add_intra_mae", "exp_negative_weight", b"exp_negative_weight", "max_negative_margin", b"max_negative_margin", "max_negative_only", b"max_negative_only", "max_positive_only", b"max_positive_only", "negative_margin", b"negative_margin", "negative_weight", b"negative_weight", "normalize_negative", b"normalize_negative", "positive_first", b"positive_first", "positive_margin", b"positive_margin", "positive_outlier_thresh", b"positive_outlier_thresh", "positive_upper_bound", b"positive_upper_bound", "positive_weight", b"positive_weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -7683,8 +7665,6 @@ class LabelSpecificRescaleParameter(_message.Message):
 
     POSITIVE_WEIGHT_FIELD_NUMBER: _builtins.int
     NEGATIVE_WEIGHT_FIELD_NUMBER: _builtins.int
-    POSITIVE_LOWER_BOUND_FIELD_NUMBER: _builtins.int
-    NEGATIVE_UPPER_BOUND_FIELD_NUMBER: _builtins.int
     RESCALE_TEST_FIELD_NUMBER: _builtins.int
     FOR_IP_FIELD_NUMBER: _builtins.int
     POSITIVE_WEIGHT_BASE_FIELD_NUMBER: _builtins.int
@@ -7697,8 +7677,6 @@ class LabelSpecificRescaleParameter(_message.Message):
     POWER_ON_POSITIVE_FIELD_NUMBER: _builtins.int
     positive_weight: _builtins.float
     negative_weight: _builtins.float
-    positive_lower_bound: _builtins.float
-    negative_upper_bound: _builtins.float
     rescale_test: _builtins.bool
     for_ip: _builtins.bool
     positive_weight_base: _builtins.float
@@ -7714,8 +7692,6 @@ class LabelSpecificRescaleParameter(_message.Message):
         *,
         positive_weight: _builtins.float | None = ...,
         negative_weight: _builtins.float | None = ...,
-        positive_lower_bound: _builtins.float | None = ...,
-        negative_upper_bound: _builtins.float | None = ...,
         rescale_test: _builtins.bool | None = ...,
         for_ip: _builtins.bool | None = ...,
         positive_weight_base: _builtins.float | None = ...,
@@ -7727,9 +7703,9 @@ class LabelSpecificRescaleParameter(_message.Message):
         bias_fix: _builtins.bool | None = ...,
         power_on_positive: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_fix", b"bias_fix", "for_ip", b"for_ip", "gamma", b"gamma", "iteration", b"iteration", "negative_upper_bound", b"negative_upper_bound", "negative_weight", b"negative_weight", "positive_lower_bound", b"positive_lower_bound", "positive_weight", b"positive_weight", "positive_weight_base", b"positive_weight_base", "positive_weight_max", b"positive_weight_max", "positive_weight_min", b"positive_weight_min", "power", b"power", "power_on_positive", b"power_on_positive", "rescale_test", b"rescale_test"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_fix", b"bias_fix", "for_ip", b"for_ip", "gamma", b"gamma", "iteration", b"iteration", "negative_weight", b"negative_weight", "positive_weight", b"positive_weight", "positive_weight_base", b"positive_weight_base", "positive_weight_max", b"positive_weight_max", "positive_weight_min", b"positive_weight_min", "power", b"power", "power_on_positive", b"power_on_positive", "rescale_test", b"rescale_test"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_fix", b"bias_fix", "for_ip", b"for_ip", "gamma", b"gamma", "iteration", b"iteration", "negative_upper_bound", b"negative_upper_bound", "negative_weight", b"negative_weight", "positive_lower_bound", b"positive_lower_bound", "positive_weight", b"positive_weight", "positive_weight_base", b"positive_weight_base", "positive_weight_max", b"positive_weight_max", "positive_weight_min", b"positive_weight_min", "power", b"power", "power_on_positive", b"power_on_positive", "rescale_test", b"rescale_test"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_fix", b"bias_fix", "for_ip", b"for_ip", "gamma", b"gamma", "iteration", b"iteration", "negative_weight", b"negative_weight", "positive_weight", b"positive_weight", "positive_weight_base", b"positive_weight_base", "positive_weight_max", b"positive_weight_max", "positive_weight_min", b"positive_weight_min", "power", b"power", "power_on_positive", b"power_on_positive", "rescale_test", b"rescale_test"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8176,19 +8152,6 @@ class UnpoolingParameter(_message.Message):
     AVE: UnpoolingParameter.UnpoolMethod.ValueType  # 1
     TILE: UnpoolingParameter.UnpoolMethod.ValueType  # 2
 
-    class _Engine:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
-
-    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[UnpoolingParameter._Engine.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
-        DEFAULT: UnpoolingParameter._Engine.ValueType  # 0
-        CAFFE: UnpoolingParameter._Engine.ValueType  # 1
-
-    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
-    DEFAULT: UnpoolingParameter.Engine.ValueType  # 0
-    CAFFE: UnpoolingParameter.Engine.ValueType  # 1
-
     UNPOOL_FIELD_NUMBER: _builtins.int
     KERNEL_SIZE_FIELD_NUMBER: _builtins.int
     STRIDE_FIELD_NUMBER: _builtins.int
@@ -8199,7 +8162,6 @@ class UnpoolingParameter(_message.Message):
     STRIDE_W_FIELD_NUMBER: _builtins.int
     PAD_H_FIELD_NUMBER: _builtins.int
     PAD_W_FIELD_NUMBER: _builtins.int
-    ENGINE_FIELD_NUMBER: _builtins.int
     UNPOOL_SIZE_FIELD_NUMBER: _builtins.int
     UNPOOL_H_FIELD_NUMBER: _builtins.int
     UNPOOL_W_FIELD_NUMBER: _builtins.int
@@ -8213,7 +8175,6 @@ class UnpoolingParameter(_message.Message):
     stride_w: _builtins.int
     pad_h: _builtins.int
     pad_w: _builtins.int
-    engine: Global___UnpoolingParameter.Engine.ValueType
     unpool_size: _builtins.int
     unpool_h: _builtins.int
     unpool_w: _builtins.int
@@ -8230,14 +8191,13 @@ class UnpoolingParameter(_message.Message):
         stride_w: _builtins.int | None = ...,
         pad_h: _builtins.int | None = ...,
         pad_w: _builtins.int | None = ...,
-        engine: Global___UnpoolingParameter.Engine.ValueType | None = ...,
         unpool_size: _builtins.int | None = ...,
         unpool_h: _builtins.int | None = ...,
         unpool_w: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "unpool", b"unpool", "unpool_h", b"unpool_h", "unpool_size", b"unpool_size", "unpool_w", b"unpool_w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "unpool", b"unpool", "unpool_h", b"unpool_h", "unpool_size", b"unpool_size", "unpool_w", b"unpool_w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "unpool", b"unpool", "unpool_h", b"unpool_h", "unpool_size", b"unpool_size", "unpool_w", b"unpool_w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "unpool", b"unpool", "unpool_h", b"unpool_h", "unpool_size", b"unpool_size", "unpool_w", b"unpool_w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8312,21 +8272,6 @@ class BNParameter(_message.Message):
     LEARN: BNParameter.BNMode.ValueType  # 0
     INFERENCE: BNParameter.BNMode.ValueType  # 1
 
-    class _Engine:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
-
-    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[BNParameter._Engine.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
-        DEFAULT: BNParameter._Engine.ValueType  # 0
-        CAFFE: BNParameter._Engine.ValueType  # 1
-        CUDNN: BNParameter._Engine.ValueType  # 2
-
-    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
-    DEFAULT: BNParameter.Engine.ValueType  # 0
-    CAFFE: BNParameter.Engine.ValueType  # 1
-    CUDNN: BNParameter.Engine.ValueType  # 2
-
     SCALE_FILLER_FIELD_NUMBER: _builtins.int
     SHIFT_FILLER_FIELD_NUMBER: _builtins.int
     BN_MODE_FIELD_NUMBER: _builtins.int
@@ -8335,13 +8280,11 @@ class BNParameter(_message.Message):
     MOMENTUM_FIELD_NUMBER: _builtins.int
     EPS_FIELD_NUMBER: _builtins.int
     FROZEN_FIELD_NUMBER: _builtins.int
-    ENGINE_FIELD_NUMBER: _builtins.int
     bn_mode: Global___BNParameter.BNMode.ValueType
     """[3]"""
     momentum: _builtins.float
     eps: _builtins.float
     frozen: _builtins.bool
-    engine: Global___BNParameter.Engine.ValueType
     @_builtins.property
     def scale_filler(self) -> Global___FillerParameter:
         """[1]"""
@@ -8365,11 +8308,10 @@ class BNParameter(_message.Message):
         momentum: _builtins.float | None = ...,
         eps: _builtins.float | None = ...,
         frozen: _builtins.bool | None = ...,
-        engine: Global___BNParameter.Engine.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bn_mode", b"bn_mode", "engine", b"engine", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler", "shift_filler", b"shift_filler", "slope_filler", b"slope_filler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bn_mode", b"bn_mode", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler", "shift_filler", b"shift_filler", "slope_filler", b"slope_filler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bn_mode", b"bn_mode", "engine", b"engine", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler", "shift_filler", b"shift_filler", "slope_filler", b"slope_filler"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bn_mode", b"bn_mode", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler", "shift_filler", b"shift_filler", "slope_filler", b"slope_filler"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8413,38 +8355,20 @@ Global___InterpParameter: _TypeAlias = InterpParameter  # noqa: Y015
 class SegAccuracyParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    class _AccuracyMetric:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
-
-    class _AccuracyMetricEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SegAccuracyParameter._AccuracyMetric.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
-        PixelAccuracy: SegAccuracyParameter._AccuracyMetric.ValueType  # 0
-        ClassAccuracy: SegAccuracyParameter._AccuracyMetric.ValueType  # 1
-        PixelIOU: SegAccuracyParameter._AccuracyMetric.ValueType  # 2
-
-    class AccuracyMetric(_AccuracyMetric, metaclass=_AccuracyMetricEnumTypeWrapper): ...
-    PixelAccuracy: SegAccuracyParameter.AccuracyMetric.ValueType  # 0
-    ClassAccuracy: SegAccuracyParameter.AccuracyMetric.ValueType  # 1
-    PixelIOU: SegAccuracyParameter.AccuracyMetric.ValueType  # 2
-
-    METRIC_FIELD_NUMBER: _builtins.int
     IGNORE_LABEL_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
-    metric: Global___SegAccuracyParameter.AccuracyMetric.ValueType
     reset: _builtins.bool
     @_builtins.property
     def ignore_label(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
-        metric: Global___SegAccuracyParameter.AccuracyMetric.ValueType | None = ...,
         ignore_label: _abc.Iterable[_builtins.int] | None = ...,
         reset: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["metric", b"metric", "reset", b"reset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reset", b"reset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_label", b"ignore_label", "metric", b"metric", "reset", b"reset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_label", b"ignore_label", "reset", b"reset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8513,9 +8437,7 @@ class GenericWindowDataParameter(_message.Message):
     MIRROR_FIELD_NUMBER: _builtins.int
     CONTEXT_PAD_FIELD_NUMBER: _builtins.int
     CROP_MODE_FIELD_NUMBER: _builtins.int
-    CACHE_IMAGES_FIELD_NUMBER: _builtins.int
     ROOT_FOLDER_FIELD_NUMBER: _builtins.int
-    IS_READY_FIELD_NUMBER: _builtins.int
     RANDOM_CROP_FIELD_NUMBER: _builtins.int
     IS_GRAY_FIELD_NUMBER: _builtins.int
     source: _builtins.str
@@ -8525,9 +8447,7 @@ class GenericWindowDataParameter(_message.Message):
     mirror: _builtins.bool
     context_pad: _builtins.int
     crop_mode: _builtins.str
-    cache_images: _builtins.bool
     root_folder: _builtins.str
-    is_ready: _builtins.bool
     random_crop: _builtins.bool
     is_gray: _builtins.bool
     def __init__(
@@ -8540,15 +8460,13 @@ class GenericWindowDataParameter(_message.Message):
         mirror: _builtins.bool | None = ...,
         context_pad: _builtins.int | None = ...,
         crop_mode: _builtins.str | None = ...,
-        cache_images: _builtins.bool | None = ...,
         root_folder: _builtins.str | None = ...,
-        is_ready: _builtins.bool | None = ...,
         random_crop: _builtins.bool | None = ...,
         is_gray: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "cache_images", b"cache_images", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "is_gray", b"is_gray", "is_ready", b"is_ready", "mirror", b"mirror", "random_crop", b"random_crop", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "is_gray", b"is_gray", "mirror", b"mirror", "random_crop", b"random_crop", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "cache_images", b"cache_images", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "is_gray", b"is_gray", "is_ready", b"is_ready", "mirror", b"mirror", "random_crop", b"random_crop", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "context_pad", b"context_pad", "crop_mode", b"crop_mode", "crop_size", b"crop_size", "is_gray", b"is_gray", "mirror", b"mirror", "random_crop", b"random_crop", "root_folder", b"root_folder", "scale", b"scale", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8746,22 +8664,6 @@ class SqueezeDetLossParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    class _Engine:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
-
-    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SqueezeDetLossParameter._Engine.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
-        DEFAULT: SqueezeDetLossParameter._Engine.ValueType  # 0
-        CAFFE: SqueezeDetLossParameter._Engine.ValueType  # 1
-        CUDNN: SqueezeDetLossParameter._Engine.ValueType  # 2
-
-    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
-    DEFAULT: SqueezeDetLossParameter.Engine.ValueType  # 0
-    CAFFE: SqueezeDetLossParameter.Engine.ValueType  # 1
-    CUDNN: SqueezeDetLossParameter.Engine.ValueType  # 2
-
-    ENGINE_FIELD_NUMBER: _builtins.int
     CLASSES_FIELD_NUMBER: _builtins.int
     ANCHORS_PER_GRID_FIELD_NUMBER: _builtins.int
     ANCHOR_SHAPES_FIELD_NUMBER: _builtins.int
@@ -8770,7 +8672,6 @@ class SqueezeDetLossParameter(_message.Message):
     LAMBDA_BBOX_FIELD_NUMBER: _builtins.int
     EPSILON_FIELD_NUMBER: _builtins.int
     LAMBDA_CONF_FIELD_NUMBER: _builtins.int
-    engine: Global___SqueezeDetLossParameter.Engine.ValueType
     classes: _builtins.int
     anchors_per_grid: _builtins.int
     pos_conf: _builtins.int
@@ -8783,7 +8684,6 @@ class SqueezeDetLossParameter(_message.Message):
     def __init__(
         self,
         *,
-        engine: Global___SqueezeDetLossParameter.Engine.ValueType | None = ...,
         classes: _builtins.int | None = ...,
         anchors_per_grid: _builtins.int | None = ...,
         anchor_shapes: _abc.Iterable[_builtins.int] | None = ...,
@@ -8793,9 +8693,9 @@ class SqueezeDetLossParameter(_message.Message):
         epsilon: _builtins.float | None = ...,
         lambda_conf: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["anchors_per_grid", b"anchors_per_grid", "classes", b"classes", "engine", b"engine", "epsilon", b"epsilon", "lambda_bbox", b"lambda_bbox", "lambda_conf", b"lambda_conf", "neg_conf", b"neg_conf", "pos_conf", b"pos_conf"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchors_per_grid", b"anchors_per_grid", "classes", b"classes", "epsilon", b"epsilon", "lambda_bbox", b"lambda_bbox", "lambda_conf", b"lambda_conf", "neg_conf", b"neg_conf", "pos_conf", b"pos_conf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_shapes", b"anchor_shapes", "anchors_per_grid", b"anchors_per_grid", "classes", b"classes", "engine", b"engine", "epsilon", b"epsilon", "lambda_bbox", b"lambda_bbox", "lambda_conf", b"lambda_conf", "neg_conf", b"neg_conf", "pos_conf", b"pos_conf"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_shapes", b"anchor_shapes", "anchors_per_grid", b"anchors_per_grid", "classes", b"classes", "epsilon", b"epsilon", "lambda_bbox", b"lambda_bbox", "lambda_conf", b"lambda_conf", "neg_conf", b"neg_conf", "pos_conf", b"pos_conf"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8829,38 +8729,32 @@ Global___ReorgParameter: _TypeAlias = ReorgParameter  # noqa: Y015
 class YoloDetectionOutputParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    SIDE_FIELD_NUMBER: _builtins.int
     NUM_CLASSES_FIELD_NUMBER: _builtins.int
     NUM_BOX_FIELD_NUMBER: _builtins.int
     COORDS_FIELD_NUMBER: _builtins.int
     CONFIDENCE_THRESHOLD_FIELD_NUMBER: _builtins.int
     NMS_THRESHOLD_FIELD_NUMBER: _builtins.int
     BIASES_FIELD_NUMBER: _builtins.int
-    LABEL_MAP_FILE_FIELD_NUMBER: _builtins.int
-    side: _builtins.int
     num_classes: _builtins.int
     num_box: _builtins.int
     coords: _builtins.int
     confidence_threshold: _builtins.float
     nms_threshold: _builtins.float
-    label_map_file: _builtins.str
     @_builtins.property
     def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
-        side: _builtins.int | None = ...,
         num_classes: _builtins.int | None = ...,
         num_box: _builtins.int | None = ...,
         coords: _builtins.int | None = ...,
         confidence_threshold: _builtins.float | None = ...,
         nms_threshold: _builtins.float | None = ...,
         biases: _abc.Iterable[_builtins.float] | None = ...,
-        label_map_file: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["confidence_threshold", b"confidence_threshold", "coords", b"coords", "label_map_file", b"label_map_file", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes", "side", b"side"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["confidence_threshold", b"confidence_threshold", "coords", b"coords", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["biases", b"biases", "confidence_threshold", b"confidence_threshold", "coords", b"coords", "label_map_file", b"label_map_file", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes", "side", b"side"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["biases", b"biases", "confidence_threshold", b"confidence_threshold", "coords", b"coords", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8916,39 +8810,29 @@ Global___Yolov3DetectionOutputParameter: _TypeAlias = Yolov3DetectionOutputParam
 class RegionLossParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    SIDE_FIELD_NUMBER: _builtins.int
     NUM_CLASS_FIELD_NUMBER: _builtins.int
     BIAS_MATCH_FIELD_NUMBER: _builtins.int
     COORDS_FIELD_NUMBER: _builtins.int
     NUM_FIELD_NUMBER: _builtins.int
-    SOFTMAX_FIELD_NUMBER: _builtins.int
-    JITTER_FIELD_NUMBER: _builtins.int
     RESCORE_FIELD_NUMBER: _builtins.int
     OBJECT_SCALE_FIELD_NUMBER: _builtins.int
     CLASS_SCALE_FIELD_NUMBER: _builtins.int
     NOOBJECT_SCALE_FIELD_NUMBER: _builtins.int
     COORD_SCALE_FIELD_NUMBER: _builtins.int
-    ABSOLUTE_FIELD_NUMBER: _builtins.int
     THRESH_FIELD_NUMBER: _builtins.int
-    RANDOM_FIELD_NUMBER: _builtins.int
     BIASES_FIELD_NUMBER: _builtins.int
     SOFTMAX_TREE_FIELD_NUMBER: _builtins.int
     CLASS_MAP_FIELD_NUMBER: _builtins.int
-    side: _builtins.int
     num_class: _builtins.int
     bias_match: _builtins.int
     coords: _builtins.int
     num: _builtins.int
-    softmax: _builtins.int
-    jitter: _builtins.float
     rescore: _builtins.int
     object_scale: _builtins.float
     class_scale: _builtins.float
     noobject_scale: _builtins.float
     coord_scale: _builtins.float
-    absolute: _builtins.int
     thresh: _builtins.float
-    random: _builtins.int
     softmax_tree: _builtins.str
     class_map: _builtins.str
     @_builtins.property
@@ -8956,28 +8840,23 @@ class RegionLossParameter(_message.Message):
     def __init__(
         self,
         *,
-        side: _builtins.int | None = ...,
         num_class: _builtins.int | None = ...,
         bias_match: _builtins.int | None = ...,
         coords: _builtins.int | None = ...,
         num: _builtins.int | None = ...,
-        softmax: _builtins.int | None = ...,
-        jitter: _builtins.float | None = ...,
         rescore: _builtins.int | None = ...,
         object_scale: _builtins.float | None = ...,
         class_scale: _builtins.float | None = ...,
         noobject_scale: _builtins.float | None = ...,
         coord_scale: _builtins.float | None = ...,
-        absolute: _builtins.int | None = ...,
         thresh: _builtins.float | None = ...,
-        random: _builtins.int | None = ...,
         biases: _abc.Iterable[_builtins.float] | None = ...,
         softmax_tree: _builtins.str | None = ...,
         class_map: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["absolute", b"absolute", "bias_match", b"bias_match", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "jitter", b"jitter", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "random", b"random", "rescore", b"rescore", "side", b"side", "softmax", b"softmax", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_match", b"bias_match", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "rescore", b"rescore", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absolute", b"absolute", "bias_match", b"bias_match", "biases", b"biases", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "jitter", b"jitter", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "random", b"random", "rescore", b"rescore", "side", b"side", "softmax", b"softmax", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_match", b"bias_match", "biases", b"biases", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "rescore", b"rescore", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8987,28 +8866,16 @@ Global___RegionLossParameter: _TypeAlias = RegionLossParameter  # noqa: Y015
 class YoloSegParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NUM_CLASS_FIELD_NUMBER: _builtins.int
     OBJECT_SCALE_FIELD_NUMBER: _builtins.int
-    CLASS_SCALE_FIELD_NUMBER: _builtins.int
-    USE_LOGIC_GRADIENT_FIELD_NUMBER: _builtins.int
-    USE_HARDSIGMOID_FIELD_NUMBER: _builtins.int
-    num_class: _builtins.int
     object_scale: _builtins.float
-    class_scale: _builtins.float
-    use_logic_gradient: _builtins.bool
-    use_hardsigmoid: _builtins.bool
     def __init__(
         self,
         *,
-        num_class: _builtins.int | None = ...,
         object_scale: _builtins.float | None = ...,
-        class_scale: _builtins.float | None = ...,
-        use_logic_gradient: _builtins.bool | None = ...,
-        use_hardsigmoid: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["class_scale", b"class_scale", "num_class", b"num_class", "object_scale", b"object_scale", "use_hardsigmoid", b"use_hardsigmoid", "use_logic_gradient", b"use_logic_gradient"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object_scale", b"object_scale"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_scale", b"class_scale", "num_class", b"num_class", "object_scale", b"object_scale", "use_hardsigmoid", b"use_hardsigmoid", "use_logic_gradient", b"use_logic_gradient"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["object_scale", b"object_scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

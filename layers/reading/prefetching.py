@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from minicaffe import rng
 from minicaffe.blob import Blob
 from minicaffe.data.prefetch import Prefetcher, Source
+from minicaffe.data.segments import OWN as SEGMENT_FIELDS
 from minicaffe.data.state_fields import MISFITS, MOST, Fields, State, misfit
 from minicaffe.errors import Error, LayerError
 from minicaffe.layer import Layer
@@ -36,6 +37,8 @@ class PrefetchingLayer(Layer):
     reads_data = True
     prefetched = 1
     """How many batches are prefetched, unless the prototxt says."""
+    takes_segments = False
+    """Whether the fields of transform_param that temporal segment networks' VideoData has mean something to the layer."""
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ShapedSource:
         """The source of batches for that number of tops; it draws all random numbers from generator."""
@@ -44,6 +47,8 @@ class PrefetchingLayer(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         # the thread must not draw from the net's: its timing would show
         generator = np.random.default_rng(int(rng.generator().integers(2**63)))
+        if not self.takes_segments:
+            check_segment_fields(self)
         try:
             source = self.make_source(len(top), generator)
             shapes = source.shapes()
@@ -84,6 +89,14 @@ class PrefetchingLayer(Layer):
         if value < 1:
             raise self.error(f"{field.rpartition('.')[2]} must be > 0, got {value}", field)
         return value
+
+
+def check_segment_fields(layer: Layer) -> None:
+    """Raises LayerError for fields of transform_param that temporal segment networks' VideoData alone takes here."""
+    param = layer.param.transform_param
+    for name in SEGMENT_FIELDS:
+        if name in {field.name for field, _ in param.ListFields()}:
+            raise layer.error(f"{name} is built in for VideoData of temporal segment networks alone", f"transform_param.{name}")
 
 
 class Order:

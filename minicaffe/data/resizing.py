@@ -118,16 +118,19 @@ def _resampled(values: Array, height: int, width: int, taps: Callable[[int, int]
     return _weighted(rows_done, x, x_weights, 1)
 
 
-def averaged(values: Array, new: int, axis: int) -> Array:
-    """values averaged over `new` equal parts of this axis; a pixel on an edge counts by the part that is inside."""
+def averaged(values: Array, new: int, axis: int, scale: float | None = None) -> Array:
+    """values averaged over `new` equal parts of this axis; a pixel on an edge counts by the part inside. scale: parts are
+    1 / scale long, the last less where the axis ends."""
     old = values.shape[axis]
     values = np.moveaxis(values, axis, 0).astype(np.float64)
     sums = np.concatenate([np.zeros_like(values[:1]), values.cumsum(axis=0)])  # sums[i]: of the pixels before edge i
-    edges = np.arange(new + 1) * (old / new)
+    edges = np.arange(new + 1) * (old / new) if scale is None else np.minimum(np.arange(new + 1) / scale, old)
     low = np.minimum(edges.astype(int), old - 1)  # the last edge is the end of the last pixel
     part = (edges - low).reshape(-1, *[1] * (values.ndim - 1))
     at_edges = sums[low] + part * values[low]
-    return np.moveaxis(np.diff(at_edges, axis=0) * (new / old), 0, axis)
+    parts = np.diff(at_edges, axis=0)
+    parts *= new / old if scale is None else 1 / np.diff(edges).reshape(-1, *[1] * (values.ndim - 1))
+    return np.moveaxis(parts, 0, axis)
 
 
 def _positions(old: int, new: int) -> tuple[NDArray[np.int64], Array]:

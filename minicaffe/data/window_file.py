@@ -4,8 +4,12 @@
 
 MS-CNN's windows are CLASS IGNORED X1 Y1 X2 Y2, Cascade R-CNN's CLASS IGNORED DIFFICULT X1 Y1 X2 Y2; in both there follow the
 NUMBER OF REGIONS of no interest, and X1 Y1 X2 Y2 of each.
-Source: Caffe's window_data_layer.cpp, MS-CNN's image_gt_data_layer.cpp, Cascade R-CNN's detection_data_layer.cpp. Any white
-space separates tokens, as in C++ streams.
+
+    # INDEX / PATH / NUMBER OF BOXES / then for each: CLASS X1 Y1 X2 Y2 DIFFICULT
+
+is the list of Faster R-CNN in C++.
+Source: Caffe's window_data_layer.cpp, MS-CNN's image_gt_data_layer.cpp, Cascade R-CNN's detection_data_layer.cpp,
+makefile/frcnn's frcnn_utils.hpp. Any white space separates tokens, as in C++ streams.
 """
 
 from __future__ import annotations
@@ -137,6 +141,40 @@ def read_labelled_windows(path: str | PathLike[str], has_difficult: bool) -> lis
     if not images:
         raise DataError(f"{path}: the window file is empty")
     return images
+
+
+def read_frcnn_list(path: str | PathLike[str], classes: int) -> list[LabelledImage]:
+    """The images of a list of Faster R-CNN in C++, their sizes 0. Raises DataError, with the line."""
+    tokens = _Tokens(path)
+    images: list[LabelledImage] = []
+    while tokens.tokens:
+        if (mark := tokens.text("#")) != "#":
+            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
+        tokens.whole("the image's index")
+        name, line = tokens.text("the image's path"), tokens.line
+        boxes = [_true_box(tokens, classes) for _ in range(tokens.count("the number of boxes"))]
+        rows = np.array(boxes, np.float32).reshape(len(boxes), 6)
+        none = np.zeros(len(rows), np.float32)
+        images.append(LabelledImage(name, 0, 0, rows[:, 1:5], rows[:, 0], none, rows[:, 5], none[:0].reshape(0, 4), line))
+    if not images:
+        raise DataError(f"{path}: the list is empty")
+    return images
+
+
+def _true_box(tokens: _Tokens, classes: int) -> list[int]:
+    """Class, x1, y1, x2, y2, difficult."""
+    label = tokens.whole("a box's class")
+    place = f"{tokens.path}:{tokens.line}"
+    if not 1 <= label < classes:
+        raise DataError(f"{place}: a box has class {label}; they are 1 to {classes - 1}")
+    x1, y1, x2, y2 = (tokens.whole(f"a box's {side}") for side in ("x1", "y1", "x2", "y2"))
+    if not tokens.tokens or tokens.tokens[-1][1] != tokens.line:
+        older = "older versions of the fork leave it out, and some of them count pixels from 1"
+        raise DataError(f"{place}: the box CLASS X1 Y1 X2 Y2 lacks its sixth number, DIFFICULT: {older}")
+    difficult = tokens.whole("a box's mark difficult")
+    if x2 < x1 or y2 < y1:
+        raise DataError(f"{place}: the box {x1} {y1} {x2} {y2} has no pixels")
+    return [label, x1, y1, x2, y2, difficult]
 
 
 def _labelled(tokens: _Tokens, columns: list[str]) -> list[int]:

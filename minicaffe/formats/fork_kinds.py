@@ -20,6 +20,7 @@ ONLY_IN = {
     "cascade": ("BoxGroupOutput layers", "BoxOutput layers", "DecodeBBox layers"),
     "happynear": ("GeneralContrastiveLoss layers", "InnerDistance layers"),
     "yolov2": ("DetectionOutput layers of one bottom",),
+    "yolov1": ("DetectionLoss layers of cells", "EvalDetection layers of cells"),
 }
 """Layers that only one family of forks has: the fork that a net with such layers counts as. cascade: MS-CNN's too."""
 
@@ -48,7 +49,9 @@ def fork_of_net(given: str, layers: Iterable[caffe_pb2.LayerParameter]) -> NetFo
 def _sign(layer: caffe_pb2.LayerParameter) -> str:
     """What a layer is, as ONLY_IN has it."""
     alone = layer.type == "DetectionOutput" and len(layer.bottom) == 1
-    return f"{layer.type} layers{' of one bottom' * alone}"
+    of_cells = layer.type == "DetectionLoss" and not layer.detection_loss_param.cls_num
+    of_cells |= layer.type == "EvalDetection" and not layer.eval_detection_param.biases
+    return f"{layer.type} layers{' of one bottom' * alone}{' of cells' * of_cells}"
 
 
 def fork_named(name: str) -> str:

@@ -134,8 +134,9 @@ DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLA
 
 _OWN = {
     "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
-    "BoxOutput": ("bbox_reg_param", "box_output_param"), "ConvolutionDepthwise": ("convolution_param",),
-    "CrossConvolution": ("convolution_param",),
+    "BoxData": ("data_param",), "BoxOutput": ("bbox_reg_param", "box_output_param"),
+    "ConvolutionDepthwise": ("convolution_param",), "CrossConvolution": ("convolution_param",),
+    "CustomData": ("data_param",),
     "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",), "WarpCTCLoss": ("ctc_loss_param",),
     "EuclideanLossWithIgnore": ("euclideanloss_param",), "GeneralContrastiveLoss": ("general_contrastive_loss_param",),
     "SparseData": ("data_param",), "SparseInnerProduct": ("inner_product_param",),
@@ -149,13 +150,14 @@ _OWN = {
     "DetectionAccuracy": ("detection_accuracy_param", "bbox_reg_param"),
     "DetectionLoss": ("detection_loss_param", "bbox_reg_param"),
     "DetectionGroupLoss": ("detection_group_loss_param", "bbox_reg_param"), "FrcnnProposalTarget": ("proposal_target_param",),
+    "FrcnnRoiData": ("window_data_param",),
     "FrcnnOutput": ("frcnn_output_param", "bbox_reg_param"), "ProposalTarget": ("proposal_target_param", "bbox_reg_param"),
     "FocalLoss": ("focal_loss_param", "softmax_param"),
     "InfogainLoss": ("infogain_loss_param", "softmax_param"), "Lstm": ("lstm_param",), "LSTM": ("recurrent_param",),
     "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "ReLU": ("relu_param",),
     "ReLU6": ("relu6_param",), "RNN": ("recurrent_param",), "ROIAlign": ("roi_align_param", "roi_pooling_param"),
     "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
-    "SoftmaxWithLossOHEM": ("softmax_param",), "VideoData": ("video_data_param", "image_data_param"),
+    "SoftmaxWithLossOHEM": ("softmax_param",), "VideoData": ("video_data_param", "image_data_param", "data_param"),
     "Warp": ("flow_warp_param",),
 }  # fmt: skip
 _FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name

@@ -63,12 +63,19 @@ DISAGREEMENTS = (
     ("`DetectionLoss`", "YOLO's. MS-CNN's, of one field at each cell", "`cls_num` is MS-CNN's"),
     ("`EvalDetection`", "caffe-yolo's, of YOLO's first version. caffe-yolov2's and Intel's, which differ in their labels",
      "`biases` are of the latter; labels (1, 1, G, 8) are Intel's"),
+    ("`BoxData`", "caffe-yolo's labels are of cells. caffe-yolov2's are of 30 boxes",
+     "layers `DetectionLoss` or `EvalDetection` of cells in the net; `yolov1`, `yolov2`"),
+    ("`FrcnnRoiData`", "caffe-faster-rcnn's leaves difficult boxes out and mirrors images. makefile/frcnn's keeps them, and "
+     "shrinks by means of areas", "settings that makefile/frcnn alone reads; `dxy`, `mkfrcnn`"),
     ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),
     ("`Swish`", "BVLC's and MobileNet-YOLO's are the same function", "nothing needs to"),
     ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),
     ("`Lstm`, `LSTM`", "caffe-lstm's and CTPN's have one matrix for the input and one for the state. BVLC's unrolls",
      "the type's spelling"),
     ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param`"),
+    ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "
+     "of parts of videos", "`use_image`, `sampling_rate` and others are C3D's, `video_file` SSD's, `num_segments`, `modality`, "
+     "`name_pattern` temporal segment networks'; else `fork`, else whether the list's first path is a folder"),
     ("`pooling_param`'s field 13, in a .caffemodel", "`round_mode` (BVLC, 1 rounds down), `ceil_mode` (Cascade R-CNN, "
      "py-RFCN-priv, makefile's, 1 rounds up), `avg_include_pad` (Intel)", "the file's other fields, else `--fork`"),
 )  # fmt: skip

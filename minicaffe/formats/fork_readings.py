@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from minicaffe.proto import caffe_pb2
 
@@ -57,7 +58,8 @@ _KINDS = {
     FieldDescriptor.TYPE_STRING: BYTES, FieldDescriptor.TYPE_BYTES: BYTES, FieldDescriptor.TYPE_MESSAGE: BYTES,
 }  # fmt: skip
 _IGNORED = {("batch_norm_param", 15), ("dropout_param", 3)}
-"""Fields that minicaffe's schema lacks and that have no effect on the numbers: engine, random_seed."""
+"""Fields of others' messages that minicaffe's schema lacks and that have no effect on the numbers: engine, random_seed. The
+schemas of forks reserve the numbers of such fields."""
 
 
 class ForkError(Exception):
@@ -190,7 +192,7 @@ def _known(buffer: Buffer, item: Field, block: Block) -> bytes | None:
     where = f'layer "{block.layer}": {block.name} field {item.number}'
     value = buffer[item.start : item.end]
     if known is None:
-        if (block.name, item.number) in _IGNORED or block.loss or (item.kind != BYTES and not any(value)):
+        if _is_reserved(block.name, item.number) or block.loss or (item.kind != BYTES and not any(value)):
             return b""  # where a net is made, a loss is replaced by its probabilities: hard_ratio and the like are of training
         raise ForkError(f"{where} belongs to a fork's field that minicaffe lacks")
     kind = _KINDS.get(known.type, VARINT)
@@ -201,6 +203,13 @@ def _known(buffer: Buffer, item: Field, block: Block) -> bytes | None:
             return b""
         raise ForkError(f"{where} is {known.name} {item.value}, a value of another fork")
     return None
+
+
+def _is_reserved(block: str, number: int) -> bool:
+    """Whether a field has no effect on the numbers."""
+    message = DescriptorProto()
+    _descriptor(block).CopyToProto(message)
+    return (block, number) in _IGNORED or any(kept.start <= number < kept.end for kept in message.reserved_range)
 
 
 def _integer(number: int, value: int) -> bytes:

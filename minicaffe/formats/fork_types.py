@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 _TYPES = {
-    "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData",
     "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData",
-    "Faster R-CNN in C++ (github.com/makefile/frcnn)": "FrcnnRoiData FPNProposal",
+    "Faster R-CNN in C++ (github.com/makefile/frcnn)": "FPNProposal",
     "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData",
     "Convolutional Pose Machines (github.com/CMU-Perceptual-Computing-Lab/caffe_train)": "CPMData",
     "OpenPose (github.com/CMU-Perceptual-Computing-Lab/caffe_rtpose)": "ImResize",

@@ -167,6 +167,14 @@ def test_dropouts_field_2(tmp_path: Path) -> None:
         read(tmp_path, dropout(0))
 
 
+def test_a_reserved_number_has_no_effect(tmp_path: Path) -> None:
+    number = caffe_pb2.LayerParameter.DENSEBLOCK_PARAM_FIELD_NUMBER
+    block = read(tmp_path, layer("DenseBlock", message(number, integer(1, 2) + integer(15, 3)))).denseblock_param
+    assert block.numTransition == 2 and not block.HasField("growthRate")
+    with pytest.raises(WeightsError, match="denseblock_param field 22 belongs to a fork's field that minicaffe lacks"):
+        read(tmp_path, layer("DenseBlock", message(number, integer(22, 3))))
+
+
 def test_bn_by_its_number_and_by_its_blobs(tmp_path: Path) -> None:
     mode = message(1, b"") + message(2, b"") + integer(3, 1)
     for found in (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from minicaffe.proto import caffe_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = SHARED / "schema" / "fork_fields.tsv"
+IMPORT = re.compile(r"^from (\.+|minicaffe\.data\.)([\w.]+) import", flags=re.MULTILINE)
 SCHEMA = caffe_pb2.DESCRIPTOR.message_types_by_name
 
 
@@ -97,6 +100,41 @@ def test_what_the_schemas_of_forks_have_is_honoured() -> None:
     found = fork_field("PoolingParameter", "ceil_mode")
     assert found is not None and found.effect is Effect.HONOURED and found.forks[0] == "Cascade R-CNN"
     assert fork_of("PoolingParameter", "ceil_mode") == ""
+
+
+def test_what_is_honoured_is_read() -> None:
+    """By a file of layers/ that names the message's block, or one that it imports."""
+    names: dict[str, list[str]] = {}
+    for block in (field for field in SCHEMA["LayerParameter"].fields if field.message_type):
+        names.setdefault(block.message_type.name, []).append(block.name)
+    files = {path: words(path) for path in (ROOT / "layers").rglob("*.py")}
+    read = {
+        message: set().union(*map(words, with_imports(path for path in files if files[path].intersection(blocks))))
+        for message, blocks in names.items()
+    }
+    honoured = [field for field in fork_fields() if field.effect is Effect.HONOURED and field.message in read]
+    unread = [f"{field.message}.{field.name}" for field in honoured if field.name not in read[field.message]]
+    assert len(honoured) > 500
+    assert unread == [], "reserve their numbers in proto/forks, and list them in minicaffe/formats/forks.tsv"
+
+
+@cache
+def words(path: Path) -> set[str]:
+    """The words of a file, but for its docstrings."""
+    return set(re.findall(r"\w+", re.sub(r'""".*?"""', "", path.read_text(encoding="utf-8"), flags=re.DOTALL)))
+
+
+def with_imports(paths: Iterable[Path]) -> set[Path]:
+    """The files, and those of layers/ and minicaffe/data that they import."""
+    found, left = set(), list(paths)
+    while left:
+        if (path := left.pop()) in found:
+            continue
+        found.add(path)
+        for dots, name in IMPORT.findall(path.read_text(encoding="utf-8")):
+            folder = ROOT / "minicaffe" / "data" if dots[0] == "m" else path.parents[len(dots) - 1]
+            left += [file for file in [folder.joinpath(*name.split(".")).with_suffix(".py")] if file.is_file()]
+    return found
 
 
 def test_a_row_is_whole() -> None:

@@ -36,7 +36,7 @@ def test_by_hand() -> None:
     [
         "kernel_size: 2 kernel_depth: 3",
         "kernel_size: 3 kernel_depth: 2 stride: 2 temporal_stride: 2 pad: 1 temporal_pad: 1",
-        "kernel_size: 2 kernel_depth: 1 bias_term: false filter_group: 2",
+        "kernel_size: 2 kernel_depth: 1 bias_term: false",
     ],
 )
 def test_gradient(param: str) -> None:

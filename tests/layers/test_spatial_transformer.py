@@ -30,6 +30,14 @@ def test_by_hand() -> None:
     assert dtheta[0, 3:].tolist() == [0, -8, -8]
 
 
+def test_to_compute_du() -> None:
+    case = LayerCase('type: "SpatialTransformer" st_param { to_compute_dU: false }', normal(1, 2, 3, 4), [[1.0, 0, 0, 0, 1, 0]])
+    case.forward()
+    case.bottom[0].diff[...] = 7
+    du, dtheta = case.backward(np.ones((1, 2, 3, 4)))
+    assert not du.any() and dtheta.any()
+
+
 @pytest.mark.parametrize("param", ["", "output_H: 3 output_W: 7", "theta_1_2: 0.1 theta_2_1: -0.2"])
 def test_gradient(param: str) -> None:
     theta = np.array([[0.83, 0.11, 0.07, -0.13, 0.91, 0.05], [1.17, -0.21, -0.09, 0.19, 0.73, 0.31]])

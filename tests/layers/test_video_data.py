@@ -220,8 +220,165 @@ def test_frames_of_several_sizes_a_folder_and_other_kinds() -> None:
     with pytest.raises(LayerError, match=r"list.txt:1: v0: the frames have several sizes: give new_height and new_width"):
         net_of(text())
     with pytest.raises(LayerError, match="clips/v0 is a folder, for use_image: true"):
-        net_of(text().replace("use_image: true", ""))
-    with pytest.raises(LayerError, match="C3D's VideoData is built in, SSD's is not"):
-        net_of('layer { name: "in" type: "VideoData" top: "data" video_data_param { video_type: VIDEO video_file: "a.avi" } }')
+        net_of(text("batch_size: 2 sampling_rate: 1").replace("use_image: true", ""))
     with pytest.raises(LayerError, match="new_length is C3D's, for VIDEO_DATA layers"):
         net_of(old().replace("VIDEO_DATA", "IMAGE_DATA"))
+
+
+# SSD's.
+
+
+@pytest.fixture
+def film() -> str:
+    """Seven frames (32, 48), each brighter than the one before."""
+    av = pytest.importorskip("av", reason="PyAV (the extra video) is not installed")
+    with av.open("film.avi", "w") as container:
+        stream = container.add_stream("mpeg4", rate=10)
+        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = 48, 32, "yuv420p", 4_000_000
+        for grey in range(20, 220, 30):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((32, 48, 3), grey, np.uint8), format="rgb24")))
+        container.mux(stream.encode())
+    return (
+        'layer { name: "in" type: "VideoData" top: "data" top: "label" transform_param { scale: 0.5 crop_size: 16 %s }\n'
+        'data_param { batch_size: 2 } video_data_param { video_type: VIDEO video_file: "film.avi" %s } }'
+    )
+
+
+def test_ssds_frames_until_the_video_ends(film: str) -> None:
+    made = net_of(film % ("", ""))
+    assert made.forks["in"].whose == "SSD"
+    taken = batches(made, 3)
+    assert taken[0][0].shape == (2, 3, 16, 16) and taken[0][1].tolist() == [0, 0]
+    greys = [float(one.mean()) * 2 for data, _ in taken for one in data]
+    np.testing.assert_allclose(greys, np.arange(20, 200, 30), atol=8)
+    with pytest.raises(LayerError, match=r"film.avi: the video has ended: 7 frames were taken of 7"):
+        made.forward()
+
+
+def test_ssds_skipped_frames_and_resuming(film: str) -> None:
+    (data, _), *_ = batches(net_of(film % ("", "skip_frames: 2")), 1)
+    np.testing.assert_allclose(data.mean((1, 2, 3)) * 2, [80, 170], atol=8)
+    check_repeats_and_resumes((film % ("mirror: true", "")).replace("batch_size: 2", "batch_size: 1"), TRAIN, 3)
+
+
+def test_ssds_errors(film: str) -> None:
+    for old_text, new_text, said in (
+        ("video_type: VIDEO", "", "cameras are not built in: give video_type: VIDEO and a video_file"),
+        ('video_file: "film.avi"', "", "needs a video_file"),
+        ("film.avi", "none.avi", "none.avi: cannot read the video: No such file"),
+        ("batch_size: 2", "", "batch_size must be > 0, got 0"),
+        ("scale: 0.5", "fix_crop: true", "fix_crop is built in for VideoData of temporal segment networks alone"),
+        (
+            "video_type: VIDEO",
+            "video_type: VIDEO use_image: true",
+            "has use_image, which is C3D's, and video_type, which is SSD's",
+        ),
+    ):
+        with pytest.raises(LayerError, match=said):
+            net_of((film % ("", "")).replace(old_text, new_text))
+
+
+# Temporal segment networks'.
+
+
+def segments(more: str = "", transform: str = "", modality: str = "RGB") -> str:
+    return (
+        f'layer {{ name: "in" type: "VideoData" top: "data" top: "label" transform_param {{ {transform} }}\n'
+        f'video_data_param {{ source: "list.txt" root_folder: "clips/" modality: {modality} {more} }} }}'
+    )
+
+
+@pytest.fixture
+def frames() -> None:
+    """Six frames of each video, image_0001.jpg and so on, and of flow, whose y is 100 more than x."""
+    Path("list.txt").write_text("v0 6 4\nv1 6 2\n")
+    for video in range(2):
+        for number in range(1, 7):
+            Image.fromarray(frame(video, number)[:, :, ::-1]).save(f"clips/v{video}/image_{number:04}.jpg", "PNG")
+            for way, more in (("x", 0), ("y", 100)):
+                Image.fromarray(flow(video, number) + more).save(f"clips/v{video}/flow_{way}_{number:04}.jpg", "PNG")
+
+
+def flow(video: int, number: int) -> np.ndarray:
+    return (10 * video + number + np.arange(7) + np.zeros((5, 1))).astype(np.uint8)
+
+
+@pytest.mark.usefixtures("frames")
+def test_segments_in_the_middle() -> None:
+    """Two parts of three frames: of each the second and third, for (3 - 2 + 1) // 2 frames come before."""
+    made = net_of(
+        segments("batch_size: 2 num_segments: 2 new_length: 2", "scale: 0.5 mean_value: 1 mean_value: 2 mean_value: 3")
+    )
+    assert made.forks["in"].whose == "temporal segment networks"
+    (data, labels), *_ = batches(made, 1)
+    for video in range(2):
+        whole = np.concatenate([frame(video, number).transpose(2, 0, 1) for number in (2, 3, 5, 6)])
+        np.testing.assert_allclose(data[video], (whole - np.tile([1.0, 2, 3], 4)[:, None, None]) / 2)
+    assert labels.shape == (2, 1, 1, 1) and labels.ravel().tolist() == [4, 2]
+
+
+@pytest.mark.usefixtures("frames")
+def test_segments_are_drawn_in_train() -> None:
+    seen = set()
+    for data, _ in batches(net_of(segments("batch_size: 1 num_segments: 2"), TRAIN), 24):
+        first = [round(float(data[0, at, 0, 0])) % 50 // 3 for at in (0, 3)]
+        assert first[0] in (1, 2, 3) and first[1] in (4, 5, 6)
+        seen.add(tuple(first))
+    assert len(seen) > 5
+
+
+@pytest.mark.usefixtures("frames")
+def test_flow_has_x_and_y_in_turn_and_mirroring_turns_x() -> None:
+    (data, _), *_ = batches(net_of(segments("batch_size: 1 new_length: 2", modality="FLOW")), 1)
+    # (6 - 2 + 1) // 2 = 2 frames come before
+    np.testing.assert_array_equal(data[0], [flow(0, 3), flow(0, 3) + 100, flow(0, 4), flow(0, 4) + 100])
+    for data, _ in batches(net_of(segments("batch_size: 1", "mirror: true is_flow: true", "FLOW")), 9):
+        x, y = data[0]
+        way = 1 if x[0, 0] < 128 else -1
+        whole = (y - 100)[:, ::way]
+        np.testing.assert_array_equal(x, whole if way == 1 else 255 - whole[:, ::-1])
+        assert whole[0].tolist() == sorted(whole[0])
+
+
+@pytest.mark.usefixtures("frames")
+def test_kinds_of_video_data_without_own_fields() -> None:
+    bare = segments("batch_size: 1 new_length: 2").replace("modality: RGB", "")
+    assert str(net_of(bare).forks["in"]).endswith("its list's first path is a folder")
+    Path("list.txt").write_text("none.avi 1 4\n")
+    with pytest.raises(LayerError, match=r"none.avi: cannot read the video"):
+        net_of(bare)
+
+
+@pytest.mark.usefixtures("frames")
+def test_segments_repeat_and_resume() -> None:
+    more = "batch_size: 2 num_segments: 2 shuffle: true"
+    crop = "crop_size: 4 mirror: true multi_scale: true scale_ratios: 1 scale_ratios: 0.4 fix_crop: true more_fix_crop: true"
+    check_repeats_and_resumes(segments(more, crop), TRAIN, 3)
+
+
+@pytest.mark.usefixtures("frames")
+@pytest.mark.parametrize(
+    ("lines", "more", "transform", "said"),
+    [
+        ("v0 6\n", "", "", r'list.txt:1: "v0 6" is not PATH START LABEL'),
+        ("v0 9 4\n", "new_length: 8", "", "list.txt:1: clips/v0/image_0007.jpg: cannot read"),
+        ("v0 6 4\n", "num_segments: 0", "", "num_segments must be > 0, got 0"),
+        ("v0 6 4\n", "new_length: 0", "", "new_length must be > 0, got 0"),
+        ("v0 6 4\n", 'name_pattern: "a.jpg"', "", 'name_pattern "a.jpg" must have one %d, as in %05d'),
+        ("v0 6 4\n", 'name_pattern: "%999999d"', "", "must have one %d"),
+        ("v0 6 4\n", "", "crop_size: 6", "crop_size 6 is too large for frames of 7 x 5"),
+        ("v0 6 4\n", "", "mean_value: 1 mean_value: 2", "2 mean_value given for 3 channels, which is no multiple"),
+        ("v0 6 4\n", "", "force_gray: true", "transform_param.force_gray is not for segments"),
+        ("v0 6 4\n", "", "scale_ratios: 1.5", "scale_ratios must be above 0, at most 1"),
+        ("v0 6 4\n", "sampling_rate: 2", "", "has sampling_rate, which is C3D's, and modality"),
+    ],
+)
+def test_errors_of_segments(lines: str, more: str, transform: str, said: str) -> None:
+    Path("list.txt").write_text(lines)
+    with pytest.raises(LayerError, match=said):
+        batches(net_of(segments(f"batch_size: 1 {more}", transform)), 1)
+
+
+def test_other_data_layers_refuse_the_fields_of_segments() -> None:
+    with pytest.raises(LayerError, match="multi_scale is built in for VideoData of temporal segment networks alone"):
+        net_of('layer { name: "in" type: "ImageData" top: "d" top: "l" transform_param { multi_scale: true } }')

@@ -182,7 +182,7 @@ BLOCK_OF = {
     "SmoothL1Loss": FLOAT_3, "SmoothL1LossOHEM": FLOAT_3, "PriorBox": FLOAT_3, "PSROIPooling": PSROI, "PSROIAlign": PSROI,
     "MultiBoxLoss": integer(1, 0), "AnnotatedData": message(2, b"labels"), "Swish": FLOAT_3,
     "Clip": FLOAT_3 + b"\x15\0\0\x80\x40",
-    "SegAccuracy": integer(1, 1), "BN": message(1, b""),
+    "SegAccuracy": integer(2, 1), "RegionLoss": integer(2, 6), "BN": message(1, b""),
     "BBoxReg": FLOAT_3, "BoxGroupOutput": FLOAT_3, "BoxOutput": FLOAT_3, "DecodeBBox": FLOAT_3,
     "DeformablePSROIPooling": PSROI, "FrcnnOutput": FLOAT_3, "ScaleRoute": FLOAT_3, "BboxAccuracy": FLOAT_3,
     "ProposalTarget": integer(2, 6), "FrcnnProposalTarget": integer(2, 6),

@@ -20,7 +20,10 @@ from .ranks import Ranks
 Facts = dict[str, Any]
 """JSON values by name that must be equal. A string is a checksum, which errors do not show."""
 
-PATHS = ("source", "root_folder", "mean_file", "label_map_file", "name_size_file", "output_directory")
+PATHS = (
+    *("source", "root_folder", "mean_file", "label_map_file", "name_size_file", "output_directory"),
+    *("config", "preselection_file", "video_file"),
+)
 """Fields of a layer's parameters that may differ between machines."""
 
 SOLVER_PATHS = ("net", "train_net", "test_net", "net_param", "train_net_param", "test_net_param", "snapshot_prefix", "weights")
