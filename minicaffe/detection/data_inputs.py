@@ -14,8 +14,8 @@ from google.protobuf.message import Message
 
 from minicaffe.data.data_transformer import crop_of
 from minicaffe.errors import Error
-from minicaffe.layer_list import LayerList, filter_layers
 from minicaffe.formats.prototxt import NetFile
+from minicaffe.layer_list import LayerList, filter_layers
 from minicaffe.layers.silence import Silence
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
