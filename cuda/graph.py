@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minicaffe.cuda")
 
+VARIABLE = "MINICAFFE_CUDA_GRAPHS"
+
 
 @dataclass
 class _State:
-    allowed: bool = field(default_factory=lambda: os.environ.get("MINICAFFE_CUDA_GRAPHS", "1") != "0")
+    allowed: bool = field(default_factory=lambda: os.environ.get(VARIABLE, "1") != "0")
     tried: bool = False
     bindings: Any = None
     settings: int = 0
@@ -53,6 +55,11 @@ def settings() -> int:
 def settings_changed() -> None:
     """For a library or a switch that decides what a layer launches: graphs captured so far are not valid any more."""
     _state.settings += 1
+
+
+def allowed() -> bool:
+    """Whether nets may run as CUDA graphs."""
+    return _state.allowed
 
 
 def available() -> bool:

@@ -28,7 +28,7 @@ WAYS = ("auto", "direct", "winograd")
 
 
 LEAST_CHANNELS, LEAST_FILTERS, LEAST_CHANNELS_COMPILED = 32, 16, 16
-LEAST_TILES, LEAST_TILES_ONCE, LEAST_TILES_COMPILED = 48, 96, 16
+LEAST_TILES, LEAST_TILES_ONCE, LEAST_TILES_COMPILED = 48, 96, 32
 MOST_PADDED = 1.8
 
 
@@ -88,8 +88,8 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
     - below 48 tiles, each product is too thin and reads its factors for little (14x14: 0.6 to 1.1 on one thread, up to 2
       on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
     - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
-    Compiled loops beside tiled.py's, with factors that are kept: 16 to 64 channels of 55x55 maps 0.9, 16 tiles (13x13, 14x14)
-    0.55 to 0.98, 4 tiles (7x7) 2.
+    Compiled loops beside tiled.py's, with factors that are kept: 16 to 64 channels of 55x55 maps 0.9, 28x28 0.5 to 0.6. 16
+    tiles (13x13, 14x14) are as fast where the factors come from memory, 4 tiles (7x7) take twice the time.
     """
     if not _can(x, weight, window, y) or (way := wanted_way()) == "direct":
         return False

@@ -30,8 +30,8 @@ from .winograd_loops import POWERS
 from .winograd_matrices import ACROSS, BT, TILE, TOGETHER, G
 from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
 
-STEP = 48
-"""Filters whose factors a task makes: a multiple of any panel's."""
+PANELS = 6
+"""Panels whose factors a task makes."""
 FEW_TILES = 96
 """Tiles for each thread, below which threads share them and divide the filters."""
 TASK = 8 << 20
@@ -65,7 +65,7 @@ def convolve(
     free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
     panels, each, filters = made.shape[2], made.shape[4], y.shape[1] // group
     # the loops take maps as flat arrays; factors may have been made before loops were compiled
-    by_loops = loops.compiled() and x.flags.c_contiguous and y.flags.c_contiguous and each == _panel_rows()
+    by_loops = loops.compiled() and x.flags.c_contiguous and y.flags.c_contiguous and each == _panel_rows(filters)
     if by_loops:
         blocks, lanes = _cut(tiling, most, panels, x.shape[1] // group * filters)
     else:
@@ -100,39 +100,48 @@ def _cut(tiling: Tiling, most: int, panels: int, factors: int) -> tuple[list[Blo
 def factors_of(weight: Array, group: int) -> Array:
     """weight (M, C / group, 3, 3), float32 -> G w G^T in panels, (group, 36, panels, C / group, rows): four times its size.
 
-    rows: filters of a panel, those past M / group 0; 1 where loops are not compiled.
+    rows: filters of a panel, those past M / group 0; all where loops are not compiled.
     """
     m, c = len(weight) // group, weight.shape[1]
     factors = np.empty(factors_shape(weight.shape, group), np.float32)
-    factors[:, :, -1], rows = 0, factors.shape[-1]
+    panels, rows = factors.shape[2], factors.shape[4]
+    if panels == 1:
+        filters = weight.reshape(group, m, c, 9).transpose(0, 2, 3, 1)
+        by_channel = factors[:, :, 0, :, :m].swapaxes(1, 2)  # (group, C, 36, M): the products land transposed, without a copy
+        factors[..., m:] = 0
+        threads.run(partial(np.matmul, FACTOR, filters[:, part], out=by_channel[:, part]) for part in threads.parts(c, 32))
+        return factors
+    factors[:, :, -1] = 0
     by_filter = factors.transpose(0, 2, 4, 1, 3)  # (group, panels, rows, 36, C)
-    filters = weight.reshape(group, m, c, 9).swapaxes(2, 3)
+    numbers = weight.reshape(group, m, c, 9).swapaxes(2, 3)
 
-    def make(part: slice) -> None:
-        made = np.matmul(FACTOR, filters[:, part])
+    def make(some: slice) -> None:
+        made = np.matmul(FACTOR, numbers[:, some.start * rows : some.stop * rows])
         for r in range(rows):
             of = made[:, r::rows]
-            by_filter[:, part.start // rows : part.start // rows + of.shape[1], r] = of
+            by_filter[:, some.start : some.start + of.shape[1], r] = of
 
-    threads.run(partial(make, slice(a, min(m, a + STEP))) for a in range(0, m, STEP))
+    threads.run(partial(make, slice(a, a + PANELS)) for a in range(0, panels, PANELS))
     return factors
 
 
 def factors_shape(weight: Sequence[int], group: int) -> tuple[int, ...]:
     """The shape of the factors of weights of this shape."""
-    rows = _panel_rows()
-    return group, 36, -(-weight[0] // group // rows), weight[1], rows
+    filters = weight[0] // group
+    rows = _panel_rows(filters)
+    return group, 36, -(-filters // rows), weight[1], rows
 
 
-def _panel_rows() -> int:
-    """Filters of a panel, 1 where loops are not compiled."""
-    return panel_rows(loops.registers(32)) if loops.compiled() else 1
+def _panel_rows(filters: int) -> int:
+    """Filters of a panel; all where loops are not compiled, as NumPy's products want them."""
+    return panel_rows(loops.registers(32)) if loops.compiled() else filters
 
 
 def unpanelled(factors: Array, filters: int) -> Array:
-    """One group's factors (36, panels, C, rows) as (6, 6, filters, C)."""
-    rows: Array = factors.swapaxes(2, 3).reshape(36, -1, factors.shape[2])[:, :filters]
-    return rows.reshape(6, 6, *rows.shape[1:])
+    """One group's factors (36, panels, C, rows) as (6, 6, C, filters)."""
+    _, panels, channels, rows = factors.shape
+    columns: Array = factors[:, 0] if panels == 1 else factors.swapaxes(1, 2).reshape(36, channels, panels * rows)
+    return columns[..., :filters].reshape(6, 6, channels, filters)
 
 
 def turned(weight: Array, group: int) -> Array:
@@ -195,7 +204,7 @@ def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Arr
     with np.errstate(invalid="ignore", over="ignore"):
         tiles = to_tiles(slab, ACROSS, BT, scratch)
         products = scratch.next(6, s * (rows // TILE) * (columns // TILE), 6, m)
-        by_channel = unpanelled(factors, m).swapaxes(2, 3)
+        by_channel = unpanelled(factors, m)
         np.matmul(tiles.swapaxes(1, 2), by_channel, out=products.swapaxes(1, 2))  # (6, 6, T, C) @ (6, 6, C, M): the 36 products
         out = from_tiles(products, (s, m, rows, columns), scratch)
         if not all_finite(out):

@@ -34,9 +34,10 @@ class KeptFactors:
         return sum(array.nbytes for array in self._of or ())
 
     def factors(self, weight: Array, group: int) -> Array:
-        """factors_of(weight, group), made anew only when the weights have changed."""
+        """factors_of(weight, group), made anew only when the weights have changed, or what they are multiplied by."""
         kept = self._of
-        if kept is None or kept[0].shape != weight.shape or len(kept[1]) != group or not same_bits(kept[0], weight):
+        shape = factors_shape(weight.shape, group)
+        if kept is None or kept[0].shape != weight.shape or kept[1].shape != shape or not same_bits(kept[0], weight):
             self._of = kept = None  # free the old factors before the new ones are made
             copy = weight.copy()
             # made of the copy: a write to the weights meanwhile cannot part the two

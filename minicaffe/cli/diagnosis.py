@@ -14,7 +14,7 @@ import numpy as np
 
 from minicaffe import loops
 from minicaffe.blob import Blob
-from minicaffe.cuda import blas, cudnn, device
+from minicaffe.cuda import blas, cudnn, device, graph
 from minicaffe.cuda.compilers import compilers
 from minicaffe.errors import DeviceError, install
 from minicaffe.version import __version__
@@ -52,6 +52,7 @@ def examine() -> Iterator[Finding]:
     yield _kernel()
     yield _products()
     yield _convolutions()
+    yield _graphs()
 
 
 def _loops() -> Finding:
@@ -108,6 +109,18 @@ def _convolutions() -> Finding:
     """The library that computes convolutions; needs a GPU."""
     used = cudnn.backend()
     return Finding("convolutions", used.startswith("cuDNN"), used)
+
+
+def _graphs() -> Finding:
+    """Whether nets run as CUDA graphs."""
+    if not graph.allowed():
+        return Finding(
+            "CUDA graphs", False, f"switched off ({graph.VARIABLE}=0, or allow_graphs): each kernel is launched by itself"
+        )
+    if graph.driver() is None:
+        found = "cuda.bindings is not installed: each kernel is launched by itself"
+        return Finding("CUDA graphs", False, found, install("gpu-cu13"))
+    return Finding("CUDA graphs", True, f"cuda.bindings {metadata.version('cuda-bindings')}")
 
 
 def _kernel() -> Finding:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from minicaffe import loops
 from minicaffe.cli import diagnosis as doctor
 from minicaffe.cli import main
-from minicaffe.cuda import blas, compilers, cudnn, device
+from minicaffe.cuda import blas, compilers, cudnn, device, graph
 from minicaffe.errors import DeviceError, install
 
 
@@ -110,9 +110,8 @@ def test_an_nvcc_that_does_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = said()
     name = device.current().name
-    assert all(
-        finding.good for what, finding in findings.items() if what not in ("matrix products", "convolutions", "compiled loops")
-    )
+    optional = ("matrix products", "convolutions", "compiled loops", "CUDA graphs")
+    assert all(finding.good for what, finding in findings.items() if what not in optional)
     assert findings["GPU"].found.startswith(f"0: {name}, compute capability ")
     assert findings["a kernel"].found == f"compiled and run on {name}"
     products = findings["matrix products"]
@@ -120,6 +119,12 @@ def test_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert products.good or (products.found.startswith("gemm.cu (") and "slower" in products.advice)
     convolutions = findings["convolutions"]
     assert (convolutions.found, convolutions.good) == (cudnn.backend(), cudnn.backend().startswith("cuDNN"))
+    graphs = findings["CUDA graphs"]
+    assert graphs.good == graph.available() and graphs.found.startswith("cuda.bindings ")
+    monkeypatch.setattr(graph._state, "allowed", False)
+    assert str(said()["CUDA graphs"]) == (
+        "--  CUDA graphs: switched off (MINICAFFE_CUDA_GRAPHS=0, or allow_graphs): each kernel is launched by itself"
+    )
     monkeypatch.setattr(cudnn._state, "allowed", False)
     assert str(said()["convolutions"]) == "--  convolutions: im2col (cuDNN is switched off)"
 

@@ -234,8 +234,9 @@ def test_the_outputs_have_the_same_bits_on_any_number_of_threads(
 
 
 @pytest.mark.parametrize("dilation", [1, 2])
-def test_the_loops_in_python(dilation: int) -> None:
+def test_the_loops_in_python(dilation: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uncompiled: what a reader reads, panels of one filter."""
+    monkeypatch.setattr(winograd, "_panel_rows", lambda filters: 1)
     x, weight = normal(2, 3, 7, 18), normal(5, 3, 3, 3, seed=1)
     window = square((dilation, 1), (dilation, dilation))
     epilogue, size = Epilogue(normal(5, seed=2), normal(5, seed=3), 0.25), (2, 5, *window.output((7, 18)))
