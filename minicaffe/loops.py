@@ -27,6 +27,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from types import FunctionType
 from typing import Any, Generic, ParamSpec
 
@@ -265,6 +266,7 @@ class Registers:
     lanes: int
 
 
+@lru_cache(maxsize=2)
 def registers(bits: int) -> Registers:
     """This processor's, for numbers of so many bits."""
     from llvmlite.binding import get_host_cpu_features
