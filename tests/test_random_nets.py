@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import net_ways
@@ -33,13 +34,14 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_round() -> None:
+    """Of 20 nets; .ci/run checks 200."""
     require("onnx")
     counts: Counter[str] = Counter()
-    assert not "".join(run(seed, counts) for seed in range(40))
-    assert counts["nets"] >= 36
-    assert counts["gradients"] >= 200
-    assert counts["layers beside float64"] >= 650
-    assert sum(number for name, number in counts.items() if name.startswith("left out")) < 20
+    assert not "".join(run(seed, counts) for seed in range(20))
+    assert counts["nets"] >= 18
+    assert counts["gradients"] >= 100
+    assert counts["layers beside float64"] >= 325
+    assert sum(number for name, number in counts.items() if name.startswith("left out")) < 10
 
 
 @pytest.mark.gpu
@@ -68,6 +70,7 @@ def test_nets_are_of_many_types() -> None:
     assert types <= set(CATALOGUE)
 
 
+@cache
 def first_with(kind: str) -> tuple[int, RandomNet]:
     """The first seed whose net has a layer of this type and forces backward."""
     nets = ((seed, random_net(seed)) for seed in range(1000))

@@ -1,14 +1,15 @@
 """Kill commands that write files with SIGKILL at random moments: what they leave is the old file or the whole new one.
 
     python tests/support/kill_commands.py --times 150
-    python tests/support/kill_commands.py --times 150 --interrupt
-    python tests/support/kill_commands.py --times 150 --terminate
+    python tests/support/kill_commands.py --times 150 --signals interrupt
+    python tests/support/kill_commands.py --times 150 --signals terminate
 
 Each time one of COMMANDS, in turn, runs in a folder where an older output lies (convert-imageset makes only new databases:
 there none lies), and is killed at a random moment of the time that it took unharmed. The output must then be the old one,
 byte for byte, or a new one that reads as whole; nothing else in the folder may have changed.
-With --interrupt it is SIGINT (Ctrl-C), with --terminate SIGTERM: after those no unfinished file and no temporary folder may be
-left either; the longest time that a command took to end is printed. Trainings: kill_training.py.
+With --signals interrupt it is SIGINT (Ctrl-C), with terminate SIGTERM: after those no unfinished file and no temporary folder
+may be left either; the longest time that a command took to end is printed. Of several signals, each is sent so many times.
+Trainings: kill_training.py.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ RFCN = ROOT / "examples" / "shapes" / "rfcn"
 IMAGES = 300
 
 
+SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "terminate": signal.SIGTERM}
 PATIENCE = 30.0
 """Seconds."""
 
@@ -165,11 +167,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--interrupt", action="store_true", help="send SIGINT, not SIGKILL")
-    parser.add_argument("--terminate", action="store_true", help="send SIGTERM, not SIGKILL")
+    parser.add_argument("--signals", nargs="+", choices=SIGNALS, default=["kill"])
     options = parser.parse_args()
     moments, longest = random.Random(options.seed), 0.0
-    number = signal.SIGINT if options.interrupt else signal.SIGTERM if options.terminate else signal.SIGKILL
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as temporary:
         tempfile.tempdir = temporary  # of the commands, which are forked
         durations = {}
@@ -185,13 +185,14 @@ def main() -> None:
             command.check(folder / command.output)
             if command.old:
                 (folder / command.output).write_bytes(b"an older one")
-        for i, (what, command) in zip(range(options.times), itertools.cycle(COMMANDS.items())):
+        turns = itertools.islice(itertools.cycle(COMMANDS.items()), options.times)
+        for (i, (what, command)), sent in itertools.product(enumerate(turns, 1), options.signals):
             folder = Path(name) / what
             if not command.old:
                 shutil.rmtree(folder / command.output, ignore_errors=True)
-            found, took = stop_once(folder, command, moments.uniform(0, 1.1 * durations[what]), number)
+            found, took = stop_once(folder, command, moments.uniform(0, 1.1 * durations[what]), SIGNALS[sent])
             longest = max(longest, took)
-            print(f"{i + 1:3d} {what:17} {found}", flush=True)
+            print(f"{i:3d} {sent:9} {what:17} {found}", flush=True)
             for path in folder.glob(".*"):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
     print(f"the longest end took {longest:.2f} s")

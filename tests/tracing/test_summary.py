@@ -169,7 +169,7 @@ PLAIN = layers_of(
     "r2 ReLU c2 c2",
     "p2 Pooling c2 p2 pooling_param { kernel_size: 2 stride: 2 }",
     "c3 Convolution p2 c3 " + convolution(192),
-    "c4 Convolution c3 c4 " + convolution(256),
+    "c4 Convolution c3 c4 " + convolution(256, 1),
     "r4 ReLU c4 c4",
     "p4 Pooling c4 p4 pooling_param { kernel_size: 7 stride: 7 }",
     'ip InnerProduct p4 ip inner_product_param { num_output: 200 weight_filler { type: "xavier" } }',
