@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import zlib
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -116,21 +115,14 @@ def test_damaged_chunks(raw: bytes, message: str, tmp_path: Path) -> None:
         read(tmp_path / "a.h5")
 
 
-@cache
-def packed_zeros() -> bytes:
-    """320 MB."""
-    packer = zlib.compressobj(9)
-    zeros = bytes(1 << 20)
-    return b"".join(packer.compress(zeros) for _ in range(320)) + packer.flush()
-
-
 def bomb(path: Path, times: int) -> None:
-    """1 MB of floats, in a chunk that inflates, and inflates again where times is 2, to 320 MB."""
+    """1 MB of floats, in a chunk that inflates, and inflates again where times is 2, to 512 MB."""
     pipeline = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     pipeline.set_chunk((1 << 18,))
     for _ in range(times):
         pipeline.set_deflate(9)
-    packed = packed_zeros()
+    packer = zlib.compressobj(9)
+    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1 << 9)) + packer.flush()
     for _ in range(times - 1):
         packed = zlib.compress(packed, 9)
     with h5py.File(path, "w") as file:
