@@ -242,19 +242,19 @@ class _Pool:
             self._jobs.put(None)
 
     def wait(self, seconds: float) -> None:
-        """After stop: until the threads have ended that have nothing to do, a few others at most so long each."""
+        """After stop: until all threads have ended, but at most so long for each."""
         for thread in self._threads:
             thread.join(seconds)
 
     def _serve(self, number: int) -> None:
         _blas.hold_this_thread()
-        np.setbufsize(BUFFER)
-        _here.short = True
-        while (job := self._next(number)) is not None:
-            job()
-            del job  # and with it the tasks' arrays, while the thread waits
+        with short_buffers():
+            while (job := self._next(number)) is not None:
+                job()
+                del job  # and with it the tasks' arrays, while the thread waits
 
     def _next(self, number: int) -> Task | None:
+        """What the thread is to do next; None: it ends."""
         place = number * handover.STEP
         if loops.in_use() and number < handover.MOST and len(self._given) < _cores() and self._jobs.empty():
             handover.stand_by(self.words, place, *handover.looks())

@@ -247,9 +247,7 @@ def to_tiles(  # noqa: PLR0917
             d1 = d0 + 6 * most
             d2, d3, to = d0 + 12 * most, d0 + 18 * most, j * step + c * plane + first
             _transform(line, d0, d1, d2, d3, d0 + columns, d1 + columns, tiles, to, 6 * step, count, 0, powers)
-        for i in range(
-            36
-        ):  # what lies behind is multiplied, too: old numbers, denormal ones, would take a hundred times as long
+        for i in range(36):  # what lies behind is multiplied, too, and old numbers may be denormal, which are slow
             for k in range(first + count, behind):
                 tiles[at(i * step + c * plane + k)] = 0
 
@@ -258,9 +256,8 @@ def to_tiles(  # noqa: PLR0917
 def multiply(factors: Array, tiles: Array, sums: Array, sizes: tuple[int, ...]) -> None:
     """sums (36, panels * rows, plane) = factors (36, panels, C, rows) @ tiles (36, C, plane), each sum in the order of C.
 
-    Tiles and sums may have more numbers behind each of the 36.
-
-    sizes: panels, C, rows, plane (a multiple of LANES), and how far in factors one of the 36 lies from the next.
+    Tiles and sums may have more numbers behind each of the 36. sizes: panels, C, rows, plane (a multiple of LANES), and how far
+    in factors one of the 36 lies from the next.
     """
     panels, channels, rows, plane, apart = sizes
     for i in range(36):
