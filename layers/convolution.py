@@ -6,7 +6,7 @@ Source: Caffe's conv_layer.hpp and base_conv_layer.cpp.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from minicaffe.threads import get_num_threads
 
 from .conv import depthwise
 from .conv.convolution_blocks import BLOCK_BYTES
-from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
+from .conv.convolution_products import Product, add_weight_gradient, chosen, data_gradient, suits
 from .conv.coordinates import Map, windowed
 from .conv.epilogue import NOTHING, Epilogue, joined
 from .conv.epilogue_gpu import DeviceEpilogue
@@ -166,16 +166,21 @@ class Convolution(Layer):
         return checked_output(self, self.window, spatial)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.forward_with_epilogue(bottom, top, NOTHING)
+        self.ready(bottom, top, NOTHING)()
 
-    def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
-        """forward_cpu, and then on the same blobs what comes after it."""
-        weight = self.blobs[0].data
-        if len(self.blobs) > 1:  # the bias comes first: it is part of y
-            bias = Epilogue(shift=self.blobs[1].data.reshape(-1))
-            epilogue = bias if epilogue is NOTHING else joined([bias, epilogue], self.dtype)
-        for x, y in zip(bottom, top, strict=True):
-            self._product(self._maps(x.data), weight, self._maps(y.data), epilogue)
+    def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
+        """forward_cpu, and then on the tops what comes after it: to be run as long as the shapes and weights are these."""
+        weight, *bias = self.blobs
+        if bias:  # it comes first: it is part of y
+            epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
+        product = self._product(self._maps(bottom[0].data), weight.data_for_loops(), self._maps(top[0].data), epilogue)
+
+        def run() -> None:
+            numbers = weight.data_for_loops()
+            for x, y in zip(bottom, top, strict=True):
+                product(self._maps(x.data), numbers, self._maps(y.data))
+
+        return run
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.spatial_axes > gpu.MOST_AXES:
@@ -227,8 +232,8 @@ class Convolution(Layer):
 
     # What Deconvolution turns around.
 
-    def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
-        convolve(x, weight, self.window, self.group, y, epilogue, kept=self._factors)
+    def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> Product:
+        return chosen(x, weight, self.window, self.group, y, epilogue, self._factors)
 
     def _data_gradient(self, dy: Array, weight: Array, dx: Array) -> None:
         data_gradient(dy, weight, self.window, self.group, dx)

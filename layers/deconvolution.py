@@ -14,7 +14,7 @@ from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
 
 from .conv import depthwise
-from .conv.convolution_products import add_weight_gradient, convolve, data_gradient
+from .conv.convolution_products import Product, add_weight_gradient, convolve, data_gradient
 from .conv.coordinates import Map, spread
 from .conv.epilogue import Epilogue
 from .conv.epilogue_loops import backward, scale_shift_relu
@@ -55,10 +55,13 @@ class Deconvolution(Convolution):
             )
         return output
 
-    def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
-        # the epilogue cannot follow block by block: neighbouring blocks add to the same pixels
-        data_gradient(x, weight, self.window, self.group, y)
-        each_block(y.shape, lambda index: epilogue(y[index], index[1]))
+    def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> Product:
+        def product(x: Array, weight: Array, y: Array) -> None:
+            # the epilogue cannot follow block by block: neighbouring blocks add to the same pixels
+            data_gradient(x, weight, self.window, self.group, y)
+            each_block(y.shape, lambda index: epilogue(y[index], index[1]))
+
+        return product
 
     def _data_gradient(self, dy: Array, weight: Array, dx: Array) -> None:
         convolve(dy, weight, self.window, self.group, dx)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -68,10 +68,13 @@ class Eltwise(Layer):
         return 4 * top[0].count if self.param.eltwise_param.operation == MAX else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.forward_with_epilogue(bottom, top, NOTHING)
+        self._forward(bottom, top, NOTHING)
 
-    def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
-        """forward_cpu, and then on the top what comes after it: a ReLU, or nothing."""
+    def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
+        """forward_cpu, and then on the top what comes after it, a ReLU, to be run as long as the shapes are these."""
+        return partial(self._forward, bottom, top, epilogue)
+
+    def _forward(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
         xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)
         if self.loops[0] and loops.compiled():
             numbers = *self.coeff, 1.0 if epilogue.negative_slope is None else epilogue.negative_slope

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import numpy as np
@@ -54,17 +55,18 @@ class SyncedMemory:
     write) and "write" (every element is overwritten, so nothing is copied) do not.
 
     The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
-    gone: why the memory was given back; access then raises Error. uploads: how often it was copied to the device.
+    gone: why the memory was given back; access then raises Error. uploads: how often it was copied to the device. writes: how
+    often it was accessed to be written to.
     """
 
-    __slots__ = ("__weakref__", "_device", "_held", "_host", "dtype", "gone", "pinned", "size", "state", "uploads")
+    __slots__ = ("__weakref__", "_device", "_held", "_host", "dtype", "gone", "pinned", "size", "state", "uploads", "writes")
 
     def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, gone: str = "") -> None:
         self.size, self.dtype, self.pinned, self.gone = size, dtype, pinned, gone
         self.state = MemoryState.UNINITIALISED
         self._host: Array | None = None
         self._device: DeviceMemory | None = None
-        self._held = self.uploads = 0
+        self._held = self.uploads = self.writes = 0
 
     def host(self, count: int, access: Access = "update") -> Array:
         """The first count elements as a writable flat array on the host."""
@@ -77,7 +79,13 @@ class SyncedMemory:
             self._copy_to_host()
         if access != "read":
             self.state = MemoryState.HOST
+            self.writes += 1
         return self._host[:count]
+
+    def owner(self) -> Array | None:
+        """The array that owns the numbers on the host, which every view of them holds; None if there is none, or another owner
+        (page-locked memory has one)."""
+        return None if self._host is None or self._host.base is not None else self._host
 
     def device(self, count: int, access: Access) -> int:
         """The address of the first count elements on the device. Raises DeviceError if it is out of memory."""
@@ -91,6 +99,7 @@ class SyncedMemory:
         ):  # as in most accesses: nothing is to be done
             if access != "read":
                 self.state = MemoryState.DEVICE
+                self.writes += 1
             return memory.address
         if self.gone:
             raise Error(self.gone)
@@ -109,6 +118,7 @@ class SyncedMemory:
                 self.uploads += 1
             if access != "read":
                 self.state = MemoryState.DEVICE
+                self.writes += 1
             gpu.current_stream.hold(memory)
         return memory.address
 
@@ -270,6 +280,10 @@ class Blob:
         """The values as a read-only array: a copy on the device stays valid."""
         return self._read(self.data_memory)
 
+    def data_for_loops(self) -> Array:
+        """The values, for one who only reads them: writable, as the types of compiled loops want it."""
+        return self.data_memory.host(self._count, "read").reshape(self._shape)
+
     def read_later(self) -> Callable[[], Array]:
         """What gives the values as they now are, as a flat array: after the next wait for the current stream where they are on
         the device."""
@@ -381,6 +395,26 @@ class Blob:
         return f"Blob({' x '.join(map(str, self._shape)) or 'scalar'}, {self.dtype})"
 
 
+class Unchanged:
+    """Whether blobs surely have the data that they had when this was made: nobody has asked for a view to write to since, and
+    nobody holds one. To compare the numbers would take as long as a small layer."""
+
+    def __init__(self, blobs: Sequence[Blob]) -> None:
+        self._blobs = list(blobs)
+        self._seen = [(blob, memory := blob.data_memory, memory.owner(), memory.writes, blob.shape) for blob in blobs]
+        # a view that somebody holds already may be written to, and then dropped
+        self._known = all(owner is not None and getrefcount(owner) <= UNHELD for _, _, owner, _, _ in self._seen)
+
+    def holds(self, blobs: Sequence[Blob]) -> bool:
+        """blobs: what are now the blobs that it was made of."""
+        if not self._known or blobs != self._blobs:
+            return False
+        for blob, memory, owner, writes, shape in self._seen:
+            if memory.writes != writes or blob.data_memory is not memory or getrefcount(owner) > UNHELD or blob._shape != shape:
+                return False
+        return True
+
+
 class DeviceArray(Protocol):
     """What a kernel's launcher needs of a blob, or of anything else that lies on the GPU."""
 
@@ -453,3 +487,14 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
         more = f": {limits.raising('blob_elements')}" if most < MAX_COUNT else ""
         raise BlobError(f"shape {shape} has {count} elements, more than the {most} that a blob may have{more}")
     return shape
+
+
+def _unheld() -> int:
+    blob = Blob((1,))
+    blob.data[...] = 0
+    return next(getrefcount(owner) for _, _, owner, _, _ in Unchanged([blob])._seen)
+
+
+UNHELD = 0
+"""What getrefcount says, in Unchanged, of an array that only its SyncedMemory has."""
+UNHELD = _unheld()

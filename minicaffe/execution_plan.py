@@ -14,6 +14,9 @@ A net asks its plan for the steps of every pass. Layers run one by one under hoo
 start or end cut a chain, if a class is not built in, where BatchNorm takes the batch's own statistics, and where backward will
 need a value from inside the chain; on the GPU also those in another order than BatchNorm, Scale, Bias, ReLU, and layers that
 run on the CPU.
+
+In TEST on the CPU a chain's step is kept: the next forward runs it again, unless a shape, a weight or a setting has changed,
+or somebody holds a view of the weights. To reshape four layers and to read their weights takes as long as a small convolution.
 """
 
 from __future__ import annotations
@@ -24,11 +27,12 @@ from functools import partial
 
 import numpy as np
 
-from .blob import Blob
+from .blob import Blob, Unchanged
 from .blob_memory import BlobMemory
 from .blocks import Index, each_block
 from .cuda.pairs import data_pair
 from .cuda.replay import Graphs
+from .layers.conv.convolution_products import circumstances
 from .layers.conv.epilogue import Epilogue, joined
 from .layers.conv.epilogue_gpu import DeviceEpilogue
 from .layers.conv.epilogue_of import (
@@ -38,12 +42,14 @@ from .layers.conv.epilogue_of import (
     is_last,
     may_be_epilogue,
     may_follow,
-    numbers_of,
+    settings_of,
     takes_epilogue,
 )
 from .layers.elementwise.channels import by_channel
-from .mode import gpu_mode
+from .mode import TEST, gpu_mode
 from .node import Node
+
+Step = Callable[[], None]
 
 
 @dataclass
@@ -56,18 +62,25 @@ class Chain:
     index: int
     nodes: list[Node]
     together: bool = False
-    _kept: tuple[list[tuple[object, ...]], Epilogue] | None = None
-    """What _joined has made, and of what."""
+    _ready: tuple[_Made, Step] | None = None
+    """The last step, and what it was made of."""
+
+    def __post_init__(self) -> None:
+        self.keeping = [node for node in self.nodes[1:] if node.layer.keeps_input]
 
     def forward(self, may: bool = True) -> bool:
         """Run the chain as one step, if it may; False, with nothing computed, if it has to run layer by layer."""
         self.together = False
-        step = self._step() if may and not self.backward_lacks() else None
-        if step is None:
+        if not may or self.backward_lacks():
+            self.forget()  # the layers are about to be reshaped one by one
             return False
-        self.nodes[0].layer.guard(step)  # errors name the first layer, whatever the step
-        self.together = True
-        return True
+        self.nodes[0].layer.guard(self._run)  # errors name the first layer, unless another has named itself
+        return self.together
+
+    def _run(self) -> None:
+        if step := self._ready_step():
+            step()
+            self.together = True
 
     def backward(self) -> bool:
         """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
@@ -90,32 +103,66 @@ class Chain:
 
     def backward_lacks(self) -> bool:
         """Whether backward needs a value inside the chain: Scale's gradient is the product of dy and its input."""
-        keeping = (node for node in self.nodes[1:] if node.layer.keeps_input)
-        return any(node.needs_backward and node.layer.param_propagate_down[0] for node in keeping)
+        return any(node.needs_backward and node.layer.param_propagate_down[0] for node in self.keeping)
 
-    def _step(self) -> Callable[[], None] | None:
-        """Reshape all layers; what runs them together, or None where they have to run one by one, reshaped again, which changes
-        nothing."""
+    def forget(self) -> None:
+        """Make the step anew at the next forward."""
+        self._ready = None
+
+    def _ready_step(self) -> Step | None:
+        """The last step again, if nothing has changed that it was made of, in TEST on the CPU; else what _step makes."""
+        if self._ready is not None and self._ready[0].is_same(self.nodes):
+            return self._ready[1]
+        self.forget()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
+        made = _Made.of(self.nodes)  # before the weights are read
+        step = self._step()
+        if step is not None and self.nodes[0].layer.phase == TEST and not gpu_mode():
+            self._ready = made, step
+        return step
+
+    def _step(self) -> Step | None:
+        """What runs the layers together, reshaped; None where they have to run one by one."""
         first = self.nodes[0]
         after = self.nodes[1:] if takes_epilogue(first.layer) else self.nodes  # the first layer: a convolution or the like
         if gpu_mode():
             on_device = device_epilogue_of(first.layer, [node.layer for node in after], first.tops[0].shape)
             return None if on_device is None else partial(_run_gpu, first, on_device)
-        epilogue = self._joined(after)
-        return None if epilogue is None else partial(_run, first, epilogue)
+        found = [epilogue_of(node.layer, node.bottoms) for node in after]
+        epilogues = [one for one in found if one is not None]
+        return _step_of(first, joined(epilogues, first.layer.dtype)) if len(epilogues) == len(found) else None
 
-    def _joined(self, after: Sequence[Node]) -> Epilogue | None:
-        """What the layers do; None where one of them is no Epilogue at its shape. Made anew only where a number has changed."""
-        numbers = [numbers_of(node.layer, node.bottoms) for node in after]
-        if self._kept is None or self._kept[0] != numbers:
-            self._kept, epilogues = None, [epilogue_of(node.layer, node.bottoms) for node in after]
-            found = [one for one in epilogues if one is not None]
-            if len(found) < len(epilogues):
-                return None
-            self._kept = numbers, joined(found, self.nodes[0].layer.dtype)
-        return self._kept[1]
+
+@dataclass(frozen=True)
+class _Made:
+    """What a chain's step is made of: the shapes of its bottoms and its top, the weights, the layers' settings."""
+
+    shapes: list[tuple[int, ...]]
+    weights: list[Unchanged]
+    settings: list[object]
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node]) -> _Made:
+        return cls(_shapes(nodes), [Unchanged(node.layer.blobs) for node in nodes], _settings(nodes))
+
+    def is_same(self, nodes: Sequence[Node]) -> bool:
+        """Whether nothing has changed, for sure."""
+        weights = zip(nodes, self.weights)
+        return (
+            _shapes(nodes) == self.shapes
+            and all(seen.holds(node.layer.blobs) for node, seen in weights)
+            and _settings(nodes) == self.settings
+        )
+
+
+def _shapes(nodes: Sequence[Node]) -> list[tuple[int, ...]]:
+    first = nodes[0]
+    return [blob.shape for blob in (*first.bottoms, *first.tops)]
+
+
+def _settings(nodes: Sequence[Node]) -> list[object]:
+    return [settings_of(node.layer) for node in nodes[1:]]
 
 
 class ExecutionPlan:
@@ -127,10 +174,12 @@ class ExecutionPlan:
         self.chains = {chain.index: chain for chain in _chains(nodes)}
         self.at = 0
         self.graphs = Graphs(self, nodes)
+        self._circumstances: tuple[object, ...] = ()
         self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in self.chains.values()}
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
+        self._look_around()
         i = first
         while i <= last:
             self.at = i
@@ -147,6 +196,14 @@ class ExecutionPlan:
                 for j in range(i, i + count):
                     self.memory.after(j)
             i += count
+
+    def _look_around(self) -> None:
+        """Drop the chains' steps where they may have to be others now."""
+        now = circumstances() if self.chains and not gpu_mode() else ()
+        if now != self._circumstances:
+            self._circumstances = now
+            for chain in self.chains.values():
+                chain.forget()
 
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run here,
@@ -196,21 +253,26 @@ def _overwrites(chain: Chain) -> bool:
     return first.tops[0] in first.bottoms and any(node.layer.keeps_input for node in chain.nodes)
 
 
-def _run(first: Node, epilogue: Epilogue) -> None:
+def _step_of(first: Node, epilogue: Epilogue) -> Step:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
-    if takes_epilogue(layer):
-        with np.errstate(all="ignore"):
-            layer.forward_with_epilogue(bottoms, tops, epilogue)
-        return
-    x, y = by_channel(bottoms[0].data), by_channel(tops[0].data)
+    run = layer.ready(bottoms, tops, epilogue) if takes_epilogue(layer) else partial(_run, bottoms[0], tops[0], epilogue)
+
+    def quiet() -> None:
+        with np.errstate(all="ignore"):  # as Layer.forward
+            run()
+
+    return quiet
+
+
+def _run(bottom: Blob, top: Blob, epilogue: Epilogue) -> None:
+    x, y = by_channel(bottom.data), by_channel(top.data)
 
     def step(index: Index) -> None:
-        if tops[0] is not bottoms[0]:
+        if top is not bottom:
             y[index] = x[index]  # the epilogue then works in place, on a block that is still in cache
         epilogue(y[index], index[1])
 
-    with np.errstate(all="ignore"):  # as Layer.forward
-        each_block(y.shape, step)
+    each_block(y.shape, step)
 
 
 def _run_gpu(first: Node, epilogue: DeviceEpilogue) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import Net
-from minicaffe.blob import Blob, BlobList, MemoryState
+from minicaffe.blob import Blob, BlobList, MemoryState, Unchanged
 from minicaffe.errors import BlobError, Error, LayerError
 from minicaffe.formats.prototxt import parse_net
 
@@ -112,3 +114,45 @@ def test_a_layer_s_blobs_take_its_type() -> None:
 def test_repr() -> None:
     assert repr(Blob((2, 3))) == "Blob(2 x 3, float32)"
     assert repr(Blob()) == "Blob(scalar, float32)"
+
+
+def test_what_is_surely_unchanged() -> None:
+    blobs = [Blob((2, 3)), Blob((4,))]
+    assert not Unchanged(blobs).holds(blobs)  # without memory there is nothing to look at
+    for blob in blobs:
+        blob.data[...] = 1
+    seen = Unchanged(blobs)
+    assert seen.holds(blobs)
+    blobs[1].read_data()
+    assert seen.holds(blobs)
+    view = blobs[0].data_for_loops()[:, 1]
+    assert not seen.holds(blobs)
+    del view
+    assert seen.holds(blobs)
+    assert not seen.holds(blobs[:1])
+    assert not seen.holds([blobs[0], Blob((4,))])
+    blobs[0].data[...] = 1
+    assert not seen.holds(blobs)
+
+
+@pytest.mark.parametrize("change", [lambda blob: blob.reshape(3, 2), lambda blob: blob.share_data(written((2, 3)))])
+def test_another_shape_or_memory_is_a_change(change: Any) -> None:
+    blob = written((2, 3))
+    seen = Unchanged([blob])
+    change(blob)
+    assert not seen.holds([blob])
+
+
+def test_a_view_from_before_may_be_written_to() -> None:
+    blob = written((2, 3))
+    view = blob.data
+    seen = Unchanged([blob])
+    view += 1
+    del view
+    assert not seen.holds([blob])
+
+
+def written(shape: tuple[int, ...]) -> Blob:
+    blob = Blob(shape)
+    blob.data[...] = 1
+    return blob

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from chains import BIASED, CHAINS, FIXED, ONE_BY_ONE, TRAINED, assert_same, conv, net_of, on, ran_together, watched
 
+from minicaffe.blob import Blob
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.debug_info import debug_info
@@ -238,7 +239,7 @@ def test_errors_name_their_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(*_: Any, **__: Any) -> None:
         raise MemoryError("of 3 TiB")
 
-    monkeypatch.setattr("minicaffe.layers.convolution.convolve", no_memory)
+    monkeypatch.setattr("minicaffe.layers.convolution.chosen", no_memory)
     with pytest.raises(LayerError, match='Convolution layer "conv": out of memory: of 3 TiB'):
         net.forward()
 
@@ -258,3 +259,98 @@ def test_the_shapes_detectors_find_the_same(kind: str, least: int) -> None:
     for name in ("rpn_cls_score", "rpn_bbox_pred"):  # what follows rounds boxes to cells
         values = other.blobs[name].data
         np.testing.assert_allclose(net.blobs[name].data, values, rtol=0, atol=1e-5 * np.abs(values).max())
+
+
+def steps_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The first layers' names of the steps that are made from here on."""
+    made: list[str] = []
+    make = Chain._step
+    monkeypatch.setattr(Chain, "_step", lambda self: made.append(self.nodes[0].layer.name) or make(self))
+    return made
+
+
+def changed_weights(net: Net) -> None:
+    net.params["conv"][0].data[...] *= 2
+
+
+def changed_shift(net: Net) -> None:
+    net.params["conv_scale"][1].data[...] += 3
+
+
+def other_blob(net: Net) -> None:
+    blob = Blob(net.params["conv"][0].shape)
+    blob.data[...] = 0.25
+    net.params["conv"][0] = blob
+
+
+def shared_weights(net: Net) -> None:
+    other = net_of(TEXT)
+    other.params["conv"][1].data[...] = 7
+    net.share_with(other)
+
+
+def other_eps(net: Net) -> None:
+    net.layer_dict["conv_batchnorm"].eps = 2.0  # type: ignore[attr-defined]
+
+
+def other_shape(net: Net) -> None:
+    net.blobs["data"].reshape(1, 6, 8, 3)
+
+
+CHANGES = [changed_weights, changed_shift, other_blob, shared_weights, other_eps, other_shape]
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_step_is_made_again_only_where_something_has_changed(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, other = net_of(TEXT), watched(net_of(TEXT))
+    made = steps_made(monkeypatch)
+    for _ in range(3):
+        net.forward()
+    assert made == ["conv"]
+    for one in (net, other):
+        change(one)
+        one.forward()
+    assert made == ["conv"] * 2
+    assert ran_together(net) == WHOLE
+    assert_same(net, other)
+    net.forward()
+    assert made == ["conv"] * 2
+    assert_same(net, other)
+
+
+def test_weights_that_somebody_holds_are_read_at_each_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, other = net_of(TEXT), watched(net_of(TEXT))
+    made = steps_made(monkeypatch)
+    views = [one.params["conv_scale"][0].data[2:] for one in (net, other)]
+    for _ in range(3):
+        net.forward()
+    assert made == ["conv"] * 3
+    for view, one in zip(views, (net, other), strict=True):
+        view += 1
+        one.forward()
+    assert_same(net, other)
+    for view in views:
+        view += 1
+    del view, views
+    for one in (net, net, other):
+        one.forward()
+    assert made == ["conv"] * 5
+    assert_same(net, other)
+
+
+def test_threads_and_ways_make_steps_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, made = net_of(TEXT), steps_made(monkeypatch)
+    net.forward()
+    monkeypatch.setenv("MINICAFFE_CONV", "direct")
+    net.forward()
+    net.forward()
+    assert made == ["conv"] * 2
+
+
+def test_a_chain_that_ran_layer_by_layer_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, made = net_of(TEXT), steps_made(monkeypatch)
+    net.forward()
+    net.forward(end="conv_scale")
+    net.forward()
+    assert made == ["conv"] * 2

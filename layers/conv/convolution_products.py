@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 
 import numpy as np
 
 from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.errors import Error
+from minicaffe.threads import get_num_threads
 
 from . import convolve as direct
 from . import depthwise, tiled, winograd, winograd_weights
@@ -22,6 +24,9 @@ from .window import Window
 from .winograd_blocks import Tiling
 from .winograd_kept import KeptFactors
 from .winograd_matrices import TILE, TOGETHER
+
+Product = Callable[[Array, Array, Array], None]
+"""Of x, weight and y, which it overwrites."""
 
 VARIABLE = "MINICAFFE_CONV"
 WAYS = ("auto", "direct", "winograd")
@@ -32,29 +37,30 @@ LEAST_TILES, LEAST_TILES_ONCE, LEAST_TILES_COMPILED = 48, 96, 32
 MOST_PADDED = 1.8
 
 
-def convolve(
-    x: Array,
-    weight: Array,
-    window: Window,
-    group: int,
-    y: Array,
-    epilogue: Epilogue = NOTHING,
-    *,
-    kept: KeptFactors | None = None,
-) -> None:
-    """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), then the epilogue; y is overwritten.
+def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
+    """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
+    chosen(x, weight, window, group, y, epilogue)(x, weight, y)
 
-    kept: keeps Winograd's factors of the weights until the next call; None computes them anew each time.
+
+def chosen(  # noqa: PLR0917
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptFactors | None = None
+) -> Product:
+    """The way that suits these arrays: convolve, for them or others of their shapes and types, in equal circumstances.
+
+    kept: keeps Winograd's factors, for as long as the weights have these values; None computes them anew each time.
     """
     if depthwise.suits(x, weight, window, group, y):
-        depthwise.convolve(x, weight, window, y, epilogue)
-    elif suits(x, weight, window, group, y, kept is not None):
+        return lambda x, weight, y: depthwise.convolve(x, weight, window, y, epilogue)
+    if suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
-        winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
-    elif tiled.suits(x, weight, window, y):
-        tiled.convolve(x, weight, window, group, y, epilogue)
-    else:
-        direct.convolve(x, weight, window, group, y, epilogue)
+        return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
+    way = tiled if tiled.suits(x, weight, window, y) else direct
+    return lambda x, weight, y: way.convolve(x, weight, window, group, y, epilogue)
+
+
+def circumstances() -> tuple[object, ...]:
+    """What decides on the way, beside the arrays."""
+    return loops.compiled(), get_num_threads(), wanted_way()
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:

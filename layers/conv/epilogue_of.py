@@ -34,7 +34,7 @@ from .epilogue_gpu import DeviceEpilogue
 EPILOGUES = (BatchNorm, Scale, Bias, ReLU)
 """In the order that one launch on the GPU has."""
 TAKES_EPILOGUE = (Convolution, DepthwiseConvolution, Eltwise)
-"""The classes with forward_with_epilogue."""
+"""The classes with ready and forward_gpu_with_epilogue."""
 
 
 def takes_epilogue(layer: Layer) -> TypeGuard[Convolution | Eltwise]:
@@ -64,10 +64,9 @@ def may_be_epilogue(layer: Layer) -> bool:
     return type(layer) in EPILOGUES and len(layer.param.bottom) == 1
 
 
-def numbers_of(layer: Layer, bottom: Sequence[Blob]) -> tuple[object, ...]:
-    """All that epilogue_of(layer, bottom) depends on, to compare."""
-    settings = (layer.eps,) if isinstance(layer, BatchNorm) else (layer.negative_slope,) if isinstance(layer, ReLU) else ()
-    return (bottom[0].shape, *settings, *(blob.read_data().tobytes() for blob in layer.blobs))
+def settings_of(layer: Layer) -> object:
+    """The number, beside the blobs, that epilogue_of(layer, ...) depends on."""
+    return layer.eps if isinstance(layer, BatchNorm) else layer.negative_slope if isinstance(layer, ReLU) else None
 
 
 def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
