@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from minicaffe.mode import TEST, TRAIN
 from minicaffe.threads import get_num_threads
 
 from .conv import depthwise
+from .conv.compiled_product import CompiledProduct
 from .conv.convolution_blocks import BLOCK_BYTES
 from .conv.convolution_products import Product, add_weight_gradient, chosen, data_gradient, suits
 from .conv.coordinates import Map, windowed
@@ -175,12 +177,20 @@ class Convolution(Layer):
             epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
         product = self._product(self._maps(bottom[0].data), weight.data_for_loops(), self._maps(top[0].data), epilogue)
 
+        if isinstance(product, CompiledProduct):
+            return partial(self._run_compiled, product, bottom, top)
+
         def run() -> None:
             numbers = weight.data_for_loops()
             for x, y in zip(bottom, top, strict=True):
                 product(self._maps(x.data), numbers, self._maps(y.data))
 
         return run
+
+    def _run_compiled(self, product: CompiledProduct, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        weight = self.blobs[0].data_address("read")
+        for x, y in zip(bottom, top, strict=True):
+            product.at(x.data_address("read"), weight, y.data_address("write"))
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.spatial_axes > gpu.MOST_AXES:

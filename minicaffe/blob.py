@@ -59,14 +59,27 @@ class SyncedMemory:
     often it was accessed to be written to.
     """
 
-    __slots__ = ("__weakref__", "_device", "_held", "_host", "dtype", "gone", "pinned", "size", "state", "uploads", "writes")
+    __slots__ = (
+        "__weakref__",
+        "_address",
+        "_device",
+        "_held",
+        "_host",
+        "dtype",
+        "gone",
+        "pinned",
+        "size",
+        "state",
+        "uploads",
+        "writes",
+    )
 
     def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, gone: str = "") -> None:
         self.size, self.dtype, self.pinned, self.gone = size, dtype, pinned, gone
         self.state = MemoryState.UNINITIALISED
         self._host: Array | None = None
         self._device: DeviceMemory | None = None
-        self._held = self.uploads = self.writes = 0
+        self._address = self._held = self.uploads = self.writes = 0
 
     def host(self, count: int, access: Access = "update") -> Array:
         """The first count elements as a writable flat array on the host."""
@@ -81,6 +94,14 @@ class SyncedMemory:
             self.state = MemoryState.HOST
             self.writes += 1
         return self._host[:count]
+
+    def host_address(self, count: int, access: Access) -> int:
+        """Where host's array lies in memory."""
+        self.host(count, access)
+        if not self._address:
+            assert self._host is not None
+            self._address = int(self._host.__array_interface__["data"][0])
+        return self._address
 
     def owner(self) -> Array | None:
         """The array that owns the numbers on the host, which every view of them holds; None if there is none, or another owner
@@ -283,6 +304,10 @@ class Blob:
     def data_for_loops(self) -> Array:
         """The values, for one who only reads them: writable, as the types of compiled loops want it."""
         return self.data_memory.host(self._count, "read").reshape(self._shape)
+
+    def data_address(self, access: Access) -> int:
+        """Where data lies in memory, for a compiled loop that will "read", "write" (all of it) or "update" it."""
+        return self.data_memory.host_address(self._count, access)
 
     def read_later(self) -> Callable[[], Array]:
         """What gives the values as they now are, as a flat array: after the next wait for the current stream where they are on

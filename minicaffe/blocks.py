@@ -3,6 +3,8 @@
     each_block(x.shape, step)           step(index) for every block; x[index] is one
 
 Several passes over a whole blob read it from memory several times; over a block, all passes but the first read the cache.
+
+    Calls(loop, dtype, [arguments, ...])    a compiled loop on parts of arrays, to be run again and again
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import limits
-from .threads import parts, run
+from . import handover, limits
+from .loops import Loop, Room
+from .threads import get_num_threads, parts, run, run_job
 
 Index = tuple[slice, ...]
 
@@ -28,7 +31,7 @@ BLOCK = 1 << 17
 more time to the GIL than they save (BatchNorm in TRAIN: 18.6 ms against 7.5); 2 MB do not stay in a core's cache."""
 
 MOST_KEPT = 24 << 20
-"""Bytes of temporary arrays that a thread keeps for its next task."""
+"""Bytes of temporary arrays, for each thread, that a thread keeps for its next task."""
 
 ALIGNMENT = 64
 """Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
@@ -95,8 +98,67 @@ def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
     if scratch is None or scratch.dtype != dtype:
         scratch = _kept.scratch = Scratch(dtype)
     yield scratch
-    if scratch.bytes > MOST_KEPT:
+    if scratch.bytes > MOST_KEPT * get_num_threads():
         _kept.scratch = None
+
+
+class Calls:
+    """Calls of one compiled loop, on all threads: a job of handover.py, to be run again and again, with other arrays.
+
+    calls: each one's arguments, of which some arrays are Later or Room (loops.py); they are independent of each other. dtype:
+    the loop's T.
+    """
+
+    def __init__(self, loop: Loop[Any], dtype: DTypeLike, calls: Sequence[Sequence[Any]]) -> None:
+        self.dtype, self._held = np.dtype(dtype), calls  # the arrays whose addresses the rows have
+        rows = [loop.words(dtype, arguments) for arguments in calls]
+        self.shape = len(rows), 1 + max((len(words) for words, _ in rows), default=0)
+        self.words = np.zeros(handover.HEAD + math.prod(self.shape), np.int64)
+        self.words[[handover.COUNT, handover.WIDTH, handover.EACH]] = *self.shape, self._bytes_of_room(calls)
+        later: dict[int, int] = {}
+        table = self.words[handover.HEAD :].reshape(self.shape)
+        for row, (words, places) in zip(table, rows, strict=True):
+            row[0], row[1 : 1 + len(words)] = loop.entry(dtype), words
+            later.update((number, 1 + place) for place, number in places)
+        self.later = [later[number] for number in sorted(later)]
+
+    def job(self) -> Job:
+        """A job of one's own, for one thread at a time."""
+        return Job(self)
+
+    def _bytes_of_room(self, calls: Sequence[Sequence[Any]]) -> int:
+        """Whole lines of the cache."""
+        ends = [
+            one.start + math.prod(one.shape) * self.dtype.itemsize for call in calls for one in call if isinstance(one, Room)
+        ]
+        return -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
+
+
+class Job:
+    """Calls that are run at the addresses of the arrays that were Later."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls, self._words = calls, calls.words.copy()
+        self._table = self._words[handover.HEAD :].reshape(calls.shape)
+        self._addresses = (0,) * len(calls.later)
+        self._each = int(self._words[handover.EACH])
+
+    def run(self, *addresses: int) -> None:
+        """addresses: of arrays that are C-contiguous, in the order of the loop's arguments."""
+        if addresses != self._addresses:
+            for place, address, before in zip(self._calls.later, addresses, self._addresses, strict=True):
+                self._table[:, place] += address - before
+            self._addresses = addresses
+        threads = min(get_num_threads(), len(self._table))
+        with kept_scratch(self._calls.dtype) as scratch:
+            self._words[handover.ROOM] = address_of(scratch("rooms", threads * self._each, dtype=np.uint8))
+            self._words[handover.MOST_THREADS] = threads
+            run_job(self._words)
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where its first number lies in memory."""
+    return int(array.__array_interface__["data"][0])
 
 
 def _aligned(size: int, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -3,9 +3,17 @@
 To wake a thread that sleeps takes 20 to 40 us, and as long again to wake the one that waits for its end: with layers of 100 us
 a second thread would gain nothing. So for a short time each looks at a word of memory again and again instead of sleeping.
 
-    helper    stand_by(words, place, ...)     says FREE, looks until it is GIVEN something, or for so many looks
-    caller    words[place] = GIVEN            under the pool's lock
+    helper    stand_by(words, number, ...)    is FREE, looks until it is GIVEN something, or for so many looks
+    caller    take(words, number)             then words[number * STEP] = GIVEN
               wait_for(words, helpers, ...)   until none of them is GIVEN any more, or for so many looks
+
+What a helper is GIVEN is Python's. A job, a table of compiled calls, it runs where it stands, and is FREE again:
+
+    caller    begin(job, words, helpers)      CALLED are those that are free
+              finish(job, ...)                runs calls itself, until none is left and none is running
+              share(job, words, ...)          both
+
+    job: HEAD words, then a row for each call: the address of a loop's entry, and what it reads its arguments from (loops.py)
 """
 
 from __future__ import annotations
@@ -21,11 +29,17 @@ from .loops import Registers, intrinsic, loop
 
 Words = NDArray[np.int64]
 
-ASLEEP, FREE, GIVEN = 0, 1, 2
-"""A helper's word: it waits in the pool's queue; it looks at its word; it has something to do."""
+ASLEEP, FREE, GIVEN, TAKEN, CALLED = range(5)
+"""A helper's word: it waits in the pool's queue; it looks at its word; it has something to do; somebody is about to say what;
+it runs calls of a job, whose address and the number of its room there are in the next two words."""
 
 STEP = 16
 """From one helper's word to the next: two lines of the cache, which a processor fetches together."""
+
+NEXT, ACTIVE, COUNT = 0, STEP, 2 * STEP
+WIDTH, ROOM, EACH, MOST_THREADS, HEAD = COUNT + 1, COUNT + 2, COUNT + 3, COUNT + 4, 3 * STEP
+"""A job's words: the next call; how many of those CALLED run calls; how many calls there are; the words of a row; where the
+threads' temporary memory begins, the bytes of each one's, and for how many it is; where the rows begin."""
 
 MOST = 62
 """Helpers that can stand by: bits of a whole number."""
@@ -78,12 +92,96 @@ def wait_while(words: Words, place: int, value: int, most: int) -> None:
             return
 
 
+def _write_exchange(builder: Any, registers: Registers, *given: Any) -> Any:
+    words, place, old, new = given
+    result = builder.cmpxchg(builder.gep(words, [place]), old, new, "acq_rel", "acquire")
+    return builder.extract_value(result, 0)
+
+
+@intrinsic(_write_exchange, returns=True)
+def exchange(words: Words, place: int, old: int, new: int) -> int:
+    """If words[place] is old, let it be new, at once; returns what it was."""
+    was = int(words[place])
+    if was == old:
+        words[place] = new
+    return was
+
+
+def _write_address(builder: Any, registers: Registers, *given: Any) -> Any:
+    words, place = given
+    return builder.ptrtoint(builder.gep(words, [place]), place.type)
+
+
+@intrinsic(_write_address, returns=True)
+def address(words: Words, place: int) -> int:
+    """Where words[place] lies in memory."""
+    return int(words[place:].ctypes.data)
+
+
+def _write_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
+    from llvmlite import ir
+
+    _, job, number = given
+    int64, block = job.type, builder.append_basic_block
+    words = builder.inttoptr(job, int64.as_pointer())
+    count, width, each, room = (builder.load(builder.gep(words, [int64(place)])) for place in (COUNT, WIDTH, EACH, ROOM))
+    room = builder.add(room, builder.mul(each, number))
+    again, call, end = block("again"), block("call"), block("end")
+    builder.branch(again)
+    builder.position_at_end(again)
+    i = builder.atomic_rmw("add", builder.gep(words, [int64(NEXT)]), int64(1), "acq_rel")
+    builder.cbranch(builder.icmp_signed("<", i, count), call, end)
+    builder.position_at_end(call)
+    row = builder.gep(words, [builder.add(int64(HEAD), builder.mul(i, width))])
+    entry = ir.FunctionType(ir.VoidType(), [words.type, int64]).as_pointer()
+    builder.call(builder.inttoptr(builder.load(row), entry), [builder.gep(row, [int64(1)]), room])
+    builder.branch(again)
+    builder.position_at_end(end)
+
+
+@intrinsic(_write_run_calls)
+def run_calls(words: Words, job: int, number: int) -> None:
+    """Run calls of the job at this address, one after the other, until all have been begun. number: of the thread's room.
+    words: any."""
+    raise NotImplementedError
+
+
+def _write_count(builder: Any, registers: Registers, *given: Any) -> None:
+    _, job, change = given
+    active = builder.inttoptr(builder.add(job, job.type(8 * ACTIVE)), job.type.as_pointer())
+    builder.atomic_rmw("add", active, change, "acq_rel")
+
+
+@intrinsic(_write_count)
+def count(words: Words, job: int, change: int) -> None:
+    """Add to the helpers that run calls of the job at this address. words: any."""
+    raise NotImplementedError
+
+
 @loop("int64[::1], int64, int64, int64")
-def stand_by(words: Words, place: int, most: int, pause: int) -> None:
-    """Say that a helper is FREE, and look until it is GIVEN something, then so many looks more; or for `most` looks."""
-    store(words, place, FREE)
-    wait_while(words, place, FREE, most)
-    wait_while(words, place, GIVEN, pause)
+def stand_by(words: Words, number: int, most: int, pause: int) -> None:
+    """While a helper is FREE, look until it is GIVEN something, then so many looks more; or for `most` looks, and then it is
+    ASLEEP. CALLED, it runs calls, is FREE and looks again."""
+    place = number * STEP
+    while True:
+        wait_while(words, place, FREE, most)
+        if exchange(words, place, FREE, ASLEEP) == FREE:
+            return
+        while exchange(words, place, TAKEN, TAKEN) == TAKEN:
+            pass
+        if exchange(words, place, CALLED, CALLED) != CALLED:
+            wait_while(words, place, GIVEN, pause)
+            return
+        job = words[place + 1]
+        run_calls(words, job, words[place + 2])
+        count(words, job, -1)
+        store(words, place, FREE)
+
+
+@loop("int64[::1], int64")
+def take(words: Words, number: int) -> int:
+    """Whether the helper was FREE; nobody else can give it anything now."""
+    return int(exchange(words, number * STEP, FREE, TAKEN) == FREE)
 
 
 @loop("int64[::1], int64, int64")
@@ -96,13 +194,48 @@ def wait_for(words: Words, helpers: int, most: int) -> None:
         helper += 1
 
 
+@loop("int64[::1], int64[::1], int64")
+def begin(job: Words, words: Words, helpers: int) -> int:
+    """Let at most so many helpers that are FREE run calls of the job; returns how many did. The caller's room is number 0."""
+    job[NEXT], job[ACTIVE] = 0, 0
+    mine, called = address(job, 0), 0
+    for number in range(len(words) // STEP):
+        if called < helpers and exchange(words, number * STEP, FREE, TAKEN) == FREE:
+            called += 1
+            count(words, mine, 1)
+            words[number * STEP + 1], words[number * STEP + 2] = mine, called
+            store(words, number * STEP, CALLED)
+    return called
+
+
+@loop("int64[::1], int64, int64")
+def finish(job: Words, number: int, most: int) -> int:
+    """Run calls of the job that has begun, and wait until those CALLED run none any more, or for so many looks. Returns how
+    many still do. number: of the room."""
+    run_calls(job, address(job, 0), number)
+    while most > 0 and exchange(job, ACTIVE, 0, 0) != 0:
+        wait_while(job, ACTIVE, exchange(job, ACTIVE, 0, 0), 1000)
+        most -= 1000
+    return int(exchange(job, ACTIVE, 0, 0))
+
+
+@loop("int64[::1], int64[::1], int64, int64")
+def share(job: Words, words: Words, helpers: int, most: int) -> int:
+    """begin, and finish if so many helpers were FREE: returns 0 when all is done. Else -1 - n, if only n were FREE, and n if
+    n still run calls."""
+    called = begin(job, words, helpers)
+    return int(finish(job, 0, most)) if called == helpers else -1 - called
+
+
 @lru_cache(maxsize=1)
 def looks() -> tuple[int, int]:
     """How many looks take SECONDS and PAUSE on this machine."""
-    words, count = np.zeros(1, np.int64), 2000
+    words, many = np.zeros(STEP, np.int64), 2000
+    words[0] = FREE
     stand_by(words, 0, 1, 1)
-    wait_for(words, 1, 1)  # compiled before a caller needs it
-    begin = time.perf_counter()
-    stand_by(words, 0, count, 1)
-    each = max(1e-10, time.perf_counter() - begin) / count
+    wait_for(words, 1, 1)  # compiled before a caller needs them
+    take(words, 0)
+    words[0], start = FREE, time.perf_counter()
+    stand_by(words, 0, many, 1)
+    each = max(1e-10, time.perf_counter() - start) / many
     return max(1, round(SECONDS / each)), max(1, round(PAUSE / each))

@@ -13,6 +13,9 @@
 
 Compiled loops release the GIL, compute in the order in which they are written (no fast-math), and stay on disk in Numba's
 cache. MINICAFFE_LOOPS=numpy leaves Numba alone.
+
+From Python to a loop takes 3 us, and to share one among threads 20 to 100. Where that counts, threads.Calls keeps a table of
+calls ready, each a row of whole numbers that the loop's `entry` reads its arguments from.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any, Generic, ParamSpec
 
@@ -139,13 +142,14 @@ class Loop(Generic[P]):
     """A function of arrays and numbers, of plain loops, that returns nothing or a number.
 
     types: those of its arguments, in Numba's words with T for the float type, for compiling ahead; other arguments compile at
-    the first call. definition: the function in Python.
+    the first call. definition: the function in Python. in_calls: whether it is called from tables.
     """
 
-    def __init__(self, types: str, definition: Callable[P, Any]) -> None:
-        self.types, self.definition = types, definition
+    def __init__(self, types: str, definition: Callable[P, Any], in_calls: bool = False) -> None:
+        self.types, self.definition, self.in_calls = types, definition, in_calls
         self.__doc__, self.__name__, self.__module__ = definition.__doc__, definition.__name__, definition.__module__
         self._dispatcher: Any = None
+        self._entries: dict[np.dtype[Any], Any] = {}
         self._lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -158,9 +162,65 @@ class Loop(Generic[P]):
         """If `compiled`, have the machine code for arrays of dtype in memory, from the cache on disk if it is there."""
         if not compiled():
             return
-        types = re.sub(r"\bT\b", np.dtype(dtype).name, self.types)
         with self._lock:
-            self._without_cache_if_need_be(lambda dispatcher: dispatcher.compile(types))
+            self._without_cache_if_need_be(lambda dispatcher: dispatcher.compile(self._types(dtype)))
+        if self.in_calls:
+            self.entry(dtype)
+
+    def _types(self, dtype: DTypeLike) -> str:
+        return re.sub(r"\bT\b", np.dtype(dtype).name, self.types)
+
+    def entry(self, dtype: DTypeLike) -> int:
+        """The address of void entry(int64 *words, int64 room), which calls the loop with arguments from words (see `words`).
+
+        room: where the thread's temporary memory begins. The loops have to be `compiled`.
+        """
+        kind = np.dtype(dtype)
+        if kind not in self._entries:
+            with self._lock:
+                if kind not in self._entries:
+                    self.dispatcher()
+                    self._without_cache_if_need_be(lambda dispatcher: self._make_entry(dispatcher, kind))
+        return int(self._entries[kind].address)
+
+    def words(self, dtype: DTypeLike, arguments: Sequence[Any]) -> tuple[list[int], list[tuple[int, int]]]:
+        """What `entry` reads these arguments from: of an array its address and its lengths, of a tuple its parts.
+
+        Instead of an array: Later, one that comes with the call, or Room, temporary memory. Also the places of the words that
+        wait for an address, each with the argument's number.
+        """
+        words: list[int] = []
+        later: list[tuple[int, int]] = []
+
+        def put(kind: Any, value: Any, number: int) -> None:
+            if isinstance(kind, _numba.types.BaseTuple):
+                for one, part in zip(kind, value, strict=True):
+                    put(one, part, number)
+            elif isinstance(kind, _numba.types.Array):
+                if isinstance(value, Later):
+                    later.append((len(words), number))
+                words.extend([_address(value, kind.dtype.bitwidth // 8), *value.shape])
+            else:
+                words.append(int(value))
+
+        for number, (kind, value) in enumerate(zip(self._kinds(dtype), arguments, strict=True)):
+            put(kind, value, number)
+        return words, later
+
+    def _kinds(self, dtype: DTypeLike) -> Sequence[Any]:
+        """Numba's types of its arguments."""
+        kinds: Sequence[Any] = _numba.core.sigutils.normalize_signature(self._types(dtype))[0]
+        return kinds
+
+    def _make_entry(self, dispatcher: Any, dtype: np.dtype[Any]) -> None:
+        dispatcher.compile(self._types(dtype))
+        called = dispatcher.py_func
+        names = {"call": _numba.extending.intrinsic(partial(_call_from_words, dispatcher, self._kinds(dtype)))}
+        made = FunctionType(_entry.__code__, names, f"{self.__name__}_entry")
+        date = os.stat(called.__code__.co_filename).st_mtime_ns  # the cache looks at this file's
+        made.__qualname__, made.__module__ = f"{called.__qualname__}_{date:x}_{dtype.name}_entry", __name__
+        cached = dispatcher._cache.cache_path is not None
+        self._entries[dtype] = _numba.cfunc("void(CPointer(int64), int64)", cache=cached)(made)
 
     def _without_cache_if_need_be(self, use: Callable[[Any], Any]) -> Any:
         """A full disk, a folder that became read-only, a damaged file of the cache: all cost time and are no errors. The loops
@@ -208,22 +268,101 @@ def _stamp(made: FunctionType, inner: Iterable[str]) -> str:
     return "_".join(["", made.__module__.replace(".", "_"), *dates])
 
 
+@dataclass(frozen=True)
+class Later:
+    """An array that comes with the call: its first number, counted from the given array's, and its shape."""
+
+    start: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Room:
+    """Temporary memory of the thread that runs the call, which begins so many bytes behind the room's begin."""
+
+    start: int
+    shape: tuple[int, ...]
+
+
+def _address(array: Any, size: int) -> int:
+    """What the entry finds in an array's first word; size: bytes of a number."""
+    if isinstance(array, Later):
+        return array.start * size
+    if isinstance(array, Room):
+        return ~array.start  # below 0
+    return int(array.__array_interface__["data"][0])
+
+
+def _entry(words: Any, room: int) -> None:
+    call(words, room)  # type: ignore[name-defined]  # noqa: F821 - one of _call_from_words
+
+
+def _call_from_words(dispatcher: Any, kinds: Sequence[Any], typing: Any, words: Any, room: Any) -> Any:
+    """An intrinsic of Numba's: a call of the dispatcher with arguments of these types, read from words."""
+    types = _numba.types
+
+    def generate(context: Any, builder: Any, signature: Any, given: Sequence[Any]) -> Any:
+        arguments = _Words(context, builder, *given)
+        values = [arguments.take(kind) for kind in kinds]
+        function = types.Dispatcher(dispatcher)
+        context.get_function(function, typing.resolve_function_type(function, kinds, {}))(builder, values)
+        return context.get_dummy_value()
+
+    return types.void(words, room), generate
+
+
+class _Words:
+    """Writes the instructions that read a loop's arguments from words."""
+
+    def __init__(self, context: Any, builder: Any, words: Any, room: Any) -> None:
+        self.context, self.builder, self.words, self.room = context, builder, words, room
+        self.at = 0
+
+    def word(self) -> Any:
+        self.at += 1
+        return self.builder.load(self.builder.gep(self.words, [self.room.type(self.at - 1)]))
+
+    def take(self, kind: Any) -> Any:
+        if isinstance(kind, _numba.types.BaseTuple):
+            return self.context.make_tuple(self.builder, kind, [self.take(one) for one in kind])
+        return self.array(kind) if isinstance(kind, _numba.types.Array) else self.word()
+
+    def array(self, kind: Any) -> Any:
+        """C-contiguous."""
+        cgutils, populate_array = _numba.core.cgutils, _numba.np.arrayobj.populate_array
+
+        context, builder, int64 = self.context, self.builder, self.room.type
+        word, shape = self.word(), [self.word() for _ in range(kind.ndim)]
+        in_room = builder.icmp_signed("<", word, int64(0))
+        address = builder.select(in_room, builder.add(self.room, builder.not_(word)), word)
+        number = context.get_data_type(kind.dtype)
+        size = int64(context.get_abi_sizeof(number))
+        strides = [size]
+        for length in reversed(shape[1:]):
+            strides.insert(0, builder.mul(strides[0], length))
+        array = context.make_array(kind)(context, builder)
+        lengths, steps = cgutils.pack_array(builder, shape), cgutils.pack_array(builder, strides)
+        data = builder.inttoptr(address, number.as_pointer())
+        populate_array(array, data=data, shape=lengths, strides=steps, itemsize=size, meminfo=None)
+        return array._getvalue()
+
+
 class Intrinsic(Generic[P]):
     """What a Loop calls, and LLVM's own words say better than Python: a function of flat arrays and whole numbers that returns
-    nothing. definition: the same in Python.
+    nothing, or a whole number. definition: the same in Python.
 
-    write(builder, registers, *arguments) writes its instructions with llvmlite's IRBuilder. An array comes as the pointer to
-    its first number, a whole number as an int64.
+    write(builder, registers, *arguments) writes its instructions with llvmlite's IRBuilder, and returns what the function
+    returns. An array comes as the pointer to its first number, a whole number as an int64.
     """
 
-    def __init__(self, write: Callable[..., None], definition: Callable[P, None]) -> None:
-        self.write, self.definition = write, definition
+    def __init__(self, write: Callable[..., Any], definition: Callable[P, int | None], returns: bool = False) -> None:
+        self.write, self.definition, self.returns = write, definition, returns
         self.__doc__, self.__name__, self.__module__ = definition.__doc__, definition.__name__, definition.__module__
         self._intrinsic: Any = None
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The definition: it is machine code in compiled loops only."""
-        self.definition(*args, **kwargs)
+        return self.definition(*args, **kwargs)
 
     def dispatcher(self) -> Any:
         """Numba's object for it."""
@@ -247,15 +386,16 @@ class Intrinsic(Generic[P]):
         def generate(context: Any, builder: Any, signature: Any, values: Sequence[Any]) -> Any:
             given = zip(signature.args, is_array, values)
             arguments = [context.make_array(one)(context, builder, v).data if array else v for one, array, v in given]
-            self.write(builder, registers(bits), *arguments)
-            return context.get_dummy_value()
+            made = self.write(builder, registers(bits), *arguments)
+            return made if self.returns else context.get_dummy_value()
 
-        return _numba.types.void(*(one if array else _numba.types.int64 for one, array in zip(types, is_array))), generate
+        returned = _numba.types.int64 if self.returns else _numba.types.void
+        return returned(*(one if array else _numba.types.int64 for one, array in zip(types, is_array))), generate
 
 
-def intrinsic(write: Callable[..., None]) -> Callable[[Callable[P, None]], Intrinsic[P]]:
+def intrinsic(write: Callable[..., Any], returns: bool = False) -> Callable[[Callable[P, int | None]], Intrinsic[P]]:
     """The decorator that makes a function an Intrinsic."""
-    return lambda definition: Intrinsic(write, definition)
+    return lambda definition: Intrinsic(write, definition, returns)
 
 
 @dataclass(frozen=True)
@@ -276,9 +416,9 @@ def registers(bits: int) -> Registers:
     return Registers(32 if width == 512 or features.get("neon") else 16, width // bits)
 
 
-def loop(types: str) -> Callable[[Callable[P, Any]], Loop[P]]:
+def loop(types: str, in_calls: bool = False) -> Callable[[Callable[P, Any]], Loop[P]]:
     """The decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only directly."""
-    return lambda definition: Loop(types, definition)
+    return lambda definition: Loop(types, definition, in_calls)
 
 
 def compile_ahead(wanted: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -158,7 +159,46 @@ def run(tasks: Iterable[Task]) -> None:
                 raise error
 
 
-def _taken_back(tickets: list[None]) -> int:
+def run_job(job: handover.Words) -> None:
+    """Run the calls of a job (handover.py) on all threads, the caller's included, and return when all are done. The loops have
+    to be compiled."""
+    most = min(get_num_threads(), int(job[handover.COUNT]), int(job[handover.MOST_THREADS]))
+    helpers = 0 if getattr(_here, "working", False) else most - 1
+    with _lock:
+        pool = _the_pool()
+    left = -1
+    try:
+        left = handover.share(job, pool.words, max(0, helpers), handover.looks()[0])
+        if left < 0:
+            _share_with_sleepers(job, pool, range(-left, helpers + 1))
+    finally:
+        while left > 0 and (left := handover.finish(job, 0, handover.looks()[0])):
+            time.sleep(0)
+
+
+def _share_with_sleepers(job: handover.Words, pool: _Pool, rooms: Iterable[int]) -> None:
+    """Run the calls of a job that has begun together with threads that are asleep, which take these rooms."""
+    tickets = list(rooms)  # as in run
+    count, ended = len(tickets), SimpleQueue[None]()
+
+    def help_() -> None:
+        try:
+            number = tickets.pop()
+        except IndexError:
+            return
+        handover.finish(job, number, 0)
+        ended.put(None)
+
+    try:
+        pool.wake(help_, count)
+    finally:
+        while handover.finish(job, 0, handover.looks()[0]):
+            time.sleep(0)
+        for _ in range(count - _taken_back(tickets)):
+            ended.get()
+
+
+def _taken_back(tickets: list[Any]) -> int:
     """Take the tickets that are left, and count them."""
     count = 0
     with suppress(IndexError):
@@ -227,14 +267,18 @@ class _Pool:
         """Have so many threads run job, which raises nothing. Returns which of them were awake, as bits. Call under _lock."""
         awake = 0
         for number in range(min(len(self._given), handover.MOST)):
-            if times and self.words[number * handover.STEP] == handover.FREE:
+            if times and self.words[number * handover.STEP] == handover.FREE and handover.take(self.words, number):
                 self._given[number] = job
                 self.words[number * handover.STEP] = handover.GIVEN
                 awake |= 1 << number
                 times -= 1
+        self.wake(job, times)
+        return awake
+
+    def wake(self, job: Task, times: int) -> None:
+        """Have so many threads that are asleep run job, which raises nothing."""
         for _ in range(times):
             self._jobs.put(job)
-        return awake
 
     def stop(self) -> None:
         """End the threads after what they have been given."""
@@ -256,8 +300,13 @@ class _Pool:
     def _next(self, number: int) -> Task | None:
         """What the thread is to do next; None: it ends."""
         place = number * handover.STEP
-        if loops.in_use() and number < handover.MOST and len(self._given) < _cores() and self._jobs.empty():
-            handover.stand_by(self.words, place, *handover.looks())
+        if loops.in_use() and number < handover.MOST and len(self._given) < _cores():
+            looks = handover.looks()
+            with _lock:  # whoever puts something sees that the thread is free, or the thread sees it in the queue
+                free = self._jobs.empty()
+                self.words[place] = handover.FREE if free else handover.ASLEEP
+            if free:
+                handover.stand_by(self.words, number, *looks)
         with _lock:
             job, self._given[number] = self._given[number], None
             if job is None:

@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 
 from minicaffe import get_num_threads, handover, loops, set_num_threads, threads
-from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, stand_by, wait_for
+from minicaffe.blob import Array
+from minicaffe.blocks import ALIGNMENT, Calls, Job, address_of
+from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, stand_by, take, wait_for
+from minicaffe.loops import Later, Room, loop
 
 COUNT = 3
 
@@ -37,17 +40,21 @@ def until(word: int, *, helpers: range) -> None:
         time.sleep(1e-4)
 
 
-def test_a_helper_says_that_it_is_free_and_returns_when_it_is_given_something(loops_way: str) -> None:
-    words = np.full(2 * STEP, ASLEEP, np.int64)
-    stand_by(words, STEP, 5, 5)
-    assert words[STEP] == FREE and words[0] == ASLEEP
+def test_a_helper_that_is_free_returns_when_it_is_given_something(loops_way: str) -> None:
+    words = np.full(2 * STEP, FREE, np.int64)
+    stand_by(words, 1, 5, 5)
+    assert words[STEP] == ASLEEP and words[0] == FREE
     if loops_way == "numba":
-        helper = threading.Thread(target=stand_by, args=[words, STEP, 1 << 40, 5])
+        words[STEP] = FREE
+        helper = threading.Thread(target=stand_by, args=[words, 1, 1 << 40, 5])
         helper.start()
+        time.sleep(0.01)
+        assert take(words, 1)
+        assert words[STEP] == TAKEN
+        assert not take(words, 1)
         words[STEP] = GIVEN
-        while helper.is_alive():
-            words[STEP] = GIVEN  # it may have begun by saying that it is free
-        helper.join()
+        helper.join(60)
+        assert not helper.is_alive() and words[STEP] == GIVEN
 
 
 def test_the_caller_waits_for_the_helpers_whose_bits_are_set(loops_way: str) -> None:
@@ -68,7 +75,7 @@ def test_as_many_looks_as_take_so_long() -> None:
         pytest.skip("Numba (the extra fast) is not installed, or left alone")
     looks, pause = handover.looks()
     assert looks > pause >= 1
-    words = np.zeros(1, np.int64)
+    words = np.full(STEP, FREE, np.int64)
     begin = time.perf_counter()
     stand_by(words, 0, looks, 1)
     assert time.perf_counter() - begin > handover.SECONDS / 10
@@ -145,3 +152,85 @@ def test_a_process_ends_while_its_helpers_stand_by() -> None:
     for _ in range(2):
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n", "")
+
+
+@loop("T[::1], UniTuple(int64, 2), int64[:,::1], T[::1], T[::1]", in_calls=True)
+def add_neighbours(x: Array, part: tuple[int, int], steps: Array, room: Array, y: Array) -> None:
+    """y[i] = the sum of x[i + step] * weight over the rows (step, weight) of steps, for i from ... to ..., by way of room."""
+    for i in range(part[0], part[1]):
+        room[i - part[0]] = 0
+        for k in range(len(steps)):
+            room[i - part[0]] += x[i + steps[k, 0]] * steps[k, 1]
+    for i in range(part[0], part[1]):
+        y[i] = room[i - part[0]]
+
+
+LENGTH, PARTS = 70, 14
+
+
+def neighbours(dtype: type) -> tuple[Calls, Array, Array]:
+    """The calls, x, and the result."""
+    each, x = LENGTH // PARTS, np.random.default_rng(3).standard_normal(LENGTH + 3).astype(dtype)
+    room, steps = Room(2 * ALIGNMENT, (each,)), np.array([[0, 2], [3, -1]])  # held by the calls alone
+    given = [(Later(0, x.shape), (i, i + each), steps, room, Later(0, (LENGTH,))) for i in range(0, LENGTH, each)]
+    return Calls(add_neighbours, dtype, given), x, 2 * x[:LENGTH] - x[3:]
+
+
+compiled = pytest.mark.skipif(not loops.installed(), reason="Numba (the extra fast) is not installed")
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("many", [1, 2, COUNT, 7])
+def test_a_job_is_done_by_all_threads_with_other_arrays_each_time(dtype: type, many: int) -> None:
+    calls, x, wanted = neighbours(dtype)
+    set_num_threads(many)
+    job, y, other = calls.job(), np.zeros(LENGTH, dtype), np.zeros(LENGTH, dtype)
+    for _ in range(3):
+        job.run(address_of(x), address_of(y))
+        np.testing.assert_array_equal(y, wanted)
+        y[:] = 0
+        twice = x * 2
+        job.run(address_of(twice), address_of(other))
+        np.testing.assert_array_equal(other, 2 * wanted)
+
+
+@compiled
+@pytest.mark.parametrize("looks", [1, 40, 10**5])
+def test_helpers_that_are_awake_asleep_or_in_between_take_part(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several callers at once, with jobs and with Python's tasks."""
+    monkeypatch.setattr(handover, "looks", lambda: (looks, 1))
+    calls, x, wanted = neighbours(np.float32)
+    wrong: list[int] = []
+
+    def caller(number: int) -> None:
+        job, y, totals = calls.job(), np.zeros(LENGTH, np.float32), np.zeros(4)
+        for i in range(200):
+            y[:] = 0
+            job.run(address_of(x), address_of(y))
+            if not (y == wanted).all():
+                wrong.append(i)
+            if i % 5 == number:
+                threads.run(partial(totals[k : k + 1].__iadd__, k) for k in range(4))
+
+    callers = [threading.Thread(target=caller, args=[number]) for number in range(COUNT)]
+    for one in callers:
+        one.start()
+    for one in callers:
+        one.join(120)
+        assert not one.is_alive()
+    assert wrong == []
+    until(ASLEEP, helpers=range(COUNT - 1))
+
+
+@compiled
+def test_a_job_within_a_task_runs_on_its_thread() -> None:
+    calls, x, wanted = neighbours(np.float64)
+    ys = np.zeros((5, LENGTH))
+    threads.run(partial(Job(calls).run, address_of(x), address_of(y)) for y in ys)
+    np.testing.assert_array_equal(ys, np.broadcast_to(wanted, ys.shape))
+
+
+@compiled
+def test_a_job_without_calls() -> None:
+    Calls(add_neighbours, np.float32, []).job().run()

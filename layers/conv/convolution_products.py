@@ -49,13 +49,15 @@ def chosen(  # noqa: PLR0917
 
     kept: keeps Winograd's factors, for as long as the weights have these values; None computes them anew each time.
     """
+    shapes = x.shape, weight.shape, y.shape
     if depthwise.suits(x, weight, window, group, y):
-        return lambda x, weight, y: depthwise.convolve(x, weight, window, y, epilogue)
+        return depthwise.product(window, shapes, y.dtype, epilogue)
     if suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
         return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
-    way = tiled if tiled.suits(x, weight, window, y) else direct
-    return lambda x, weight, y: way.convolve(x, weight, window, group, y, epilogue)
+    if tiled.suits(x, weight, window, y):
+        return tiled.product(window, group, shapes, y.dtype, epilogue)
+    return lambda x, weight, y: direct.convolve(x, weight, window, group, y, epilogue)
 
 
 def circumstances() -> tuple[object, ...]:

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from minicaffe import loops
 from minicaffe.blob import Array
-from minicaffe.loops import Loop, Registers, intrinsic, loop
-from minicaffe.threads import parts, run
+from minicaffe.blocks import Calls
+from minicaffe.loops import Later, Loop, Registers, intrinsic, loop
+from minicaffe.threads import get_num_threads, parts, run
 
-from .epilogue import EVERY, NOTHING, Epilogue
+from .compiled_product import CompiledProduct
+from .epilogue import NOTHING, Epilogue
 from .runs import runs_of
 from .vectors import Vectors, copy, copy_every_other
 from .window import Window
@@ -32,6 +34,7 @@ Places = NDArray[np.int64]
 Strips = tuple[Pair, Pair, Pair, int, Places, Places]
 GradientStrips = tuple[Pair, Pair, Pair, int, Pair, Places, Places, Places, Places]
 Shape = tuple[int, int, int, int, int, int]
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 Loops = tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]
 
 at = np.uint64
@@ -58,7 +61,7 @@ MOST_LAID_OUT, MOST_PHASES = 1 << 20, 64
 LEAST_WINDOWS = 512
 """Of an image, for the gradient of the weights: for fewer, products of matrices are as fast."""
 
-TASK = 1 << 19
+TASK = 1 << 16
 """Multiplications of a task, at least: with fewer, to give a thread a task takes as long."""
 
 
@@ -82,19 +85,34 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool
 
 def convolve(x: Array, weight: Array, window: Window, y: Array, epilogue: Epilogue = NOTHING) -> None:
     """y (N, C * J, *windows) = epilogue of x (N, C, *map) convolved with weight (C * J, 1, *kernel); y is overwritten."""
-    strips, after, shape = _strips(window, y.shape[2:], STRIP), epilogue.table(EVERY, len(weight), y.dtype), _shape(x, y)
-    source, kernels, to = x.reshape(-1), weight.reshape(-1), y.reshape(-1)
-    tasks = _tasks(x.shape[1], y[0].size * math.prod(window.kernel))
-    run(
-        partial(convolve_channels, source, kernels, strips, after.reshape(-1), to, shape, (n, part.start, part.stop))
-        for n in range(len(x))
-        for part in tasks
+    product(window, (x.shape, weight.shape, y.shape), y.dtype, epilogue)(x, weight, y)
+
+
+def product(window: Window, shapes: Shapes, dtype: np.dtype[Any], epilogue: Epilogue) -> CompiledProduct:
+    """convolve for arrays of these shapes."""
+    return CompiledProduct(_calls(window, shapes, dtype, get_num_threads()), epilogue, shapes[1][0])
+
+
+@lru_cache(maxsize=512)
+def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
+    (images, channels, *_), _, (_, filters, *output) = shapes
+    x, weight, y = (Later(0, (math.prod(shape),)) for shape in shapes)
+    strips, after = _strips(window, _pair(output), STRIP), Later(0, (3 * filters,))
+    shape = _shape(shapes[0], shapes[2])
+    return Calls(
+        convolve_channels,
+        dtype,
+        [
+            (x, weight, strips, after, y, shape, (n, part.start, part.stop))
+            for n in range(images)
+            for part in _tasks(channels, filters * math.prod(output) * math.prod(window.kernel))
+        ],
     )
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
     """dx (N, C, *map) from dy (N, C * J, *windows) and weight (C * J, 1, *kernel): convolve's transpose; overwrites dx."""
-    strips, shape = _gradient_strips(window, dy.shape[2:]), _shape(dx, dy)
+    strips, shape = _gradient_strips(window, dy.shape[2:]), _shape(dx.shape, dy.shape)
     source, kernels, to = dy.reshape(-1), weight.reshape(-1), dx.reshape(-1)
     tasks = _tasks(dx.shape[1], dy[0].size * math.prod(window.kernel))
     run(
@@ -106,7 +124,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, dweight: Array) -> None:
     """Add to dweight (C * J, 1, *kernel) what dy (N, C * J, *windows) and x (N, C, *map) give."""
-    strips, shape = _strips(window, dy.shape[2:], STRIP_OF_TAPS), _shape(x, dy)
+    strips, shape = _strips(window, dy.shape[2:], STRIP_OF_TAPS), _shape(x.shape, dy.shape)
     of, by, to = x.reshape(-1), dy.reshape(-1), dweight.reshape(-1)
     tasks = _tasks(x.shape[1], dy.size * math.prod(window.kernel))
     run(partial(kernels_gradient, of, by, strips, to, shape, (len(x), part.start, part.stop)) for part in tasks)
@@ -174,7 +192,7 @@ def add_runs(  # noqa: PLR0913, PLR0917
         sums[i] = total
 
 
-@loop(f"T[::1], T[::1], {STRIPS}, T[::1], T[::1], {SHAPE}, UniTuple(int64, 3)")
+@loop(f"T[::1], T[::1], {STRIPS}, T[::1], T[::1], {SHAPE}, UniTuple(int64, 3)", in_calls=True)
 def convolve_channels(  # noqa: PLR0917
     x: Array, weight: Array, strips: Strips, after: Array, y: Array, shape: Shape, part: tuple[int, int, int]
 ) -> None:
@@ -339,10 +357,10 @@ def _tasks(channels: int, multiplications: int) -> list[slice]:
     return parts(channels, least=max(1, channels * TASK // max(1, multiplications)), each=2)
 
 
-def _shape(x: Array, y: Array) -> Shape:
-    """Channels, each one's kernels, the sizes of the maps of x (N, C, *map) and y (N, C * J, *windows)."""
-    channels, (height, width), (down, over) = x.shape[1], x.shape[2:], y.shape[2:]
-    return channels, y.shape[1] // channels, height, width, down, over
+def _shape(x: Sequence[int], y: Sequence[int]) -> Shape:
+    """Channels, each one's kernels, the sizes of maps of the shapes x (N, C, *map) and y (N, C * J, *windows)."""
+    channels, (height, width), (down, over) = x[1], x[2:], y[2:]
+    return channels, y[1] // channels, height, width, down, over
 
 
 def _pair(numbers: Sequence[int]) -> Pair:

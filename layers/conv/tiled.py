@@ -7,17 +7,19 @@ Weights that Winograd or depthwise.py take better are theirs. What is small for 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from minicaffe import loops
 from minicaffe.blob import Array
-from minicaffe.blocks import kept_scratch
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.blocks import ALIGNMENT, Calls
+from minicaffe.loops import Later, Room
+from minicaffe.threads import get_num_threads, parts
 
-from .epilogue import EVERY, NOTHING, Epilogue
+from .compiled_product import CompiledProduct
+from .epilogue import NOTHING, Epilogue
 from .tiled_loops import COLUMNS, LANES, ROWS, Numbers, convolve_strips
 from .window import Window
 
@@ -25,7 +27,7 @@ STRIP, SHALLOW = 6 * LANES, 128
 """Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows."""
 LEAST_WINDOWS = 16
 """Of all images: for fewer, most of a tile would be computed in vain."""
-TASK = 3 << 20
+TASK = 1 << 19
 """Multiplications of a task, at least, for 40 us: with fewer, to give a thread a task and to see its end takes as long."""
 MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
@@ -52,20 +54,23 @@ def suits(x: Array, weight: Array, window: Window, y: Array) -> bool:
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
     """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
-    after = epilogue.table(EVERY, len(weight), y.dtype).reshape(-1)
-    flat, numbers, result = x.reshape(-1), weight.reshape(-1), y.reshape(-1)
-    map_, tasks, sizes = _cut(window, group, (x.shape, weight.shape, y.shape), get_num_threads())
+    product(window, group, (x.shape, weight.shape, y.shape), y.dtype, epilogue)(x, weight, y)
 
-    def work(task: Sequence[Numbers]) -> None:
-        with kept_scratch(y.dtype) as scratch:
-            columns, rows = scratch("columns", sizes[0]), scratch("rows", sizes[1])
-            for part in task:
-                convolve_strips(flat, numbers, after, result, map_, part, columns, rows)
 
-    run([partial(work, task) for task in tasks])
+def product(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], epilogue: Epilogue) -> CompiledProduct:
+    """convolve for arrays of these shapes."""
+    return CompiledProduct(_calls(window, group, shapes, dtype, get_num_threads()), epilogue, shapes[1][0])
 
 
 @lru_cache(maxsize=1024)
+def _calls(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
+    map_, tasks, (columns, rows) = _cut(window, group, shapes, threads)
+    x, weight, y = (Later(0, (math.prod(shape),)) for shape in shapes)
+    after, size = Later(0, (3 * shapes[1][0],)), dtype.itemsize
+    room = Room(0, (columns,)), Room(-(-columns * size // ALIGNMENT) * ALIGNMENT, (rows,))
+    return Calls(convolve_strips, dtype, [(x, weight, after, y, map_, part, *room) for task in tasks for part in task])
+
+
 def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numbers, list[list[Numbers]], tuple[int, int]]:
     """convolve_strips' map_, its parts, a list for each task, and how many numbers its columns and rows hold at most.
 

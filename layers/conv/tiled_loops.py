@@ -272,7 +272,7 @@ def put(rows: Array, strip: Numbers, y: Array) -> None:
         j += run
 
 
-@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 6), T[::1], T[::1]")
+@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 6), T[::1], T[::1]", in_calls=True)
 def convolve_strips(  # noqa: PLR0917
     x: Array, weight: Array, after: Array, y: Array, map_: Numbers, part: Numbers, columns: Array, rows: Array
 ) -> None:
