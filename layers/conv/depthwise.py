@@ -4,7 +4,8 @@
 
 There is no product of matrices in them. A channel is laid out as runs (runs.py), so that what one tap sees over all windows is
 one run of numbers: the sums are as many multiples of runs as the kernel has taps, added up in a core's first cache, some rows
-at a time, with the epilogue behind them. Without compiled loops, convolve.py makes columns of several channels.
+at a time, with the epilogue behind them. Kernels of 3x3, those of most nets, need no layout forward (depthwise_3x3.py). Without
+compiled loops, convolve.py makes columns of several channels.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.loops import Loop, Registers, intrinsic, loop
-from minicaffe.threads import parts, run
+from minicaffe.threads import get_num_threads, parts, run
 
+from . import depthwise_3x3
+from .depthwise_3x3 import convolve_maps
 from .epilogue import EVERY, NOTHING, Epilogue
 from .runs import runs_of
 from .vectors import Vectors, copy, copy_every_other
@@ -32,6 +35,7 @@ Places = NDArray[np.int64]
 Strips = tuple[Pair, Pair, Pair, int, Places, Places]
 GradientStrips = tuple[Pair, Pair, Pair, int, Pair, Places, Places, Places, Places]
 Shape = tuple[int, int, int, int, int, int]
+Sizes = tuple[int, ...]
 Loops = tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]
 
 at = np.uint64
@@ -42,6 +46,8 @@ STRIPS = f"Tuple(({PAIR}, {PAIR}, {PAIR}, int64, int64[::1], int64[:,::1]))"
 GRADIENT_STRIPS = f"Tuple(({PAIR}, {PAIR}, {PAIR}, int64, {PAIR}, int64[:,::1], int64[::1], int64[::1], int64[::1]))"
 SHAPE = "UniTuple(int64, 6)"
 """Numba's names for these types."""
+
+FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 
 MOST_LANES = 128
 """Numbers of 8 vectors of 512 bits, which lie behind sums."""
@@ -69,32 +75,30 @@ def possible(weight: Sequence[int], group: int) -> bool:
 
 def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool:
     """Whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
-    arrays = (x, weight, y)
     return (
         possible(weight.shape, group)
         and loops.compiled()
-        and x.dtype in (np.float32, np.float64)
-        and all(a.dtype == x.dtype and a.flags.c_contiguous and a.size for a in arrays)
-        and math.prod(window.stride) <= MOST_PHASES
-        and math.prod(window.stride) * _laid_out(window, y.shape[2:]) <= MOST_LAID_OUT
+        and x.dtype in FLOATS
+        and x.dtype == weight.dtype == y.dtype
+        and x.flags.c_contiguous
+        and weight.flags.c_contiguous
+        and y.flags.c_contiguous
+        and x.size * y.size > 0
+        and _fits(window, y.shape[2:])
     )
 
 
 def convolve(x: Array, weight: Array, window: Window, y: Array, epilogue: Epilogue = NOTHING) -> None:
     """y (N, C * J, *windows) = epilogue of x (N, C, *map) convolved with weight (C * J, 1, *kernel); y is overwritten."""
-    strips, after, shape = _strips(window, y.shape[2:], STRIP), epilogue.table(EVERY, len(weight), y.dtype), _shape(x, y)
+    after = epilogue.table(EVERY, len(weight), y.dtype).reshape(-1)
     source, kernels, to = x.reshape(-1), weight.reshape(-1), y.reshape(-1)
-    tasks = _tasks(x.shape[1], y[0].size * math.prod(window.kernel))
-    run(
-        partial(convolve_channels, source, kernels, strips, after.reshape(-1), to, shape, (n, part.start, part.stop))
-        for n in range(len(x))
-        for part in tasks
-    )
+    convolve_some, geometry, tasks = _cut(window, x.shape, y.shape, get_num_threads())
+    run([partial(convolve_some, source, kernels, after, to, *geometry, part) for part in tasks])
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
     """dx (N, C, *map) from dy (N, C * J, *windows) and weight (C * J, 1, *kernel): convolve's transpose; overwrites dx."""
-    strips, shape = _gradient_strips(window, dy.shape[2:]), _shape(dx, dy)
+    strips, shape = _gradient_strips(window, dy.shape[2:]), _shape(dx.shape, dy.shape)
     source, kernels, to = dy.reshape(-1), weight.reshape(-1), dx.reshape(-1)
     tasks = _tasks(dx.shape[1], dy[0].size * math.prod(window.kernel))
     run(
@@ -106,7 +110,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, dweight: Array) -> None:
     """Add to dweight (C * J, 1, *kernel) what dy (N, C * J, *windows) and x (N, C, *map) give."""
-    strips, shape = _strips(window, dy.shape[2:], STRIP_OF_TAPS), _shape(x, dy)
+    strips, shape = _strips(window, dy.shape[2:], STRIP_OF_TAPS), _shape(x.shape, dy.shape)
     of, by, to = x.reshape(-1), dy.reshape(-1), dweight.reshape(-1)
     tasks = _tasks(x.shape[1], dy.size * math.prod(window.kernel))
     run(partial(kernels_gradient, of, by, strips, to, shape, (len(x), part.start, part.stop)) for part in tasks)
@@ -139,7 +143,7 @@ def _write_runs(builder: Any, registers: Registers, *given: Any) -> None:
             with finish:
                 scale = builder.gep(after, [channel])
                 shift, slope = (builder.gep(scale, [builder.mul(channels, int64(i))]) for i in (1, 2))
-                vectors.store(vectors.epilogue(made, (scale, shift, slope)), to)
+                vectors.store(vectors.epilogue(made, vectors.everywhere_of((scale, shift, slope))), to)
             with leave:
                 vectors.store(made, to)
 
@@ -174,9 +178,9 @@ def add_runs(  # noqa: PLR0913, PLR0917
         sums[i] = total
 
 
-@loop(f"T[::1], T[::1], {STRIPS}, T[::1], T[::1], {SHAPE}, UniTuple(int64, 3)")
+@loop(f"T[::1], T[::1], T[::1], T[::1], {STRIPS}, {SHAPE}, UniTuple(int64, 3)")
 def convolve_channels(  # noqa: PLR0917
-    x: Array, weight: Array, strips: Strips, after: Array, y: Array, shape: Shape, part: tuple[int, int, int]
+    x: Array, weight: Array, after: Array, y: Array, strips: Strips, shape: Shape, part: tuple[int, int, int]
 ) -> None:
     """Of image n, the channels from first to last: y = x by the weights, times scale, plus shift; below 0 times slope.
 
@@ -329,9 +333,35 @@ def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
         values[0] += values[j]
 
 
-LOOPS: Loops = (convolve_channels,), (kernels_gradient, channels_gradient)
-TURNED_LOOPS: Loops = (channels_gradient,), (kernels_gradient, convolve_channels)
-"""What forward and backward of such a Convolution run, and of such a Deconvolution."""
+def loops_of(window: Window) -> Loops:
+    """What forward and backward of such a Convolution run."""
+    return (_forward(window),), (kernels_gradient, channels_gradient)
+
+
+def turned_loops_of(window: Window) -> Loops:
+    """What forward and backward of such a Deconvolution run."""
+    return (channels_gradient,), (kernels_gradient, _forward(window))
+
+
+def _forward(window: Window) -> Loop[Any]:
+    """What convolves by such windows."""
+    return convolve_maps if depthwise_3x3.suits(window) else convolve_channels
+
+
+@lru_cache(maxsize=1024)
+def _cut(window: Window, x: Sizes, y: Sizes, threads: int) -> tuple[Loop[Any], tuple[Any, ...], list[Sizes]]:
+    """The loop that convolves x to y of these shapes, what it takes beside arrays, and its parts, one a task."""
+    convolve_some, shape, multiplications = _forward(window), _shape(x, y), math.prod(y) * math.prod(window.kernel)
+    cuts: list[Sizes]
+    if convolve_some is convolve_maps:
+        tasks = _tasks(x[0] * x[1], multiplications // 2)  # each takes half as long
+        geometry: tuple[Any, ...] = ((*shape, *window.pad, window.stride[0]),)
+        cuts = [(part.start, part.stop) for part in tasks]
+    else:
+        tasks = _tasks(x[1], multiplications // x[0])
+        geometry = _strips(window, _pair(y[2:]), STRIP), shape
+        cuts = [(n, part.start, part.stop) for n in range(x[0]) for part in tasks]
+    return convolve_some, geometry, cuts
 
 
 def _tasks(channels: int, multiplications: int) -> list[slice]:
@@ -339,14 +369,21 @@ def _tasks(channels: int, multiplications: int) -> list[slice]:
     return parts(channels, least=max(1, channels * TASK // max(1, multiplications)), each=2)
 
 
-def _shape(x: Array, y: Array) -> Shape:
+def _shape(x: Sequence[int], y: Sequence[int]) -> Shape:
     """Channels, each one's kernels, the sizes of the maps of x (N, C, *map) and y (N, C * J, *windows)."""
-    channels, (height, width), (down, over) = x.shape[1], x.shape[2:], y.shape[2:]
-    return channels, y.shape[1] // channels, height, width, down, over
+    (_, channels, height, width), (_, filters, down, over) = x, y
+    return channels, filters // channels, height, width, down, over
 
 
 def _pair(numbers: Sequence[int]) -> Pair:
     return numbers[0], numbers[1]
+
+
+@lru_cache(maxsize=512)
+def _fits(window: Window, output: tuple[int, ...]) -> bool:
+    """Whether a strip's phases are neither too many nor too large."""
+    phases = math.prod(window.stride)
+    return phases <= MOST_PHASES and phases * _laid_out(window, output) <= MOST_LAID_OUT
 
 
 def _laid_out(window: Window, output: tuple[int, ...]) -> int:
