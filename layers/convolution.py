@@ -59,7 +59,7 @@ class Convolution(Layer):
     weight_names = ("weight", "bias")
     linear = True
     _loops: ClassVar[depthwise.Loops] = (convolve_strips,), (backward, scale_shift_relu)
-    _depthwise_loops = depthwise.LOOPS
+    _depthwise_loops = staticmethod(depthwise.loops_of)
 
     _checked: list[tuple[int, ...]] | None = None
     """The bottoms' shapes for which _top_shape is right."""
@@ -88,7 +88,7 @@ class Convolution(Layer):
         self.loops = (*self._loops[0], *transforms), (*self._loops[1], *transforms)
         self._gpu_maps: dict[tuple[int, ...], gpu.Maps] = {}
         if depthwise.possible(self._weight_shape(), self.group):
-            self.loops = self._depthwise_loops
+            self.loops = self._depthwise_loops(self.window)
 
     def _read_window(self) -> Window:
         return read_window(self, self.spatial_axes)

@@ -32,7 +32,7 @@ class Deconvolution(Convolution):
 
     type = "Deconvolution"
     _loops = (scale_shift_relu,), (backward, convolve_strips)
-    _depthwise_loops = depthwise.TURNED_LOOPS
+    _depthwise_loops = staticmethod(depthwise.turned_loops_of)
 
     def coordinates(self) -> Map | None:
         return spread(self.axis, self.window.stride, self.window.extent, self.window.pad)

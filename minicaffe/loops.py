@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import methodcaller
 from types import FunctionType
 from typing import Any, Generic, ParamSpec
 
@@ -150,6 +151,8 @@ class Loop(Generic[P]):
         self.__doc__, self.__name__, self.__module__ = definition.__doc__, definition.__name__, definition.__module__
         self._dispatcher: Any = None
         self._entries: dict[np.dtype[Any], Any] = {}
+        self._on_disk = True
+        """Whether Numba's cache is of use."""
         self._lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -219,8 +222,7 @@ class Loop(Generic[P]):
         made = FunctionType(_entry.__code__, names, f"{self.__name__}_entry")
         date = os.stat(called.__code__.co_filename).st_mtime_ns  # the cache looks at this file's
         made.__qualname__, made.__module__ = f"{called.__qualname__}_{date:x}_{dtype.name}_entry", __name__
-        cached = dispatcher._cache.cache_path is not None
-        self._entries[dtype] = _numba.cfunc("void(CPointer(int64), int64)", cache=cached)(made)
+        self._entries[dtype] = _numba.cfunc("void(CPointer(int64), int64)", cache=self._on_disk)(made)
 
     def _without_cache_if_need_be(self, use: Callable[[Any], Any]) -> Any:
         """A full disk, a folder that became read-only, a damaged file of the cache: all cost time and are no errors. The loops
@@ -231,7 +233,7 @@ class Loop(Generic[P]):
         except Exception:
             with self._lock:
                 if self._dispatcher is dispatcher:
-                    self._dispatcher = self._jitted(cache=False)
+                    self._dispatcher, self._on_disk = self._jitted(cache=False), False
             return use(self._dispatcher)
 
     def dispatcher(self) -> Any:
@@ -242,7 +244,7 @@ class Loop(Generic[P]):
                     try:
                         self._dispatcher = self._jitted(cache=True)
                     except RuntimeError:  # Numba finds no folder that it may write to
-                        self._dispatcher = self._jitted(cache=False)
+                        self._dispatcher, self._on_disk = self._jitted(cache=False), False
         return self._dispatcher
 
     def _jitted(self, cache: bool) -> Any:
@@ -344,7 +346,7 @@ class _Words:
         lengths, steps = cgutils.pack_array(builder, shape), cgutils.pack_array(builder, strides)
         data = builder.inttoptr(address, number.as_pointer())
         populate_array(array, data=data, shape=lengths, strides=steps, itemsize=size, meminfo=None)
-        return array._getvalue()
+        return methodcaller("_getvalue")(array)  # Numba's own name for it
 
 
 class Intrinsic(Generic[P]):

@@ -4,7 +4,8 @@
 
 There is no product of matrices in them. A channel is laid out as runs (runs.py), so that what one tap sees over all windows is
 one run of numbers: the sums are as many multiples of runs as the kernel has taps, added up in a core's first cache, some rows
-at a time, with the epilogue behind them. Without compiled loops, convolve.py makes columns of several channels.
+at a time, with the epilogue behind them. Kernels of 3x3, those of most nets, need no layout forward (depthwise_3x3.py). Without
+compiled loops, convolve.py makes columns of several channels.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from minicaffe.blocks import Calls
 from minicaffe.loops import Later, Loop, Registers, intrinsic, loop
 from minicaffe.threads import get_num_threads, parts, run
 
+from . import depthwise_3x3
 from .compiled_product import CompiledProduct
+from .depthwise_3x3 import convolve_maps
 from .epilogue import NOTHING, Epilogue
 from .runs import runs_of
 from .vectors import Vectors, copy, copy_every_other
@@ -34,7 +37,8 @@ Places = NDArray[np.int64]
 Strips = tuple[Pair, Pair, Pair, int, Places, Places]
 GradientStrips = tuple[Pair, Pair, Pair, int, Pair, Places, Places, Places, Places]
 Shape = tuple[int, int, int, int, int, int]
-Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+Sizes = tuple[int, ...]
+Shapes = tuple[Sizes, Sizes, Sizes]
 Loops = tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]
 
 at = np.uint64
@@ -45,6 +49,8 @@ STRIPS = f"Tuple(({PAIR}, {PAIR}, {PAIR}, int64, int64[::1], int64[:,::1]))"
 GRADIENT_STRIPS = f"Tuple(({PAIR}, {PAIR}, {PAIR}, int64, {PAIR}, int64[:,::1], int64[::1], int64[::1], int64[::1]))"
 SHAPE = "UniTuple(int64, 6)"
 """Numba's names for these types."""
+
+FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 
 MOST_LANES = 128
 """Numbers of 8 vectors of 512 bits, which lie behind sums."""
@@ -62,7 +68,7 @@ LEAST_WINDOWS = 512
 """Of an image, for the gradient of the weights: for fewer, products of matrices are as fast."""
 
 TASK = 1 << 16
-"""Multiplications of a task, at least: with fewer, to give a thread a task takes as long."""
+"""Multiplications of a task, at least, for 2 us."""
 
 
 def possible(weight: Sequence[int], group: int) -> bool:
@@ -72,14 +78,16 @@ def possible(weight: Sequence[int], group: int) -> bool:
 
 def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool:
     """Whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
-    arrays = (x, weight, y)
     return (
         possible(weight.shape, group)
         and loops.compiled()
-        and x.dtype in (np.float32, np.float64)
-        and all(a.dtype == x.dtype and a.flags.c_contiguous and a.size for a in arrays)
-        and math.prod(window.stride) <= MOST_PHASES
-        and math.prod(window.stride) * _laid_out(window, y.shape[2:]) <= MOST_LAID_OUT
+        and x.dtype in FLOATS
+        and x.dtype == weight.dtype == y.dtype
+        and x.flags.c_contiguous
+        and weight.flags.c_contiguous
+        and y.flags.c_contiguous
+        and x.size * y.size > 0
+        and _fits(window, y.shape[2:])
     )
 
 
@@ -91,23 +99,6 @@ def convolve(x: Array, weight: Array, window: Window, y: Array, epilogue: Epilog
 def product(window: Window, shapes: Shapes, dtype: np.dtype[Any], epilogue: Epilogue) -> CompiledProduct:
     """convolve for arrays of these shapes."""
     return CompiledProduct(_calls(window, shapes, dtype, get_num_threads()), epilogue, shapes[1][0])
-
-
-@lru_cache(maxsize=512)
-def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
-    (images, channels, *_), _, (_, filters, *output) = shapes
-    x, weight, y = (Later(0, (math.prod(shape),)) for shape in shapes)
-    strips, after = _strips(window, _pair(output), STRIP), Later(0, (3 * filters,))
-    shape = _shape(shapes[0], shapes[2])
-    return Calls(
-        convolve_channels,
-        dtype,
-        [
-            (x, weight, strips, after, y, shape, (n, part.start, part.stop))
-            for n in range(images)
-            for part in _tasks(channels, filters * math.prod(output) * math.prod(window.kernel))
-        ],
-    )
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
@@ -157,7 +148,7 @@ def _write_runs(builder: Any, registers: Registers, *given: Any) -> None:
             with finish:
                 scale = builder.gep(after, [channel])
                 shift, slope = (builder.gep(scale, [builder.mul(channels, int64(i))]) for i in (1, 2))
-                vectors.store(vectors.epilogue(made, (scale, shift, slope)), to)
+                vectors.store(vectors.epilogue(made, vectors.everywhere_of((scale, shift, slope))), to)
             with leave:
                 vectors.store(made, to)
 
@@ -192,9 +183,9 @@ def add_runs(  # noqa: PLR0913, PLR0917
         sums[i] = total
 
 
-@loop(f"T[::1], T[::1], {STRIPS}, T[::1], T[::1], {SHAPE}, UniTuple(int64, 3)", in_calls=True)
+@loop(f"T[::1], T[::1], T[::1], T[::1], {STRIPS}, {SHAPE}, UniTuple(int64, 3)", in_calls=True)
 def convolve_channels(  # noqa: PLR0917
-    x: Array, weight: Array, strips: Strips, after: Array, y: Array, shape: Shape, part: tuple[int, int, int]
+    x: Array, weight: Array, after: Array, y: Array, strips: Strips, shape: Shape, part: tuple[int, int, int]
 ) -> None:
     """Of image n, the channels from first to last: y = x by the weights, times scale, plus shift; below 0 times slope.
 
@@ -347,9 +338,36 @@ def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
         values[0] += values[j]
 
 
-LOOPS: Loops = (convolve_channels,), (kernels_gradient, channels_gradient)
-TURNED_LOOPS: Loops = (channels_gradient,), (kernels_gradient, convolve_channels)
-"""What forward and backward of such a Convolution run, and of such a Deconvolution."""
+def loops_of(window: Window) -> Loops:
+    """What forward and backward of such a Convolution run."""
+    return (_forward(window),), (kernels_gradient, channels_gradient)
+
+
+def turned_loops_of(window: Window) -> Loops:
+    """What forward and backward of such a Deconvolution run."""
+    return (channels_gradient,), (kernels_gradient, _forward(window))
+
+
+def _forward(window: Window) -> Loop[Any]:
+    """What convolves by such windows."""
+    return convolve_maps if depthwise_3x3.suits(window) else convolve_channels
+
+
+@lru_cache(maxsize=1024)
+def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
+    """Of the loop that convolves arrays of these shapes, on so many threads."""
+    x, _, y = shapes
+    convolve_some, shape, multiplications = _forward(window), _shape(x, y), math.prod(y) * math.prod(window.kernel)
+    arrays = (*(Later(0, (math.prod(sizes),)) for sizes in (*shapes[:2], (3, y[1]), y)),)
+    cuts: list[tuple[Any, ...]]
+    if convolve_some is convolve_maps:
+        map_ = *shape, *window.pad, window.stride[0]
+        tasks = _tasks(x[0] * x[1], multiplications // 2)  # each takes half as long
+        cuts = [(map_, (part.start, part.stop)) for part in tasks]
+    else:
+        strips, tasks = _strips(window, _pair(y[2:]), STRIP), _tasks(x[1], multiplications // x[0])
+        cuts = [(strips, shape, (n, part.start, part.stop)) for n in range(x[0]) for part in tasks]
+    return Calls(convolve_some, dtype, [(*arrays, *cut) for cut in cuts])
 
 
 def _tasks(channels: int, multiplications: int) -> list[slice]:
@@ -358,13 +376,20 @@ def _tasks(channels: int, multiplications: int) -> list[slice]:
 
 
 def _shape(x: Sequence[int], y: Sequence[int]) -> Shape:
-    """Channels, each one's kernels, the sizes of maps of the shapes x (N, C, *map) and y (N, C * J, *windows)."""
-    channels, (height, width), (down, over) = x[1], x[2:], y[2:]
-    return channels, y[1] // channels, height, width, down, over
+    """Channels, each one's kernels, the sizes of the maps of x (N, C, *map) and y (N, C * J, *windows)."""
+    (_, channels, height, width), (_, filters, down, over) = x, y
+    return channels, filters // channels, height, width, down, over
 
 
 def _pair(numbers: Sequence[int]) -> Pair:
     return numbers[0], numbers[1]
+
+
+@lru_cache(maxsize=512)
+def _fits(window: Window, output: tuple[int, ...]) -> bool:
+    """Whether a strip's phases are neither too many nor too large."""
+    phases = math.prod(window.stride)
+    return phases <= MOST_PHASES and phases * _laid_out(window, output) <= MOST_LAID_OUT
 
 
 def _laid_out(window: Window, output: tuple[int, ...]) -> int:

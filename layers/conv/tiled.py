@@ -28,7 +28,7 @@ STRIP, SHALLOW = 6 * LANES, 128
 LEAST_WINDOWS = 16
 """Of all images: for fewer, most of a tile would be computed in vain."""
 TASK = 1 << 19
-"""Multiplications of a task, at least, for 40 us: with fewer, to give a thread a task and to see its end takes as long."""
+"""Multiplications of a task, at least, for 7 us."""
 MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
 MOST_TAPS = 4096

@@ -111,7 +111,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
             with finish:
                 for total, scale, target in zip(made, scales, targets):
                     shift, slope = (builder.gep(scale, [builder.mul(of, int64(i))]) for i in (1, 2))
-                    vectors.store(vectors.epilogue(total, (scale, shift, slope)), target)
+                    vectors.store(vectors.epilogue(total, vectors.everywhere_of((scale, shift, slope))), target)
             with leave:
                 for total, place in zip(made, places):
                     vectors.store(total, place)

@@ -3,7 +3,8 @@
     copy(x, start, y, to, count)               a row, the last vector of it masked
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
 
-Vectors writes the instructions that they, the tiles (tiled_loops.py) and the runs (depthwise.py) are made of.
+Vectors writes the instructions that they, the tiles (tiled_loops.py), the runs (depthwise.py) and the blocks of 3x3 kernels
+(depthwise_3x3.py) are made of.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Vectors:
         self.bytes = 4 if isinstance(of, ir.FloatType) else 8
         self.zero, self._nothing = ir.Constant(self.type, [0.0] * lanes), ir.Constant(self.type, ir.Undefined)
         self.int32, self._bits = ir.IntType(32), ir.VectorType(ir.IntType(1), lanes)
+        self._numbers = ir.Constant(ir.VectorType(self.int32, lanes), list(range(lanes)))
 
     def place(self, pointer: Any, vector: int = 0) -> Any:
         """The pointer to a vector, counted from the one at `pointer`."""
@@ -43,9 +45,13 @@ class Vectors:
         """A vector of one number."""
         return self._shuffled(self.builder.insert_element(self._nothing, number, self.int32(0)), [0] * self.lanes)
 
+    def everywhere_of(self, pointers: Sequence[Any]) -> list[Any]:
+        """A vector of each number at these pointers."""
+        return [self.everywhere(self.builder.load(pointer)) for pointer in pointers]
+
     def every_other(self, first: Any, second: Any, start: int = 0) -> Any:
-        """Every other number of two vectors, the first one's first, from number `start` (0 or 1) on."""
-        return self._shuffled(first, range(start, 2 * self.lanes, 2), second)
+        """Every other number of two vectors, the first one's first, from number `start` on; past the end, the last again."""
+        return self._shuffled(first, [min(start + 2 * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
 
     def add_product(self, total: Any, a: Any, b: Any) -> Any:
         """total + a * b, rounded once by a processor that can do so."""
@@ -53,31 +59,46 @@ class Vectors:
         return self.builder.fadd(total, product, flags=("contract",))
 
     def epilogue(self, sums: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-        """v = sum * scale + shift, then v or, where v < 0, slope * v. after: pointers to scale, shift and slope."""
-        builder = self.builder
-        scale, shift, slope = (self.everywhere(builder.load(pointer)) for pointer in after)
-        values = [builder.fadd(builder.fmul(total, scale), shift) for total in sums]
-        none = builder.fcmp_ordered("==", slope, self.zero)
-        low = [builder.select(none, self.zero, builder.fmul(value, slope)) for value in values]  # -inf * 0 would be NaN
-        return [builder.select(builder.fcmp_ordered("<", v, self.zero), below, v) for v, below in zip(values, low)]
+        """v = sum * scale + shift, then v or, where v < 0, slope * v. after: scale, shift and slope, everywhere_of."""
+        builder, (scale, shift, slope) = self.builder, after
+        lowest = self.everywhere(self.type.element(float("-inf")))
+        # where the slope is 0, what is below 0 becomes 0 before it is multiplied: -inf * 0 would be NaN
+        least = builder.select(builder.fcmp_ordered("==", slope, self.zero), self.zero, lowest)
+        values = [self.add_product(shift, total, scale) for total in sums]
+        values = [builder.select(builder.fcmp_ordered("<", value, least), least, value) for value in values]
+        below = [builder.fcmp_ordered("<", value, self.zero) for value in values]
+        return [builder.select(is_below, builder.fmul(v, slope), v) for is_below, v in zip(below, values)]
 
     def load_some(self, pointer: Any, count: Any) -> Any:
         """A vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
-        if count is None:
-            return self.load(pointer, 1)[0]
-        of = [self.type.as_pointer(), self.int32, self._bits, self.type]
-        given = [self.place(pointer), self.int32(self.bytes), self._mask(count), self.zero]
-        return self._call("load", self.type, of, given)
+        return self.load(pointer, 1)[0] if count is None else self.load_where(pointer, self._mask(count))
 
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
         """The first `count` (int64; None: all) of a vector."""
-        from llvmlite import ir
-
         if count is None:
             self.store([value], pointer)
-            return
+        else:
+            self.store_where(value, pointer, self._mask(count))
+
+    def load_where(self, pointer: Any, mask: Any) -> Any:
+        """A vector of which the numbers of the mask (None: all) are read, and the others are 0."""
+        if mask is None:
+            return self.load(pointer, 1)[0]
+        of = [self.type.as_pointer(), self.int32, self._bits, self.type]
+        return self._call("load", self.type, of, [self.place(pointer), self.int32(self.bytes), mask, self.zero])
+
+    def store_where(self, value: Any, pointer: Any, mask: Any) -> None:
+        """The numbers of the mask of a vector."""
+        from llvmlite import ir
+
         of = [self.type, self.type.as_pointer(), self.int32, self._bits]
-        self._call("store", ir.VoidType(), of, [value, self.place(pointer), self.int32(self.bytes), self._mask(count)])
+        self._call("store", ir.VoidType(), of, [value, self.place(pointer), self.int32(self.bytes), mask])
+
+    def between(self, first: Any, limit: Any) -> Any:
+        """The mask of the lanes of which first + lane is from 0 to below the limit; int64, limit below 2 ** 31."""
+        builder = self.builder
+        places = builder.add(self._everywhere(builder.trunc(first, self.int32)), self._numbers)
+        return builder.icmp_unsigned("<", places, self._everywhere(builder.trunc(limit, self.int32)))
 
     def each(self, count: Any, write: Callable[[Any, Any], None]) -> None:
         """write(i, left) for i = 0, lanes, ... below count: left is None for a whole vector, else how many numbers are left.
@@ -105,13 +126,16 @@ class Vectors:
 
     def _mask(self, count: Any) -> Any:
         """The first `count` lanes; none where it is below 0."""
+        builder, most = self.builder, count.type(self.lanes)
+        fewer = builder.trunc(builder.select(builder.icmp_signed("<", count, most), count, most), self.int32)
+        return builder.icmp_signed("<", self._numbers, self._everywhere(fewer))
+
+    def _everywhere(self, number: Any) -> Any:
+        """A vector of one int32."""
         from llvmlite import ir
 
-        builder, numbers, most = self.builder, ir.VectorType(self.int32, self.lanes), count.type(self.lanes)
-        fewer = builder.trunc(builder.select(builder.icmp_signed("<", count, most), count, most), self.int32)
-        nothing, zeros = ir.Constant(numbers, ir.Undefined), ir.Constant(numbers, [0] * self.lanes)
-        counts = builder.shuffle_vector(builder.insert_element(nothing, fewer, self.int32(0)), nothing, zeros)
-        return builder.icmp_signed("<", ir.Constant(numbers, list(range(self.lanes))), counts)
+        nothing, zeros = ir.Constant(self._numbers.type, ir.Undefined), ir.Constant(self._numbers.type, [0] * self.lanes)
+        return self.builder.shuffle_vector(self.builder.insert_element(nothing, number, self.int32(0)), nothing, zeros)
 
     def _shuffled(self, one: Any, order: Sequence[int], other: Any = None) -> Any:
         from llvmlite import ir

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +18,7 @@ from minicaffe.errors import LayerError
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import depthwise
 from minicaffe.layers.conv.convolution_products import add_weight_gradient, convolve, data_gradient
+from minicaffe.layers.conv.depthwise_3x3 import convolve_maps
 from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
 
@@ -98,7 +101,9 @@ def test_errors() -> None:
 CASES = {
     "3x3": (Window((3, 3), (1, 1), (1, 1), (1, 1)), (2, 5, 13, 17), 1),
     "stride 2, odd": (Window((3, 3), (2, 2), (1, 1), (1, 1)), (1, 5, 15, 9), 2),
-    "strips": (Window((3, 3), (2, 2), (0, 1), (1, 1)), (1, 3, 131, 77), 1),
+    "blocks inside the map": (Window((3, 3), (1, 1), (1, 2), (1, 1)), (1, 2, 9, 55), 2),
+    "stride 2, blocks inside the map": (Window((3, 3), (2, 2), (0, 1), (1, 1)), (1, 3, 131, 77), 1),
+    "strips": (Window((5, 5), (2, 2), (0, 2), (1, 1)), (1, 2, 131, 77), 1),
     "unequal axes": (Window((3, 5), (2, 3), (1, 0), (2, 1)), (2, 3, 25, 49), 3),
     "stride above kernel": (Window((1, 2), (3, 4), (0, 0), (1, 1)), (1, 4, 70, 101), 1),
     "kernel 1, stride 2": (Window((1, 1), (2, 2), (0, 0), (1, 1)), (1, 4, 50, 60), 1),
@@ -164,7 +169,7 @@ def threads() -> Iterator[None]:
 @pytest.mark.usefixtures("threads")
 def test_results_do_not_depend_on_the_number_of_threads(loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depthwise, "TASK", 1)  # so that all threads have something to do
-    window = Window((3, 3), (2, 1), (1, 1), (1, 1))
+    window, square = Window((3, 3), (2, 1), (1, 1), (1, 1)), Window((3, 3), (2, 2), (1, 1), (1, 1))
     x, weight = normal(2, 37, 41, 43).astype(np.float32), normal(37, 1, 3, 3).astype(np.float32)
     dy = normal(2, 37, 21, 43).astype(np.float32)
     found = []
@@ -174,7 +179,9 @@ def test_results_do_not_depend_on_the_number_of_threads(loops_way: str, monkeypa
         convolve(x, weight, window, 37, y, Epilogue(shift=weight[:, 0, 0, 0], negative_slope=0.0))
         data_gradient(dy, weight, window, 37, dx)
         add_weight_gradient(x, dy, window, 37, dweight)
-        found.append((y, dx, dweight))
+        in_place = np.empty((2, 37, 21, 22), np.float32)
+        convolve(x, weight, square, 37, in_place, Epilogue(shift=weight[:, 0, 0, 0], negative_slope=0.0))
+        found.append((y, dx, dweight, in_place))
     for others in found[1:]:
         for first, other in zip(found[0], others, strict=True):
             assert first.tobytes() == other.tobytes()
@@ -194,11 +201,42 @@ def test_what_is_not_finite_stays_in_its_windows(loops_way: str) -> None:
     assert np.isfinite(y[0, 1]).all()
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_lies_around_the_maps_is_neither_seen_nor_written(loops_way: str, dtype: type, stride: int) -> None:
+    """On the map's rim, in the middle of it, and in maps narrower than a vector."""
+    window = Window((3, 3), (stride, stride), (1, 1), (1, 1))
+    for height, width in ((2, 3), (9, 41)):
+        around = np.full((4, 3, height, width), np.nan, dtype)
+        x = around[1:3]
+        x[...] = normal(*x.shape)
+        weight, outside = normal(3, 1, 3, 3).astype(dtype), np.full((4, 3, *window.output((height, width))), 7, dtype)
+        convolve(x, weight, window, 3, outside[1:3])
+        np.testing.assert_allclose(outside[1:3], sums_by_definition(x, weight, window)[0], rtol=2e-5, atol=2e-5)
+        assert (outside[[0, 3]] == 7).all()
+
+
+def test_the_machine_code_does_what_the_definition_says() -> None:
+    """Of 3 images with 2 channels, all maps but the first and the last, with 2 kernels each; four kinds of ReLU."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    weight, after = normal(4 * 9), np.array([[1.5, -2, 1, 0.5], [0, 1, -0.5, 2], [0, 0.25, 1, 0]]).reshape(-1)
+    x = normal(3 * 2 * 6 * 19)
+    x[150], x[300] = -np.inf, np.nan
+    for stride, windows in ((1, (6, 21)), (2, (3, 11))):
+        found = np.zeros((2, 3 * 4 * math.prod(windows)))
+        for run, y in zip((convolve_maps, convolve_maps.definition), found, strict=True):
+            with loops.using("numba"):
+                run(x, weight, after, y, (2, 2, 6, 19, *windows, 1, 2, stride), (1, 5))
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-12)
+        y = found[0].reshape(6, 2, -1)
+        assert y[1:5].any(-1).all() and not y[[0, 5]].any()
+
+
 def test_only_what_was_compiled_ahead_runs() -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     with loops.using("numba"):
-        for kind in ("DepthwiseConvolution", "Deconvolution"):
-            fields = "num_output: 2 kernel_size: 3 stride: 2 pad: 1 group: 2"
+        for kind, size in itertools.product(("DepthwiseConvolution", "Deconvolution"), (3, 2)):
+            fields = f"num_output: 2 kernel_size: {size} stride: 2 pad: 1 group: 2"
             case = LayerCase(text(fields, kind), normal(1, 2, 60, 62), dtype=np.float32)
             ahead = [one for pass_loops in case.layer.loops for one in pass_loops]
             assert len(ahead) == 3
