@@ -36,6 +36,9 @@ MAX_COUNT = 2**31 - 1
 MAX_AXES = 32
 """Most axes of one blob: Caffe's kMaxBlobAxes (NumPy 1 has 32 too, NumPy 2 has 64)."""
 
+ALIGNMENT = 64
+"""Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
+
 REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = values (and blob.{0}[...] += values)"
 
 
@@ -106,7 +109,8 @@ class SyncedMemory:
     def owner(self) -> Array | None:
         """The array that owns the numbers on the host, which every view of them holds; None if there is none, or another owner
         (page-locked memory has one)."""
-        return None if self._host is None or self._host.base is not None else self._host
+        base = None if self._host is None else self._host.base
+        return base if isinstance(base, np.ndarray) and base.base is None else None
 
     def device(self, count: int, access: Access) -> int:
         """The address of the first count elements on the device. Raises DeviceError if it is out of memory."""
@@ -189,7 +193,7 @@ class SyncedMemory:
         # What was on the GPU once goes there again, and copies from page-locked memory are faster.
         if self._device is not None or (self.pinned and gpu_mode()):
             return current().pinned(self.size, self.dtype)
-        return np.zeros(self.size, self.dtype)
+        return aligned_zeros(self.size, self.dtype)
 
     def _copy_to_host(self) -> None:
         memory, host = self._device, self._host
@@ -223,6 +227,13 @@ class SyncedMemory:
             gpu.to_device(to + held * size, self._host[held:count])
         else:
             gpu.zero(to + held * size, (count - held) * size)
+
+
+def aligned_zeros(count: int, dtype: np.dtype[Any]) -> Array:
+    """So many zeros that begin at a line of the cache, in memory that the system gives when it is written to."""
+    memory = np.zeros(count * dtype.itemsize + ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    return memory[start : start + count * dtype.itemsize].view(dtype)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import handover, limits
+from .blob import ALIGNMENT, aligned_zeros
 from .loops import Loop, Room
 from .threads import get_num_threads, parts, run, run_job
 
@@ -32,9 +33,6 @@ more time to the GIL than they save (BatchNorm in TRAIN: 18.6 ms against 7.5); 2
 
 MOST_KEPT = 24 << 20
 """Bytes of temporary arrays, for each thread, that a thread keeps for its next task."""
-
-ALIGNMENT = 64
-"""Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
 
 _kept = threading.local()
 
@@ -78,7 +76,7 @@ class Scratch:
         if held is None or held.size < size or held.dtype != kind:
             limits.check(f"a temporary array of shape {shape}", size * kind.itemsize, "bytes")
             held = self._held[name] = None  # free the old memory before allocating more
-            held = self._held[name] = _aligned(size, kind)
+            held = self._held[name] = aligned_zeros(size, kind)
         return held[:size].reshape(shape)
 
     @property
@@ -159,10 +157,3 @@ class Job:
 def address_of(array: NDArray[Any]) -> int:
     """Where its first number lies in memory."""
     return int(array.__array_interface__["data"][0])
-
-
-def _aligned(size: int, kind: np.dtype[Any]) -> NDArray[Any]:
-    """So many numbers that begin at a line of the cache."""
-    memory = np.empty(size * kind.itemsize + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size * kind.itemsize].view(kind)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import get_num_threads, set_num_threads
-from minicaffe.blocks import ALIGNMENT, Scratch, blocks, each_block
+from minicaffe.blob import ALIGNMENT
+from minicaffe.blocks import Scratch, blocks, each_block
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.integers(1, 100))

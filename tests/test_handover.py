@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from minicaffe import get_num_threads, handover, loops, set_num_threads, threads
-from minicaffe.blob import Array
-from minicaffe.blocks import ALIGNMENT, Calls, Job, address_of
+from minicaffe.blob import ALIGNMENT, Array
+from minicaffe.blocks import Calls, Job, address_of
 from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, stand_by, take, wait_for
 from minicaffe.loops import Later, Room, loop
 

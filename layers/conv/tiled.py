@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe import loops
-from minicaffe.blob import Array
-from minicaffe.blocks import ALIGNMENT, Calls
+from minicaffe.blob import ALIGNMENT, Array
+from minicaffe.blocks import Calls
 from minicaffe.loops import Later, Room
 from minicaffe.threads import get_num_threads, parts
 
