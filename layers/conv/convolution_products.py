@@ -54,6 +54,8 @@ def chosen(  # noqa: PLR0917
         return depthwise.product(window, shapes, y.dtype, epilogue)
     if suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
+        if factors is not None and winograd.takes_loops(factors, shapes):
+            return winograd.LoopsProduct(window, group, shapes, factors, epilogue)
         return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
     if tiled.suits(x, weight, window, y):
         return tiled.product(window, group, shapes, y.dtype, epilogue)

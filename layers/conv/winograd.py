@@ -11,24 +11,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 
 from minicaffe import loops, threads
 from minicaffe.blob import Array
-from minicaffe.blocks import kept_scratch
+from minicaffe.blocks import Calls, address_of
+from minicaffe.loops import Later, Room
 
 from . import winograd_loops
 from .convolution_blocks import LEAST_PRODUCT
 from .convolve import convolve as convolve_directly
-from .epilogue import NOTHING, Epilogue, flat
+from .epilogue import EVERY, NOTHING, Epilogue
 from .tiled_loops import panel_rows
 from .window import Window
 from .winograd_blocks import Block, Tiling
 from .winograd_loops import POWERS
 from .winograd_matrices import ACROSS, BT, TILE, TOGETHER, G
 from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Of x, weight and y."""
 
 PANELS = 6
 """Panels whose factors a task makes."""
@@ -60,30 +65,104 @@ def convolve(
     than the window gives. factors: factors_of(weight, group), if at hand.
     """
     made = factors_of(weight, group) if factors is None else factors
+    shapes = x.shape, weight.shape, y.shape
+    if takes_loops(made, shapes) and x.flags.c_contiguous and y.flags.c_contiguous:  # they take maps as flat arrays
+        LoopsProduct(window, group, shapes, made, epilogue)(x, weight, y)
+        return
+    least = -(-LEAST_PRODUCT * group * group // (x.shape[1] * y.shape[1]))
     tiling = Tiling(len(x), y.shape[2:], window.pad, window.dilation)
-    most, channels = tiles_at_once(max(x.shape[1], y.shape[1]) // group), channels_of(x.shape[1], group)
+    blocks = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group), least)
+    parts = [_Part(block, g, slice(0, made.shape[2])) for block in blocks for g in range(group)]
     free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
-    panels, each, filters = made.shape[2], made.shape[4], y.shape[1] // group
-    # the loops take maps as flat arrays; factors may have been made before loops were compiled
-    by_loops = loops.compiled() and x.flags.c_contiguous and y.flags.c_contiguous and each == _panel_rows(filters)
-    if by_loops:
-        blocks, lanes = _cut(tiling, most, panels, x.shape[1] // group * filters)
-    else:
-        least = -(-LEAST_PRODUCT * group * group // (x.shape[1] * y.shape[1]))
-        blocks, lanes = list(tiling.blocks(most, least)), [slice(0, panels)]
 
-    def work(block: Block, lane: slice, g: int) -> None:
-        mine = slice(g * filters + lane.start * each, g * filters + min(filters, lane.stop * each))
-        source, part = channels[g], made[g, :, lane]
-        if by_loops and _by_loops(tiling, block, x, source, part, y, mine, epilogue):
-            return
+    def work(part: _Part) -> None:
         scratch = taken(free)
-        out = _outputs(tiling, block, x[:, source], weight[mine], part, scratch)
-        epilogue(out, mine)
-        tiling.write(block, out, y[:, mine])
+        part.compute(tiling, x, weight, made, y, epilogue, scratch)
         free.append(scratch)
 
-    threads.run(partial(work, block, lane, g) for block in blocks for g in range(group) for lane in lanes)
+    threads.run(partial(work, part) for part in parts)
+
+
+def takes_loops(factors: Array, shapes: Shapes) -> bool:
+    """Whether compiled loops take these factors, which may have been made before loops were compiled."""
+    return loops.compiled() and factors.shape[4] == _panel_rows(shapes[1][0] // len(factors))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a task computes: of a block, the filters in some panels of a group."""
+
+    block: Block
+    group: int
+    panels: slice
+
+    def filters(self, factors: Sequence[int], all_: int) -> slice:
+        """Of the layer's."""
+        each, start = all_ // factors[0], self.group * (all_ // factors[0])
+        rows = factors[4]
+        return slice(start + self.panels.start * rows, start + min(each, self.panels.stop * rows))
+
+    def compute(  # noqa: PLR0917
+        self, tiling: Tiling, x: Array, weight: Array, factors: Array, y: Array, epilogue: Epilogue, scratch: Scratch
+    ) -> None:
+        """By products of NumPy's."""
+        filters, channels = self.filters(factors.shape, len(weight)), channels_of(x.shape[1], len(factors))[self.group]
+        made = factors[self.group, :, self.panels]
+        out = _outputs(tiling, self.block, x[:, channels], weight[filters], made, scratch)
+        epilogue(out, filters)
+        tiling.write(self.block, out, y[:, filters])
+
+
+class LoopsProduct:
+    """convolve by compiled loops: y of x and weight, arrays of these shapes, one thread at a time. factors: of the weights."""
+
+    def __init__(self, window: Window, group: int, shapes: Shapes, factors: Array, epilogue: Epilogue) -> None:
+        self._tiling, self._parts, calls = _calls(window, group, shapes, factors.shape, threads.get_num_threads())
+        self._job, self._factors, self._epilogue = calls.job(), factors, epilogue
+        self._after, self._finite = epilogue.table(EVERY, shapes[1][0], np.float32), np.zeros(len(self._parts), np.float32)
+
+    def __call__(self, x: Array, weight: Array, y: Array) -> None:
+        self._job.run(*map(address_of, (x, self._factors, self._after, y, self._finite)))
+        for number in np.flatnonzero(self._finite):  # NaN: outputs that are not finite are to be made anew
+            self._parts[number].compute(self._tiling, x, weight, self._factors, y, self._epilogue, Scratch())
+
+
+@lru_cache(maxsize=512)
+def _calls(
+    window: Window, group: int, shapes: Shapes, factors: tuple[int, ...], workers: int
+) -> tuple[Tiling, list[_Part], Calls]:
+    """How arrays of these shapes are cut among so many threads, and the calls of convolve_planes for the parts."""
+    (images, channels, *_), (filters, depth, *_), (*_, height, width) = shapes
+    tiling = Tiling(images, (height, width), window.pad, window.dilation)
+    blocks, lanes = _cut(tiling, tiles_at_once(max(channels, filters) // group), factors[2], depth * filters // group)
+    parts = [_Part(block, g, lane) for block in blocks for g in range(group) for lane in lanes]
+    arrays = [Later(0, (math.prod(shapes[0]),)), Later(0, (3, filters)), Later(0, (math.prod(shapes[2]),))]
+    calls = [_call(tiling, part, shapes, factors, arrays, number) for number, part in enumerate(parts)]
+    return tiling, parts, Calls(winograd_loops.convolve_planes, np.float32, calls)
+
+
+def _call(
+    tiling: Tiling, part: _Part, shapes: Shapes, factors: tuple[int, ...], arrays: Sequence[Later], number: int
+) -> tuple[object, ...]:
+    """What convolve_planes takes for a part, the one of this number. arrays: x, after and y."""
+    x, after, y = arrays
+    (_, channels, *size), _, (_, filters, *out_size) = shapes
+    group, _, all_panels, depth, each = factors
+    mine, panels = part.filters(factors, filters), part.panels.stop - part.panels.start
+    planes = np.empty((len(part.block.planes), 6), np.int64)
+    first = channels_of(channels, group)[part.group].start
+    for row, plane in zip(planes, part.block.planes, strict=True):
+        image, *start = tiling.start(part.block, plane, tiling.pad)
+        row[:3] = (image * channels + first) * math.prod(size), *start
+        image, *start = tiling.start(part.block, plane, (0, 0))
+        row[3:] = (image * filters + mine.start) * math.prod(out_size), *start
+    rows, columns, apart = len(part.block.rows), len(part.block.groups) * TOGETHER, all_panels * depth * each
+    lengths = winograd_loops.memory_sizes(rows, columns, len(planes), depth, panels * each)
+    begin = part.group * 36 * apart + part.panels.start * depth * each
+    of = Later(begin, (35 * apart + panels * depth * each,))
+    sizes = depth, *size, mine.stop - mine.start, *out_size, rows, columns, *tiling.dilation, panels, each, apart
+    memory, finite = Room(0, (sum(lengths),)), Later(number, (1,))
+    return x, of, after, y, finite, memory, POWERS, planes, (*sizes, *lengths[:3], mine.start)
 
 
 def _cut(tiling: Tiling, most: int, panels: int, factors: int) -> tuple[list[Block], list[slice]]:
@@ -173,27 +252,6 @@ def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
     slab = scratch.next(len(block.planes), x.shape[1], *block.inputs)
     tiling.read(block, x, slab)
     return slab
-
-
-def _by_loops(  # noqa: PLR0917
-    tiling: Tiling, block: Block, x: Array, channels: slice, factors: Array, y: Array, filters: slice, epilogue: Epilogue
-) -> bool:
-    """The block's outputs of some filters, with their epilogue, to y (N, M, *size), of some channels of x (N, C, H, W) and
-    factors (36, panels, C, rows); False if they are not finite: to be made anew."""
-    rows, columns = len(block.rows), len(block.groups) * TOGETHER
-    after = epilogue.table(filters, filters.stop - filters.start, y.dtype)
-    planes = np.empty((len(block.planes), 6), np.int64)
-    for row, number in zip(planes, block.planes, strict=True):
-        for part, array, first, pad in ((row[:3], x, channels.start, tiling.pad), (row[3:], y, filters.start, (0, 0))):
-            image, *start = tiling.start(block, number, pad)
-            part[:] = (image * array.shape[1] + first) * math.prod(array.shape[2:]), *start
-    _, panels, depth, each = factors.shape
-    lengths = winograd_loops.memory_sizes(rows, columns, len(planes), depth, panels * each)
-    apart = factors.strides[0] // factors.itemsize
-    sizes = (depth, *x.shape[2:], after.shape[1], *y.shape[2:], rows, columns, *tiling.dilation, panels, each, apart)
-    with kept_scratch(x.dtype) as scratch:
-        memory, given = scratch("winograd", sum(lengths)), (x.reshape(-1), flat(factors), y.reshape(-1), after)
-        return bool(winograd_loops.convolve_planes(*given, memory, POWERS, planes, (*sizes, *lengths[:3])) == 0)
 
 
 def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Array, scratch: Scratch) -> Array:

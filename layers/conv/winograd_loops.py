@@ -267,7 +267,7 @@ def multiply(factors: Array, tiles: Array, sums: Array, sizes: tuple[int, ...]) 
             panel_products(factors, columns, sums, start, to, channels, plane)
 
 
-@loop("T[::1], UniTuple(int64, 4), T[::1], UniTuple(int64, 7), T[:,::1], T[::1], T[::1], T[::1]")
+@loop("T[::1], UniTuple(int64, 4), T[::1], UniTuple(int64, 8), T[:,::1], T[::1], T[::1], T[::1]")
 def from_tiles(  # noqa: PLR0917
     tiles: Array,
     grid: tuple[int, int, int, int],
@@ -280,10 +280,11 @@ def from_tiles(  # noqa: PLR0917
 ) -> float:
     """y[m] = relu(AT tile A * scale[m] + shift[m]), of products (36, M or more, plane); what lies off the map is left out.
 
-    grid, place: as for to_tiles, place of y (M, H, W). after (3, M): scale, shift, slope; relu(v) is v, or slope * v where
-    v < 0. line and pixels (memory_sizes) are overwritten. Returns 0 if all outputs were finite before the scale, else NaN.
+    grid, place: as for to_tiles, place of y (M, H, W), and the number of its first filter in after (3, M or more): scale,
+    shift, slope; relu(v) is v, or slope * v where v < 0. line and pixels (memory_sizes) are overwritten. Returns 0 if all
+    outputs were finite before the scale, else NaN.
     """
-    channels, height, width, row, column, down, across = place
+    channels, height, width, row, column, down, across, number = place
     plane, first, rows, columns = grid
     count, step, wide = rows * columns, len(tiles) // 36, 4 * columns
     right, zero = min(wide, (width - column + across - 1) // across), powers[0] - powers[0]
@@ -292,7 +293,7 @@ def from_tiles(  # noqa: PLR0917
     for k in range(count):
         line[at(check + k)] = zero
     for m in range(channels):
-        scale, shift, slope = after[0, m], after[1, m], after[2, m]
+        scale, shift, slope = after[0, number + m], after[1, number + m], after[2, number + m]
         for j in range(6):
             _outputs(tiles, j * step + m * plane + first, 6 * step, line, j * most, 6 * most, count, powers)
         for i in range(4):
@@ -326,16 +327,25 @@ def from_tiles(  # noqa: PLR0917
     return float(total)
 
 
-@loop("T[::1], T[::1], T[::1], T[:,::1], T[::1], T[::1], int64[:,::1], UniTuple(int64, 16)")
-def convolve_planes(  # noqa: PLR0917
-    x: Array, factors: Array, y: Array, after: Array, memory: Array, powers: Array, planes: Array, sizes: tuple[int, ...]
-) -> float:
+@loop("T[::1], T[::1], T[:,::1], T[::1], T[::1], T[::1], T[::1], int64[:,::1], UniTuple(int64, 17)", in_calls=True)
+def convolve_planes(  # noqa: PLR0913, PLR0917
+    x: Array,
+    factors: Array,
+    after: Array,
+    y: Array,
+    finite: Array,
+    memory: Array,
+    powers: Array,
+    planes: Array,
+    sizes: tuple[int, ...],
+) -> None:
     """Some planes of a convolution: y = relu(outputs of [factors @ tiles of x] * scale + shift). All arrays but after are flat.
 
     planes (S, 6): where the plane's channels begin in x, row and column of its first tile's first pixel there; the same of y.
     sizes: C, H, W of x; M, H, W of y; rows and columns of tiles; how far apart pixels are, down and across; panels, rows of one
     and how far the factors of the 36 matrices lie apart; lengths of line, pixels and tiles, which lie in memory before the
-    products (memory_sizes). after: see from_tiles. Returns 0 if all outputs were finite before the scale, else NaN.
+    products (memory_sizes); the first filter, of those that after (3, M or more) is for. finite[0]: 0 if all outputs were
+    finite before the scale, else NaN.
     """
     channels, height, width, filters, out_height, out_width, rows, columns, down, across, panels, each, apart = sizes[:13]
     count = rows * columns
@@ -347,9 +357,8 @@ def convolve_planes(  # noqa: PLR0917
         place = (channels, height, width, planes[s, 1], planes[s, 2], down, across)
         to_tiles(x[planes[s, 0] :], place, tiles, (plane, s * count, rows, columns), line, pixels, powers)
     multiply(factors, tiles, products, (panels, channels, each, plane, apart))
-    finite = powers[0] - powers[0]
+    finite[0] = powers[0] - powers[0]
     for s in range(len(planes)):
-        place = (filters, out_height, out_width, planes[s, 4], planes[s, 5], down, across)
+        of_y = (filters, out_height, out_width, planes[s, 4], planes[s, 5], down, across, sizes[16])
         out = y[planes[s, 3] :]
-        finite += from_tiles(products, (plane, s * count, rows, columns), out, place, after, line, pixels, powers)
-    return float(finite)
+        finite[0] += from_tiles(products, (plane, s * count, rows, columns), out, of_y, after, line, pixels, powers)

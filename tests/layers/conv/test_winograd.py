@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +16,7 @@ from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_blocks import Tiling
 from minicaffe.layers.conv.winograd_matrices import POINTS, cook_toom
+from minicaffe.loops import Later
 
 SHAPES = {
     "one map": ((1, 5, 13, 17), 7, 1, (1, 1), (1, 1)),
@@ -244,9 +246,20 @@ def test_the_loops_in_python(dilation: int, monkeypatch: pytest.MonkeyPatch) -> 
     direct.convolve(x, weight, window, 1, expected, epilogue)
     tiling = Tiling(2, size[2:], window.pad, window.dilation)
     with loops.using("numpy"):
-        (factors,) = winograd.factors_of(weight, 1)
+        factors, after, finite = (
+            winograd.factors_of(weight, 1),
+            epilogue.table(slice(None), 5, np.float32),
+            np.ones(1, np.float32),
+        )
+        arrays, later = (x, factors, after, actual, finite), [Later(0, (x.size,)), Later(0, (3, 5)), Later(0, (actual.size,))]
         for block in tiling.blocks(1000, workers=1):
-            assert winograd._by_loops(tiling, block, x, slice(0, 3), factors, actual, slice(0, 5), epilogue)
+            part = winograd._Part(block, 0, slice(0, 5))
+            given = winograd._call(tiling, part, (x.shape, weight.shape, size), factors.shape, later, 0)
+            parts = [
+                array.reshape(-1)[one.start :][: math.prod(one.shape)].reshape(one.shape) for array, one in zip(arrays, given)
+            ]
+            winograd_loops.convolve_planes(*parts, np.empty(given[5].shape, np.float32), *given[6:])
+            assert finite == 0
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -257,10 +270,10 @@ def test_old_numbers_behind_the_tiles_are_not_multiplied() -> None:
     lengths = winograd_loops.memory_sizes(3, 4, 1, 3, 8)
     with loops.using("numba"):
         with kept_scratch(np.float32) as scratch:
-            scratch("winograd", sum(lengths) + 999)[:] = 1e-42
+            scratch("rooms", 4 * sum(lengths) + 4000, dtype=np.uint8).view(np.float32)[:] = 1e-42
         winograd.convolve(x, weight, square(), 1, y)
         with kept_scratch(np.float32) as scratch:
-            memory = scratch("winograd", sum(lengths))
+            memory = scratch("rooms", 4 * sum(lengths), dtype=np.uint8).view(np.float32)
     tiles = memory[lengths[0] + lengths[1] :][: lengths[2]].reshape(36, -1)[:, : 3 * 16].reshape(36, 3, 16)
     assert (tiles[:, :, 12:] == 0).all() and (np.abs(tiles[:, :, :12]) > 1e-9).any(axis=2).all()
 
