@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import loops
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Index, each_block
+from minicaffe.blocks import Calls, Index, address_of, each_block
 from minicaffe.layer import Layer
-from minicaffe.loops import loop
+from minicaffe.loops import Later, loop
 from minicaffe.proto import caffe_pb2
-from minicaffe.threads import parts, run
+from minicaffe.threads import get_num_threads, parts
 
 from .conv.epilogue import NOTHING, Epilogue
 from .conv.epilogue_gpu import DeviceEpilogue
 
-LEAST = 1 << 16
+LEAST = 1 << 14
 """Fewest numbers that are worth a thread of the loop."""
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 
@@ -68,19 +69,22 @@ class Eltwise(Layer):
         return 4 * top[0].count if self.param.eltwise_param.operation == MAX else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._forward(bottom, top, NOTHING)
+        self.ready(bottom, top, NOTHING)()
 
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
         """forward_cpu, and then on the top what comes after it, a ReLU, to be run as long as the shapes are these."""
-        return partial(self._forward, bottom, top, epilogue)
+        if not (self.loops[0] and loops.compiled()):
+            return partial(self._forward, bottom, top, epilogue)
+        job, (a, b), y = _calls(top[0].count, self.dtype, get_num_threads()).job(), bottom, top[0]
+        factors: Array = np.array([*self.coeff, 1 if epilogue.negative_slope is None else epilogue.negative_slope], self.dtype)
+
+        def run() -> None:
+            job.run(a.data_address("read"), b.data_address("read"), address_of(factors), y.data_address("write"))
+
+        return run
 
     def _forward(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
         xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)
-        if self.loops[0] and loops.compiled():
-            numbers = *self.coeff, 1.0 if epilogue.negative_slope is None else epilogue.negative_slope
-            factors = np.array(numbers, self.dtype)
-            run(partial(add_two, xs[0][part], xs[1][part], factors, y[part]) for part in parts(len(y), LEAST, each=2))
-            return
         winner, operation = self._winner.data.reshape(-1), self.param.eltwise_param.operation
 
         def step(index: Index) -> None:
@@ -167,7 +171,14 @@ class Eltwise(Layer):
                 self.launch("eltwise.quotient", count, count, y, x, dy, dx)
 
 
-@loop("T[::1], T[::1], T[::1], T[::1]")
+@lru_cache(maxsize=512)
+def _calls(count: int, dtype: np.dtype[Any], threads: int) -> Calls:
+    """Of add_two, for arrays of so many numbers, on so many threads."""
+    some = [Later(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, each=2)]
+    return Calls(add_two, dtype, [(part, part, Later(0, (3,)), part) for part in some])
+
+
+@loop("T[::1], T[::1], T[::1], T[::1]", in_calls=True)
 def add_two(a: Array, b: Array, factors: Array, y: Array) -> None:
     """y = factors[0] * a + factors[1] * b; where that is below 0, times factors[2]."""
     of_a, of_b, slope = factors[0], factors[1], factors[2]

@@ -29,7 +29,7 @@ import numpy as np
 
 from .blob import Blob, Unchanged
 from .blob_memory import BlobMemory
-from .blocks import Index, each_block
+from .blocks import each_block
 from .cuda.pairs import data_pair
 from .cuda.replay import Graphs
 from .layers.conv.convolution_products import circumstances
@@ -38,6 +38,7 @@ from .layers.conv.epilogue_gpu import DeviceEpilogue
 from .layers.conv.epilogue_of import (
     device_epilogue_of,
     epilogue_of,
+    epilogue_step,
     gradient_of,
     is_last,
     may_be_epilogue,
@@ -54,7 +55,8 @@ Step = Callable[[], None]
 
 @dataclass
 class Chain:
-    """Consecutive layers, each but the first in place on the first one's top. index: the first one's.
+    """Consecutive layers, each but the first in place on the first one's top, or one alone whose step can be kept. index: the
+    first one's.
 
     together: whether they last ran as one step.
     """
@@ -71,7 +73,7 @@ class Chain:
     def forward(self, may: bool = True) -> bool:
         """Run the chain as one step, if it may; False, with nothing computed, if it has to run layer by layer."""
         self.together = False
-        if not may or self.backward_lacks():
+        if not may or self.backward_lacks() or (gpu_mode() and len(self.nodes) == 1):
             self.forget()  # the layers are about to be reshaped one by one
             return False
         self.nodes[0].layer.guard(self._run)  # errors name the first layer, unless another has named itself
@@ -175,7 +177,8 @@ class ExecutionPlan:
         self.at = 0
         self.graphs = Graphs(self, nodes)
         self._circumstances: tuple[object, ...] = ()
-        self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in self.chains.values()}
+        long = [chain for chain in self.chains.values() if len(chain.nodes) > 1]
+        self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in long}
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
@@ -228,7 +231,7 @@ def _chains(nodes: Sequence[Node]) -> Iterator[Chain]:
             while end < len(nodes) and not is_last(nodes[end - 1].layer) and _follows(nodes[end], nodes[i]):
                 end += 1
         chain = Chain(i, list(nodes[i:end]))
-        if len(chain.nodes) > 1 and not _overwrites(chain):
+        if (len(chain.nodes) > 1 or takes_epilogue(nodes[i].layer)) and not _overwrites(chain):
             yield chain
         i = end
 
@@ -255,24 +258,13 @@ def _overwrites(chain: Chain) -> bool:
 
 def _step_of(first: Node, epilogue: Epilogue) -> Step:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
-    run = layer.ready(bottoms, tops, epilogue) if takes_epilogue(layer) else partial(_run, bottoms[0], tops[0], epilogue)
+    run = layer.ready(bottoms, tops, epilogue) if takes_epilogue(layer) else epilogue_step(bottoms[0], tops[0], epilogue)
 
     def quiet() -> None:
         with np.errstate(all="ignore"):  # as Layer.forward
             run()
 
     return quiet
-
-
-def _run(bottom: Blob, top: Blob, epilogue: Epilogue) -> None:
-    x, y = by_channel(bottom.data), by_channel(top.data)
-
-    def step(index: Index) -> None:
-        if top is not bottom:
-            y[index] = x[index]  # the epilogue then works in place, on a block that is still in cache
-        epilogue(y[index], index[1])
-
-    each_block(y.shape, step)
 
 
 def _run_gpu(first: Node, epilogue: DeviceEpilogue) -> None:

@@ -28,6 +28,23 @@ def scale_shift_relu(y: Array, place: tuple[int, int, int, int, int], after: Arr
                 y[at(start + k)] = below if value < zero else value
 
 
+@loop("T[::1], T[:,::1], T[::1], UniTuple(int64, 4)", in_calls=True)
+def scale_shift_relu_planes(x: Array, after: Array, y: Array, part: tuple[int, int, int, int]) -> None:
+    """Of y (N, M, count), which is not x, some planes: what scale_shift_relu makes of x.
+
+    part: the first plane, the one behind the last, M, count.
+    """
+    first, last, channels, count = part
+    zero = y.dtype.type(0)
+    for plane in range(first, last):
+        m, start = plane % channels, plane * count
+        scale, shift, slope = after[0, m], after[1, m], after[2, m]
+        for k in range(count):
+            value = x[at(start + k)] * scale + shift
+            below = zero if slope == zero else value * slope
+            y[at(start + k)] = below if value < zero else value
+
+
 @loop("T[::1], T[::1], UniTuple(int64, 5), T[:,::1]")
 def backward(y: Array, diff: Array, place: tuple[int, int, int, int, int], after: Array) -> None:
     """diff * scale, and where y is not above 0 * slope; in place. Of after (3, M) the shift is not read."""

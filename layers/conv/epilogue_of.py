@@ -9,14 +9,17 @@ vectors of a number a channel, so that it costs nothing beside the maps.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeGuard
+from functools import lru_cache, partial
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe import loops
 from minicaffe.blob import Blob
+from minicaffe.blocks import Calls, Index, address_of, each_block
 from minicaffe.cuda.convolution import MOST_AXES
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
@@ -24,13 +27,19 @@ from minicaffe.layers.bias import Bias
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics
+from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.scale import Scale
+from minicaffe.loops import Later
+from minicaffe.threads import get_num_threads, parts
 
-from .epilogue import Epilogue
+from .epilogue import EVERY, Epilogue
 from .epilogue_gpu import DeviceEpilogue
+from .epilogue_loops import scale_shift_relu_planes
 
+LEAST = 1 << 14
+"""Fewest numbers that are worth a call."""
 EPILOGUES = (BatchNorm, Scale, Bias, ReLU)
 """In the order that one launch on the GPU has."""
 TAKES_EPILOGUE = (Convolution, DepthwiseConvolution, Eltwise)
@@ -143,3 +152,32 @@ def _batch_norm(layer: BatchNorm) -> Epilogue:
 def _vector(blob: Blob) -> NDArray[np.float64]:
     """The blob's values (M,) as float64."""
     return blob.read_data().reshape(-1).astype(np.float64)
+
+
+def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
+    """What makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is this."""
+    if y is x or not loops.compiled():
+        return partial(_by_blocks, x, y, epilogue)
+    images, channels, *rest = y.shape
+    job = _calls(images * channels, channels, math.prod(rest), y.dtype, get_num_threads()).job()
+    after = epilogue.table(EVERY, channels, y.dtype)
+    return lambda: job.run(x.data_address("read"), address_of(after), y.data_address("write"))
+
+
+@lru_cache(maxsize=512)
+def _calls(planes: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
+    map_, after = Later(0, (planes * count,)), Later(0, (3, channels))
+    some = parts(planes, max(1, LEAST // max(1, count)), each=2)
+    calls = [(map_, after, map_, (part.start, part.stop, channels, count)) for part in some]
+    return Calls(scale_shift_relu_planes, dtype, calls)
+
+
+def _by_blocks(bottom: Blob, top: Blob, epilogue: Epilogue) -> None:
+    x, y = by_channel(bottom.data), by_channel(top.data)
+
+    def step(index: Index) -> None:
+        if top is not bottom:
+            y[index] = x[index]  # the epilogue then works in place, on a block that is still in cache
+        epilogue(y[index], index[1])
+
+    each_block(y.shape, step)

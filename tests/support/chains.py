@@ -115,7 +115,7 @@ def assert_same(net: Net, other: Net, tolerance: float = 2e-6) -> None:
 
 
 def ran_together(net: Net) -> list[tuple[int, int]]:
-    return [(chain.index, len(chain.nodes)) for chain in net.plan.chains.values() if chain.together]
+    return [(chain.index, len(chain.nodes)) for chain in net.plan.chains.values() if chain.together and len(chain.nodes) > 1]
 
 
 FIXED = "batch_norm_param { use_global_stats: true }"
