@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import limits
+from .blocks import zeros
 from .cuda import capture as captures
 from .cuda.device import current, stream_of_pass
 from .errors import BlobError, Error
@@ -158,7 +159,7 @@ class SyncedMemory:
         # What was on the GPU once goes there again, and copies from page-locked memory are faster.
         if self._device is not None or (self.pinned and gpu_mode()):
             return current().pinned(self.size, self.dtype)
-        return np.zeros(self.size, self.dtype)
+        return zeros(self.size, self.dtype)
 
     def _copy_to_host(self) -> None:
         memory, host = self._device, self._host

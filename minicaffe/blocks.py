@@ -99,8 +99,13 @@ def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
         _kept.scratch = None
 
 
-def _aligned(size: int, kind: np.dtype[Any]) -> NDArray[Any]:
+def zeros(size: int, dtype: DTypeLike) -> NDArray[Any]:
+    """So many zeros that begin at a line of the cache."""
+    return _aligned(size, np.dtype(dtype), np.zeros)
+
+
+def _aligned(size: int, kind: np.dtype[Any], make: Callable[[int, DTypeLike], NDArray[Any]] = np.empty) -> NDArray[Any]:
     """So many numbers that begin at a line of the cache."""
-    memory = np.empty(size * kind.itemsize + ALIGNMENT, np.uint8)
+    memory = make(size * kind.itemsize + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size * kind.itemsize].view(kind)

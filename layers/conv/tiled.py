@@ -18,10 +18,11 @@ from minicaffe.blocks import kept_scratch
 from minicaffe.threads import get_num_threads, parts, run
 
 from .epilogue import EVERY, NOTHING, Epilogue
-from .tiled_loops import COLUMNS, LANES, ROWS, Numbers, convolve_strips
+from .tiled_loops import BLOCK, COLUMNS, PIXELS, Numbers, convolve_strips
+from .tiles import LANES, panel_rows, tile_vectors
 from .window import Window
 
-STRIP, SHALLOW = 6 * LANES, 128
+STRIP, SHALLOW = 14 * LANES, 128
 """Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows."""
 LEAST_WINDOWS = 16
 """Of all images: for fewer, most of a tile would be computed in vain."""
@@ -54,44 +55,60 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
     """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
     after = epilogue.table(EVERY, len(weight), y.dtype).reshape(-1)
     flat, numbers, result = x.reshape(-1), weight.reshape(-1), y.reshape(-1)
-    map_, tasks, sizes = _cut(window, group, (x.shape, weight.shape, y.shape), get_num_threads())
+    registers = loops.registers(8 * y.itemsize)
+    tile = panel_rows(registers), tile_vectors(registers) * registers.lanes
+    map_, tasks, sizes = _cut(window, group, (x.shape, weight.shape, y.shape), get_num_threads(), tile)
 
     def work(task: Sequence[Numbers]) -> None:
         with kept_scratch(y.dtype) as scratch:
-            columns, rows = scratch("columns", sizes[0]), scratch("rows", sizes[1])
+            memory = [scratch(name, size) for name, size in sizes.items()]
             for part in task:
-                convolve_strips(flat, numbers, after, result, map_, part, columns, rows)
+                convolve_strips(flat, numbers, after, result, map_, part, *memory)
 
     run([partial(work, task) for task in tasks])
 
 
 @lru_cache(maxsize=1024)
-def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numbers, list[list[Numbers]], tuple[int, int]]:
-    """convolve_strips' map_, its parts, a list for each task, and how many numbers its columns and rows hold at most.
+def _cut(
+    window: Window, group: int, shapes: Shapes, threads: int, tile: tuple[int, int]
+) -> tuple[Numbers, list[list[Numbers]], dict[str, int]]:
+    """convolve_strips' map_, its parts, a list for each task, and how much memory it takes. tile: most filters and windows.
 
     A part has some strips of windows and all filters of a group; or, where there are few strips, some filters.
     """
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
     if window.pointwise:  # a map is one row
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
-    filters, depth, count = all_ // group, channels * math.prod(window.kernel), images * math.prod(y)
+    filters, taps, count, each = all_ // group, math.prod(window.kernel), images * math.prod(y), tile[0]
+    depth = channels * taps
     most = STRIP if depth > SHALLOW else 2 * STRIP
     strip = LANES * -(-count // (LANES * -(-count // most)))  # no last one that is much narrower
-    strips, tiles, affordable = -(-count // strip), -(-filters // ROWS), max(1, count * all_ * depth // TASK)
-    each = 2 if affordable > MANY * threads else 1
-    cuts, lanes = [slice(0, strips)], [slice(0, tiles)]
-    if group == 1 and strips < 4 * threads <= tiles:
-        lanes = parts(tiles, -(-tiles // affordable), each)
-    elif group < threads * each:
-        cuts = parts(strips, -(-strips // affordable), each)
+    strips, panels, affordable = -(-count // strip), -(-filters // each), max(1, count * all_ * depth // TASK)
+    two = 2 if affordable > MANY * threads else 1
+    cuts, lanes = [slice(0, strips)], [slice(0, panels)]
+    if group == 1 and strips < 4 * threads <= panels:
+        lanes = parts(panels, -(-panels // affordable), two)
+    elif group < threads * two:
+        cuts = parts(strips, -(-strips // affordable), two)
+    widest = each * max(lane.stop - lane.start for lane in lanes)
+    by_panel = window != PIXEL or strips == 1
+    together = min(channels, max(1, ((PIXELS if window == PIXEL else COLUMNS) // strip if by_panel else BLOCK) // taps))
+    together = -(-channels // -(-channels // together))  # no last one that is much smaller
+    across = _even(strip, tile[1], math.gcd(LANES, tile[1]))  # whole vectors
+    sizes = (strip, together, across, each if by_panel else widest, each, int(window == PIXEL))
     pieces: list[Numbers] = []
     for g in range(group):
         for cut in cuts:
             windows = strip * cut.start, min(count, strip * cut.stop)
             for lane in lanes:
-                rows = g * filters + ROWS * lane.start, g * filters + min(filters, ROWS * lane.stop)
-                pieces.append((*windows, *rows, g * channels, strip))
-    tasks = [pieces[part] for part in parts(len(pieces), -(-len(pieces) // affordable), each)]
+                rows = g * filters + each * lane.start, g * filters + min(filters, each * lane.stop)
+                pieces.append((*windows, *rows, g * channels, *sizes))
+    tasks = [pieces[part] for part in parts(len(pieces), -(-len(pieces) // affordable), two)]
     map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
-    widest = max(lane.stop - lane.start for lane in lanes)
-    return map_, tasks, (max(COLUMNS, depth // channels * strip), ROWS * widest * strip)
+    k = together * taps
+    return map_, tasks, {"columns": k * strip, "rows": widest * strip, "panels": sizes[3] * LANES * -(-k // LANES)}
+
+
+def _even(length: int, most: int, unit: int) -> int:
+    """A multiple of `unit`, `most` at most, in which a length is cut into as few parts, all about equal."""
+    return unit * -(-length // (unit * -(-length // most)))
