@@ -23,8 +23,9 @@ from .tiles import LANES, panel_rows, tile_vectors
 from .window import Window
 
 STRIP, SHALLOW = 14 * LANES, 128
-"""Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows."""
-LEAST_WINDOWS = 16
+"""Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows, or
+where windows are pixels, which need not be laid out."""
+LEAST_WINDOWS = 9
 """Of all images: for fewer, most of a tile would be computed in vain."""
 TASK = 3 << 20
 """Multiplications of a task, at least, for 40 us: with fewer, to give a thread a task and to see its end takes as long."""
@@ -81,17 +82,18 @@ def _cut(
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
     filters, taps, count, each = all_ // group, math.prod(window.kernel), images * math.prod(y), tile[0]
     depth = channels * taps
-    most = STRIP if depth > SHALLOW else 2 * STRIP
-    strip = LANES * -(-count // (LANES * -(-count // most)))  # no last one that is much narrower
+    number = -(-count // (STRIP if depth > SHALLOW and window != PIXEL else 2 * STRIP))
+    number = threads * -(-number // threads) if number > 1 else 1
+    strip = LANES * -(-count // (LANES * number))  # no last one that is much narrower
     strips, panels, affordable = -(-count // strip), -(-filters // each), max(1, count * all_ * depth // TASK)
     two = 2 if affordable > MANY * threads else 1
     cuts, lanes = [slice(0, strips)], [slice(0, panels)]
-    if group == 1 and strips < 4 * threads <= panels:
+    if group == 1 and (strips < threads <= panels or strips < 2 * threads <= panels):
         lanes = parts(panels, -(-panels // affordable), two)
     elif group < threads * two:
         cuts = parts(strips, -(-strips // affordable), two)
     widest = each * max(lane.stop - lane.start for lane in lanes)
-    by_panel = window != PIXEL or strips == 1
+    by_panel = window != PIXEL or count <= STRIP
     together = min(channels, max(1, ((PIXELS if window == PIXEL else COLUMNS) // strip if by_panel else BLOCK) // taps))
     together = -(-channels // -(-channels // together))  # no last one that is much smaller
     across = _even(strip, tile[1], math.gcd(LANES, tile[1]))  # whole vectors
