@@ -107,6 +107,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
         width = (count + LANES - 1) // LANES * LANES
         whole = window + count <= windows
         out, numbers, pitch = (y, count, windows) if whole else (rows, width, width)
+        tiles = (numbers + across - 1) // across
         for c in range(0, channels, together):
             many = min(together, channels - c)
             k, final, pixel = many * taps, c + many == channels, (image * map_[0] + channel + c) * windows + window
@@ -123,9 +124,10 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                 for s in range(0, numbers, across):
                     for m in range(f, end, each):
                         sweep = (m - f) // each
-                        if chunk == each:  # the next panel's weights
+                        if chunk == each:  # the next panel's weights, each tile a part of every row
                             ahead = (m + each) * depth + c * taps if m + each < last else first * depth + (c + many) * taps
-                            which, jump, step = 2, depth, CALLED_ROWS
+                            which, jump, step = 2, depth, (CALLED_ROWS + tiles - 1) // tiles
+                            ahead += s // across * (k * step // CALLED_ROWS)
                         else:  # a line of the next tile's windows: of all channels, then of all filters
                             which, jump, step = 0, (k + CALLED_ROWS - 1) // CALLED_ROWS * apart, apart
                             ahead = base + s + across + sweep * LANES
