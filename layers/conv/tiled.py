@@ -25,6 +25,8 @@ from .window import Window
 STRIP, SHALLOW = 14 * LANES, 128
 """Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows, or
 where windows are pixels, which need not be laid out."""
+FLAT = 16
+"""Where windows of a pixel see no more numbers, the nearest cache holds a strip of them, and y is written row by row."""
 LEAST_WINDOWS = 9
 """Of all images: for fewer, most of a tile would be computed in vain."""
 TASK = 3 << 20
@@ -93,7 +95,7 @@ def _cut(
     elif group < threads * two:
         cuts = parts(strips, -(-strips // affordable), two)
     widest = each * max(lane.stop - lane.start for lane in lanes)
-    by_panel = window != PIXEL or count <= STRIP
+    by_panel = window != PIXEL or count <= STRIP or depth <= FLAT
     together = min(channels, max(1, ((PIXELS if window == PIXEL else COLUMNS) // strip if by_panel else BLOCK) // taps))
     together = -(-channels // -(-channels // together))  # no last one that is much smaller
     across = _even(strip, tile[1], math.gcd(LANES, tile[1]))  # whole vectors

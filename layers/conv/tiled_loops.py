@@ -17,7 +17,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.loops import loop
 
-from .tiles import CALLED_ROWS, LANES, products, turned
+from .tiles import LANES, products, turned
 from .vectors import copy, copy_every_other_inside, copy_inside
 
 at = np.uint64
@@ -115,7 +115,10 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
             seen, apart = (x, windows) if direct else (columns, width)
             if not direct:
                 lay_out(x, map_, (j, count, width, channel + c, many), columns)
+            lines = (across + LANES - 1) // LANES
             base, rounds = pixel if direct else 0, (last - first + k - 1) // k
+            spread = final and whole and chunk > each and lines * (1 + rounds) * each <= last - first
+            call_y = final and not spread
             size = (k + LANES - 1) // LANES * LANES * each
             for f in range(first, last, chunk):
                 end = min(f + chunk, last)
@@ -126,20 +129,21 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                         sweep = (m - f) // each
                         if chunk == each:  # the next panel's weights, each tile a part of every row
                             ahead = (m + each) * depth + c * taps if m + each < last else first * depth + (c + many) * taps
-                            which, jump, step = 2, depth, (CALLED_ROWS + tiles - 1) // tiles
-                            ahead += s // across * (k * step // CALLED_ROWS)
+                            which, run, step = 2, (k + each - 1) // each, (each + tiles - 1) // tiles
+                            ahead += s // across * (k * step // each)
                         else:  # a line of the next tile's windows: of all channels, then of all filters
-                            which, jump, step = 0, (k + CALLED_ROWS - 1) // CALLED_ROWS * apart, apart
+                            which, run, step = 0, k, apart
                             ahead = base + s + across + sweep * LANES
-                            if sweep * LANES >= across and final and whole:
-                                sweep -= (across + LANES - 1) // LANES
+                            if sweep * LANES >= across and spread:
+                                sweep -= lines
                                 which, row = 1, first + sweep % rounds * k
                                 ahead = (image * filters + row) * windows + window + s + across + sweep // rounds * LANES
                         start, of = (m - f) // each * size, (m - first) * width + s
                         to = (image * filters + m) * windows + window + s if whole else of
                         products(
                             panels, start, seen, base + s, apart, rows, of, width, after, m, filters, out, to, pitch,
-                            min(across, numbers - s), k, c == 0, final, last - m, weight, which, ahead, jump, step, each
+                            min(across, numbers - s), k, c == 0, final, last - m, weight, call_y,
+                            which, ahead, run, depth, step, each
                         )  # fmt: skip
         if not whole:
             put(rows, (j, count, width, windows, filters, first, last), y)

@@ -20,8 +20,6 @@ LANES = 16
 """A row of columns has a multiple of so many numbers: whole vectors, whatever the processor."""
 AHEAD = 256
 """How many numbers of a panel are called into the cache before they are needed."""
-CALLED_ROWS = 8
-"""In so many rows lies what a tile calls into the cache for a later one."""
 
 
 def panel_rows(registers: Registers) -> int:
@@ -46,15 +44,14 @@ class _Tile:
         return [[builder.select(fresh, zero, value) for value in self.vectors.load(place, self.count)] for place in places]
 
     def products(
-        self, begun: list[list[Any]], panel: Any, pitch: Any, depth: Any, width: Any, ahead: tuple[Any, Any, Any]
+        self, begun: list[list[Any]], panel: Any, pitch: Any, depth: Any, width: Any, ahead: Sequence[Any]
     ) -> list[list[Any]]:
         """The loop over K: begun plus all products, of each row. panel: a pointer to the first weights, the next ones lie
-        `pitch` further. ahead: CALLED_ROWS rows that are called into the cache meanwhile, at an even pace, since the memory
-        can bring only a few lines at a time: a pointer, how far apart the rows lie, and the step from call to call."""
+        `pitch` further. ahead: what is called into the cache meanwhile, at an even pace, since the memory can bring only a few
+        lines at a time: a pointer, how many calls make a row, how far apart the rows lie, and the step from call to call."""
         builder, vectors, before, int64 = self.builder, self.vectors, self.builder.block, depth.type
         loop, turn, end = (builder.append_basic_block(name) for name in ("products", "next_row", "made"))
-        first, apart, step = ahead
-        each = builder.udiv(builder.add(depth, int64(CALLED_ROWS - 1)), int64(CALLED_ROWS))
+        first, each, apart, step = ahead
         builder.branch(loop)
         builder.position_at_end(loop)
         k, limit = builder.phi(int64), builder.phi(int64)
@@ -85,7 +82,7 @@ class _Tile:
 def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     """products, for each number of vectors that a tile may have; and for half of the rows, where the others are missing."""
     panels, start, columns, seen, apart, sums, place, width, after, row, of, y, to, pitch, wanted, *others = given
-    depth, fresh, last, filters, weight, which, *ahead, _ = others
+    depth, fresh, last, filters, weight, call_y, which, *ahead, _ = others
     int64, vectors, most = depth.type, Vectors(builder, panels.type.pointee, registers.lanes), panel_rows(registers)
     lanes = registers.lanes
 
@@ -101,11 +98,14 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     called = weight
     for number, array in enumerate((columns, y)):
         called = builder.select(builder.icmp_unsigned("==", which, int64(number)), array, called)
-    call = builder.gep(called, ahead[:1]), ahead[1], ahead[2]
+    call = [builder.gep(called, ahead[:1]), *ahead[1:]]
 
     def tile(each: int, count: int) -> None:
         one, before = _Tile(vectors, count, builder.gep(columns, [seen])), int64((count - 1) * lanes)
         places, targets, scales = rows(each, sums, place, width), rows(each, y, to, pitch), rows(each, after, row, int64(1))
+        with builder.if_then(builder.icmp_unsigned("!=", call_y, int64(0))):
+            for target in targets:
+                vectors.prefetch(target, count, to_write=True)
         begun = one.begun(places, is_fresh)
         made = one.products(begun, builder.gep(panels, [start]), int64(most), depth, apart, call)
         with builder.if_else(is_last) as (finish, leave):
@@ -161,8 +161,10 @@ def products(  # noqa: PLR0913, PLR0917
     last: int,
     filters: int,
     weight: Array,
+    call_y: int,
     which: int,
     ahead: int,
+    ahead_each: int,
     ahead_apart: int,
     ahead_step: int,
     rows: int,
@@ -173,8 +175,8 @@ def products(  # noqa: PLR0913, PLR0917
     filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most; of
     columns and sums whole vectors are read and written. The panel begins at `start`; rows of columns at `seen`, `apart` from
     one to the next; rows of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
-    slope of row, row + 1 ... Called into the cache meanwhile: of columns, y or weight (which: 0, 1, 2) from `ahead` on
-    CALLED_ROWS rows that lie ahead_apart, depth / CALLED_ROWS numbers of each that lie ahead_step.
+    slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of columns, y or weight
+    (which: 0, 1, 2), from `ahead` on, `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.
     """
     for r in range(min(filters, rows)):
         for j in range(wanted):
@@ -220,8 +222,8 @@ def turned(  # noqa: PLR0917
 def _write_panel_products(builder: Any, registers: Registers, *given: Any) -> None:
     panel, columns, sums, start, to, depth, width = given
     int64, rows, vectors = depth.type, panel_rows(registers), Vectors(builder, panel.type.pointee, registers.lanes)
-    first, each = builder.gep(panel, [start]), builder.udiv(builder.add(depth, int64(CALLED_ROWS - 1)), int64(CALLED_ROWS))
-    ahead = builder.gep(first, [int64(AHEAD)]), builder.mul(each, int64(rows)), int64(rows)
+    first = builder.gep(panel, [start])
+    ahead = builder.gep(first, [int64(AHEAD)]), depth, int64(0), int64(rows)
 
     def tile(count: int, offset: Any) -> None:
         one = _Tile(vectors, count, builder.gep(columns, [offset]))

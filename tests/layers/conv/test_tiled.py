@@ -46,7 +46,7 @@ def multiplied(
     turned(weight, start, apart, filters, depth, panel, 8, rows)
     products(
         panel, 8, columns, 1, width, sums, 2, width, after, row, of, y, to, pitch, wanted,
-        depth, fresh, last, filters, weight, 2, 0, 0, 0, rows,
+        depth, fresh, last, filters, weight, last, 2, 0, 5, 0, 0, rows,
     )  # fmt: skip
 
 
