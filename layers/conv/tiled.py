@@ -25,6 +25,8 @@ from .window import Window
 STRIP, SHALLOW = 14 * LANES, 128
 """Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows, or
 where windows are pixels, which need not be laid out."""
+LARGE = 1 << 18
+"""So many weights are read once a strip, panel by panel, whose columns are then laid out; fewer pass each tile's pixels."""
 FLAT = 16
 """Where windows of a pixel see no more numbers, the nearest cache holds a strip of them, and y is written row by row."""
 LEAST_WINDOWS = 9
@@ -84,7 +86,8 @@ def _cut(
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
     filters, taps, count, each = all_ // group, math.prod(window.kernel), images * math.prod(y), tile[0]
     depth = channels * taps
-    number = -(-count // (STRIP if depth > SHALLOW and window != PIXEL else 2 * STRIP))
+    direct = window == PIXEL and (count <= STRIP or filters * depth < LARGE)
+    number = -(-count // (STRIP if depth > SHALLOW and not direct else 2 * STRIP))
     number = threads * -(-number // threads) if number > 1 else 1
     strip = LANES * -(-count // (LANES * number))  # no last one that is much narrower
     strips, panels, affordable = -(-count // strip), -(-filters // each), max(1, count * all_ * depth // TASK)
@@ -95,11 +98,11 @@ def _cut(
     elif group < threads * two:
         cuts = parts(strips, -(-strips // affordable), two)
     widest = each * max(lane.stop - lane.start for lane in lanes)
-    by_panel = window != PIXEL or count <= STRIP or depth <= FLAT
-    together = min(channels, max(1, ((PIXELS if window == PIXEL else COLUMNS) // strip if by_panel else BLOCK) // taps))
+    by_panel = not direct or count <= STRIP or depth <= FLAT
+    together = min(channels, max(1, ((PIXELS if direct else COLUMNS) // strip if by_panel else BLOCK) // taps))
     together = -(-channels // -(-channels // together))  # no last one that is much smaller
     across = _even(strip, tile[1], math.gcd(LANES, tile[1]))  # whole vectors
-    sizes = (strip, together, across, each if by_panel else widest, each, int(window == PIXEL))
+    sizes = (strip, together, across, each if by_panel else widest, each, int(direct))
     pieces: list[Numbers] = []
     for g in range(group):
         for cut in cuts:
