@@ -2,6 +2,7 @@
 
     copy(x, start, y, to, count)               a row, the last vector of it masked
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
+    copy_inside, copy_every_other_inside       the same where a row lies on the map, and 0 beside it
 
 Vectors writes the instructions that they, the tiles (tiled_loops.py) and the runs (depthwise.py) are made of.
 """
@@ -231,13 +232,3 @@ def copy_every_other_inside(  # noqa: PLR0917
     """copy_every_other where begin <= i < end; the others of y become 0."""
     for i in range(count):
         y[to + i] = x[start + 2 * i] if begin <= i < end else 0
-
-
-def _write_prefetch(builder: Any, registers: Registers, *given: Any) -> None:
-    x, place = given
-    Vectors(builder, x.type.pointee, registers.lanes).prefetch(builder.gep(x, [place]))
-
-
-@intrinsic(_write_prefetch)
-def prefetch(x: Array, place: int) -> None:
-    """Have the line of memory of x[place], which need not exist, brought into the second cache."""
