@@ -20,12 +20,18 @@ from minicaffe.threads import get_num_threads, parts
 
 from .compiled_product import CompiledProduct
 from .epilogue import NOTHING, Epilogue
-from .tiled_loops import COLUMNS, LANES, ROWS, Numbers, convolve_strips
+from .tiled_loops import BLOCK, COLUMNS, PIXELS, Numbers, convolve_strips
+from .tiles import LANES, panel_rows, tile_vectors
 from .window import Window
 
-STRIP, SHALLOW = 6 * LANES, 128
-"""Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows."""
-LEAST_WINDOWS = 16
+STRIP, SHALLOW = 14 * LANES, 128
+"""Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows, or
+where windows are pixels, which need not be laid out."""
+LARGE = 1 << 18
+"""So many weights are read once a strip, panel by panel, whose columns are then laid out; fewer pass each tile's pixels."""
+FLAT = 16
+"""Where windows of a pixel see no more numbers, the nearest cache holds a strip of them, and y is written row by row."""
+LEAST_WINDOWS = 9
 """Of all images: for fewer, most of a tile would be computed in vain."""
 TASK = 1 << 19
 """Multiplications of a task, at least, for 7 us."""
@@ -64,39 +70,58 @@ def product(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], ep
 
 @lru_cache(maxsize=1024)
 def _calls(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
-    map_, tasks, (columns, rows) = _cut(window, group, shapes, threads)
+    registers = loops.registers(8 * dtype.itemsize)
+    tile = panel_rows(registers), tile_vectors(registers) * registers.lanes
+    map_, pieces, sizes = _cut(window, group, shapes, threads, tile)
     x, weight, y = (Later(0, (math.prod(shape),)) for shape in shapes)
-    after, size = Later(0, (3 * shapes[1][0],)), dtype.itemsize
-    room = Room(0, (columns,)), Room(-(-columns * size // ALIGNMENT) * ALIGNMENT, (rows,))
-    return Calls(convolve_strips, dtype, [(x, weight, after, y, map_, part, *room) for task in tasks for part in task])
+    after, rooms, start = Later(0, (3 * shapes[1][0],)), [], 0
+    for size in sizes:
+        rooms.append(Room(start, (size,)))
+        start += -(-size * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    return Calls(convolve_strips, dtype, [(x, weight, after, y, map_, part, *rooms) for part in pieces])
 
 
-def _cut(window: Window, group: int, shapes: Shapes, threads: int) -> tuple[Numbers, list[list[Numbers]], tuple[int, int]]:
-    """convolve_strips' map_, its parts, a list for each task, and how many numbers its columns and rows hold at most.
+def _cut(
+    window: Window, group: int, shapes: Shapes, threads: int, tile: tuple[int, int]
+) -> tuple[Numbers, list[Numbers], tuple[int, int, int]]:
+    """convolve_strips' map_, its parts, and how long columns, rows and panels are. tile: most filters and windows.
 
     A part has some strips of windows and all filters of a group; or, where there are few strips, some filters.
     """
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
     if window.pointwise:  # a map is one row
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
-    filters, depth, count = all_ // group, channels * math.prod(window.kernel), images * math.prod(y)
-    most = STRIP if depth > SHALLOW else 2 * STRIP
-    strip = LANES * -(-count // (LANES * -(-count // most)))  # no last one that is much narrower
-    strips, tiles, affordable = -(-count // strip), -(-filters // ROWS), max(1, count * all_ * depth // TASK)
-    each = 2 if affordable > MANY * threads else 1
-    cuts, lanes = [slice(0, strips)], [slice(0, tiles)]
-    if group == 1 and strips < 4 * threads <= tiles:
-        lanes = parts(tiles, -(-tiles // affordable), each)
-    elif group < threads * each:
-        cuts = parts(strips, -(-strips // affordable), each)
+    filters, taps, count, each = all_ // group, math.prod(window.kernel), images * math.prod(y), tile[0]
+    depth = channels * taps
+    direct = window == PIXEL and (count <= STRIP or filters * depth < LARGE)
+    number = -(-count // (STRIP if depth > SHALLOW and not direct else 2 * STRIP))
+    number = threads * -(-number // threads) if number > 1 else 1
+    strip = LANES * -(-count // (LANES * number))  # no last one that is much narrower
+    strips, panels, affordable = -(-count // strip), -(-filters // each), max(1, count * all_ * depth // TASK)
+    two = 2 if affordable > MANY * threads else 1
+    cuts, lanes = [slice(0, strips)], [slice(0, panels)]
+    if group == 1 and (strips < threads <= panels or strips < 2 * threads <= panels):
+        lanes = parts(panels, -(-panels // affordable), two)
+    elif group < threads * two:
+        cuts = parts(strips, -(-strips // affordable), two)
+    widest = each * max(lane.stop - lane.start for lane in lanes)
+    by_panel = not direct or count <= STRIP or depth <= FLAT
+    together = min(channels, max(1, ((PIXELS if direct else COLUMNS) // strip if by_panel else BLOCK) // taps))
+    together = -(-channels // -(-channels // together))  # no last one that is much smaller
+    across = _even(strip, tile[1], math.gcd(LANES, tile[1]))  # whole vectors
+    sizes = (strip, together, across, each if by_panel else widest, each, int(direct))
     pieces: list[Numbers] = []
     for g in range(group):
         for cut in cuts:
             windows = strip * cut.start, min(count, strip * cut.stop)
             for lane in lanes:
-                rows = g * filters + ROWS * lane.start, g * filters + min(filters, ROWS * lane.stop)
-                pieces.append((*windows, *rows, g * channels, strip))
-    tasks = [pieces[part] for part in parts(len(pieces), -(-len(pieces) // affordable), each)]
+                rows = g * filters + each * lane.start, g * filters + min(filters, each * lane.stop)
+                pieces.append((*windows, *rows, g * channels, *sizes))
     map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
-    widest = max(lane.stop - lane.start for lane in lanes)
-    return map_, tasks, (max(COLUMNS, depth // channels * strip), ROWS * widest * strip)
+    k = together * taps
+    return map_, pieces, (k * strip, widest * strip, sizes[3] * LANES * -(-k // LANES))
+
+
+def _even(length: int, most: int, unit: int) -> int:
+    """A multiple of `unit`, `most` at most, in which a length is cut into as few parts, all about equal."""
+    return unit * -(-length // (unit * -(-length // most)))

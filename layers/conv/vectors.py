@@ -2,6 +2,7 @@
 
     copy(x, start, y, to, count)               a row, the last vector of it masked
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
+    copy_inside, copy_every_other_inside       the same where a row lies on the map, and 0 beside it
 
 Vectors writes the instructions that they, the tiles (tiled_loops.py), the runs (depthwise.py) and the blocks of 3x3 kernels
 (depthwise_3x3.py) are made of.
@@ -53,6 +54,14 @@ class Vectors:
         """Every other number of two vectors, the first one's first, from number `start` on; past the end, the last again."""
         return self._shuffled(first, [min(start + 2 * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
 
+    def turned(self, rows: Sequence[Any]) -> list[Any]:
+        """The numbers of 2, 4, 8 ... vectors column by column: the first of each vector, the second of each, and so on."""
+        half, order = len(rows) // 2, [lane + self.lanes * one for lane in range(self.lanes) for one in range(2)]
+        parts, found = (order[: self.lanes], order[self.lanes :]), list(rows)
+        for _ in range(half.bit_length()):  # of the first half and the second, number by number
+            found = [self._shuffled(found[i], part, found[half + i]) for i in range(half) for part in parts]
+        return found
+
     def add_product(self, total: Any, a: Any, b: Any) -> Any:
         """total + a * b, rounded once by a processor that can do so."""
         product = self.builder.fmul(a, b, flags=("contract",))
@@ -72,6 +81,12 @@ class Vectors:
     def load_some(self, pointer: Any, count: Any) -> Any:
         """A vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
         return self.load(pointer, 1)[0] if count is None else self.load_where(pointer, self._mask(count))
+
+    def load_inside(self, pointer: Any, begin: Any, end: Any) -> Any:
+        """A vector of which the numbers from begin to end (int64) are read, those that it has, and the others are 0."""
+        inside = self.builder.and_(self._mask(end), self.builder.not_(self._mask(begin)))
+        of = [self.type.as_pointer(), self.int32, self._bits, self.type]
+        return self._call("load", self.type, of, [self.place(pointer), self.int32(self.bytes), inside, self.zero])
 
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
         """The first `count` (int64; None: all) of a vector."""
@@ -195,11 +210,49 @@ def copy_every_other(x: Array, start: int, y: Array, to: int, count: int) -> Non
         y[to + i] = x[start + 2 * i]
 
 
-def _write_prefetch(builder: Any, registers: Registers, *given: Any) -> None:
-    x, place = given
-    Vectors(builder, x.type.pointee, registers.lanes).prefetch(builder.gep(x, [place]))
+def _write_copy_inside(builder: Any, registers: Registers, *given: Any) -> None:
+    _write_copies_inside(builder, registers, given, 1)
 
 
-@intrinsic(_write_prefetch)
-def prefetch(x: Array, place: int) -> None:
-    """Have the line of memory of x[place], which need not exist, brought into the second cache."""
+def _write_copy_every_other_inside(builder: Any, registers: Registers, *given: Any) -> None:
+    _write_copies_inside(builder, registers, given, 2)
+
+
+def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
+    x, start, y, to, begin, end, count = given
+    int64, vectors, lanes = start.type, Vectors(builder, x.type.pointee, registers.lanes), registers.lanes
+
+    def write(i: Any, left: Any) -> None:
+        source, first, last = (
+            builder.gep(x, [builder.add(start, builder.mul(i, int64(stride)))]),
+            *(builder.mul(builder.sub(edge, i), int64(stride)) for edge in (begin, end)),
+        )
+        if stride == 1:
+            values = vectors.load_inside(source, first, last)
+        else:  # the last number's neighbour may lie behind the array
+            parts = []
+            for v in range(2):
+                low, high = (builder.sub(edge, int64(v * lanes)) for edge in (first, builder.sub(last, int64(1))))
+                parts.append(vectors.load_inside(builder.gep(source, [int64(v * lanes)]), low, high))
+            values = vectors.every_other(*parts)
+        vectors.store_some(values, builder.gep(y, [builder.add(to, i)]), left)
+
+    vectors.each(count, write)
+
+
+@intrinsic(_write_copy_inside)
+def copy_inside(  # noqa: PLR0917
+    x: Array, start: int, y: Array, to: int, begin: int, end: int, count: int
+) -> None:
+    """copy where begin <= i < end; the others of y become 0."""
+    for i in range(count):
+        y[to + i] = x[start + i] if begin <= i < end else 0
+
+
+@intrinsic(_write_copy_every_other_inside)
+def copy_every_other_inside(  # noqa: PLR0917
+    x: Array, start: int, y: Array, to: int, begin: int, end: int, count: int
+) -> None:
+    """copy_every_other where begin <= i < end; the others of y become 0."""
+    for i in range(count):
+        y[to + i] = x[start + 2 * i] if begin <= i < end else 0

@@ -25,7 +25,7 @@ from . import winograd_loops
 from .convolution_blocks import LEAST_PRODUCT
 from .convolve import convolve as convolve_directly
 from .epilogue import EVERY, NOTHING, Epilogue
-from .tiled_loops import panel_rows
+from .tiles import panel_rows
 from .window import Window
 from .winograd_blocks import Block, Tiling
 from .winograd_loops import POWERS

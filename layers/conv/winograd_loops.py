@@ -21,7 +21,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.loops import Registers, intrinsic, loop
 
-from .tiled_loops import LANES, panel_products
+from .tiles import LANES, panel_products
 from .vectors import Vectors
 from .winograd_matrices import POINTS
 

@@ -15,8 +15,9 @@ from minicaffe.blocks import kept_scratch
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import tiled, tiled_loops
 from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
-from minicaffe.layers.conv.tiled_loops import LANES, ROWS, lay_out, products, put
-from minicaffe.layers.conv.vectors import copy, copy_every_other
+from minicaffe.layers.conv.tiled_loops import lay_out, put
+from minicaffe.layers.conv.tiles import LANES, panel_rows, products, tile_vectors, turned
+from minicaffe.layers.conv.vectors import copy, copy_every_other, copy_every_other_inside, copy_inside
 from minicaffe.layers.conv.window import Window
 from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, set_num_threads
@@ -31,11 +32,22 @@ def _compiled() -> None:
         pytest.skip("MINICAFFE_LOOPS leaves Numba alone")
 
 
-@loop("T[::1], T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 11)")
+@loop("T[::1], T[::1], T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 13)")
 def multiplied(
-    weight: np.ndarray, columns: np.ndarray, sums: np.ndarray, after: np.ndarray, y: np.ndarray, n: tuple[int, ...]
+    weight: np.ndarray,
+    panel: np.ndarray,
+    columns: np.ndarray,
+    sums: np.ndarray,
+    after: np.ndarray,
+    y: np.ndarray,
+    n: tuple[int, ...],
 ) -> None:
-    products(weight, columns, sums, after, y, n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10])
+    start, depth, width, fresh, last, apart, filters, row, of, to, pitch, wanted, rows = n
+    turned(weight, start, apart, filters, depth, panel, 8, rows)
+    products(
+        panel, 8, columns, 1, width, sums, 2, width, after, row, of, y, to, pitch, wanted,
+        depth, fresh, last, filters, weight, last, 2, 0, 5, 0, 0, rows,
+    )  # fmt: skip
 
 
 @loop("T[::1], int64, T[::1], int64, int64")
@@ -46,6 +58,14 @@ def copied(x: np.ndarray, start: int, y: np.ndarray, to: int, count: int) -> Non
 @loop("T[::1], int64, T[::1], int64, int64")
 def copied_every_other(x: np.ndarray, start: int, y: np.ndarray, to: int, count: int) -> None:
     copy_every_other(x, start, y, to, count)
+
+
+@loop("T[::1], T[::1], int64, int64, int64, int64")
+def copied_inside(x: np.ndarray, y: np.ndarray, stride: int, begin: int, end: int, count: int) -> None:
+    if stride == 1:
+        copy_inside(x, 0, y, 2, begin, end, count)
+    else:
+        copy_every_other_inside(x, 0, y, 2, begin, end, count)
 
 
 def expected(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue) -> np.ndarray:
@@ -103,6 +123,25 @@ def test_maps_of_any_number_of_axes_where_a_window_is_a_pixel(axes: int) -> None
     np.testing.assert_allclose(y, np.einsum("mc,nc...->nm...", weight.reshape(6, 5), x), rtol=1e-12, atol=1e-12)
 
 
+def test_strided_windows_as_many_as_pixels() -> None:
+    """A kernel of one pixel that sees half of the row and as much padding: not where the pixels lie."""
+    x, weight = np.arange(1.0, 35).reshape(1, 2, 1, 17), np.ones((3, 2, 1, 1))
+    y = convolved(x, weight, Window((1, 1), (1, 2), (0, 8), (1, 1)), 1)
+    assert y[0, 2, 0].tolist() == [0] * 4 + (x[0, 0, 0, ::2] + x[0, 1, 0, ::2]).tolist() + [0] * 4
+
+
+@pytest.mark.parametrize("size", [(5, 5), (13, 13), (28, 28), (23, 29)])
+def test_pixels_read_where_they_lie(size: tuple[int, int]) -> None:
+    """One strip and several, of whole vectors and not, few filters and many; channels in one block and in several."""
+    random = np.random.default_rng(3)
+    x = random.standard_normal((2, 147, *size)).astype(np.float32)
+    for filters in (11, 35):
+        weight = random.standard_normal((filters, 147, 1, 1)).astype(np.float32)
+        wanted = np.einsum("mc,nchw->nmhw", weight[:, :, 0, 0].astype(np.float64), x)
+        np.testing.assert_allclose(convolved(x, weight, PIXEL, 1), wanted, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(convolved(x[1:].copy(), weight, PIXEL, 1), wanted[1:], rtol=1e-4, atol=1e-4)
+
+
 def test_by_hand() -> None:
     x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
     weight = np.array([[[[1, 0], [0, 2]]], [[[0, -1], [0, 0]]]], np.float32)
@@ -114,21 +153,45 @@ def test_by_hand() -> None:
     assert y[0, 1, 1].tolist() == [1, 0, 0, 0, 1]
 
 
-def test_the_machine_code_does_what_the_definition_says() -> None:
-    random, depth = np.random.default_rng(1), 5
-    for width, filters, fresh, last in ((LANES, 4, 1, 0), (7 * LANES, 3, 0, 1), (3 * LANES, 9, 1, 1), (13 * LANES, 1, 0, 0)):
-        weight, columns = random.standard_normal(200), random.standard_normal(depth * width)
-        after, y = random.standard_normal(3 * 11), np.full(9 * 2 * width, np.inf)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_machine_code_does_what_the_definition_says(dtype: type) -> None:
+    random, depth, registers = np.random.default_rng(1), 37, loops.registers(8 * np.dtype(dtype).itemsize)
+    rows, most = panel_rows(registers), tile_vectors(registers) * registers.lanes
+    for wanted, filters, fresh, last in ((most, 9, 1, 0), (most - 1, 7, 0, 1), (most // 3, 1, 1, 1), (most // 2, 4, 0, 0)):
+        width = most + 3
+        weight, columns = (random.standard_normal(n).astype(dtype) for n in (3 + 8 * 41 + depth, 1 + depth * width))
+        after, y = random.standard_normal(3 * 11).astype(dtype), np.full(9 * (width + 8), np.inf, dtype)
         after[2 * 11 : 2 * 11 + 5] = 0, 0.5, 0, 1, 0
-        sums = random.standard_normal(ROWS * width)
-        numbers = (3, depth, width, fresh, last, 17, filters, 2, 11, 5, width + 3)
+        sums, panel = random.standard_normal(2 + 9 * width).astype(dtype), np.zeros(8 + 8 * 3 * LANES, dtype)
+        numbers = (3, depth, width, fresh, last, 41, filters, 2, 11, 5, width + 3, wanted, rows)
         results = []
         for run in (multiplied, multiplied.definition):
-            mine, to = sums.copy(), y.copy()
-            run(weight, columns, mine, after, to, numbers)
-            results.append((mine[: min(filters, ROWS) * width], to))
+            made = panel.copy(), sums.copy(), y.copy()
+            run(weight, made[0], columns, made[1], after, made[2], numbers)
+            kept = made[1][2 : 2 + rows * width].reshape(rows, width)[: min(rows, filters), :wanted]
+            results.append((made[0][8 : 8 + rows * depth], kept, made[2]))
         for made, defined in zip(*results, strict=True):
-            np.testing.assert_allclose(made, defined, rtol=1e-12)
+            np.testing.assert_allclose(made, defined, rtol=1e-12 if dtype is np.float64 else 1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_are_copied_where_they_are_inside(stride: int, dtype: type) -> None:
+    for count, begin, end in (
+        (7, 1, 7),
+        (14, 0, 13),
+        (16, 0, 16),
+        (33, 2, 31),
+        (40, 18, 19),
+        (5, 3, 3),
+        (20, 0, 20),
+        (0, 0, 0),
+    ):
+        x = np.arange(1, stride * (max(end, 1) - 1) + 2, dtype=dtype)  # ends with the last number inside
+        made, defined = np.full(count + 5, -1, dtype), np.full(count + 5, -1, dtype)
+        copied_inside(x, made, stride, begin, end, count)
+        copied_inside.definition(x, defined, stride, begin, end, count)
+        assert made.tolist() == defined.tolist() and (made == -1).sum() == 5
 
 
 @pytest.mark.parametrize("copying", [copied, copied_every_other])
@@ -180,7 +243,7 @@ def test_results_do_not_depend_on_threads_strips_or_images() -> None:
 
 def test_many_channels_are_laid_out_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(2)
-    channels = 3 * tiled_loops.COLUMNS // (9 * tiled.STRIP) + 5
+    channels = 3 * tiled_loops.COLUMNS // (9 * 8 * LANES) + 5
     x, weight = random.standard_normal((1, channels, 9, 13)), random.standard_normal((7, channels, 3, 3))
     window = Window((3, 3), (1, 1), (1, 1), (1, 1))
     wanted = expected(x, weight, window, 1, Epilogue(negative_slope=0.2))
@@ -202,7 +265,7 @@ def test_what_the_loops_leave_to_others() -> None:
     assert not tiled.suits(x[..., ::-1], weight, PIXEL, y)
     assert not tiled.suits(x.astype(np.float16), weight.astype(np.float16), PIXEL, y.astype(np.float16))
     assert not tiled.suits(x.astype(np.float64), weight, PIXEL, y)
-    assert not tiled.suits(x[:, :, :3, :5].copy(), weight, PIXEL, y[:, :, :3, :5].copy())  # 15 windows
+    assert not tiled.suits(x[:, :, :2, :4].copy(), weight, PIXEL, y[:, :, :2, :4].copy())  # 8 windows
     wide = Window((64, 65), (1, 1), (40, 40), (1, 1))
     assert not tiled.suits(x, np.ones((4, 3, *wide.kernel), np.float32), wide, np.ones((1, 4, 22, 23), np.float32))
     deep = np.ones((1, 3, 5, 7, 2), np.float32)

@@ -1,0 +1,270 @@
+"""Tiles of sums that the processor's registers hold, and panels of weights: what products in compiled loops are made of.
+
+turned           some filters' weights, row by row -> a panel (K, filters): what a tile multiplies by lies side by side
+products         a tile: sums (filters, windows) += panel^T @ columns (K, windows), then the epilogue
+panel_products   the same of a whole panel and many windows, without an epilogue (winograd_loops.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from minicaffe.blob import Array
+from minicaffe.loops import Registers, intrinsic
+
+from .vectors import Vectors
+
+LANES = 16
+"""A row of columns has a multiple of so many numbers: whole vectors, whatever the processor."""
+AHEAD = 256
+"""How many numbers of a panel are called into the cache before they are needed."""
+
+
+def panel_rows(registers: Registers) -> int:
+    """Filters of a panel."""
+    return registers.count // 4
+
+
+def tile_vectors(registers: Registers) -> int:
+    """Vectors of windows of a tile: the other registers hold columns and a weight."""
+    return registers.count * 3 // (4 * panel_rows(registers))
+
+
+class _Tile:
+    """Writes the instructions of one tile: some rows of a panel times some vectors of columns, which begin at a pointer."""
+
+    def __init__(self, vectors: Vectors, count: int, columns: Any) -> None:
+        self.builder, self.vectors, self.count, self.columns = vectors.builder, vectors, count, columns
+
+    def begun(self, places: Sequence[Any], fresh: Any) -> list[list[Any]]:
+        """The sums of each row so far, from memory, or 0."""
+        zero, builder = self.vectors.zero, self.builder
+        return [[builder.select(fresh, zero, value) for value in self.vectors.load(place, self.count)] for place in places]
+
+    def products(
+        self, begun: list[list[Any]], panel: Any, pitch: Any, depth: Any, width: Any, ahead: Sequence[Any]
+    ) -> list[list[Any]]:
+        """The loop over K: begun plus all products, of each row. panel: a pointer to the first weights, the next ones lie
+        `pitch` further. ahead: what is called into the cache meanwhile, at an even pace, since the memory can bring only a few
+        lines at a time: a pointer, how many calls make a row, how far apart the rows lie, and the step from call to call."""
+        builder, vectors, before, int64 = self.builder, self.vectors, self.builder.block, depth.type
+        loop, turn, end = (builder.append_basic_block(name) for name in ("products", "next_row", "made"))
+        first, each, apart, step = ahead
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        k, limit = builder.phi(int64), builder.phi(int64)
+        line, factors, called, row = (builder.phi(of.type) for of in (self.columns, panel, first, first))
+        sums = [[builder.phi(vectors.type) for _ in one] for one in begun]
+        seen, made = vectors.load(line, self.count), []
+        vectors.prefetch(called)
+        for r, totals in enumerate(sums):
+            factor = vectors.everywhere(builder.load(builder.gep(factors, [int64(r)])))
+            made.append([vectors.add_product(total, factor, x) for total, x in zip(totals, seen)])
+        following = builder.add(k, int64(1))
+        on = [builder.gep(pointer, [by]) for pointer, by in ((line, width), (factors, pitch), (called, step))]
+        builder.cbranch(builder.icmp_unsigned("<", following, limit), loop, turn)
+        builder.position_at_end(turn)
+        next_row, next_limit = builder.gep(row, [apart]), builder.add(limit, each)
+        next_limit = builder.select(builder.icmp_unsigned("<", next_limit, depth), next_limit, depth)
+        builder.cbranch(builder.icmp_unsigned("<", following, depth), loop, end)
+        moved = [(k, int64(0), following, following), (limit, each, limit, next_limit), (row, first, row, next_row)]
+        moved += [(line, self.columns, on[0], on[0]), (factors, panel, on[1], on[1]), (called, first, on[2], next_row)]
+        moved += [(phi, start, then, then) for phi, start, then in zip(chain(*sums), chain(*begun), chain(*made))]
+        for phi, *values in moved:
+            for value, block in zip(values, (before, loop, turn)):
+                phi.add_incoming(value, block)
+        builder.position_at_end(end)
+        return made
+
+
+def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
+    """products, for each number of vectors that a tile may have; and for half of the rows, where the others are missing."""
+    panels, start, columns, seen, apart, sums, place, width, after, row, of, y, to, pitch, wanted, *others = given
+    depth, fresh, last, filters, weight, call_y, which, *ahead, _ = others
+    int64, vectors, most = depth.type, Vectors(builder, panels.type.pointee, registers.lanes), panel_rows(registers)
+    lanes = registers.lanes
+
+    def rows(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
+        """A pointer for each row, to the last one's again where there are fewer filters."""
+        found = [builder.gep(pointer, [first])]
+        for r in range(1, count):
+            there = builder.icmp_unsigned("<", int64(r), filters)
+            found.append(builder.gep(found[-1], [builder.select(there, step, int64(0))]))
+        return found
+
+    is_fresh, is_last = (builder.icmp_unsigned("!=", flag, int64(0)) for flag in (fresh, last))
+    called = weight
+    for number, array in enumerate((columns, y)):
+        called = builder.select(builder.icmp_unsigned("==", which, int64(number)), array, called)
+    call = [builder.gep(called, ahead[:1]), *ahead[1:]]
+
+    def tile(each: int, count: int) -> None:
+        one, before = _Tile(vectors, count, builder.gep(columns, [seen])), int64((count - 1) * lanes)
+        places, targets, scales = rows(each, sums, place, width), rows(each, y, to, pitch), rows(each, after, row, int64(1))
+        with builder.if_then(builder.icmp_unsigned("!=", call_y, int64(0))):
+            for target in targets:
+                vectors.prefetch(target, count, to_write=True)
+        begun = one.begun(places, is_fresh)
+        made = one.products(begun, builder.gep(panels, [start]), int64(most), depth, apart, call)
+        with builder.if_else(is_last) as (finish, leave):
+            with finish:
+                for total, scale, target in zip(made, scales, targets):
+                    shift, slope = (builder.gep(scale, [builder.mul(of, int64(i))]) for i in (1, 2))
+                    *whole, rest = vectors.epilogue(total, vectors.everywhere_of((scale, shift, slope)))
+                    vectors.store(whole, target)
+                    vectors.store_some(rest, builder.gep(target, [before]), builder.sub(wanted, before))
+            with leave:
+                for total, where in zip(made, places):
+                    vectors.store(total, where)
+
+    count = builder.udiv(builder.add(wanted, int64(lanes - 1)), int64(lanes))
+    with builder.if_else(builder.icmp_unsigned("<=", filters, int64(most // 2))) as (half, all_):
+        with half:
+            _switch(builder, count, tile_vectors(registers), lambda vectors: tile(most // 2, vectors))
+        with all_:
+            _switch(builder, count, tile_vectors(registers), lambda vectors: tile(most, vectors))
+
+
+def _switch(builder: Any, value: Any, most: int, write: Callable[[int], None]) -> None:
+    """write(value), of the numbers 1 to most."""
+    end = builder.append_basic_block("end")
+    choice = builder.switch(value, end)
+    for number in range(1, most + 1):
+        choice.add_case(value.type(number), body := builder.append_basic_block(f"vectors_{number}"))
+        builder.position_at_end(body)
+        write(number)
+        builder.branch(end)
+    builder.position_at_end(end)
+
+
+@intrinsic(_write_products)
+def products(  # noqa: PLR0913, PLR0917
+    panels: Array,
+    start: int,
+    columns: Array,
+    seen: int,
+    apart: int,
+    sums: Array,
+    place: int,
+    width: int,
+    after: Array,
+    row: int,
+    of: int,
+    y: Array,
+    to: int,
+    pitch: int,
+    wanted: int,
+    depth: int,
+    fresh: int,
+    last: int,
+    filters: int,
+    weight: Array,
+    call_y: int,
+    which: int,
+    ahead: int,
+    ahead_each: int,
+    ahead_apart: int,
+    ahead_step: int,
+    rows: int,
+) -> None:
+    """sums (filters, windows) += panel (depth, rows), turned around @ columns (depth, windows); fresh: = in place of +=; last:
+    to y, with the epilogue.
+
+    filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most; of
+    columns and sums whole vectors are read and written. The panel begins at `start`; rows of columns at `seen`, `apart` from
+    one to the next; rows of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
+    slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of columns, y or weight
+    (which: 0, 1, 2), from `ahead` on, `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.
+    """
+    for r in range(min(filters, rows)):
+        for j in range(wanted):
+            total = 0 if fresh else sums[place + r * width + j]
+            for k in range(depth):
+                total += panels[start + k * rows + r] * columns[seen + k * apart + j]
+            if last:
+                value, slope = total * after[row + r] + after[of + row + r], after[2 * of + row + r]
+                y[to + r * pitch + j] = value if not value < 0 else value * slope if slope else 0
+            else:
+                sums[place + r * width + j] = total
+
+
+def _write_turned(builder: Any, registers: Registers, *given: Any) -> None:
+    weight, start, apart, filters, depth, panels, to, _ = given
+    int64, vectors, rows = start.type, Vectors(builder, weight.type.pointee, registers.lanes), panel_rows(registers)
+
+    def write(k: Any, left: Any) -> None:
+        numbers, place = [], builder.gep(weight, [builder.add(start, k)])
+        for r in range(rows):
+            numbers.append(vectors.load_some(place, left))
+            there = builder.icmp_unsigned("<", int64(r + 1), filters)
+            place = builder.gep(place, [builder.select(there, apart, int64(0))])
+        vectors.store(vectors.turned(numbers), builder.gep(panels, [builder.add(to, builder.mul(k, int64(rows)))]))
+
+    vectors.each(depth, write)
+
+
+@intrinsic(_write_turned)
+def turned(  # noqa: PLR0917
+    weight: Array, start: int, apart: int, filters: int, depth: int, panels: Array, to: int, rows: int
+) -> None:
+    """A panel (depth, rows), from `to` on, = `depth` numbers of some filters, which begin at `start` and lie `apart`.
+
+    filters: how many there are; the first `rows` (panel_rows) count, and the last one stands for those that are missing. The
+    panel has room for a depth that is a multiple of LANES.
+    """
+    for r in range(rows):
+        for k in range(depth):
+            panels[to + k * rows + r] = weight[start + min(r, filters - 1) * apart + k]
+
+
+def _write_panel_products(builder: Any, registers: Registers, *given: Any) -> None:
+    panel, columns, sums, start, to, depth, width = given
+    int64, rows, vectors = depth.type, panel_rows(registers), Vectors(builder, panel.type.pointee, registers.lanes)
+    first = builder.gep(panel, [start])
+    ahead = builder.gep(first, [int64(AHEAD)]), depth, int64(0), int64(rows)
+
+    def tile(count: int, offset: Any) -> None:
+        one = _Tile(vectors, count, builder.gep(columns, [offset]))
+        made = one.products([[vectors.zero] * count] * rows, first, int64(rows), depth, width, ahead)
+        for r, total in enumerate(made):
+            vectors.store(total, builder.gep(sums, [builder.add(builder.add(to, offset), builder.mul(width, int64(r)))]))
+
+    _each_tile(builder, registers, width, tile_vectors(registers), tile)
+
+
+def _each_tile(builder: Any, registers: Registers, width: Any, most: int, write: Callable[[int, Any], None]) -> None:
+    """write(count, offset) for every `most` vectors of `width` numbers, and for the rest: how many, and where they begin."""
+    int64, block = width.type, builder.append_basic_block
+    before, head, tail, end = builder.block, block("head"), block("tail"), block("end")
+    all_ = builder.udiv(width, int64(registers.lanes))
+    builder.branch(head)
+    builder.position_at_end(head)
+    at_vector = builder.phi(int64)
+    at_vector.add_incoming(int64(0), before)
+    left = builder.sub(all_, at_vector)
+    now = builder.select(builder.icmp_unsigned("<", left, int64(most)), left, int64(most))
+    offset = builder.mul(at_vector, int64(registers.lanes))
+    _switch(builder, now, most, lambda count: write(count, offset))
+    builder.branch(tail)
+    builder.position_at_end(tail)
+    following = builder.add(at_vector, now)
+    at_vector.add_incoming(following, tail)
+    builder.cbranch(builder.icmp_unsigned("<", following, all_), head, end)
+    builder.position_at_end(end)
+
+
+@intrinsic(_write_panel_products)
+def panel_products(  # noqa: PLR0917
+    panel: Array, columns: Array, sums: Array, start: int, to: int, depth: int, width: int
+) -> None:
+    """sums (rows, width), from `to` on, = weights (depth, rows), from start on, turned around @ columns (depth, width).
+
+    rows: panel_rows, which this definition does not know: it is for one. width: a multiple of LANES.
+    """
+    for j in range(width):
+        total = 0
+        for k in range(depth):
+            total += panel[start + k] * columns[k * width + j]
+        sums[to + j] = total
