@@ -44,7 +44,7 @@ threads' temporary memory begins, the bytes of each one's, and for how many it i
 MOST = 62
 """Helpers that can stand by: bits of a whole number."""
 
-SECONDS = 300e-6
+SECONDS = 1e-3
 """How long a thread looks before it sleeps: about what lies between two layers of a net that threads share."""
 
 PAUSE = 8e-6

@@ -35,6 +35,9 @@ LEAST_WINDOWS = 9
 """Of all images: for fewer, most of a tile would be computed in vain."""
 TASK = 1 << 19
 """Multiplications of a task, at least, for 7 us."""
+OTHERS, LEAST_USE = 2 << 20, 64
+"""Bytes of maps that lie in another thread's cache, whence they come at 3 GB/s: a second thread gains only where each number of
+them is used so often."""
 MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
 MOST_TAPS = 4096
@@ -93,11 +96,12 @@ def _cut(
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
     filters, taps, count, each = all_ // group, math.prod(window.kernel), images * math.prod(y), tile[0]
     depth = channels * taps
+    alone = math.prod(shapes[0]) * 4 <= OTHERS and count * filters * depth < LEAST_USE * images * channels * math.prod(x[1:])
     direct = window == PIXEL and (count <= STRIP or filters * depth < LARGE)
     number = -(-count // (STRIP if depth > SHALLOW and not direct else 2 * STRIP))
     number = threads * -(-number // threads) if number > 1 else 1
     strip = LANES * -(-count // (LANES * number))  # no last one that is much narrower
-    strips, panels, affordable = -(-count // strip), -(-filters // each), max(1, count * all_ * depth // TASK)
+    strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, count * all_ * depth // TASK)
     two = 2 if affordable > MANY * threads else 1
     cuts, lanes = [slice(0, strips)], [slice(0, panels)]
     if group == 1 and (strips < threads <= panels or strips < 2 * threads <= panels):
