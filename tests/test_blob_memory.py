@@ -228,7 +228,7 @@ def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
         else:
             net.forward()
 
-    sizes = random.integers(4, 60, (30, 2))  # tables of where a size's windows lie are kept, for so many sizes and no more
+    sizes = random.integers(4, 40, (30, 2))  # tables of where a size's windows lie are kept, for so many sizes and no more
 
     def held_after(which: Iterable[int]) -> int:
         """The bytes held after runs at these sizes."""
@@ -239,7 +239,7 @@ def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
 
     tracemalloc.start()
     try:
-        run(60, 60)
+        run(40, 40)
         before = held_after(range(30))
         after = held_after(random.integers(0, 30, 200))
     finally:

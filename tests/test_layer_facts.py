@@ -136,7 +136,7 @@ X = maps(1, 16, 512, 256)
 REGIONS: list[tuple[str, list[Array]]] = [
     *(
         (f'type: "{kind}" {block} {{ pooled_h: 7 pooled_w: 7 spatial_scale: 1 {more} }}', [x, whole_rois(rois, x.shape[2:])])
-        for rois, x in ((200, maps(1, 256, 40, 60)), (40, maps(1, 128, 100, 160)))
+        for rois, x in ((125, maps(1, 256, 40, 60)), (25, maps(1, 128, 100, 160)))
         for kind, block, more in (
             ("ROIPooling", "roi_pooling_param", ""),
             ("ROIAlign", "roi_align_param", ""),

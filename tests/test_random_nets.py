@@ -34,14 +34,14 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_round() -> None:
-    """Of 20 nets; .ci/run checks 200."""
+    """Of 10 nets; .ci/run checks 200."""
     require("onnx")
     counts: Counter[str] = Counter()
-    assert not "".join(run(seed, counts) for seed in range(20))
-    assert counts["nets"] >= 18
-    assert counts["gradients"] >= 100
-    assert counts["layers beside float64"] >= 325
-    assert sum(number for name, number in counts.items() if name.startswith("left out")) < 10
+    assert not "".join(run(seed, counts) for seed in range(10))
+    assert counts["nets"] >= 9
+    assert counts["gradients"] >= 50
+    assert counts["layers beside float64"] >= 160
+    assert sum(number for name, number in counts.items() if name.startswith("left out")) < 5
 
 
 @pytest.mark.gpu

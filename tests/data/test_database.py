@@ -114,12 +114,16 @@ def test_what_lmdb_itself_reads(tmp_path: Path) -> None:
         assert list(database.items(start)) == [item for item in wanted if item[0] >= start]
 
 
+@pytest.fixture(scope="module")
+def whole_lmdb(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return lmdb_file(tmp_path_factory.mktemp("whole") / "db")
+
+
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_a_damaged_lmdb_is_refused_or_read(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_damaged_lmdb_is_refused_or_read(data: st.DataObject, whole_lmdb: bytes, tmp_path: Path) -> None:
     """LMDB itself ends the process over some of these."""
-    path = tmp_path_factory.mktemp("damaged") / "db"
-    content = bytearray(lmdb_file(path))
+    path, content = tmp_path, bytearray(whole_lmdb)
     for _ in range(data.draw(st.integers(1, 4))):
         page = data.draw(st.integers(0, len(content) // 4096 - 1))
         content[page * 4096 + data.draw(st.integers(0, 170))] = data.draw(st.integers(0, 255))

@@ -56,13 +56,12 @@ def test_one_pixel_by_hand() -> None:
     np.testing.assert_allclose(case.forward()[0].reshape(3), q, rtol=1e-6)
 
 
-@pytest.mark.parametrize("way", ["numpy", "auto"])
-def test_gradient(way: str) -> None:
-    with loops.using(way):
-        case = LayerCase(text(3), *bottoms(2, 3, 4, 5))
-        for i, blob in enumerate(case.layer.blobs):
-            blob.data[...] = np.random.default_rng(i).normal(size=blob.shape)
-        case.check_gradient()
+@pytest.mark.usefixtures("loops_way")
+def test_gradient() -> None:
+    case = LayerCase(text(3), *bottoms(2, 3, 4, 5))
+    for i, blob in enumerate(case.layer.blobs):
+        blob.data[...] = np.random.default_rng(i).normal(size=blob.shape)
+    case.check_gradient()
 
 
 def test_both_ways_compute_the_same() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -24,12 +25,12 @@ def check_growth(prepare: Callable[[int], Run], start: int = 256, most: int = 2*
 
     The second and third doubling decide where a cache overflows between n and 2n: what is linear stays below (2, 4, 8
     times as long, of 2.5, 6.3, 15.6 allowed), what is quadratic does not (4, 16, 64).
-    prepare(n): makes the input, untimed, and returns the run. n: start, made four times as large (twice where that is enough)
-    until a run takes FLOOR seconds, or to `most`.
+    prepare(n): makes the input, untimed, and returns the run. n: start, made larger, four times at most at once, until a run
+    takes FLOOR seconds, and little more than that; or to `most`.
     """
     n, run = start, prepare(start)
     least = _seconds(run)
-    while least < FLOOR and (more := n * (2 if least >= FLOOR / 2 else 4)) <= most:
+    while least < FLOOR and (more := min(most, math.ceil(n * min(4, 1.2 * FLOOR / least)))) > n:
         n, run = more, prepare(more)
         least = _seconds(run)
     found = []

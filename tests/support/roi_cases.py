@@ -56,7 +56,7 @@ def cases(draw: Any, *, groups: bool = False, dtype: Any = np.float32) -> Case:
 
 
 def some_rois(images: int = 2) -> Array:
-    """Five rois at a scale of 0.5 on a map of about 7 x 9: inside, across an edge, outside, malformed, one pixel."""
+    """Five rois at a scale of 0.5 on a map of about 6 x 7 to 7 x 9: inside, across an edge, outside, malformed, one pixel."""
     return np.array(
         [
             [0, 1.3, 2.2, 11.7, 9.4],

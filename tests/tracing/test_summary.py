@@ -162,7 +162,7 @@ def convolution(outputs: int, kernel: int = 3, stride: int = 1) -> str:
 
 IMAGE = "data Input - data input_param { shape { dim: 1 dim: 3 dim: 301 dim: 402 } }"
 PLAIN = layers_of(
-    IMAGE,
+    IMAGE.replace("dim: 301 dim: 402", "dim: 241 dim: 322"),
     "c1 Convolution data c1 " + convolution(64),
     "r1 ReLU c1 c1",
     "c2 Convolution c1 c2 " + convolution(64),
@@ -246,7 +246,7 @@ def test_the_peak_is_what_a_run_takes(text: str, phase: Phase, keep: Keep, tmp_p
     it grows with what the first net gives back, and the second is made of memory that was measured as taken before. Without
     Numba, whose own code is no memory of the net's."""
     (tmp_path / "net.prototxt").write_text(text)
-    (tmp_path / "warm.prototxt").write_text(TRAINED.replace("dim: 301 dim: 402", "dim: 70 dim: 71"))
+    (tmp_path / "warm.prototxt").write_text(TRAINED.replace("dim: 241 dim: 322", "dim: 70 dim: 71"))
     command = [sys.executable, "-c", MEASURE, "net.prototxt", phase.name, keep]
     environment = {**os.environ, "MINICAFFE_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
     environment["MINICAFFE_LOOPS"] = "numpy"
