@@ -65,8 +65,9 @@ def layer_end(net: Net) -> RowsEnd | None:
     for layer in net.layers:
         if isinstance(layer, DetectionOutput | YoloOutput) and set(net.top_names[layer.name]) & set(net.outputs):
             of_cells = isinstance(layer, DetectionOutput) and layer.of_cells
-            blobs = net.top_names[layer.name][:1]
-            return RowsEnd(layer.name, blobs, class_count(layer), centred_rows if of_cells else layer_rows)
+            blobs, sources = net.top_names[layer.name][:1], net.bottom_names[layer.name]
+            read = centred_rows if of_cells else layer_rows
+            return RowsEnd(layer.name, blobs, class_count(layer), read, sources=sources)
     return None
 
 
@@ -112,7 +113,7 @@ def detect_ssd(
         raise Error(f"{net.file}: an SSD net ends in a DetectionOutput layer; this net has none")
     name = _image_input(net)
     put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], means, scale_factor))
-    net.forward(blobs=list(end.blobs))
+    net.forward(blobs=[*end.blobs, *end.sources])
     return pick_rows(end.rows(net), image.shape[:2], threshold=threshold, max_detections=max_detections)
 
 
