@@ -27,7 +27,7 @@ from minicaffe.layers.box_output import BoxOutput
 from minicaffe.layers.softmax import softmax
 from minicaffe.net import Net
 
-from .rows_end import RowsEnd, image_size, script_rows, suppressed_rows
+from .rows_end import Family, RowsEnd, image_size, script_rows, suppressed_rows
 
 SCORES, DELTAS = "cls_pred", "bbox_pred"
 LEAST_SCORE = -10
@@ -51,6 +51,9 @@ def mscnn_end(net: Net) -> RowsEnd | None:
         )
     read = partial(proposal_rows, size=size, settings=net.settings)
     return RowsEnd(SCORES, [proposals[0], SCORES, DELTAS], scores[1], read, "the script of an MS-CNN", SETTINGS)
+
+
+MSCNN = Family(("MS-CNN",), mscnn_end)
 
 
 def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: DetectionSettings) -> Array:

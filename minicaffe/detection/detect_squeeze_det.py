@@ -22,7 +22,7 @@ from minicaffe.layers.slice import Slice
 from minicaffe.layers.softmax import Softmax
 from minicaffe.net import Net
 
-from .rows_end import RowsEnd, image_size, maker, script_rows
+from .rows_end import Family, RowsEnd, image_size, maker, script_rows
 
 ANCHORS = (377, 371, 64, 118, 129, 326, 172, 126, 34, 46, 353, 204, 89, 214, 249, 361, 209, 239)
 """Widths and heights in pixels of OpenCV's net, which has the shapes of PUBLISHED."""
@@ -59,6 +59,9 @@ def squeeze_det_end(net: Net) -> RowsEnd | None:
     sizes = np.array(given, np.float64).reshape(-1, 2)
     read = partial(anchor_rows, anchors=grid(sizes, confidences[0], confidences[1], size[0]), side=size[0])
     return RowsEnd(names[0], names, classes[1] + 1, read, "the script of a SqueezeDet", ("TEST.ANCHORS",))
+
+
+SQUEEZE_DET = Family(("SqueezeDet",), squeeze_det_end)
 
 
 def anchor_rows(arrays: Sequence[Array], anchors: Array, side: int) -> Array:

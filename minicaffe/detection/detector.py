@@ -28,7 +28,7 @@ from minicaffe.net import Net
 from .class_names import BACKGROUND, default_names, read_names
 from .detect import Detections, check_detector, check_proposals, detect
 from .detect_cascade import cascade_ends, detect_cascade
-from .detect_ssd import SSD_MEANS, detect_ssd, known_end, rows_end
+from .detect_ssd import FAMILY_NAMES, SSD_MEANS, detect_ssd, known_end, rows_end
 from .text_lines import find_text_lines, has_text_lines
 
 Path = str | PathLike[str]
@@ -62,7 +62,7 @@ class Detector:
                 check_detector(net)
             for name, value in {"means": means, "scale_factor": scale_factor}.items():
                 if value is not None:
-                    raise Error(f"{net.file}: {name} has no effect: only SSD nets take it")
+                    raise Error(f"{net.file}: {name} has no effect: only {FAMILY_NAMES} take it")
         if not 0 <= threshold <= 1:
             raise Error(f"threshold must be from 0 to 1, got {threshold}")
         if max_detections < 1:

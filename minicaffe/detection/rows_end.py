@@ -58,6 +58,13 @@ class RowsEnd:
         return rows
 
 
+class Family(NamedTuple):
+    """Nets whose end is found in one way. names: what they are called; end: a net's end, None for that of another."""
+
+    names: tuple[str, ...]
+    end: Callable[[Net], RowsEnd | None]
+
+
 def script_rows(boxes: Array, scores: Array, classes: NDArray[np.integer]) -> Array:
     """The rows of boxes (n, 4) with scores (n,) and classes (n,) from 0."""
     return np.column_stack([np.zeros(len(boxes)), classes + 1, scores, boxes]).astype(np.float32)

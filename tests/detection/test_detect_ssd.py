@@ -144,11 +144,11 @@ def test_options_that_an_ssd_net_has_no_use_for(net: Net, option: str) -> None:
     assert f"{option} does nothing here: the prototxt of an SSD net fixes its size and suppression" in result.output
 
 
-def test_a_scale_factor_is_for_ssd_nets(net: Net) -> None:
+def test_a_scale_factor_is_for_nets_that_end_in_rows(net: Net) -> None:
     Path("ssd.prototxt").write_text('input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }')
     result = run("--scale-factor", "2")
     assert result.exit_code == 1
-    assert "--scale-factor does nothing here: only SSD nets take it" in result.output
+    assert "--scale-factor does nothing here: only SSD, RefineDet, YOLO, MS-CNN and SqueezeDet nets take it" in result.output
 
 
 def test_the_command_names_means_and_factor_when_nothing_is_found(net: Net) -> None:
