@@ -135,10 +135,9 @@ def kept_boxes(boxes: Array, areas: Array, threshold: float, measure: Measure = 
 class Overlaps:
     """Says which boxes overlap others (K, 4) by more than threshold, at most `most` boxes at a time.
 
-    areas: the others' (K,), by default those of their corners.
-
     Every pass is over whole arrays that stay in cache and are used again: others' corners are laid out once for each row,
-    as NumPy's minimum of an array and a number is several times slower than that of two arrays.
+    as NumPy's minimum of an array and a number is several times slower than that of two arrays. areas: the others' (K,), by
+    default those of their corners.
     """
 
     def __init__(
