@@ -41,6 +41,7 @@ class Detections:
 
     boxes: (n, 4) as x1, y1, x2, y2 in pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
     sources: (n,), which roi of the net each comes from; of an SSD net, which row of DetectionOutput; None if that is not known.
+    best: the highest score of all boxes, where several passes of the net made them.
     Raises Error for boxes or scores that are NaN or infinite.
     """
 
@@ -48,6 +49,7 @@ class Detections:
     scores: Floats
     classes: Ints
     sources: Ints | None = None
+    best: float | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.boxes).all() and np.isfinite(self.scores).all()):
