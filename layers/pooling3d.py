@@ -41,8 +41,9 @@ class Pooling3D(Layer):
         param = self.param.pooling3d_param
         if param.pool not in (MAX, AVE):
             raise self.error("pool must be MAX or AVE: STOCHASTIC is not built", "pooling3d_param.pool")
-        if pad := param.pad or param.pad_l:
-            raise self.error(f"pad must be 0, got {pad}: it is not built", "pooling3d_param.pad")
+        for name, pad in (("pad", param.pad), ("pad_l", param.pad_l)):
+            if pad:
+                raise self.error(f"{name} must be 0, got {pad}: it is not built", f"pooling3d_param.{name}")
         self.kernel = param.kernel_l or param.kernel_depth, param.kernel_size, param.kernel_size
         self.stride = param.stride_l or param.temporal_stride, param.stride, param.stride
         if min(self.kernel + self.stride) < 1:

@@ -50,7 +50,7 @@ class YoloDetectionOutput(YoloOutput):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.put(bottom, top, self.param.yolo_detection_output_param.nms_threshold)
 
-    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array]:
+    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
         least, parts = self.param.yolo_detection_output_param.confidence_threshold, []
         for blob in bottom:
             cells = cells_of(blob.data, len(self.sizes))
@@ -58,4 +58,4 @@ class YoloDetectionOutput(YoloOutput):
             which = scores >= least
             parts.append((decoded(cells, self.sizes, 1)[which], scores[which], best[which]))
         boxes, scores, classes = (np.concatenate(arrays) for arrays in zip(*parts))
-        return boxes, scores, classes
+        return boxes, np.arange(len(boxes)), scores, classes

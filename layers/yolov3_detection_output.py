@@ -64,8 +64,8 @@ class Yolov3DetectionOutput(YoloOutput):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.put(bottom, top, self.param.yolov3_detection_output_param.nms_threshold)
 
-    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array]:
-        param, parts = self.param.yolov3_detection_output_param, []
+    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
+        param, parts, before = self.param.yolov3_detection_output_param, [], 0
         for blob, sizes, pixels in zip(bottom, self.sizes, param.anchors_scale, strict=True):
             cells = cells_of(blob.data, param.num_box)
             certainty: Array | float = 1.0
@@ -73,7 +73,9 @@ class Yolov3DetectionOutput(YoloOutput):
                 certainty = 1 - sigmoid(cells[..., 1:8:2]).mean(axis=-1, keepdims=True)
                 cells = np.concatenate([cells[..., 0:8:2], cells[..., 8:]], axis=-1)
             scores = sigmoid(cells[..., 5:]) * sigmoid(cells[..., 4:5]) * certainty
-            which = np.nonzero(scores > param.confidence_threshold)
-            parts.append((decoded(cells, sizes, pixels)[which[:-1]], scores[which], which[-1]))
-        boxes, scores, classes = (np.concatenate(arrays) for arrays in zip(*parts))
-        return boxes, scores, classes
+            scores = scores.reshape(-1, param.num_classes)
+            of, classes = np.nonzero(scores > param.confidence_threshold)
+            parts.append((decoded(cells, sizes, pixels).reshape(-1, 4), before + of, scores[of, classes], classes))
+            before += len(scores)
+        boxes, of, scores, classes = (np.concatenate(arrays) for arrays in zip(*parts))
+        return boxes, of, scores, classes

@@ -9,9 +9,11 @@ import secrets
 import shutil
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
 from . import limits
@@ -47,6 +49,24 @@ def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
     except BaseException:
         os.close(handle)
         raise
+
+
+class KeptOpen:
+    """`with KeptOpen(file) as file:` in a generator, which may be dropped in the middle of the block.
+
+    The generator then closes the file, unless the garbage collector found both in one cycle: that finalises a cycle's objects
+    in any order, and a file whose turn comes first warns that nobody closed it. Weak references are told before that.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        weakref.finalize(self, file.close).atexit = False  # a thread may still read
+
+    def __enter__(self) -> BinaryIO:
+        return self.file
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.file.close()
 
 
 def _check_kind(found: os.stat_result, name: str) -> None:

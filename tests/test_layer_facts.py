@@ -146,6 +146,10 @@ REGIONS: list[tuple[str, list[Array]]] = [
             ("ROIPooling", "roi_pooling_param", "pad_ratio: 0.25"),
         )
     ),
+    (
+        'type: "ROIAlign" roi_align_param { pooled_h: 14 pooled_w: 14 spatial_scale: 1 }',
+        [maps(1, 256, 38, 63), whole_rois(20, (38, 63))],
+    ),
     *(
         (
             f'type: "{kind}" {block} {{ output_dim: 20 group_size: 3 spatial_scale: 1 }}',

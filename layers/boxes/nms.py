@@ -110,45 +110,47 @@ def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> 
     """nms on the CPU, with overlaps as measured."""
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
-    if (
-        measure.divisor == "IOU"
-        and (best := suppressed(boxes, measure.areas(boxes), measure.unit, threshold, limit=limit)) is not None
-    ):
-        return order[best]
+    return order[kept_boxes(boxes, measure.areas(boxes), threshold, measure, limit)]
+
+
+def kept_boxes(boxes: Array, areas: Array, threshold: float, measure: Measure = PIXELS, limit: int = 0) -> NDArray[np.intp]:
+    """Which of boxes (N, 4) of these areas (N,), the best first, are kept, on the CPU."""
+    if measure.divisor == "IOU" and (best := suppressed(boxes, areas, measure.unit, threshold, limit=limit)) is not None:
+        return best
     kept = np.zeros(0, np.intp)
-    for start in range(0, len(order), BLOCK):
-        block = np.arange(start, min(start + BLOCK, len(order)))
-        block = block[~clashing(boxes[kept], boxes[block], threshold, measure)]
-        above = Overlaps(boxes[block], threshold, len(block), measure)
-        kept = np.concatenate([kept, block[survivors(above(boxes[block]))]])
+    for start in range(0, len(boxes), BLOCK):
+        block = np.arange(start, min(start + BLOCK, len(boxes)))
+        above = Overlaps(boxes[block], threshold, min(TILE, len(kept)), measure, areas[block])
+        clash = np.zeros(len(block), bool)
+        for tile in (kept[first : first + TILE] for first in range(0, len(kept), TILE)):
+            clash |= above(boxes[tile], areas[tile]).any(axis=0)
+        block = block[~clash]
+        above = Overlaps(boxes[block], threshold, len(block), measure, areas[block])
+        kept = np.concatenate([kept, block[survivors(above(boxes[block], areas[block]))]])
         if limit and len(kept) >= limit:
-            return order[kept[:limit]]
-    return order[kept]
-
-
-def clashing(boxes: Array, others: Array, threshold: float, measure: Measure = PIXELS) -> NDArray[np.bool_]:
-    """Which (K,) of others (K, 4) overlap any of boxes (N, 4), kept before, by more than threshold."""
-    clash, above = np.zeros(len(others), bool), Overlaps(others, threshold, min(TILE, len(boxes)), measure)
-    for first in range(0, len(boxes), TILE):
-        clash |= above(boxes[first : first + TILE]).any(axis=0)
-    return clash
+            return kept[:limit]
+    return kept
 
 
 class Overlaps:
     """Says which boxes overlap others (K, 4) by more than threshold, at most `most` boxes at a time.
 
     Every pass is over whole arrays that stay in cache and are used again: others' corners are laid out once for each row,
-    as NumPy's minimum of an array and a number is several times slower than that of two arrays.
+    as NumPy's minimum of an array and a number is several times slower than that of two arrays. areas: the others' (K,), by
+    default those of their corners.
     """
 
-    def __init__(self, others: Array, threshold: float, most: int, measure: Measure = PIXELS) -> None:
+    def __init__(
+        self, others: Array, threshold: float, most: int, measure: Measure = PIXELS, areas: Array | None = None
+    ) -> None:
         self._threshold, self._measure, shape = threshold, measure, (most, len(others))
         self._corners = [np.array(np.broadcast_to(corner, shape), order="C") for corner in others.T]
-        self._areas = measure.areas(others)
+        self._areas = measure.areas(others) if areas is None else areas
         self._work, self._zeros = np.empty((3, *shape), others.dtype), np.zeros(shape, others.dtype)
 
-    def __call__(self, boxes: Array) -> NDArray[np.bool_]:
-        """(N, K) for boxes (N, 4); False where an area is 0 or NaN."""
+    def __call__(self, boxes: Array, areas: Array | None = None) -> NDArray[np.bool_]:
+        """(N, K) for boxes (N, 4); False where an area is 0 or NaN. areas: theirs (N,), by default those of their corners."""
+        areas = self._measure.areas(boxes) if areas is None else areas
         width, height, other = self._work[:, : len(boxes)]
         for axis, out in enumerate((width, height)):
             out[...] = boxes[:, axis + 2, None]
@@ -161,7 +163,7 @@ class Overlaps:
             np.maximum(out, self._zeros[: len(boxes)], out=out)
         shared = np.multiply(width, height, out=width)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shared /= self._whole(self._measure.areas(boxes)[:, None], shared, out=height)
+            shared /= self._whole(areas[:, None], shared, out=height)
         above: NDArray[np.bool_] = shared > self._threshold
         return above
 

@@ -53,6 +53,6 @@ def region_rows(x: Array, anchors: Array, param: caffe_pb2.DetectionOutputParame
     boxes = decoded(cells, anchors, 1)[which]
     low, high = (np.clip(boxes[:, :2] + sign * boxes[:, 2:] / 2, 0, 1) for sign in (-1, 1))
     kept = suppressed(np.concatenate([(low + high) / 2, high - low], axis=1), param.nms_threshold)
-    if not kept:
+    if not len(kept):
         return np.array([[0, *[-1] * 6]], x.dtype)
     return np.column_stack([np.zeros(len(kept)), classes[which][kept], scores[which][kept], boxes[kept]])

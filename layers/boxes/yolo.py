@@ -10,6 +10,7 @@ yolov3_detection_output_layer.cpp of MobileNet-YOLO.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 from minicaffe.layers.sigmoid import sigmoid
+
+from .nms import Measure, kept_boxes
 
 
 class YoloOutput(Layer):
@@ -30,8 +33,8 @@ class YoloOutput(Layer):
     has_gradient = False
     found_axis = 2
 
-    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array]:
-        """The boxes (n, 4) as centre and size, their scores (n,) and classes (n,), before suppression."""
+    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
+        """Before suppression: boxes (m, 4) as centre and size; and of each row (n,) its box, score and class."""
         raise NotImplementedError
 
     def check_cells(self, bottom: Sequence[Blob], boxes: int, classes: int, others: int = 5) -> None:
@@ -48,11 +51,10 @@ class YoloOutput(Layer):
 
     def put(self, bottom: Sequence[Blob], top: Sequence[Blob], threshold: float) -> None:
         """Write the detections that suppression leaves."""
-        boxes, scores, classes = self.found(bottom)
+        boxes, of, scores, classes = self.found(bottom)
         order = np.argsort(-scores, kind="stable")
-        boxes, scores, classes = boxes[order], scores[order], classes[order]
-        kept = suppressed(boxes, threshold)
-        centre, half = boxes[kept, :2], boxes[kept, 2:] / 2
+        kept = order[suppressed_rows(boxes, of[order], threshold)]
+        centre, half = boxes[of[kept], :2], boxes[of[kept], 2:] / 2
         rows = np.column_stack([np.zeros(len(kept)), classes[kept] + 1, scores[kept], centre - half, centre + half])
         if not len(rows):
             rows = np.full((bottom[0].shape[0], 7), -1.0)
@@ -92,25 +94,35 @@ def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
     return np.concatenate([centre, extent], axis=-1)
 
 
-def suppressed(boxes: Array, threshold: float) -> list[int]:
-    """The rows of boxes (n, 4), centre and size, that stay, of those in order of their scores.
+def suppressed_rows(boxes: Array, of: Array, threshold: float) -> Array:
+    """Which rows stay, in order of their scores, of boxes (m, 4), centre and size. of (n,): the box of each row.
 
-    A box comes once for each class. What suppresses its best row suppresses the others, and else that row does: they go first.
+    A box has a row for each class. What suppresses the best one suppresses the others, and else that one does, unless the box
+    has no area.
     """
-    low, high, area = boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2, boxes[:, 2] * boxes[:, 3]
-
-    def overlap(rows: NDArray[np.intp], others: NDArray[np.intp] | np.intp) -> NDArray[np.bool_]:
-        sides = np.minimum(high[rows], high[others]) - np.maximum(low[rows], low[others])
-        shared = np.where((sides < 0).any(axis=1), 0, sides[:, 0] * sides[:, 1])
-        with np.errstate(all="ignore"):
-            enough: NDArray[np.bool_] = shared / (area[rows] + area[others] - shared) >= threshold
-        return enough
-
-    left, kept = np.arange(len(boxes)), list[int]()
-    repeated = np.setdiff1d(left, np.unique(boxes, axis=0, return_index=True)[1])
-    left = np.delete(left, repeated[overlap(repeated, repeated)])
-    while len(left):
-        first, left = left[0], left[1:]
-        kept.append(int(first))
-        left = left[~overlap(left, first)]
+    rows = np.arange(len(of))
+    best = np.zeros(len(boxes), np.intp)
+    best[of[::-1]] = rows[::-1]
+    corners, area = _corners(boxes)
+    shared = np.maximum(corners[:, 2:] - corners[:, :2], 0).prod(axis=1)
+    with np.errstate(all="ignore"):
+        suppresses_itself = shared / (area + area - shared) > _below(threshold, boxes)
+    left = rows[(best[of] == rows) | ~suppresses_itself[of]]
+    kept: Array = left[suppressed(boxes[of[left]], threshold)]
     return kept
+
+
+def suppressed(boxes: Array, threshold: float) -> NDArray[np.intp]:
+    """The rows of boxes (n, 4), centre and size, that stay, of those in order of their scores."""
+    return kept_boxes(*_corners(boxes), _below(threshold, boxes), Measure(unit=0))
+
+
+def _corners(boxes: Array) -> tuple[Array, Array]:
+    """The corners (n, 4) and areas (n,) of boxes (n, 4), centre and size."""
+    centre, half = boxes[:, :2], boxes[:, 2:] / 2
+    return np.concatenate([centre - half, centre + half], axis=1), boxes[:, 2] * boxes[:, 3]
+
+
+def _below(threshold: float, boxes: Array) -> Any:
+    """The greatest number of the boxes' type below threshold: an overlap of threshold itself is too much."""
+    return np.nextafter(boxes.dtype.type(threshold), boxes.dtype.type(-np.inf))

@@ -17,7 +17,7 @@ Blocks of rois, and in backward of channels, are tasks, the same on however many
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -106,7 +106,7 @@ class RoiAlignMax(GridOperator):
         is weighed, summed and compared of them).
 
         Backward, of rois that have the whole map: the maps and the matrices of some rois; on each thread dy at a roi's samples
-        (and at the last one's), on its rows and on its pixels. Before that, a byte a number of dy.
+        (and at the last one's), their numbers, and dy on its rows and on its pixels. Before that, a byte a number of dy.
         """
         of_task = min(CHUNK, y.count) * (2 if train else 1) + 4 * VALUES
         size, threads = x.dtype.itemsize, get_num_threads()
@@ -114,10 +114,12 @@ class RoiAlignMax(GridOperator):
         if not backward:
             return forward
         (rois, channels, pooled_h, pooled_w), (height, width) = y.shape, x.shape[2:]
-        tall, broad = height + pooled_h, width + pooled_w
+        whole = np.array([[0, 0, 0, width - 1, height - 1]], x.dtype)
+        places = replace(self, spatial_scale=1).plan(whole, (height, width)).places
+        tall, broad = (np.count_nonzero(~np.isnan(axis)) for axis in (places.h, places.w))
         matrices = min(rois, ROIS) * (tall * (height + 1) + broad * (width + 1))
-        of_roi = 4 * min(CHANNELS, channels) * tall * broad
-        return max(forward, y.count, data_bytes([x]) + size * (matrices + threads * of_roi))
+        of_roi = min(CHANNELS, channels) * (size * (2 * tall * broad + (tall + height) * width) + 8 * pooled_h * pooled_w)
+        return int(max(forward, y.count, data_bytes([x]) + size * matrices + threads * of_roi))
 
     def kernels(self, dtype: np.dtype[Any]) -> Winners:
         return Winners("roi_align_max", dtype)

@@ -33,12 +33,13 @@ class Options(BatchOptions):
 @with_options(Options)
 def command(options: Options) -> None:
     """Find objects in SOURCE... with the test prototxt NET and its WEIGHTS: of a Faster R-CNN, R-FCN, Fast R-CNN, Cascade
-    R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; or, with a CTPN, lines of text.
+    R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; faces with an SSH, and lines of text with a CTPN.
     A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
 
     Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
     An SSD, RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput
-    layer; a Cascade R-CNN in DecodeBBox layers and probabilities. The ends of YOLO v1, YOLO v2, MS-CNN and SqueezeDet nets are
+    layer; a Cascade R-CNN in DecodeBBox layers and probabilities; an SSH in the boxes and scores of its ProposalLayers. The
+    ends of YOLO v1, YOLO v2, MS-CNN and SqueezeDet nets are
     decoded as their scripts do.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8

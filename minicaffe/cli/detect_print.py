@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.data.drawn_boxes import class_name
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.detect import Detections, draw, to_json
+from minicaffe.detection.detect_ssh import PYRAMID, ssh_modules
 from minicaffe.detection.result_files import write_results
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
@@ -75,19 +76,24 @@ def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
 def taken(detector: Detector, cfg: str | None) -> str:
     """The preprocessing settings in one line."""
     r = detector.recipe
-    return _ssd_settings(r.means, r.scale_factor) if detector.find.is_ssd else _settings_text(r.settings, cfg)
+    if detector.find.is_ssd:
+        return _ssd_settings(r.means, r.scale_factor)
+    return _settings_text(r.settings, cfg, proposes=not ssh_modules(detector.net))
 
 
-def _settings_text(settings: DetectionSettings, cfg: str | None) -> str:
-    """The preprocessing settings in one line, for a net that may have been trained with others."""
+def _settings_text(settings: DetectionSettings, cfg: str | None, proposes: bool) -> str:
+    """The preprocessing settings in one line, for a net that may have been trained with others. proposes: it has an RPN; an
+    SSH has none."""
     test, means = settings.test, ",".join(f"{mean:g}" for mean in settings.pixel_means)
     scales = ",".join(map(str, test.scales))
     multiple = f", sides multiples of {test.scale_multiple_of}" if test.scale_multiple_of > 1 else ""
     source = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
-    return (
-        f"Taken: short side {scales}, long side at most {test.max_size}{multiple}, means {means}, "
-        f"proposals >= {test.rpn_min_size:g} pixels, NMS {test.rpn_nms_thresh:g} and {test.nms:g} ({source})"
-    )
+    size = f"short side {scales}, long side at most {test.max_size}{multiple}"
+    if proposes:
+        of_rpn = f"proposals >= {test.rpn_min_size:g} pixels, NMS {test.rpn_nms_thresh:g} and {test.nms:g}"
+        return f"Taken: {size}, means {means}, {of_rpn} ({source})"
+    pyramid = f"a pyramid of {scales} over {PYRAMID[0]}"
+    return f"Taken: {size if len(test.scales) == 1 else pyramid}, means {means}, NMS {test.nms:g} ({source})"
 
 
 def _ssd_settings(means: Sequence[float], scale_factor: float) -> str:

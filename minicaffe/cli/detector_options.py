@@ -14,7 +14,8 @@ import click
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import data_layers, image_shape, image_size, with_inputs
-from minicaffe.detection.detect_ssd import SSD_MEANS, known_end
+from minicaffe.detection.detect_ssd import FAMILY_NAMES, SSD_MEANS, known_end
+from minicaffe.detection.detect_ssh import own_scale, ssh_modules
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
@@ -113,14 +114,17 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
             if self.cfg:
                 end.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
-            refuse("here: only SSD nets take it", {"--scale-factor": self.scale_factor})
+            refuse(f"here: only {FAMILY_NAMES} take it", {"--scale-factor": self.scale_factor})
         if not (end and "TEST.ANCHORS" in end.settings):
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
         names = read_names(self.classes) if self.classes else None
+        settings = self.settings
+        if ssh_modules(net) and not self.cfg:
+            settings = net.settings = own_scale(settings, scale=self.scale is None, max_size=self.max_size is None)
         return Recipe(
             net=self.net,
             text=text,
-            settings=self.settings,
+            settings=settings,
             threshold=threshold,
             max_detections=max_detections,
             proposals=self.proposals,

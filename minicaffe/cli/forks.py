@@ -23,7 +23,7 @@ class Options:
 def command(options: Options) -> None:
     """List what the fields of Caffe's forks mean here, for one fork or all.
 
-    A field is honoured, has no effect on the numbers, or changes them and is not built.
+    A field is honoured, has no effect on the numbers, or changes them and is not built, or refused.
 
     Example:  minicaffe forks segnet
     """

@@ -13,6 +13,7 @@ import numpy as np
 
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.data_inputs import image_means
+from minicaffe.detection.detect_ssd import FAMILY_NAMES
 from minicaffe.detection.inputs import Order, fill_inputs, image_input
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
@@ -63,8 +64,8 @@ class ImageOptions(SettingsOptions):
 
     mean: tuple[float, float, float] | None = option(
         "--mean",
-        "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD, YOLO, MS-CNN and SqueezeDet nets in detect "
-        "and trace: 104,117,123; pose: 128,128,128; flow: 0,0,0]",
+        f"Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; {FAMILY_NAMES} in detect and trace: 104,117,123; "
+        "pose: 128,128,128; flow: 0,0,0]",
         metavar="B,G,R",
         type=mean_of,
     )
@@ -76,7 +77,7 @@ class ImageOptions(SettingsOptions):
     rgb: bool = option("--rgb", "The net takes red, green, blue; --mean stays blue, green, red.")
     scale_factor: float | None = option(
         "--scale-factor",
-        "Factor applied after that; in detect only for SSD, YOLO, MS-CNN and SqueezeDet nets.  [default: 1; pose: 1/256]",
+        f"Factor applied after that; in detect only for {FAMILY_NAMES}.  [default: 1; pose: 1/256]",
         type=FiniteRange(0, min_open=True),
     )
 

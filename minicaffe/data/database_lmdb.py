@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from minicaffe import limits
 from minicaffe.errors import DataError, install, optional_module, os_errors_as
-from minicaffe.files import opened
+from minicaffe.files import KeptOpen, opened
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 BRANCH, LEAF, OVERFLOW = 1, 2, 4
@@ -74,7 +74,7 @@ class LmdbDatabase:
         """Keys and values, ordered by key, from the first key >= start. Raises DataError."""
         if self.meta.root == EMPTY:
             return
-        with os_errors_as(DataError, f"{self.path}: cannot be read"), opened(self.file) as file:
+        with os_errors_as(DataError, f"{self.path}: cannot be read"), KeptOpen(opened(self.file)) as file:
             walk = _Walk(self, file, start)
             yield from walk.below(self.meta.root, 0)
         if not start and walk.count != self.meta.entries:  # a pass from `start` skips pages

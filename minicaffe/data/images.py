@@ -88,16 +88,31 @@ def scaled_image(
 ) -> tuple[NDArray[np.float32], Scale]:
     """image (H, W, 3) minus the means, resized, and its scale. multiple: of which each side is one, at least once. Raises
     DataError for another shape or an empty image."""
-    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-        raise DataError(f"an image must be (height, width, 3), got shape {image.shape}")
+    centred = _centred(image, pixel_means)
     height, width = image.shape[:2]
     scale = scale_for(height, width, target, max_size)
-    centred = image.astype(np.float32) - np.array(pixel_means, np.float32)
     if multiple > 1:
         high, wide = (max(int(side * scale / multiple), 1) * multiple for side in (height, width))
         return resize_bilinear(centred, high, wide), np.array([wide / width, high / height] * 2)
+    return _by_scale(centred, scale), scale
+
+
+def scaled_by(image: Array, pixel_means: Sequence[float], scale: float) -> Array:
+    """image (H, W, 3) minus the means, resized by scale. Raises DataError for another shape or an empty image."""
+    return _by_scale(_centred(image, pixel_means), scale)
+
+
+def _centred(image: Array, pixel_means: Sequence[float]) -> Array:
+    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise DataError(f"an image must be (height, width, 3), got shape {image.shape}")
+    centred: Array = image.astype(np.float32) - np.array(pixel_means, np.float32)
+    return centred
+
+
+def _by_scale(image: Array, scale: float) -> Array:
+    height, width = image.shape[:2]
     # round, like OpenCV's cvRound, rounds half to even.
-    return resize_bilinear(centred, max(round(height * scale), 1), max(round(width * scale), 1), scale), scale
+    return resize_bilinear(image, max(round(height * scale), 1), max(round(width * scale), 1), scale)
 
 
 def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from minicaffe import limits
 from minicaffe.errors import DataError, install, optional_module
+from minicaffe.files import KeptOpen
 
 from .image_bytes import Pixels, check_size
 
@@ -62,7 +63,7 @@ def _opened(path: str | PathLike[str]) -> Iterator[tuple[Any, Any]]:
     if kind is None:
         raise DataError(f"{path}: not a video that can be read ({', '.join(FORMATS)})")
     try:
-        with open(path, "rb") as file, av.open(file, format=kind, metadata_errors="replace") as container:
+        with KeptOpen(open(path, "rb")) as file, av.open(file, format=kind, metadata_errors="replace") as container:
             if not container.streams.video:
                 raise DataError(f"{path}: no video in this file")
             stream = container.streams.video[0]

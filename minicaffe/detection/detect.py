@@ -26,6 +26,7 @@ from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.net import Net
 
 from .inputs import put_array
+from .outputs import check_scores
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -40,6 +41,7 @@ class Detections:
 
     boxes: (n, 4) as x1, y1, x2, y2 in pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
     sources: (n,), which roi of the net each comes from; of an SSD net, which row of DetectionOutput; None if that is not known.
+    best: the highest score of all boxes, where several passes of the net made them.
     Raises Error for boxes or scores that are NaN or infinite.
     """
 
@@ -47,6 +49,7 @@ class Detections:
     scores: Floats
     classes: Ints
     sources: Ints | None = None
+    best: float | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.boxes).all() and np.isfinite(self.scores).all()):
@@ -112,9 +115,10 @@ def run_net(
 
 def read_boxes(net: Net, scale: ArrayLike, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
     """Scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale, one
-    number, or those of x, y, x and y."""
+    number, or those of x, y, x and y. Raises Error for scores that are NaN or infinite."""
     boxes = (rows(net.blobs["rois"])[:, 1:5] / np.asarray(scale, np.float32)).astype(np.float32, copy=False)
     scores = rows(net.blobs["cls_prob"]).copy()  # the next run overwrites the blob
+    check_scores(scores, "cls_prob")
     moved = _class_boxes(net, boxes, scores.shape[1], settings.test.bbox_reg)
     return scores, clip_boxes(moved.reshape(-1, 4), size).reshape(moved.shape)
 

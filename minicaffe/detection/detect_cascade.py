@@ -21,6 +21,7 @@ from minicaffe.net import Net
 
 from .detect import Detections, pick
 from .inputs import image_inputs, put_array
+from .outputs import check_scores
 
 MULTIPLE = 32
 """Of which the input's height and width are multiples."""
@@ -60,6 +61,7 @@ def detect_cascade(
     net.forward(blobs=list(ends))
     boxes = rows(net.blobs[ends[0]])[:, 1:5] / np.array([size[1] / width, size[0] / height] * 2, np.float32)
     scores = rows(net.blobs[ends[1]]).copy()
+    check_scores(scores, ends[1])
     clipped = clip_boxes(boxes, (height, width))
     each = np.repeat(clipped[:, None], scores.shape[1], axis=1)
     return pick(scores, each, nms_threshold=settings.test.nms, threshold=threshold, max_detections=max_detections)

@@ -27,8 +27,7 @@ from minicaffe.layers.box_output import BoxOutput
 from minicaffe.layers.softmax import softmax
 from minicaffe.net import Net
 
-from .outputs import check_scores
-from .rows_end import RowsEnd, image_size, script_rows, suppressed_rows
+from .rows_end import Family, RowsEnd, image_size, script_rows, suppressed_rows
 
 SCORES, DELTAS = "cls_pred", "bbox_pred"
 LEAST_SCORE = -10
@@ -54,11 +53,12 @@ def mscnn_end(net: Net) -> RowsEnd | None:
     return RowsEnd(SCORES, [proposals[0], SCORES, DELTAS], scores[1], read, "the script of an MS-CNN", SETTINGS)
 
 
+MSCNN = Family(("MS-CNN",), mscnn_end)
+
+
 def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: DetectionSettings) -> Array:
     """The rows that suppression leaves of proposals (R, 6, 1, 1), scores (R, C) and deltas (R, 4 C), in an input of size."""
     rois, scores, deltas = (array.reshape(len(array), -1) for array in arrays)
-    check_scores(scores)
-    check_scores(deltas)
     kept = (rois[:, 5] >= LEAST_SCORE) & (rois[:, 3:5] != rois[:, 1:3]).all(axis=1)
     boxes = moved(rois[kept, 1:5], deltas[kept].reshape(kept.sum(), -1, 4), size, settings)
     probabilities = softmax(scores[kept], 1)

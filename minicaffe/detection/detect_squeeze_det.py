@@ -22,8 +22,7 @@ from minicaffe.layers.slice import Slice
 from minicaffe.layers.softmax import Softmax
 from minicaffe.net import Net
 
-from .outputs import check_scores
-from .rows_end import RowsEnd, image_size, maker, script_rows
+from .rows_end import Family, RowsEnd, image_size, maker, script_rows
 
 ANCHORS = (377, 371, 64, 118, 129, 326, 172, 126, 34, 46, 353, 204, 89, 214, 249, 361, 209, 239)
 """Widths and heights in pixels of OpenCV's net, which has the shapes of PUBLISHED."""
@@ -62,11 +61,13 @@ def squeeze_det_end(net: Net) -> RowsEnd | None:
     return RowsEnd(names[0], names, classes[1] + 1, read, "the script of a SqueezeDet", ("TEST.ANCHORS",))
 
 
+SQUEEZE_DET = Family(("SqueezeDet",), squeeze_det_end)
+
+
 def anchor_rows(arrays: Sequence[Array], anchors: Array, side: int) -> Array:
     """The rows of the best boxes, of class probabilities (1, K, C), confidences (1, H, W, A) and deltas (1, H, W, 4 A) of
     anchors (K, 4) in an input of side x side pixels."""
     classes, confidences, deltas = arrays[0][0], arrays[1].reshape(-1, 1), arrays[2].reshape(-1, 4)
-    check_scores(deltas)
     scores = classes * confidences
     best = np.argsort(-scores.max(axis=1), kind="stable")[:MOST]
     boxes = decoded(anchors[best], deltas[best], side) / side

@@ -26,11 +26,11 @@ from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.net import Net
 
 from .detect import Detections
-from .detect_mscnn import mscnn_end
-from .detect_squeeze_det import squeeze_det_end
-from .detect_yolo import yolo1_end, yolo2_end
+from .detect_mscnn import MSCNN
+from .detect_squeeze_det import SQUEEZE_DET
+from .detect_yolo import YOLO1, YOLO2
 from .inputs import put_array
-from .rows_end import RowsEnd
+from .rows_end import Family, RowsEnd
 
 SSD_MEANS = (104.0, 117.0, 123.0)
 """What the published SSD nets subtract: blue, green, red."""
@@ -54,8 +54,8 @@ def rows_end(net: Net) -> RowsEnd | None:
 
 def known_end(net: Net) -> RowsEnd | None:
     """As rows_end. Raises Error for an end that is nearly one, which names what is amiss."""
-    for of in (layer_end, yolo1_end, mscnn_end, squeeze_det_end, yolo2_end):
-        if end := of(net):
+    for family in FAMILIES:
+        if end := family.end(net):
             return end
     return None
 
@@ -65,9 +65,16 @@ def layer_end(net: Net) -> RowsEnd | None:
     for layer in net.layers:
         if isinstance(layer, DetectionOutput | YoloOutput) and set(net.top_names[layer.name]) & set(net.outputs):
             of_cells = isinstance(layer, DetectionOutput) and layer.of_cells
-            blobs = net.top_names[layer.name][:1]
-            return RowsEnd(layer.name, blobs, class_count(layer), centred_rows if of_cells else layer_rows)
+            blobs, sources = net.top_names[layer.name][:1], net.bottom_names[layer.name]
+            read = centred_rows if of_cells else layer_rows
+            return RowsEnd(layer.name, blobs, class_count(layer), read, sources=sources)
     return None
+
+
+FAMILIES = (Family(("SSD", "RefineDet", "YOLO"), layer_end), YOLO1, MSCNN, SQUEEZE_DET, YOLO2)
+*_OTHERS, _LAST = dict.fromkeys(name for family in FAMILIES for name in family.names)
+FAMILY_NAMES = f"{', '.join(_OTHERS)} and {_LAST} nets"
+"""The nets that take means and a factor of detect_ssd."""
 
 
 def class_count(layer: Layer) -> int:
@@ -112,7 +119,7 @@ def detect_ssd(
         raise Error(f"{net.file}: an SSD net ends in a DetectionOutput layer; this net has none")
     name = _image_input(net)
     put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], means, scale_factor))
-    net.forward(blobs=list(end.blobs))
+    net.forward(blobs=[*end.blobs, *end.sources])
     return pick_rows(end.rows(net), image.shape[:2], threshold=threshold, max_detections=max_detections)
 
 

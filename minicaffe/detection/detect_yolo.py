@@ -31,7 +31,7 @@ from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.reshape import Reshape
 from minicaffe.net import Net
 
-from .rows_end import LastOutput, RowsEnd, last_output, maker, script_rows, suppressed_rows
+from .rows_end import Family, LastOutput, RowsEnd, last_output, maker, script_rows, suppressed_rows
 
 SIDE, CLASSES, BOXES = 7, 20, 2
 """Of the published YOLO v1: cells of a side, classes, boxes of a cell."""
@@ -73,6 +73,9 @@ def _is_map(net: Net, last: LastOutput) -> bool:
             f"for each of {SIDE} x {SIDE} cells, of an image of {SIZE[0]} x {SIZE[1]}"
         )
     return True
+
+
+YOLO1 = Family(("YOLO",), yolo1_end)
 
 
 def map_rows(arrays: Sequence[Array]) -> Array:
@@ -122,6 +125,9 @@ def yolo2_end(net: Net) -> RowsEnd | None:
     return RowsEnd(
         name, [name], shape[0] // count - 4, partial(region_rows, anchors=anchors), "the script of a YOLO v2", ("TEST.ANCHORS",)
     )
+
+
+YOLO2 = Family(("YOLO",), yolo2_end)
 
 
 def region_rows(arrays: Sequence[Array], anchors: Array) -> Array:

@@ -1,5 +1,6 @@
 """Detector: a net that is called on images. Faster R-CNN, R-FCN, Fast R-CNN (detect.py), Cascade R-CNN (detect_cascade.py),
-SSD, RefineDet, YOLO, MS-CNN or SqueezeDet (detect_ssd.py), or the lines of text of a CTPN (text_lines.py).
+SSD, RefineDet, YOLO, MS-CNN or SqueezeDet (detect_ssd.py), the faces of an SSH (detect_ssh.py), or the lines of text of a CTPN
+(text_lines.py).
 
 detector = minicaffe.detection.load("test.prototxt", "net.caffemodel", cfg="faster_rcnn_end2end.yml")
 found = detector("photo.jpg")
@@ -9,7 +10,7 @@ found.boxes, found.scores, [detector.classes[k] for k in found.classes]
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -28,10 +29,12 @@ from minicaffe.net import Net
 from .class_names import BACKGROUND, default_names, read_names
 from .detect import Detections, check_detector, check_proposals, detect
 from .detect_cascade import cascade_ends, detect_cascade
-from .detect_ssd import SSD_MEANS, detect_ssd, known_end, rows_end
+from .detect_ssd import FAMILY_NAMES, SSD_MEANS, detect_ssd, known_end, rows_end
+from .detect_ssh import detect_ssh, own_scale, ssh_modules
 from .text_lines import find_text_lines, has_text_lines
 
 Path = str | PathLike[str]
+TEXT, FACE = "text", "face"
 
 
 class Detector:
@@ -40,8 +43,8 @@ class Detector:
     The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet, YOLO,
     MS-CNN or SqueezeDet (is_ssd) means (blue, green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies
     the rest (default 1).
-    classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for CTPN's, else
-    None).
+    classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face
+    for an SSH's, else None).
     threshold: the least score, from 0 to 1. max_detections: the most for an image.
     Raises Error for a net that is no detector.
     """
@@ -58,17 +61,18 @@ class Detector:
     ) -> None:
         self.is_ssd = known_end(net) is not None
         if not self.is_ssd:
-            if not (cascade_ends(net) or has_text_lines(net)):
+            if not whole_finder(net):
                 check_detector(net)
             for name, value in {"means": means, "scale_factor": scale_factor}.items():
                 if value is not None:
-                    raise Error(f"{net.file}: {name} has no effect: only SSD nets take it")
+                    raise Error(f"{net.file}: {name} has no effect: only {FAMILY_NAMES} take it")
         if not 0 <= threshold <= 1:
             raise Error(f"threshold must be from 0 to 1, got {threshold}")
         if max_detections < 1:
             raise Error(f"max_detections must be > 0, got {max_detections}")
         self.net, self.threshold, self.max_detections = net, threshold, max_detections
-        self.classes = classes or ([BACKGROUND, "text"] if has_text_lines(net) else default_names(class_count(net)[0]))
+        count, holder = class_count(net)
+        self.classes = classes or ([BACKGROUND, holder] if holder in (TEXT, FACE) else default_names(count))
         self.means = SSD_MEANS if means is None else means
         self.scale_factor = 1.0 if scale_factor is None else scale_factor
 
@@ -82,9 +86,8 @@ class Detector:
         if self.is_ssd and proposals is not None:
             raise Error(f"{self.net.file}: an SSD net takes no proposals")
         if not self.is_ssd:
-            if cascade_ends(self.net) or has_text_lines(self.net):
+            if find := whole_finder(self.net):
                 check_proposals(self.net, proposals is not None)
-                find = detect_cascade if cascade_ends(self.net) else find_text_lines
                 return find(self.net, _pixels(image), **ends)
             return detect(self.net, _pixels(image), proposals=proposals, **ends)
         return detect_ssd(self.net, _pixels(image), means=self.means, scale_factor=self.scale_factor, **ends)
@@ -107,7 +110,8 @@ def load(  # noqa: PLR0913 - public, by keyword
 
     cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
     DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none; an MS-CNN takes
-    TRAIN.BBOX_NORMALIZE_TARGETS, _MEANS and _STDS, a SqueezeDet and a YOLO v2 without its last layer TEST.ANCHORS.
+    TRAIN.BBOX_NORMALIZE_TARGETS, _MEANS and _STDS, a SqueezeDet and a YOLO v2 without its last layer TEST.ANCHORS. Without
+    cfg the images of an SSH's prototxt are scaled as by SSH's settings.
     classes: the names in the net's order, the background first; or a file, one name a line. strict, fork: as Net's, for a
     prototxt. The rest: see Detector.
     Layers that the weights lack produce a warning. Raises Error, PrototxtError, WeightsError, SettingsError.
@@ -115,6 +119,8 @@ def load(  # noqa: PLR0913 - public, by keyword
     own = None if cfg is None else settings_from(cfg)
     if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
         net = Net(net, TEST, keep="outputs", settings=own, strict=strict, fork=fork)
+        if ssh_modules(net) and net.settings == DetectionSettings() and own is None:
+            net.settings = own_scale(net.settings)
     elif cfg is not None:
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
     elif fork:
@@ -134,12 +140,22 @@ def load(  # noqa: PLR0913 - public, by keyword
     return detector
 
 
+def whole_finder(net: Net) -> Callable[..., Detections] | None:
+    """What finds objects with a net that takes an image, proposes boxes and is scaled by its settings, but is no R-CNN; None
+    for another net."""
+    if cascade_ends(net):
+        return detect_cascade
+    if has_text_lines(net):
+        return find_text_lines
+    return detect_ssh if ssh_modules(net) else None
+
+
 def class_count(net: Net) -> tuple[int, str]:
     """The number of a detector's classes, background included, and the layer or blob that has so many."""
     if end := rows_end(net):
         return end.classes, end.name
-    if has_text_lines(net):
-        return 2, "text"
+    if has_text_lines(net) or ssh_modules(net):
+        return 2, TEXT if has_text_lines(net) else FACE
     _, scores = cascade_ends(net) or ("", "cls_prob")
     return net.blobs[scores].shape[1], scores
 

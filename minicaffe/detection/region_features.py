@@ -21,6 +21,7 @@ from minicaffe.named import names_near
 from minicaffe.net import Net
 
 from .detect import Detections, Floats, Ints, check_detector, run_net
+from .outputs import check_scores
 
 ATTRIBUTES = "attr_prob"
 """The blob of the attributes' scores, if the net has it."""
@@ -73,6 +74,7 @@ def region_features(
         found = {name: array[again] for name, array in found.items()}
     boxes = (found["rois"][:, 1:5] / scale).astype(np.float32, copy=False)
     scores = found["cls_prob"]
+    check_scores(scores, "cls_prob")
     taken = choose(boxes, scores[:, 1:], net.settings.test.nms, choice)
     classes = _best(scores[taken])
     of_attributes = found[ATTRIBUTES][taken] if ATTRIBUTES in found else None

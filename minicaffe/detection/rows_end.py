@@ -27,7 +27,8 @@ POINTS = Measure(unit=0)
 class RowsEnd:
     """Where a net's detections come from.
 
-    name: the layer or blob that has the classes. blobs: what is read. classes: their number, the background included.
+    name: the layer or blob that has the classes. blobs: what is read. sources: what the layer that makes the rows reads, as a
+    layer drops scores that are NaN. classes: their number, the background included.
     read: from the arrays of blobs to rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as parts
     of the image's width and height. fixed_by: what fixes the input's size and the suppression. settings: the keys that have
     an effect.
@@ -39,6 +40,7 @@ class RowsEnd:
     read: Callable[[Sequence[Array]], Array]
     fixed_by: str = "the prototxt of an SSD net"
     settings: tuple[str, ...] = ()
+    sources: Sequence[str] = ()
 
     def check_settings(self, settings: DetectionSettings, holder: str) -> None:
         """Raises Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
@@ -48,13 +50,23 @@ class RowsEnd:
             raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes its size and suppression")
 
     def rows(self, net: Net) -> Array:
-        """The rows (n, 7) of the net's last pass."""
-        return self.read([net.blobs[name].read_data() for name in self.blobs])
+        """The rows (n, 7) of the net's last pass. Raises Error for numbers that are NaN or infinite where they come from."""
+        for name in self.sources or self.blobs:
+            check_scores(net.blobs[name].read_data(), name)
+        rows = self.read([net.blobs[name].read_data() for name in self.blobs])
+        check_scores(rows[~(rows[:, 1] < 0), 1:3], self.name)
+        return rows
+
+
+class Family(NamedTuple):
+    """Nets whose end is found in one way. names: what they are called; end: a net's end, None for that of another."""
+
+    names: tuple[str, ...]
+    end: Callable[[Net], RowsEnd | None]
 
 
 def script_rows(boxes: Array, scores: Array, classes: NDArray[np.integer]) -> Array:
-    """The rows of boxes (n, 4) with scores (n,) and classes (n,) from 0. Raises Error for scores that are not finite."""
-    check_scores(scores)
+    """The rows of boxes (n, 4) with scores (n,) and classes (n,) from 0."""
     return np.column_stack([np.zeros(len(boxes)), classes + 1, scores, boxes]).astype(np.float32)
 
 

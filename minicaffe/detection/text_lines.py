@@ -23,6 +23,7 @@ from minicaffe.net import Net
 
 from .detect import Detections
 from .inputs import put_array
+from .outputs import check_scores
 
 Floats = NDArray[np.float32]
 LEAST_SCORE, OVERLAP = 0.7, 0.3
@@ -63,6 +64,7 @@ def find_text_lines(
     put_array(net, "im_info", im_info)
     net.forward(blobs=names)
     boxes, scores = rows(net.blobs[names[0]])[:, -4:], rows(net.blobs[names[1]])[:, 0]
+    check_scores(scores, names[1])
     lines = text_lines(boxes, scores, (data.shape[2], data.shape[3]), threshold)[:max_detections]
     found = clip_boxes(lines[:, :4] / im_info[0, 2:], image.shape[:2])
     return Detections(found.astype(np.float32), lines[:, 4].astype(np.float32), np.ones(len(lines), np.int64))

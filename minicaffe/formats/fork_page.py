@@ -13,6 +13,7 @@ from typing import Any
 from .forks import ANY, Effect, Fork, ForkField, fork_fields, forks
 
 WIDTH = 80
+ORDER = (Effect.NOT_BUILT, Effect.REFUSED, Effect.NONE, Effect.HONOURED)
 HEAD = """# The forks of Caffe
 
 What {fields} fields of {forks} forks mean here. `minicaffe forks` prints this table, `minicaffe forks NAME` one fork's part.
@@ -23,6 +24,7 @@ BVLC Caffe's own fields are not listed: minicaffe has all of them.
   quietly.
 - **changes the numbers, and is not built**: `--skip-unknown` (in Python `strict=False`) computes without the field. A value
   listed as harmless computes what the field's absence does.
+- **changes the numbers, and is refused with an error**: the same, but `--skip-unknown` does not help: take the field out.
 
 A fork's layer types are in [layers.md](layers.md) if they are built in.
 
@@ -123,7 +125,7 @@ def _section(fork: Fork) -> Iterator[str]:
     yield f"{fork.name}: {fork.title} ({fork.repository})"
     if not _of(fork):
         yield "  no fields that BVLC Caffe lacks"
-    for effect in (Effect.NOT_BUILT, Effect.NONE, Effect.HONOURED):
+    for effect in ORDER:
         for i, (message, sentence, harmless, names) in enumerate(_groups(fork, effect)):
             if i == 0:
                 yield f"  {effect.value}"
@@ -144,7 +146,7 @@ def _shown(sentence: str, harmless: tuple[str, ...]) -> str:
 def _markdown_section(fork: Fork) -> str:
     rows = [
         f"| `{message}` | {', '.join(f'`{name}`' for name in names)} | {_shown(sentence, harmless) or '–'} | {effect.value} |"
-        for effect in (Effect.NOT_BUILT, Effect.NONE, Effect.HONOURED)
+        for effect in ORDER
         for message, sentence, harmless, names in _groups(fork, effect)
     ]
     table = "\n".join(["| message | fields | what they do | here |", "|---|---|---|---|", *rows])

@@ -1,6 +1,6 @@
 """The forks of Caffe, and what the fields mean here that they have and BVLC Caffe lacks.
 
-forks.tsv lists the fields that minicaffe's schema lacks; proto/forks/*.proto have those that it honours.
+forks.tsv lists the fields that minicaffe's schema lacks, or that layers refuse; proto/forks/*.proto have those that it honours.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ class Effect(Enum):
     HONOURED = "honoured"
     NONE = "without effect on the numbers"
     NOT_BUILT = "changes the numbers, and is not built"
+    REFUSED = "changes the numbers, and is refused with an error"
+
+    @property
+    def in_schema(self) -> bool:
+        """Whether minicaffe's schema has the field."""
+        return self in (Effect.HONOURED, Effect.REFUSED)
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ def fork_value(message: str, name: str, value: str) -> ForkField | None:
 def fork_of(message: str, name: str) -> str:
     """The fork that has this field in this message, the first if several have it; "" if unknown."""
     found = fork_field(message, name)
-    return found.forks[0] if found and found.effect is not Effect.HONOURED else ""
+    return found.forks[0] if found and not found.effect.in_schema else ""
 
 
 @lru_cache(maxsize=1)
@@ -120,18 +126,19 @@ def find_fork(name: str) -> Fork:
 
 @lru_cache(maxsize=1)
 def fork_fields() -> tuple[ForkField, ...]:
-    """The fields of all forks: those that the schema lacks, then those that it has."""
+    """The fields of all forks: those that the schema lacks or a layer refuses, then those that are honoured."""
     titles = {name: fork.title for name, fork in forks().items()}
     found = []
     for messages, names, owners, effect, harmless, sentence in _rows(1):
-        kind = {"none": Effect.NONE, "changes": Effect.NOT_BUILT}[effect]
+        kind = {"none": Effect.NONE, "changes": Effect.NOT_BUILT, "refused": Effect.REFUSED}[effect]
         owned = tuple(titles[owner] for owner in owners.split(", "))
         values = tuple(harmless.split(", ")) if harmless else ()
         for message in messages.split():
             for name in names.split():
                 field, _, value = name.partition("=")
                 found.append(ForkField(message, field, owned, kind, sentence, values, value))
-    return (*found, *_honoured())
+    refused = {(field.message, field.name) for field in found if field.effect is Effect.REFUSED}
+    return (*found, *(field for field in _of_schemas() if (field.message, field.name) not in refused))
 
 
 @lru_cache(maxsize=1)
@@ -147,8 +154,8 @@ def _rows(table: int) -> Iterator[list[str]]:
         yield line.split("\t")
 
 
-def _honoured() -> Iterator[ForkField]:
-    """The fields that the forks' schemas add to BVLC's. A schema's first line names the repositories that it is of."""
+def _of_schemas() -> Iterator[ForkField]:
+    """The honoured fields that the forks' schemas add to BVLC's. A schema's first line names the repositories that it is of."""
     for path in sorted(_SCHEMAS.glob("*.proto")):
         text = path.read_text(encoding="utf-8")
         first = text.split("\n", maxsplit=1)[0]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
+from collections.abc import Generator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pytest
@@ -172,6 +175,37 @@ def test_a_page_that_leads_back_to_itself(tmp_path: Path) -> None:
     (tmp_path / "db" / "data.mdb").write_bytes(content)
     with pytest.raises(DataError, match=r"the tree is too deep|it has two parents"):
         list(open_database(str(tmp_path / "db"), "lmdb").items())
+
+
+class Early:
+    """Made before a pass, and in a cycle with it: the collector's finalisers begin with this one."""
+
+    items: Generator[tuple[bytes, bytes], None, None]
+    file: BinaryIO
+    itself: Early
+
+    def __init__(self, closed: list[bool]) -> None:
+        self.closed = closed
+
+    def __del__(self) -> None:
+        self.closed.append(self.file.closed)
+
+
+def test_a_pass_in_a_cycle_closes_its_file_before_it_is_finalised(tmp_path: Path) -> None:
+    """A file that is finalised while it is open warns."""
+    lmdb_file(tmp_path / "data", 9)
+    closed: list[bool] = []
+    gc.disable()  # or a collection could move some to an older generation
+    try:
+        early = Early(closed)
+        early.itself, early.items = early, cast("Any", open_database(str(tmp_path / "data"), "lmdb").items())
+        next(early.items)
+        early.file = early.items.gi_frame.f_locals["file"]
+        del early
+        gc.collect(0)
+    finally:
+        gc.enable()
+    assert closed == [True]
 
 
 @pytest.mark.parametrize("key", [b"", b"k" * 512])

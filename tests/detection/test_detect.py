@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from minicaffe.data.settings import DetectionSettings, TestSettings
 from minicaffe.detection.detect import Detections, detect, draw, pick, scaled_proposals, score_boxes, to_json
+from minicaffe.detection.region_features import Choice, region_features
 from minicaffe.errors import Error
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -143,6 +144,17 @@ def test_draw_takes_any_box_and_any_name():
     names = ["__background__", "x" * 5_000_000, "a\n" * 100_000]
     found = Detections(boxes, np.array([0.9, 0.8], np.float32), np.array([1, 2]))
     assert draw(np.zeros((40, 50, 3), np.uint8), found, names).size == (50, 40)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_score_that_is_no_number_is_not_dropped(tmp_path, value):
+    net = rois_net(tmp_path)
+    net.params["score"][1].data[1] = value
+    wanted = 'scores that are NaN or infinite in "cls_prob": minicaffe.check_finite finds the first such layer'
+    with pytest.raises(Error, match=wanted), np.errstate(invalid="ignore"):
+        detect(net, IMAGE, settings=SETTINGS, proposals=[[10, 5, 29, 24]])
+    with pytest.raises(Error, match=wanted), np.errstate(invalid="ignore"):
+        region_features(net, IMAGE, Choice("bbox_pred"), proposals=[[10, 5, 29, 24]])
 
 
 @pytest.mark.parametrize(("corner", "score"), [(np.nan, 0.9), (9, np.inf)])

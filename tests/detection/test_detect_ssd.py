@@ -16,6 +16,7 @@ from minicaffe.cli import main
 from minicaffe.detection import load
 from minicaffe.detection.detect import detect
 from minicaffe.detection.detect_ssd import detect_ssd, pick_rows, prepare_ssd_image, ssd_layer
+from minicaffe.detection.rows_end import RowsEnd
 from minicaffe.errors import DataError, Error
 
 # The one prior is 2 x 2 pixels at the middle of the 4 x 6 input: from 1/3 to 2/3 of its width, 1/4 to 3/4 of its height.
@@ -64,6 +65,17 @@ def test_means_scale_factor_and_threshold(net: Net) -> None:
     np.testing.assert_allclose(found.boxes, [[26, 10, 46, 30]], rtol=1e-5)
     assert len(detect_ssd(net, PICTURE, threshold=0.95)) == 0
     assert len(detect_ssd(net, PICTURE, max_detections=0)) == 0
+
+
+@pytest.mark.parametrize("name", ["loc", "conf"])
+def test_scores_and_places_that_are_no_numbers(net: Net, name: str) -> None:
+    """DetectionOutput drops a NaN score: the error names the blob that it read."""
+    net.params[name][1].data[2] = np.nan
+    with pytest.raises(Error, match=f'scores that are NaN or infinite in "{name}": minicaffe.check_finite finds'):
+        detect_ssd(net, PICTURE)
+    rows = RowsEnd("found", ["data"], 3, lambda arrays: np.array([[0, 1, np.inf, 0, 0, 1, 1]]), sources=["prior"])
+    with pytest.raises(Error, match='infinite in "found"'):
+        rows.rows(net)
 
 
 def test_load_knows_an_ssd_net(net: Net) -> None:
@@ -132,11 +144,11 @@ def test_options_that_an_ssd_net_has_no_use_for(net: Net, option: str) -> None:
     assert f"{option} does nothing here: the prototxt of an SSD net fixes its size and suppression" in result.output
 
 
-def test_a_scale_factor_is_for_ssd_nets(net: Net) -> None:
+def test_a_scale_factor_is_for_nets_that_end_in_rows(net: Net) -> None:
     Path("ssd.prototxt").write_text('input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }')
     result = run("--scale-factor", "2")
     assert result.exit_code == 1
-    assert "--scale-factor does nothing here: only SSD nets take it" in result.output
+    assert "--scale-factor does nothing here: only SSD, RefineDet, YOLO, MS-CNN and SqueezeDet nets take it" in result.output
 
 
 def test_the_command_names_means_and_factor_when_nothing_is_found(net: Net) -> None:

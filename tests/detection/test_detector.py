@@ -144,8 +144,11 @@ def test_what_is_no_image_and_no_detector(folder: Path, shapes: Detector) -> Non
     [
         ({"threshold": float("nan")}, "threshold must be from 0 to 1, got nan"),
         ({"max_detections": 0}, "max_detections must be > 0, got 0"),
-        ({"means": (1, 2, 3)}, r"detector\.prototxt: means has no effect: only SSD nets take it"),
-        ({"scale_factor": 1.0}, "scale_factor has no effect: only SSD nets take it"),
+        (
+            {"means": (1, 2, 3)},
+            r"detector\.prototxt: means has no effect: only SSD, RefineDet, .* and SqueezeDet nets take it",
+        ),
+        ({"scale_factor": 1.0}, "scale_factor has no effect: only SSD, RefineDet, YOLO, MS-CNN and"),
     ],
 )
 def test_options_that_do_not_fit(folder: Path, options: dict[str, float], message: str) -> None:

@@ -59,6 +59,14 @@ def test_yolos_boxes_come_out_in_the_images_pixels(kind: str) -> None:
         load(yolo(kind, 9), classes=["background", "cat"])
 
 
+@pytest.mark.parametrize("kind", YOLOS)
+def test_a_yolos_numbers_are_finite(kind: str) -> None:
+    """The layer drops a NaN score: the error names the blob that it read."""
+    net = yolo(kind, np.nan)
+    with pytest.raises(Error, match=r'scores that are NaN or infinite in "cells": minicaffe.check_finite finds'):
+        load(net)(PICTURE)
+
+
 def test_the_command_runs_a_yolo() -> None:
     yolo("YOLOv2", 9).save("yolo.caffemodel")
     Image.fromarray(PICTURE).save("photo.png")
@@ -161,6 +169,9 @@ def test_a_cascades_last_stage() -> None:
     np.testing.assert_allclose(found.scores, [(first + second)[2] / 2], rtol=1e-5)
     with pytest.raises(Error, match="takes no proposals"):
         load(net)(PICTURE, proposals=[[0, 0, 9, 9]])
+    net.params["cls_1st"][1].data[1] = np.nan
+    with pytest.raises(Error, match='NaN or infinite in "cls_prob_2nd_avg"'):
+        load(net)(PICTURE)
 
 
 def test_the_command_runs_a_cascade() -> None:
@@ -237,6 +248,9 @@ def test_a_ctpn_through_detect_and_read() -> None:
         load(net, classes=["background", "text", "cat"])
     found = load(net, threshold=0)(photo)
     np.testing.assert_allclose(found.boxes[0], [160, 296, 399, 328], atol=1)
+    net.params["score"][0].data[13] = np.nan
+    with pytest.raises(Error, match='NaN or infinite in "scores"'):
+        load(net, threshold=0)(photo)
     result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "0"])
     assert result.exit_code == 0 and "text  0.933  x1  160.0" in result.output, result.output
     words = ["read", "ctpn.prototxt", "ctpn.caffemodel", "photo.png"]

@@ -9,14 +9,21 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
 from recordings import REASON, SHARED
 
-from minicaffe.errors import Error
+from minicaffe.blob import Blob
+from minicaffe.errors import Error, LayerError
 from minicaffe.formats.fork_kinds import UNKNOWN, NetFork, fork_named, fork_of_net
 from minicaffe.formats.fork_page import markdown
 from minicaffe.formats.forks import ANY, Effect, ForkField, fork_field, fork_fields, fork_of, fork_value, forks
+from minicaffe.layer import Layer
+from minicaffe.layers import CATALOGUE, create
+from minicaffe.layers.upsample import SEGNETS
 from minicaffe.proto import caffe_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,13 +84,13 @@ def test_the_forks_named_are_those_that_have_the_field() -> None:
         key = row["fork"].replace("+", "/", 1)
         title = titles.get(key) or titles[key.split(":")[0]]
         found = fork_field(row["message"], row["field"])
-        if found and found.effect is not Effect.HONOURED and not in_schema(row["message"], row["field"]):
+        if found and not in_schema(row["message"], row["field"]):
             wrong |= {f"{title}: {found.message}.{found.name}"} if title not in found.forks else set()
     assert sorted(wrong) == []
 
 
 def test_a_field_that_is_honoured_leaves_the_table() -> None:
-    listed = [field for field in fork_fields() if field.effect is not Effect.HONOURED]
+    listed = [field for field in fork_fields() if not field.effect.in_schema]
     stale = [f"{field.message}.{field.name}" for field in listed if not field.value and in_schema(field.message, field.name)]
     stale += [field.message for field in listed if field.name == ANY and field.message in SCHEMA]
     for field in listed:
@@ -118,6 +125,85 @@ def test_what_is_honoured_is_read() -> None:
     assert unread == [], "reserve their numbers in proto/forks, and list them in minicaffe/formats/forks.tsv"
 
 
+BESIDE = {"DetectionLoss": "detection_loss_param { cls_num: 3 }"}
+"""What a layer's other fields need."""
+BY_OTHERS = {
+    ("DeformableConvolutionParameter", "axis"): "maps have four axes",
+    ("RegionLossParameter", "biases"): "as many as num says",
+    ("RegionLossParameter", "coords"): "boxes have four",
+    ("YoloDetectionOutputParameter", "coords"): "boxes have four",
+    ("SpatialTransformerParameter", "sampler_type"): "the fork has one",
+    ("SpatialTransformerParameter", "transform_type"): "the fork has one",
+    **{("UpsampleParameter", name): "are for two bottoms" for name in SEGNETS},
+}
+"""Honoured fields of which a layer accepts no value by itself, and why."""
+
+
+def test_layers_accept_what_is_honoured_and_nothing_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers are set up with the field alone, at values other than its default: whether each time all stop with an error of the
+    field."""
+    monkeypatch.setattr(Layer, "error", lambda layer, message, field="": LayerError(field))
+    effects = {(field.message, field.name): field.effect for field in fork_fields() if field.effect.in_schema}
+    refused: dict[tuple[str, str], bool] = {}
+    for kind, layer in CATALOGUE.items():
+        for block in layer.param_block:
+            for field in block_fields(block):
+                key = (block, field.name)
+                if (field.containing_type.name, field.name) in effects and refused.get(key, True):
+                    besides = {"", BESIDE.get(kind, "")}
+                    stops = (stops_at(kind, key, other, beside) for other in others(field) for beside in besides)
+                    refused[key] = all(stops)
+    found = {(message_of(block), name) for (block, name), stops in refused.items() if stops} - BY_OTHERS.keys()
+    assert sorted(found ^ {key for key, effect in effects.items() if effect is Effect.REFUSED}) == []
+    assert len(refused) > 400 and len(found) > 10 and BY_OTHERS.keys() <= effects.keys()
+
+
+def message_of(block: str) -> str:
+    return str(SCHEMA["LayerParameter"].fields_by_name[block].message_type.name)
+
+
+def block_fields(block: str) -> Iterable[FieldDescriptor]:
+    found: Iterable[FieldDescriptor] = SCHEMA["LayerParameter"].fields_by_name[block].message_type.fields
+    return found
+
+
+def others(field: FieldDescriptor) -> list[Any]:
+    """Values of a field but its default."""
+    if field.message_type:
+        return [None]
+    if field.enum_type:
+        found: list[Any] = [value.number for value in field.enum_type.values]
+    elif field.cpp_type == field.CPPTYPE_BOOL:
+        found = [False, True]
+    elif field.cpp_type == field.CPPTYPE_STRING:
+        found = ["x", "L1", "IOMU"]
+    else:
+        found = [0, 1, 2, 4, *[0.5] * (field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE))]
+    return [value for value in found if value != field.default_value]
+
+
+def stops_at(kind: str, key: tuple[str, str], value: object, beside: str) -> bool:
+    """Whether the layer's setup stops with an error that names the field."""
+    layer = create(text_format.Parse(beside, caffe_pb2.LayerParameter(name="made", type=kind)))
+    message, name = getattr(layer.param, key[0]), key[1]
+    field = message.DESCRIPTOR.fields_by_name[name]
+    if field.message_type:
+        held = getattr(message, name)
+        held.SetInParent() if hasattr(held, "SetInParent") else held.add()
+    elif field.default_value == []:
+        getattr(message, name).extend([value] * 2)
+    else:
+        setattr(message, name, value)
+    bottoms, tops = (count if isinstance(count, int) else count[0] for count in (layer.num_bottom, layer.num_top))
+    try:
+        layer.setup([Blob((2, 3, 4, 5)) for _ in range(bottoms)], [Blob() for _ in range(max(tops, 1))])
+    except LayerError as error:
+        return str(error) == ".".join(key)
+    except Exception:  # the bottoms are not the layer's
+        return False
+    return False
+
+
 @cache
 def words(path: Path) -> set[str]:
     """The words of a file, but for its docstrings."""
@@ -143,7 +229,7 @@ def test_a_row_is_whole() -> None:
     for field in fork_fields():
         assert field.forks and (field.sentence or field.effect is Effect.HONOURED), field
         assert not field.sentence.endswith(".") and field.sentence == field.sentence.strip(), field
-        assert not field.harmless or field.effect is Effect.NOT_BUILT, field
+        assert not field.harmless or field.effect in (Effect.NOT_BUILT, Effect.REFUSED), field
 
 
 @pytest.mark.parametrize(

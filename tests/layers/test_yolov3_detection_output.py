@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.errors import LayerError
-from minicaffe.layers.boxes.yolo import suppressed
+from minicaffe.layers.boxes.yolo import suppressed, suppressed_rows
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -110,8 +111,11 @@ def test_a_box_of_several_classes_is_suppressed_as_one_by_one(threshold: float) 
     rng = np.random.default_rng(5)
     boxes = rng.uniform(0.1, 0.9, (23, 4)).astype(np.float32)
     boxes[:2, 2] = 0  # without an area: none suppresses another
-    many = boxes[rng.integers(0, 23, 60)]
-    kept = suppressed(many, threshold)
-    assert kept == one_by_one(many, threshold)
-    assert len(kept) < 60 or threshold > 1
-    assert suppressed(many[:0], threshold) == []
+    of = rng.integers(0, 23, 60)
+    wanted = one_by_one(boxes[of], threshold)
+    assert suppressed_rows(boxes, of, threshold).tolist() == wanted
+    assert suppressed(boxes[of], threshold).tolist() == wanted
+    with loops.using("numpy"):
+        assert suppressed(boxes[of], threshold).tolist() == wanted
+    assert len(wanted) < 60 or threshold > 1
+    assert suppressed_rows(boxes, of[:0], threshold).tolist() == []

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from minicaffe.formats.forks import Effect, fork_fields
+from minicaffe.formats.forks import fork_fields
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.convolution import Convolution
@@ -74,7 +74,7 @@ def beyond_limits(net: Net, target: str) -> Iterator[tuple[Layer, str, str]]:
 @cache
 def _added() -> frozenset[tuple[str, str]]:
     """The messages and fields of the schema that BVLC's lacks."""
-    return frozenset((field.message, field.name) for field in fork_fields() if field.effect is Effect.HONOURED)
+    return frozenset((field.message, field.name) for field in fork_fields() if field.effect.in_schema)
 
 
 def _foreign_fields(message: Any, place: str) -> Beyond:

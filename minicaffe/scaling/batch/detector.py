@@ -127,7 +127,8 @@ class Detector:
             start = time.perf_counter()
             found = self._found(pixels, read_proposals(self.recipe.proposals, Path(picture.name)))
             seconds, size = time.perf_counter() - start, (pixels.shape[0], pixels.shape[1])
-            return Row(picture.name, pixels, found, best_score(self.net), seconds, size=size)
+            best = best_score(self.net) if found.best is None else found.best
+            return Row(picture.name, pixels, found, best, seconds, size=size)
         except DeviceError:
             raise
         except Exception as error:  # better lose an image than a batch

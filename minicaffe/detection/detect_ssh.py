@@ -1,0 +1,101 @@
+"""Detect faces with an SSH, whose modules' boxes and scores are outputs of the net, one by one or joined.
+
+    image -> means subtracted, short side 1200, long side <= 1600 -> net -> of each module boxes (R, 5), scores (R, 1)
+          -> boxes in pixels of the image -> score > threshold, NMS of all modules together -> clipped to the image
+
+Several TEST.SCALES are a pyramid: the image is scaled to a short side of 800, or less where the long side would exceed 1200,
+then by each scale over 800. The boxes of all scales are suppressed together; at the last scale the module of the largest
+stride, that for large faces, does not count.
+
+Source: Najibi et al., SSH (arXiv:1708.03979); SSH/test.py and SSH/configs of mahyarnajibi/SSH.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.data.boxes import clip_boxes, rows
+from minicaffe.data.images import image_blob, scale_for, scaled_by
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.errors import Error
+from minicaffe.layers.boxes.nms import nms
+from minicaffe.layers.boxes.ssh_layers import SSHProposal
+from minicaffe.layers.concat import Concat
+from minicaffe.net import Net
+
+from .detect import Detections, Floats
+from .inputs import put_array
+from .outputs import check_scores
+
+SCALE, MAX_SIZE = 1200, 1600
+"""Of SSH's default_config.yml."""
+PYRAMID = 800, 1200
+"""The short side and the longest side that a pyramid's scales begin with: its PYRAMID_BASE_SIZE."""
+
+
+def ssh_modules(net: Net) -> list[list[str]]:
+    """The boxes and the scores of each module of an SSH, in the order of the strides, the smallest first; [] for another net:
+    one that has other inputs than data and im_info, or other outputs than its modules' tops, joined or not."""
+    modules = [layer for layer in net.layers if isinstance(layer, SSHProposal)]
+    tops = [net.top_names[layer.name] for layer in sorted(modules, key=lambda layer: layer.stride)]
+    ends = {name for names in tops for name in names}
+    for layer in net.layers:
+        if isinstance(layer, Concat) and set(net.bottom_names[layer.name]) <= ends:
+            ends |= set(net.top_names[layer.name])
+    is_ssh = set(net.inputs) == {"data", "im_info"} and all(len(names) == 2 for names in tops) and set(net.outputs) <= ends
+    return tops if is_ssh else []
+
+
+def own_scale(settings: DetectionSettings, *, scale: bool = True, max_size: bool = True) -> DetectionSettings:
+    """The settings with SSH's scale and largest side, where nobody gave any."""
+    own = {"scales": (SCALE,)} if scale else {}
+    own |= {"max_size": MAX_SIZE} if max_size else {}  # type: ignore[dict-item]
+    return dataclasses.replace(settings, test=dataclasses.replace(settings.test, **own))  # type: ignore[arg-type]
+
+
+def detect_ssh(
+    net: Net,
+    image: NDArray[np.uint8],
+    *,
+    settings: DetectionSettings | None = None,
+    threshold: float = 0.05,
+    max_detections: int = 100,
+) -> Detections:
+    """The faces in image (H, W, 3), blue, green, red, as detections of class 1. settings: scales, means and NMS."""
+    settings = settings or net.settings
+    passes = list(module_boxes(net, image, settings))
+    boxes, scores = (np.concatenate(arrays) for arrays in zip(*passes, strict=True))
+    dets = np.column_stack([boxes, scores])[scores > threshold]
+    best = dets[nms(dets, settings.test.nms)[:max_detections]]
+    found = clip_boxes(best[:, :4], image.shape[:2])
+    return Detections(found, best[:, 4], np.ones(len(best), np.int64), best=float(scores.max(initial=0)))
+
+
+def module_boxes(net: Net, image: NDArray[np.uint8], settings: DetectionSettings) -> Iterator[tuple[Floats, Floats]]:
+    """Run the net at each scale: of each module that counts its boxes (R, 4) in pixels of the image, and their scores (R,)."""
+    modules, scales = ssh_modules(net), image_scales(image.shape[0], image.shape[1], settings)
+    for i, scale in enumerate(scales):
+        scaled = scaled_by(image, settings.pixel_means, scale)
+        put_array(net, "data", image_blob([scaled]))
+        put_array(net, "im_info", np.array([[*scaled.shape[:2], scale]], np.float32))
+        net.forward(blobs=[name for names in modules for name in names])
+        is_largest = len(scales) > 1 and i == len(scales) - 1
+        for boxes, scores in modules[: len(modules) - is_largest]:
+            of_boxes = rows(net.blobs[scores])[:, 0].copy()  # the next pass overwrites the blob
+            check_scores(of_boxes, scores)
+            yield (rows(net.blobs[boxes])[:, 1:5] / scale).astype(np.float32), of_boxes
+
+
+def image_scales(height: int, width: int, settings: DetectionSettings) -> list[float]:
+    """The factors of an image of this size: one, or those of a pyramid. Raises Error for SCALE_MULTIPLE_OF."""
+    scales = settings.test.scales
+    if settings.test.scale_multiple_of != 1:
+        raise Error(f"TEST.SCALE_MULTIPLE_OF must be 1 for an SSH, got {settings.test.scale_multiple_of}")
+    if len(scales) == 1:
+        return [scale_for(height, width, scales[0], settings.test.max_size)]
+    base = scale_for(height, width, *PYRAMID)
+    return [scale / PYRAMID[0] * base for scale in scales]
