@@ -105,6 +105,7 @@ class Replay:
         self.graph.launch()
         for memory, _ in self.written:
             memory.state = MemoryState.DEVICE
+            memory.writes += 1
         for blob, shape in self.shapes:
             if blob.shape != shape:
                 blob.reshape(shape)

@@ -73,7 +73,7 @@ class Eltwise(Layer):
 
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
         """forward_cpu, and then on the top what comes after it, a ReLU, to be run as long as the shapes are these."""
-        if not (self.loops[0] and loops.compiled()):
+        if not (self.loops[0] and loops.compiled() and all(blob.dtype == self.dtype for blob in (*bottom, *top))):
             return partial(self._forward, bottom, top, epilogue)
         job, (a, b), y = _calls(top[0].count, self.dtype, get_num_threads()).job(), bottom, top[0]
         factors: Array = np.array([*self.coeff, 1 if epilogue.negative_slope is None else epilogue.negative_slope], self.dtype)

@@ -106,11 +106,15 @@ class SyncedMemory:
             self._address = int(self._host.__array_interface__["data"][0])
         return self._address
 
-    def owner(self) -> Array | None:
-        """The array that owns the numbers on the host, which every view of them holds; None if there is none, or another owner
-        (page-locked memory has one)."""
+    def references(self) -> int:
+        """How many references there are to the array that owns the numbers on the host, which every view of them holds: 0 if
+        there is none, or another owner (page-locked memory has one)."""
         base = None if self._host is None else self._host.base
-        return base if isinstance(base, np.ndarray) and base.base is None else None
+        return getrefcount(base) if isinstance(base, np.ndarray) and base.base is None else 0
+
+    def may_be_held(self) -> bool:
+        """Whether somebody may hold a view of the numbers on the host, and so write to them at any time."""
+        return self.references() != UNHELD
 
     def device(self, count: int, access: Access) -> int:
         """The address of the first count elements on the device. Raises DeviceError if it is out of memory."""
@@ -437,16 +441,16 @@ class Unchanged:
 
     def __init__(self, blobs: Sequence[Blob]) -> None:
         self._blobs = list(blobs)
-        self._seen = [(blob, memory := blob.data_memory, memory.owner(), memory.writes, blob.shape) for blob in blobs]
+        self._seen = [(blob, blob.data_memory, blob.data_memory.writes, blob.shape) for blob in blobs]
         # a view that somebody holds already may be written to, and then dropped
-        self._known = all(owner is not None and getrefcount(owner) <= UNHELD for _, _, owner, _, _ in self._seen)
+        self._known = not any(blob.data_memory.may_be_held() for blob in blobs)
 
     def holds(self, blobs: Sequence[Blob]) -> bool:
         """blobs: what are now the blobs that it was made of."""
         if not self._known or blobs != self._blobs:
             return False
-        for blob, memory, owner, writes, shape in self._seen:
-            if memory.writes != writes or blob.data_memory is not memory or getrefcount(owner) > UNHELD or blob._shape != shape:
+        for blob, memory, writes, shape in self._seen:
+            if memory.writes != writes or blob.data_memory is not memory or memory.may_be_held() or blob._shape != shape:
                 return False
         return True
 
@@ -528,9 +532,8 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
 def _unheld() -> int:
     blob = Blob((1,))
     blob.data[...] = 0
-    return next(getrefcount(owner) for _, _, owner, _, _ in Unchanged([blob])._seen)
+    return blob.data_memory.references()
 
 
-UNHELD = 0
-"""What getrefcount says, in Unchanged, of an array that only its SyncedMemory has."""
 UNHELD = _unheld()
+"""SyncedMemory.references where nobody has a view."""

@@ -114,8 +114,8 @@ class Calls:
         self.words = np.zeros(handover.HEAD + math.prod(self.shape), np.int64)
         self.words[[handover.COUNT, handover.WIDTH, handover.EACH]] = *self.shape, self._bytes_of_room(calls)
         later: dict[int, int] = {}
-        table = self.words[handover.HEAD :].reshape(self.shape)
-        for row, (words, places) in zip(table, rows, strict=True):
+        self.table = self.words[handover.HEAD :].reshape(self.shape)
+        for row, (words, places) in zip(self.table, rows, strict=True):
             row[0], row[1 : 1 + len(words)] = loop.entry(dtype), words
             later.update((number, 1 + place) for place, number in places)
         self.later = [later[number] for number in sorted(later)]
@@ -138,14 +138,15 @@ class Job:
     def __init__(self, calls: Calls) -> None:
         self._calls, self._words = calls, calls.words.copy()
         self._table = self._words[handover.HEAD :].reshape(calls.shape)
-        self._addresses = (0,) * len(calls.later)
+        self._addresses: tuple[int, ...] = ()
         self._each = int(self._words[handover.EACH])
 
     def run(self, *addresses: int) -> None:
         """addresses: of arrays that are C-contiguous, in the order of the loop's arguments."""
         if addresses != self._addresses:
-            for place, address, before in zip(self._calls.later, addresses, self._addresses, strict=True):
-                self._table[:, place] += address - before
+            self._addresses = ()  # until all are there: Ctrl-C may come in between
+            for place, address in zip(self._calls.later, addresses, strict=True):
+                np.add(self._calls.table[:, place], address, out=self._table[:, place])
             self._addresses = addresses
         threads = min(get_num_threads(), len(self._table))
         with kept_scratch(self._calls.dtype) as scratch:

@@ -120,7 +120,7 @@ class Chain:
             node.layer.reshape_pass(node.bottoms, node.tops)
         made = _Made.of(self.nodes)  # before the weights are read
         step = self._step()
-        if step is not None and self.nodes[0].layer.phase == TEST and not gpu_mode():
+        if step is not None and made.is_same(self.nodes) and self.nodes[0].layer.phase == TEST and not gpu_mode():
             self._ready = made, step
         return step
 
@@ -138,7 +138,8 @@ class Chain:
 
 @dataclass(frozen=True)
 class _Made:
-    """What a chain's step is made of: the shapes of its bottoms and its top, the weights, the layers' settings."""
+    """What a chain's step is made of: the shapes of its bottoms and its top, the weights, the layers' settings, which may be
+    changed (settings_of)."""
 
     shapes: list[tuple[int, ...]]
     weights: list[Unchanged]
@@ -164,7 +165,7 @@ def _shapes(nodes: Sequence[Node]) -> list[tuple[int, ...]]:
 
 
 def _settings(nodes: Sequence[Node]) -> list[object]:
-    return [settings_of(node.layer) for node in nodes[1:]]
+    return [settings_of(node.layer) for node in nodes]
 
 
 class ExecutionPlan:

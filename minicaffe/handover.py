@@ -168,7 +168,7 @@ def stand_by(words: Words, number: int, most: int, pause: int) -> None:
         if exchange(words, place, FREE, ASLEEP) == FREE:
             return
         while exchange(words, place, TAKEN, TAKEN) == TAKEN:
-            pass
+            wait_while(words, place, TAKEN, 1000)
         if exchange(words, place, CALLED, CALLED) != CALLED:
             wait_while(words, place, GIVEN, pause)
             return

@@ -14,7 +14,7 @@
 Compiled loops release the GIL, compute in the order in which they are written (no fast-math), and stay on disk in Numba's
 cache. MINICAFFE_LOOPS=numpy leaves Numba alone.
 
-From Python to a loop takes 3 us, and to share one among threads 20 to 100. Where that counts, threads.Calls keeps a table of
+From Python to a loop takes 3 us, and to share one among threads 20 to 100. Where that counts, blocks.Calls keeps a table of
 calls ready, each a row of whole numbers that the loop's `entry` reads its arguments from.
 """
 

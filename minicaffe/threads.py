@@ -35,6 +35,9 @@ MOST = 4096
 BUFFER = 512
 """Elements of NumPy's buffer in short_buffers. Shorter rows are still copied, which costs less than a loop for each."""
 
+NOBODY: handover.Words = np.zeros(0, np.int64)
+"""The words of no helpers."""
+
 _count: int | None = None
 _was_set = False
 _pool: _Pool | None = None
@@ -164,16 +167,19 @@ def run_job(job: handover.Words) -> None:
     to be compiled."""
     most = min(get_num_threads(), int(job[handover.COUNT]), int(job[handover.MOST_THREADS]))
     helpers = 0 if getattr(_here, "working", False) else most - 1
+    if helpers < 1:
+        handover.share(job, NOBODY, 0, 0)
+        return
     with _lock:
         pool = _the_pool()
-    left = -1
+    left = 1
     try:
-        left = handover.share(job, pool.words, max(0, helpers), handover.looks()[0])
+        left = handover.share(job, pool.words, helpers, handover.looks()[0])
         if left < 0:
             _share_with_sleepers(job, pool, range(-left, helpers + 1))
-    finally:
-        while left > 0 and (left := handover.finish(job, 0, handover.looks()[0])):
-            time.sleep(0)
+    finally:  # after Ctrl-C too: threads read the job and write to the caller's arrays
+        while left > 0 and (left := handover.finish(job, 0, handover.looks()[0])) > 0:
+            time.sleep(0)  # a thread without a core of its own
 
 
 def _share_with_sleepers(job: handover.Words, pool: _Pool, rooms: Iterable[int]) -> None:
@@ -191,9 +197,10 @@ def _share_with_sleepers(job: handover.Words, pool: _Pool, rooms: Iterable[int])
 
     try:
         pool.wake(help_, count)
+        handover.finish(job, 0, 0)
     finally:
-        while handover.finish(job, 0, handover.looks()[0]):
-            time.sleep(0)
+        while handover.finish(job, 0, handover.looks()[0]) > 0:
+            time.sleep(0)  # a thread without a core of its own
         for _ in range(count - _taken_back(tickets)):
             ended.get()
 
@@ -268,8 +275,10 @@ class _Pool:
         awake = 0
         for number in range(min(len(self._given), handover.MOST)):
             if times and self.words[number * handover.STEP] == handover.FREE and handover.take(self.words, number):
-                self._given[number] = job
-                self.words[number * handover.STEP] = handover.GIVEN
+                try:
+                    self._given[number] = job
+                finally:  # it waits to be told
+                    self.words[number * handover.STEP] = handover.GIVEN
                 awake |= 1 << number
                 times -= 1
         self.wake(job, times)

@@ -301,6 +301,40 @@ CHANGES = [changed_weights, changed_shift, other_blob, shared_weights, other_eps
 
 
 @pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize(
+    ("text", "layer", "setting"),
+    [(CHAINS["bn, relu in place"][0], "p_batchnorm", {"eps": 3.0}), (CHAINS["sum"][0], "sum", {"coeff": [2.0, 5.0]})],
+)
+def test_settings_of_the_first_layer_count_too(text: str, layer: str, setting: dict[str, Any]) -> None:
+    net, other = net_of(text), watched(net_of(text))
+    net.forward()
+    net.forward()
+    for one in (net, other):
+        vars(one.layer_dict[layer]).update(setting)
+        one.forward()
+    assert ran_together(net)
+    assert_same(net, other)
+
+
+def test_layers_that_share_weights_keep_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = net_of(CHAINS["shared weights"][0])
+    other = net_of(CHAINS["shared weights"][0])
+    other.share_with(net)
+    for one in (net, other):
+        one.forward()
+        one.forward()
+    made = steps_made(monkeypatch)
+    for one in (net, other):
+        one.forward()
+    assert made == []
+    net.params["a"][0].data[...] *= 2
+    for one in (net, other):
+        one.forward()
+    assert made == ["a", "b"] * 2
+    assert_same(net, other, 0)
+
+
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_step_is_made_again_only_where_something_has_changed(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     net, other = net_of(TEXT), watched(net_of(TEXT))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.blocks import Calls
-from minicaffe.loops import Later, Loop, Registers, intrinsic, loop
+from minicaffe.loops import Later, Loop, Registers, Room, intrinsic, loop
 from minicaffe.threads import get_num_threads, parts, run
 
 from . import depthwise_3x3
@@ -183,21 +183,28 @@ def add_runs(  # noqa: PLR0913, PLR0917
         sums[i] = total
 
 
-@loop(f"T[::1], T[::1], T[::1], T[::1], {STRIPS}, {SHAPE}, UniTuple(int64, 3)", in_calls=True)
-def convolve_channels(  # noqa: PLR0917
-    x: Array, weight: Array, after: Array, y: Array, strips: Strips, shape: Shape, part: tuple[int, int, int]
+@loop(f"T[::1], T[::1], T[::1], T[::1], T[::1], T[::1], {STRIPS}, {SHAPE}, UniTuple(int64, 3)", in_calls=True)
+def convolve_channels(  # noqa: PLR0913, PLR0917
+    x: Array,
+    weight: Array,
+    after: Array,
+    y: Array,
+    line: Array,
+    sums: Array,
+    strips: Strips,
+    shape: Shape,
+    part: tuple[int, int, int],
 ) -> None:
     """Of image n, the channels from first to last: y = x by the weights, times scale, plus shift; below 0 times slope.
 
     strips: stride, pad, the size of the phases of some rows of windows, how many rows, where each tap's run begins in the
     phases, and their numbers; after (3, M), flat: scale, shift, slope; shape: channels, each one's kernels, the sizes of x's
-    and y's maps; part: n, first, last.
+    and y's maps; part: n, first, last. Memory: line and sums (memory_sizes).
     """
     (stride, pad, size, rows, starts, phases), (n, first, last) = strips, part
     channels, each, height, across, down, width = shape
     pitch, taps = size[1], len(starts)
-    line = np.zeros(phases.size * size[0] * pitch + pitch + MOST_LANES, x.dtype)
-    sums = np.empty(rows * pitch + MOST_LANES, x.dtype)
+    line[:] = 0
     for c in range(first, last):
         for top in range(0, down, rows):
             lay_out(x, ((n * channels + c) * height * across, height, across), top, (stride, pad, size), phases, line)
@@ -363,11 +370,21 @@ def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -
     if convolve_some is convolve_maps:
         map_ = *shape, *window.pad, window.stride[0]
         tasks = _tasks(x[0] * x[1], multiplications // 2)  # each takes half as long
-        cuts = [(map_, (part.start, part.stop)) for part in tasks]
+        spare = Room(0, (depthwise_3x3.memory_size(map_),))
+        cuts = [(spare, map_, (part.start, part.stop)) for part in tasks]
     else:
         strips, tasks = _strips(window, _pair(y[2:]), STRIP), _tasks(x[1], multiplications // x[0])
-        cuts = [(strips, shape, (n, part.start, part.stop)) for n in range(x[0]) for part in tasks]
+        line, sums = memory_sizes(strips)
+        memory = Room(0, (line,)), Room(line * dtype.itemsize, (sums,))
+        cuts = [(*memory, strips, shape, (n, part.start, part.stop)) for n in range(x[0]) for part in tasks]
     return Calls(convolve_some, dtype, [(*arrays, *cut) for cut in cuts])
+
+
+def memory_sizes(strips: Strips) -> tuple[int, int]:
+    """How long line and sums are: whole vectors."""
+    _, _, (height, pitch), rows, _, phases = strips
+    line, sums = phases.size * height * pitch + pitch + MOST_LANES, rows * pitch + MOST_LANES
+    return -(-line // MOST_LANES) * MOST_LANES, sums
 
 
 def _tasks(channels: int, multiplications: int) -> list[slice]:

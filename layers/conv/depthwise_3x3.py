@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.loops import Registers, intrinsic, loop
@@ -161,14 +159,23 @@ def convolve_map(  # noqa: PLR0913, PLR0917
             y[to + oy * over + ox] = value if not value < 0 else value * slope if slope else 0
 
 
-@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 9), UniTuple(int64, 2)", in_calls=True)
-def convolve_maps(x: Array, weight: Array, after: Array, y: Array, map_: Map, part: tuple[int, int]) -> None:
+def memory_size(map_: Sequence[int]) -> int:
+    """How long spare is."""
+    return map_[3] + map_[5]
+
+
+@loop("T[::1], T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 9), UniTuple(int64, 2)", in_calls=True)
+def convolve_maps(  # noqa: PLR0917
+    x: Array, weight: Array, after: Array, y: Array, spare: Array, map_: Map, part: tuple[int, int]
+) -> None:
     """Of x (N, C, *map), the maps from first to last, one image's after the other's: what convolve_map makes of them in y.
 
     map_: C, each one's kernels, the sizes of x's and y's maps, pad on both axes, stride; part: first, last.
+    Memory: spare (memory_size).
     """
     (channels, each, height, width, down, over, pad_y, pad_x, stride), (first, last) = map_, part
-    filters, spare = channels * each, np.zeros(width + over, x.dtype)
+    filters = channels * each
+    spare[:width] = 0
     for c in range(first, last):
         for m in range(c * each, c * each + each):
             origin, channel, to = c * height * width, m % filters, m * down * over

@@ -2,8 +2,8 @@
 
     BatchNorm, then Scale:  (x - mean) / std * scale + bias = x * (scale / std) + (bias - mean * scale / std)
 
-A chain of them is one scale, one shift and one ReLU, worked out anew at each forward from the layers' present weights:
-vectors of a number a channel, so that it costs nothing beside the maps.
+A chain of them is one scale, one shift and one ReLU, worked out from the layers' present weights: vectors of a number a
+channel, so that it costs nothing beside the maps.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def may_be_epilogue(layer: Layer) -> bool:
 
 
 def settings_of(layer: Layer) -> object:
-    """The number, beside the blobs, that epilogue_of(layer, ...) depends on."""
+    """The numbers, beside the blobs, that a chain's step depends on."""
+    if isinstance(layer, Eltwise):
+        return tuple(layer.coeff)
     return layer.eps if isinstance(layer, BatchNorm) else layer.negative_slope if isinstance(layer, ReLU) else None
 
 
@@ -156,7 +158,7 @@ def _vector(blob: Blob) -> NDArray[np.float64]:
 
 def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
     """What makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is this."""
-    if y is x or not loops.compiled():
+    if y is x or y.dtype != x.dtype or not loops.compiled():
         return partial(_by_blocks, x, y, epilogue)
     images, channels, *rest = y.shape
     job = _calls(images * channels, channels, math.prod(rest), y.dtype, get_num_threads()).job()

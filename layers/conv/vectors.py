@@ -4,7 +4,7 @@
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
     copy_inside, copy_every_other_inside       the same where a row lies on the map, and 0 beside it
 
-Vectors writes the instructions that they, the tiles (tiled_loops.py), the runs (depthwise.py) and the blocks of 3x3 kernels
+Vectors writes the instructions that they, the tiles (tiles.py), the runs (depthwise.py) and the blocks of 3x3 kernels
 (depthwise_3x3.py) are made of.
 """
 

@@ -266,7 +266,7 @@ def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Arr
         np.matmul(tiles.swapaxes(1, 2), by_channel, out=products.swapaxes(1, 2))  # (6, 6, T, C) @ (6, 6, C, M): the 36 products
         out = from_tiles(products, (s, m, rows, columns), scratch)
         if not all_finite(out):
-            # the slab's buffer has been overwritten: read again; in a task, run computes on this thread alone
+            # the slab's buffer has been overwritten: read again
             convolve_directly(read(tiling, block, x, scratch), weight, UNPADDED, 1, out)
     return out
 

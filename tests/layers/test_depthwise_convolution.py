@@ -226,7 +226,7 @@ def test_the_machine_code_does_what_the_definition_says() -> None:
         found = np.zeros((2, 3 * 4 * math.prod(windows)))
         for run, y in zip((convolve_maps, convolve_maps.definition), found, strict=True):
             with loops.using("numba"):
-                run(x, weight, after, y, (2, 2, 6, 19, *windows, 1, 2, stride), (1, 5))
+                run(x, weight, after, y, np.ones(19 + windows[1]), (2, 2, 6, 19, *windows, 1, 2, stride), (1, 5))
         np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-12)
         y = found[0].reshape(6, 2, -1)
         assert y[1:5].any(-1).all() and not y[[0, 5]].any()
