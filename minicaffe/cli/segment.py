@@ -120,7 +120,7 @@ def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) 
     """What the net finds in the image in its input. Raises Error."""
     if not options.blob and has_instances(net):
         threshold = 0.5 if options.threshold is None else options.threshold
-        instances = find_instances(net, *pixels.shape[:2], threshold)
+        instances = find_instances(net, *pixels.shape[:2], threshold=threshold)
         return _of_instances(instances, threshold, pixels, _names(names, net, SCORES, options))
     blob = score_blob(net, options.blob, options.net)
     if is_probability(net, blob):

@@ -55,7 +55,7 @@ def has_instances(net: Net) -> bool:
     return any(isinstance(layer, MNCMask) for layer in net.layers)
 
 
-def find_instances(net: Net, height: int, width: int, threshold: float = 0.5) -> Instances:
+def find_instances(net: Net, height: int, width: int, *, threshold: float = 0.5) -> Instances:
     """Run the net on the image in its inputs, which has this size in pixels without the input's scale. threshold: the score
     that an instance must exceed. Raises Error for a net without MNC's blobs, and for numbers that are NaN or infinite."""
     for name in (name for names in STAGES for name in names):
@@ -65,7 +65,7 @@ def find_instances(net: Net, height: int, width: int, threshold: float = 0.5) ->
     scale = image_scale(net, width)
     stages = [_stage(net, *names) for names in STAGES]
     boxes, masks, scores = (_joined(net, k, [stage[k] for stage in stages]) for k in range(3))
-    return vote(clip_boxes(boxes / scale, (height, width)), masks, scores, height, width, threshold)
+    return vote(clip_boxes(boxes / scale, (height, width)), masks, scores, height, width, threshold=threshold)
 
 
 def _stage(net: Net, rois: str, masks: str, scores: str) -> tuple[Floats, Floats, Floats]:
@@ -92,7 +92,7 @@ def _joined(net: Net, k: int, arrays: list[Floats]) -> Floats:
     return np.concatenate(arrays).astype(np.float32, copy=False)
 
 
-def vote(boxes: Floats, masks: Floats, scores: Floats, height: int, width: int, threshold: float = 0.5) -> Instances:
+def vote(boxes: Floats, masks: Floats, scores: Floats, height: int, width: int, *, threshold: float = 0.5) -> Instances:
     """The instances of boxes (R, 4) within an image of this size, their masks (R, h, w), 0 to 1, and scores (R, K), the
     background first."""
     each = np.repeat(boxes[:, None], scores.shape[1], axis=1)
