@@ -178,7 +178,8 @@ def _of_instances(found: Instances, threshold: float, pixels: Pixels, names: lis
     numbers, rows = painted(found, *pixels.shape[:2]), to_json(found.detections, names)
     lines = detection_lines(found.detections, names)
     lines = lines or [f"  nothing reaches --threshold {threshold:g}: the best score is {found.detections.best:.4g}"]
-    legend = [(i, f"{i} {row['class'][:80]}  {row['score']:.3f}") for i, row in enumerate(rows, 1)]
+    each = enumerate(zip(rows, found.detections.scores, strict=True), 1)
+    legend = [(i, f"{i} {row['class'][:80]}  {score:.3f}") for i, (row, score) in each]
     return {"instances": rows}, lines, [draw_mask(numbers), draw_overlay(pixels, numbers), draw_legend(legend)]
 
 

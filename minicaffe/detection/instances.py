@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from minicaffe.data.boxes import bbox_overlaps, clip_boxes, rows
 from minicaffe.data.images import resize_bilinear
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.layers.boxes.mnc_layers import MNCMask
 from minicaffe.net import Net
@@ -31,8 +32,6 @@ from .outputs import check_scores
 STAGES = (("rois", "mask_proposal", "seg_cls_prob"), ("rois_ext", "mask_proposal_ext", "seg_cls_prob_ext"))
 """The blobs with the boxes, masks and scores of each stage, as demo.py takes them."""
 SCORES = STAGES[0][2]
-NMS, VOTERS, IN_MASK = 0.3, 0.5, np.float32(0.4)
-"""Of mnc_config.py: MASK_MERGE_NMS_THRESH, MASK_MERGE_IOU_THRESH and BINARIZE_THRESH."""
 MOST = 100
 """Instances of an image: demo.py's."""
 
@@ -65,7 +64,9 @@ def find_instances(net: Net, height: int, width: int, *, threshold: float = 0.5)
     scale = image_scale(net, width)
     stages = [_stage(net, *names) for names in STAGES]
     boxes, masks, scores = (_joined(net, k, [stage[k] for stage in stages]) for k in range(3))
-    return vote(clip_boxes(boxes / scale, (height, width)), masks, scores, height, width, threshold=threshold)
+    return vote(
+        clip_boxes(boxes / scale, (height, width)), masks, scores, height, width, settings=net.settings, threshold=threshold
+    )
 
 
 def _stage(net: Net, rois: str, masks: str, scores: str) -> tuple[Floats, Floats, Floats]:
@@ -92,22 +93,31 @@ def _joined(net: Net, k: int, arrays: list[Floats]) -> Floats:
     return np.concatenate(arrays).astype(np.float32, copy=False)
 
 
-def vote(boxes: Floats, masks: Floats, scores: Floats, height: int, width: int, *, threshold: float = 0.5) -> Instances:
+def vote(
+    boxes: Floats,
+    masks: Floats,
+    scores: Floats,
+    height: int,
+    width: int,
+    *,
+    settings: DetectionSettings | None = None,
+    threshold: float = 0.5,
+) -> Instances:
     """The instances of boxes (R, 4) within an image of this size, their masks (R, h, w), 0 to 1, and scores (R, K), the
-    background first."""
+    background first. settings: TEST.MASK_MERGE_NMS_THRESH, TEST.MASK_MERGE_IOU_THRESH and BINARIZE_THRESH."""
+    settings = settings or DetectionSettings()
+    in_mask = np.float32(settings.binarize_thresh)
     each = np.repeat(boxes[:, None], scores.shape[1], axis=1)
-    kept = pick(scores, each, nms_threshold=NMS, threshold=threshold, max_detections=MOST)
+    kept = pick(scores, each, nms_threshold=settings.test.mask_merge_nms_thresh, threshold=threshold, max_detections=MOST)
     overlaps = bbox_overlaps(boxes, kept.boxes)
     found, pixels = np.empty((len(kept), 4), np.float32), list[Bools]()
     for i, k in enumerate(kept.classes):
-        voters = np.flatnonzero(overlaps[:, i] >= VOTERS)
-        of_class = scores[voters, k]
-        heat = _added(
-            boxes[voters], masks[voters], of_class / of_class.dtype.type(of_class.sum(dtype=np.float64)), height, width
-        )
-        box = _around(heat > IN_MASK)
+        voters = np.flatnonzero(overlaps[:, i] >= settings.test.mask_merge_iou_thresh)
+        weights = scores[voters, k] / np.float32(scores[voters, k].sum(dtype=np.float64))
+        heat = _added(boxes[voters], masks[voters], weights, height, width)
+        box = _around(heat > in_mask)
         found[i] = box
-        pixels.append(_at_masks_size(heat, box, masks.shape[1:]) >= IN_MASK)
+        pixels.append(_at_masks_size(heat, box, masks.shape[1:]) >= in_mask)
     best = float(scores[:, 1:].max(initial=0))
     return Instances(Detections(found, kept.scores, kept.classes, kept.sources, best), pixels)
 

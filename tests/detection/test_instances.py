@@ -17,6 +17,7 @@ from PIL import Image
 from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.data.drawn_masks import palette
+from minicaffe.data.settings import settings_from
 from minicaffe.detection.instances import STAGES, Instances, find_instances, has_instances, painted, vote
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_net
@@ -155,6 +156,22 @@ def test_boxes_vote_by_their_score() -> None:
     scores[1] = 0.55, 0.45  # 0.43
     found = vote(boxes, masks, scores, 8, 13, threshold=0.5)
     assert found.detections.boxes.tolist() == [[1, 1, 6, 4]] and found.masks[0].all()
+
+
+def test_the_settings_change_each_threshold(net: Net) -> None:
+    """Suppression that keeps every box, no voters but the box itself, and no pixel that is left out."""
+    numbers = made_up(1, shape=(4, 4))
+    every = settings_from({"BINARIZE_THRESH": 0, "TEST": {"MASK_MERGE_NMS_THRESH": 1, "MASK_MERGE_IOU_THRESH": 1}})
+    found = vote(*numbers, HEIGHT, WIDTH, settings=every, threshold=0.3)
+    assert len(found.masks) == (numbers[2][:, 1:] > 0.3).sum() > len(found_in(net).masks)
+    for box, source in zip(found.detections.boxes, found.detections.sources, strict=True):
+        left, top, right, bottom = numbers[0][source]
+        assert box.tolist() == [math.ceil(left), math.ceil(top), math.floor(right), math.floor(bottom)]
+    Path("mnc.yml").write_text(
+        "MASK_SIZE: 21\nBINARIZE_THRESH: 0\nTEST: {SCALES: [22], MASK_MERGE_NMS_THRESH: 1, MASK_MERGE_IOU_THRESH: 1}"
+    )
+    printed = json.loads(segment("--threshold", 0.3, "--json").stdout)[0]["instances"]
+    assert [row["box"] for row in printed] == found.detections.boxes.tolist()
 
 
 @given(st.integers(0, 999))
