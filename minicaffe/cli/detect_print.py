@@ -104,11 +104,18 @@ def _ssd_settings(means: Sequence[float], scale_factor: float) -> str:
 
 def _print(row: Row, found: Detections, names: Sequence[str] | None) -> None:
     echo(f"{on_one_line(row.image)}: {len(found)} detection{'s' * (len(found) != 1)} in {row.seconds:.2f} s")
+    for line in detection_lines(found, names):
+        echo(line)
+
+
+def detection_lines(found: Detections, names: Sequence[str] | None) -> list[str]:
+    """A line for each detection: its class, score and box."""
     labels = [on_one_line(class_name(int(k), names)) for k in found.classes]
     width = max(map(len, labels), default=0)
-    for label, score, box in zip(labels, found.scores, found.boxes, strict=True):
-        corners = "  ".join(f"{name} {value:6.1f}" for name, value in zip(("x1", "y1", "x2", "y2"), box, strict=True))
-        echo(f"  {label:{width}}  {score:.3f}  {corners}")
+    corners = [
+        "  ".join(f"{side} {at:6.1f}" for side, at in zip(("x1", "y1", "x2", "y2"), box, strict=True)) for box in found.boxes
+    ]
+    return [f"  {label:{width}}  {score:.3f}  {box}" for label, score, box in zip(labels, found.scores, corners, strict=True)]
 
 
 def _draw(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None) -> None:

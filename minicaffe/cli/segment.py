@@ -17,6 +17,8 @@ from minicaffe.data.drawn_boxes import class_name
 from minicaffe.data.drawn_masks import draw_legend, draw_map, draw_mask, draw_overlay
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.class_names import default_names, read_labels
+from minicaffe.detection.detect import to_json
+from minicaffe.detection.instances import SCORES, Instances, find_instances, has_instances, painted
 from minicaffe.detection.segmentation import (
     class_of_pixels,
     is_classes,
@@ -32,14 +34,15 @@ from minicaffe.formats.templates import fill_variables
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
-from .common import check_folder
+from .common import check_folder, refuse
+from .detect_print import detection_lines
 from .each_picture import DataLayerOptions, as_read, check_failed
-from .options import option, with_options
+from .options import FiniteRange, option, with_options
 from .output_names import output_names
 from .terminal import echo
 
 PICTURES = ("_mask.png", "_overlay.png", "_legend.png", "_map.png")
-"""The last one of probabilities, the others of classes."""
+"""The last one of probabilities, the others of classes and of instances."""
 Told = tuple[dict[str, Any], list[str], list[Image.Image]]
 """What is found in an image: for JSON, as lines, and as pictures."""
 
@@ -61,6 +64,10 @@ class Options(DataLayerOptions):
         "--define", "Value of a template's variable, ${NAME}; may be repeated.", metavar="NAME=VALUE", type=_variable
     )
 
+    threshold: float | None = option(
+        "--threshold", "Score that an instance of MNC must exceed.  [default: 0.5]", type=FiniteRange(0, 1)
+    )
+
     @cached_property
     def net_file(self) -> NetFile:
         """The net, its variables filled in. Raises Error."""
@@ -74,7 +81,8 @@ def command(options: Options) -> None:
     The net's output is a score of each class for each pixel (1, K, H, W), or an ArgMax of them, as in FCN, SegNet, DeepLab,
     PSPNet and ENet. An image is resized to the net's input (--shape), and the scores to the image. --out writes NAME_mask.png,
     whose pixels are the classes, NAME_overlay.png and NAME_legend.png; of a Sigmoid's one map, as HED's, NAME_map.png, and the
-    share of pixels above 0.5 is printed. A source is an image, a folder or a list (.txt, .lst).
+    share of pixels above 0.5 is printed. Of MNC's net the instances are printed, each with class, score and box, and the mask's
+    pixels are their numbers. A source is an image, a folder or a list (.txt, .lst).
 
     Example:  minicaffe segment deploy.prototxt fcn8s.caffemodel street.jpg --mean 104,117,123 --out masks
     """
@@ -84,6 +92,8 @@ def command(options: Options) -> None:
     images = options.images
     names = read_labels(options.classes) if options.classes else None
     net = options.opened()
+    if options.blob or not has_instances(net):
+        refuse("for class scores: it is for the instances of MNC's net", {"--threshold": options.threshold})
     read = (options.net, *options.weights, options.classes, options.cfg, options.mean_file)
     targets = [output_names(Path(options.out), images, read, end) for end in PICTURES] if options.out else []
     remaining, found = iter(zip(*targets, strict=True)), list[dict[str, Any]]()
@@ -108,6 +118,10 @@ def command(options: Options) -> None:
 
 def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Told:
     """What the net finds in the image in its input. Raises Error."""
+    if not options.blob and has_instances(net):
+        threshold = 0.5 if options.threshold is None else options.threshold
+        instances = find_instances(net, *pixels.shape[:2], threshold=threshold)
+        return _of_instances(instances, threshold, pixels, _names(names, net, SCORES, options))
     blob = score_blob(net, options.blob, options.net)
     if is_probability(net, blob):
         return _of_probabilities(_maps(net, blob, options)[0], pixels)
@@ -158,6 +172,15 @@ def _of_classes(classes: Array, pixels: Pixels, names: list[str] | None) -> Told
     lines = [f"  {100 * one['share']:5.1f} %  {shortened(on_one_line(one['class']))}" for one in shares]
     legend = [(one["class_index"], f"{one['class'][:80]}  {100 * one['share']:.1f} %") for one in shares]
     return {"classes": shares}, lines, [draw_mask(classes), draw_overlay(pixels, classes), draw_legend(legend)]
+
+
+def _of_instances(found: Instances, threshold: float, pixels: Pixels, names: list[str] | None) -> Told:
+    numbers, rows = painted(found, *pixels.shape[:2]), to_json(found.detections, names)
+    lines = detection_lines(found.detections, names)
+    lines = lines or [f"  nothing reaches --threshold {threshold:g}: the best score is {found.detections.best:.4g}"]
+    each = enumerate(zip(rows, found.detections.scores, strict=True), 1)
+    legend = [(i, f"{i} {row['class'][:80]}  {score:.3f}") for i, (row, score) in each]
+    return {"instances": rows}, lines, [draw_mask(numbers), draw_overlay(pixels, numbers), draw_legend(legend)]
 
 
 def _of_probabilities(probabilities: Array, pixels: Pixels) -> Told:

@@ -4,8 +4,8 @@
     net = minicaffe.Net("test.prototxt", minicaffe.TEST, settings=settings)
     settings.train.rpn_positive_overlap, settings.test.nms
 
-Source: both projects' lib/fast_rcnn/config.py, bottom-up-attention's and PVANET's. A field's name is its key there, in lower
-case. TEST.ANCHORS is minicaffe's: the anchors that the scripts of YOLO v2 and SqueezeDet hold.
+Source: both projects' lib/fast_rcnn/config.py, bottom-up-attention's, PVANET's and MNC's. A field's name is its key there, in
+lower case. TEST.ANCHORS is minicaffe's: the anchors that the scripts of YOLO v2 and SqueezeDet hold.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class TestSettings:
     max_size: int = 1000
     scale_multiple_of: int = 1
     nms: float = 0.3
+    mask_merge_nms_thresh: float = 0.3
+    mask_merge_iou_thresh: float = 0.5
     svm: bool = False
     bbox_reg: bool = True
     has_rpn: bool = False
@@ -129,6 +131,8 @@ class DetectionSettings:
     rng_seed: int = 3
     dedup_boxes: float = 1 / 16
     eps: float = 1e-14
+    binarize_thresh: float = 0.4
+    mask_size: int = 21
     exp_dir: str = "default"
     root_dir: str = ""
     data_dir: str = ""

@@ -20,8 +20,8 @@ def only_output(net: Net, file: str, found: Sequence[str], what: str) -> str:
     raise Error(f"{file}: {said} {what}; its outputs are {outputs}: choose one with --blob")
 
 
-def check_scores(scores: Array, name: str = "") -> None:
-    """Raises Error for scores that are NaN or infinite. name: the blob that they are in, for the error."""
+def check_scores(scores: Array, name: str = "", what: str = "scores") -> None:
+    """Raises Error for scores that are NaN or infinite. name: the blob that they are in, and what it holds, for the error."""
     if not np.isfinite(scores).all():
         where = f' in "{name}"' * bool(name)
-        raise Error(f"the net gives scores that are NaN or infinite{where}: minicaffe.check_finite finds the first such layer")
+        raise Error(f"the net gives {what} that are NaN or infinite{where}: minicaffe.check_finite finds the first such layer")

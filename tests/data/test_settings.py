@@ -38,6 +38,7 @@ def test_defaults() -> None:
     assert (s.test.scales, s.test.max_size, s.test.nms, s.test.rpn_nms_thresh) == ((600,), 1000, 0.3, 0.7)
     assert (s.test.rpn_pre_nms_top_n, s.test.rpn_post_nms_top_n, s.test.rpn_min_size) == (6000, 300, 16)
     assert (s.test.has_rpn, s.test.agnostic) == (False, False)
+    assert (s.test.mask_merge_nms_thresh, s.test.mask_merge_iou_thresh, s.binarize_thresh, s.mask_size) == (0.3, 0.5, 0.4, 21)
     assert (s.pixel_means, s.rng_seed, s.dedup_boxes, s.eps) == ((102.9801, 115.9465, 122.7717), 3, 1 / 16, 1e-14)
 
 
