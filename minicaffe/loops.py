@@ -151,6 +151,7 @@ class Loop(Generic[P]):
         self.__doc__, self.__name__, self.__module__ = definition.__doc__, definition.__name__, definition.__module__
         self._dispatcher: Any = None
         self._entries: dict[np.dtype[Any], Any] = {}
+        self._asked_for = set[np.dtype[Any]]()
         self._on_disk = True
         """Whether Numba's cache is of use."""
         self._lock = threading.RLock()
@@ -160,6 +161,12 @@ class Loop(Generic[P]):
         if not compiled():
             return self.definition(*args, **kwargs)
         return self._without_cache_if_need_be(lambda dispatcher: dispatcher(*args, **kwargs))
+
+    def is_new(self, dtype: np.dtype[Any]) -> bool:
+        """Whether this is the first call of this method with this type: many nets at once are compiled for in one thread."""
+        new = dtype not in self._asked_for
+        self._asked_for.add(dtype)
+        return new
 
     def compile(self, dtype: DTypeLike) -> None:
         """If `compiled`, have the machine code for arrays of dtype in memory, from the cache on disk if it is there."""
@@ -424,9 +431,12 @@ def loop(types: str, in_calls: bool = False) -> Callable[[Callable[P, Any]], Loo
 
 
 def compile_ahead(wanted: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:
-    """Begin to compile these loops in the background, in order. A call of one that is not ready waits for it."""
-    todo = list(dict.fromkeys(wanted))
-    if todo and compiled():
+    """Begin to compile these loops in the background, in order, those for which nobody has asked before. A call of one that is
+    not ready waits for it."""
+    asked = dict.fromkeys(wanted)
+    if not asked or not compiled():  # to look would import Numba
+        return
+    if todo := [(one, dtype) for one, dtype in asked if one.is_new(dtype)]:
         # not a daemon: at the end of the process Python waits for it, and LLVM is never torn down under a thread
         threading.Thread(target=_compile_all, args=(todo,), name=AHEAD).start()
 
