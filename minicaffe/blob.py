@@ -21,6 +21,7 @@ from . import limits
 from .cuda import capture as captures
 from .cuda.device import current, stream_of_pass
 from .errors import BlobError, Error
+from .loops import address_of
 from .mode import gpu_mode
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class SyncedMemory:
         self.host(count, access)
         if not self._address:
             assert self._host is not None
-            self._address = int(self._host.__array_interface__["data"][0])
+            self._address = address_of(self._host)
         return self._address
 
     def references(self) -> int:
@@ -236,7 +237,7 @@ class SyncedMemory:
 def aligned_zeros(count: int, dtype: np.dtype[Any]) -> Array:
     """So many zeros that begin at a line of the cache, in memory that the system gives when it is written to."""
     memory = np.zeros(count * dtype.itemsize + ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    start = -address_of(memory) % ALIGNMENT
     return memory[start : start + count * dtype.itemsize].view(dtype)
 
 

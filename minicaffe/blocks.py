@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import handover, limits
 from .blob import ALIGNMENT, aligned_zeros
-from .loops import Loop, Room
+from .loops import Loop, Room, address_of
 from .threads import get_num_threads, parts, run, run_job
 
 Index = tuple[slice, ...]
@@ -32,7 +32,7 @@ BLOCK = 1 << 17
 more time to the GIL than they save (BatchNorm in TRAIN: 18.6 ms against 7.5); 2 MB do not stay in a core's cache."""
 
 MOST_KEPT = 24 << 20
-"""Bytes of temporary arrays, for each thread, that a thread keeps for its next task."""
+"""Bytes of temporary arrays that a thread keeps for its next task, for each thread that they are for."""
 
 _kept = threading.local()
 
@@ -86,8 +86,9 @@ class Scratch:
 
 
 @contextmanager
-def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
-    """This thread's Scratch, kept from task to task and from layer to layer; for one task at a time.
+def kept_scratch(dtype: DTypeLike, threads: int = 1) -> Iterator[Scratch]:
+    """This thread's Scratch, kept from task to task and from layer to layer; for one task at a time. threads: for how many the
+    task takes memory.
 
     New memory of some MB would be given back to the system after each task, and then cost a page fault a page: up to four
     times a depthwise convolution's time.
@@ -96,7 +97,7 @@ def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
     if scratch is None or scratch.dtype != dtype:
         scratch = _kept.scratch = Scratch(dtype)
     yield scratch
-    if scratch.bytes > MOST_KEPT * get_num_threads():
+    if scratch.bytes > MOST_KEPT * threads:
         _kept.scratch = None
 
 
@@ -120,10 +121,6 @@ class Calls:
             later.update((number, 1 + place) for place, number in places)
         self.later = [later[number] for number in sorted(later)]
 
-    def job(self) -> Job:
-        """A job of one's own, for one thread at a time."""
-        return Job(self)
-
     def _bytes_of_room(self, calls: Sequence[Sequence[Any]]) -> int:
         """Whole lines of the cache."""
         ends = [
@@ -133,7 +130,7 @@ class Calls:
 
 
 class Job:
-    """Calls that are run at the addresses of the arrays that were Later."""
+    """Calls that are run at the addresses of the arrays that were Later; for one thread at a time."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls, self._words = calls, calls.words.copy()
@@ -149,12 +146,7 @@ class Job:
                 np.add(self._calls.table[:, place], address, out=self._table[:, place])
             self._addresses = addresses
         threads = min(get_num_threads(), len(self._table))
-        with kept_scratch(self._calls.dtype) as scratch:
+        with kept_scratch(self._calls.dtype, threads) as scratch:
             self._words[handover.ROOM] = address_of(scratch("rooms", threads * self._each, dtype=np.uint8))
             self._words[handover.MOST_THREADS] = threads
             run_job(self._words)
-
-
-def address_of(array: NDArray[Any]) -> int:
-    """Where its first number lies in memory."""
-    return int(array.__array_interface__["data"][0])

@@ -118,9 +118,10 @@ class Chain:
         self.forget()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-        made = _Made.of(self.nodes)  # before the weights are read
+        keeps = self.nodes[0].layer.phase == TEST and not gpu_mode()
+        made = _Made.of(self.nodes) if keeps else None  # before the weights are read
         step = self._step()
-        if step is not None and made.is_same(self.nodes) and self.nodes[0].layer.phase == TEST and not gpu_mode():
+        if made is not None and step is not None and made.is_same(self.nodes):
             self._ready = made, step
         return step
 

@@ -36,7 +36,7 @@ from types import FunctionType
 from typing import Any, Generic, ParamSpec
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from .errors import Error, install
 
@@ -297,8 +297,11 @@ def _address(array: Any, size: int) -> int:
     """What the entry finds in an array's first word; size: bytes of a number."""
     if isinstance(array, Later):
         return array.start * size
-    if isinstance(array, Room):
-        return ~array.start  # below 0
+    return ~array.start if isinstance(array, Room) else address_of(array)  # below 0: in the room
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where its first number lies in memory."""
     return int(array.__array_interface__["data"][0])
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from minicaffe import get_num_threads, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
-from minicaffe.blocks import Calls, Job, address_of
+from minicaffe.blocks import Calls, Job
 from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, stand_by, take, wait_for
-from minicaffe.loops import Later, Room, loop
+from minicaffe.loops import Later, Room, address_of, loop
 
 COUNT = 3
 
@@ -185,7 +185,7 @@ compiled = pytest.mark.skipif(not loops.installed(), reason="Numba (the extra fa
 def test_a_job_is_done_by_all_threads_with_other_arrays_each_time(dtype: type, many: int) -> None:
     calls, x, wanted = neighbours(dtype)
     set_num_threads(many)
-    job, y, other = calls.job(), np.zeros(LENGTH, dtype), np.zeros(LENGTH, dtype)
+    job, y, other = Job(calls), np.zeros(LENGTH, dtype), np.zeros(LENGTH, dtype)
     for _ in range(3):
         job.run(address_of(x), address_of(y))
         np.testing.assert_array_equal(y, wanted)
@@ -204,7 +204,7 @@ def test_helpers_that_are_awake_asleep_or_in_between_take_part(looks: int, monke
     wrong: list[int] = []
 
     def caller(number: int) -> None:
-        job, y, totals = calls.job(), np.zeros(LENGTH, np.float32), np.zeros(4)
+        job, y, totals = Job(calls), np.zeros(LENGTH, np.float32), np.zeros(4)
         for i in range(200):
             y[:] = 0
             job.run(address_of(x), address_of(y))
@@ -233,4 +233,4 @@ def test_a_job_within_a_task_runs_on_its_thread() -> None:
 
 @compiled
 def test_a_job_without_calls() -> None:
-    Calls(add_neighbours, np.float32, []).job().run()
+    Job(Calls(add_neighbours, np.float32, [])).run()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Calls, address_of
+from minicaffe.blocks import Calls, Job
+from minicaffe.loops import address_of
 
 from .epilogue import EVERY, Epilogue
 
@@ -15,7 +16,7 @@ class CompiledProduct:
     """
 
     def __init__(self, calls: Calls, epilogue: Epilogue, filters: int) -> None:
-        self._job = calls.job()
+        self._job = Job(calls)
         self._after = epilogue.table(EVERY, filters, calls.dtype)
         self._after_address = address_of(self._after)
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from minicaffe import loops, threads
 from minicaffe.blob import Array
-from minicaffe.blocks import Calls, address_of
-from minicaffe.loops import Later, Room
+from minicaffe.blocks import Calls, Job
+from minicaffe.loops import Later, Room, address_of
 
 from . import winograd_loops
 from .convolution_blocks import LEAST_PRODUCT
@@ -118,7 +118,7 @@ class LoopsProduct:
 
     def __init__(self, window: Window, group: int, shapes: Shapes, factors: Array, epilogue: Epilogue) -> None:
         self._tiling, self._parts, calls = _calls(window, group, shapes, factors.shape, threads.get_num_threads())
-        self._job, self._factors, self._epilogue = calls.job(), factors, epilogue
+        self._job, self._factors, self._epilogue = Job(calls), factors, epilogue
         self._after, self._finite = epilogue.table(EVERY, shapes[1][0], np.float32), np.zeros(len(self._parts), np.float32)
 
     def __call__(self, x: Array, weight: Array, y: Array) -> None:

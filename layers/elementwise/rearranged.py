@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
+from minicaffe.loops import address_of
 
 MOST_TABLES = 32
 """Tables of numbers that a layer keeps on the GPU: one for each shape."""
@@ -60,7 +61,7 @@ class Rearranged(Layer):
         """How many axes the view has, the address of their lengths and steps, and where in x it begins, in bytes."""
         whole = np.empty(x.shape, np.int8)
         view = self.arranged(whole)
-        start = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+        start = address_of(view) - address_of(whole)
         return view.ndim, on_device(self._tables, [*view.shape, *view.strides]), start * x.dtype.itemsize
 
 
