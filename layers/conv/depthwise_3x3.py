@@ -108,20 +108,20 @@ def _write_blocks(builder: Any, registers: Registers, stride: int, *given: Any) 
         with cgutils.for_range_slice(builder, int64(0), over, step, int64) as (j, _):
             left, end = builder.sub(builder.mul(j, int64(stride)), pad_x), builder.add(j, step)
 
-            def write(masks: Sequence[Any], there: Any) -> None:
+            def write(masks: Sequence[Any], count: Any) -> None:
                 # pointers that both branches share would take the registers of the sums
                 sums = block.sums([gep(source, [left]) for source in sources], masks)
                 for target, value in zip(targets, vectors.epilogue(sums, scaling)):
-                    vectors.store_where(value, gep(target, [j]), there)
+                    vectors.store_some(value, gep(target, [j]), count)
 
             starts = builder.icmp_signed(">=", left, int64(0))
             ends = builder.icmp_signed("<=", builder.add(left, int64(block.seen)), width)
             whole = builder.icmp_signed("<=", end, over)
             with builder.if_else(builder.and_(whole, builder.and_(starts, ends))) as (inside, border):
                 with inside:
-                    write([None] * len(block.columns), vectors.between(int64(0), step))
+                    write([None] * len(block.columns), step)
                 with border:
-                    write(block.masks(left, width), vectors.between(j, builder.select(whole, end, over)))
+                    write(block.masks(left, width), builder.sub(builder.select(whole, end, over), j))
 
 
 @intrinsic(_write_map)

@@ -16,6 +16,9 @@ from typing import Any
 from minicaffe.blob import Array
 from minicaffe.loops import Registers, intrinsic
 
+MASKED_BYTES = 64
+"""Of a vector: only with AVX-512 does a store under a mask take no longer than another on all processors."""
+
 
 class Vectors:
     """Writes instructions on vectors of `lanes` numbers with llvmlite's builder. of: the numbers' type."""
@@ -89,11 +92,30 @@ class Vectors:
         return self._call("load", self.type, of, [self.place(pointer), self.int32(self.bytes), inside, self.zero])
 
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
-        """The first `count` (int64; None: all) of a vector."""
+        """The first `count` (int64, at least 0; None: all) of a vector, all if there are more."""
         if count is None:
             self.store([value], pointer)
+        elif self.lanes * self.bytes == MASKED_BYTES:
+            from llvmlite import ir
+
+            of = [self.type, self.type.as_pointer(), self.int32, self._bits]
+            self._call("store", ir.VoidType(), of, [value, self.place(pointer), self.int32(self.bytes), self._mask(count)])
         else:
-            self.store_where(value, pointer, self._mask(count))
+            self._store_pieces(value, pointer, count)
+
+    def _store_pieces(self, value: Any, pointer: Any, count: Any) -> None:
+        """The same in halves, quarters ...: AMD's processors take 12 cycles or more for a store of 256 bits under a mask."""
+        builder, size, most = self.builder, self.lanes, count.type(self.lanes)
+        left = builder.select(builder.icmp_signed("<", count, most), count, most)
+        while size:
+            piece = builder.shuffle_vector(value, self._nothing, self._order(range(size)))
+            is_stored = builder.icmp_unsigned("!=", builder.and_(left, count.type(size)), count.type(0))
+            with builder.if_then(is_stored):
+                builder.store(piece, builder.bitcast(pointer, piece.type.as_pointer()), align=self.bytes)
+            moved = self._shuffled(value, [min(lane + size, self.lanes - 1) for lane in range(self.lanes)])
+            value = builder.select(is_stored, moved, value)
+            pointer = builder.select(is_stored, builder.gep(pointer, [count.type(size)]), pointer)
+            size //= 2
 
     def load_where(self, pointer: Any, mask: Any) -> Any:
         """A vector of which the numbers of the mask (None: all) are read, and the others are 0."""
@@ -101,13 +123,6 @@ class Vectors:
             return self.load(pointer, 1)[0]
         of = [self.type.as_pointer(), self.int32, self._bits, self.type]
         return self._call("load", self.type, of, [self.place(pointer), self.int32(self.bytes), mask, self.zero])
-
-    def store_where(self, value: Any, pointer: Any, mask: Any) -> None:
-        """The numbers of the mask of a vector."""
-        from llvmlite import ir
-
-        of = [self.type, self.type.as_pointer(), self.int32, self._bits]
-        self._call("store", ir.VoidType(), of, [value, self.place(pointer), self.int32(self.bytes), mask])
 
     def between(self, first: Any, limit: Any) -> Any:
         """The mask of the lanes of which first + lane is from 0 to below the limit; int64, limit below 2 ** 31."""
@@ -153,10 +168,12 @@ class Vectors:
         return self.builder.shuffle_vector(self.builder.insert_element(nothing, number, self.int32(0)), nothing, zeros)
 
     def _shuffled(self, one: Any, order: Sequence[int], other: Any = None) -> Any:
+        return self.builder.shuffle_vector(one, self._nothing if other is None else other, self._order(order))
+
+    def _order(self, order: Sequence[int]) -> Any:
         from llvmlite import ir
 
-        mask = ir.Constant(ir.VectorType(self.int32, self.lanes), list(order))
-        return self.builder.shuffle_vector(one, self._nothing if other is None else other, mask)
+        return ir.Constant(ir.VectorType(self.int32, len(order)), list(order))
 
     def _call(self, what: str, returns: Any, of: list[Any], given: list[Any]) -> Any:
         short = f"v{self.lanes}f{8 * self.bytes}"
