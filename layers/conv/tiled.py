@@ -20,17 +20,15 @@ from minicaffe.threads import get_num_threads, parts
 
 from .compiled_product import CompiledProduct
 from .epilogue import NOTHING, Epilogue
-from .tiled_loops import BLOCK, COLUMNS, PIXELS, Numbers, convolve_strips
+from .tiled_loops import Numbers, convolve_strips
 from .tiles import LANES, panel_rows, tile_vectors
 from .window import Window
 
-STRIP, SHALLOW = 14 * LANES, 128
-"""Most windows of a strip; twice as many where a window sees at most SHALLOW numbers, so that y is written in longer rows, or
-where windows are pixels, which need not be laid out."""
-LARGE = 1 << 18
-"""So many weights are read once a strip, panel by panel, whose columns are then laid out; fewer pass each tile's pixels."""
-FLAT = 16
-"""Where windows of a pixel see no more numbers, the nearest cache holds a strip of them, and y is written row by row."""
+STRIP = 9
+"""Most tiles of a strip; twice as many where a window sees so few numbers that all of them are a block, so that y is written in
+longer rows."""
+COLUMNS, PANELS = 24 << 10, 128 << 10
+"""Bytes of a tile's columns, for the first cache, and of panels, for the second."""
 LEAST_WINDOWS = 9
 """Of all images: for fewer, most of a tile would be computed in vain."""
 TASK = 1 << 19
@@ -73,9 +71,7 @@ def product(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], ep
 
 @lru_cache(maxsize=1024)
 def _calls(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
-    registers = loops.registers(8 * dtype.itemsize)
-    tile = panel_rows(registers), tile_vectors(registers) * registers.lanes
-    map_, pieces, sizes = _cut(window, group, shapes, threads, tile)
+    map_, pieces, sizes = _cut(window, group, shapes, threads, dtype.itemsize)
     x, weight, y = (Later(0, (math.prod(shape),)) for shape in shapes)
     after, rooms, start = Later(0, (3 * shapes[1][0],)), [], 0
     for size in sizes:
@@ -85,47 +81,43 @@ def _calls(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], thr
 
 
 def _cut(
-    window: Window, group: int, shapes: Shapes, threads: int, tile: tuple[int, int]
+    window: Window, group: int, shapes: Shapes, threads: int, itemsize: int
 ) -> tuple[Numbers, list[Numbers], tuple[int, int, int]]:
-    """convolve_strips' map_, its parts, and how long columns, rows and panels are. tile: most filters and windows.
+    """convolve_strips' map_, its parts, and how long columns, rows and panels are.
 
     A part has some strips of windows and all filters of a group; or, where there are few strips, some filters.
     """
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
     if window.pointwise:  # a map is one row
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
-    filters, taps, count, each = all_ // group, math.prod(window.kernel), images * math.prod(y), tile[0]
-    depth = channels * taps
+    registers = loops.registers(8 * itemsize)
+    each, across, lanes = panel_rows(registers), tile_vectors(registers), registers.lanes
+    filters, taps, count = all_ // group, math.prod(window.kernel), images * math.prod(y)
+    depth, tile = channels * taps, across * lanes
     alone = math.prod(shapes[0]) * 4 <= OTHERS and count * filters * depth < LEAST_USE * images * channels * math.prod(x[1:])
-    direct = window == PIXEL and (count <= STRIP or filters * depth < LARGE)
-    number = -(-count // (STRIP if depth > SHALLOW and not direct else 2 * STRIP))
+    together = min(channels, max(1, COLUMNS // (tile * itemsize) // taps))
+    together = -(-channels // -(-channels // together))  # no last one that is much smaller
+    number = -(-count // (tile * (STRIP if together < channels else 2 * STRIP)))
     number = threads * -(-number // threads) if number > 1 else 1
-    strip = LANES * -(-count // (LANES * number))  # no last one that is much narrower
+    strip = lanes * -(-count // (lanes * number))  # no last one that is much narrower
     strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, count * all_ * depth // TASK)
     two = 2 if affordable > MANY * threads else 1
-    cuts, lanes = [slice(0, strips)], [slice(0, panels)]
+    cuts, lots = [slice(0, strips)], [slice(0, panels)]
     if group == 1 and (strips < threads <= panels or strips < 2 * threads <= panels):
-        lanes = parts(panels, -(-panels // affordable), two)
+        lots = parts(panels, -(-panels // affordable), two)
     elif group < threads * two:
         cuts = parts(strips, -(-strips // affordable), two)
-    widest = each * max(lane.stop - lane.start for lane in lanes)
-    by_panel = not direct or count <= STRIP or depth <= FLAT
-    together = min(channels, max(1, ((PIXELS if direct else COLUMNS) // strip if by_panel else BLOCK) // taps))
-    together = -(-channels // -(-channels // together))  # no last one that is much smaller
-    across = _even(strip, tile[1], math.gcd(LANES, tile[1]))  # whole vectors
-    sizes = (strip, together, across, each if by_panel else widest, each, int(direct))
+    widest = each * max(lot.stop - lot.start for lot in lots)
+    k = LANES * -(-together * taps // LANES)
+    chunk = min(widest, each * max(1, PANELS // (each * k * itemsize)))
+    sizes = (strip, together, chunk, each, across, lanes)
     pieces: list[Numbers] = []
     for g in range(group):
         for cut in cuts:
             windows = strip * cut.start, min(count, strip * cut.stop)
-            for lane in lanes:
-                rows = g * filters + each * lane.start, g * filters + min(filters, each * lane.stop)
+            for lot in lots:
+                rows = g * filters + each * lot.start, g * filters + min(filters, each * lot.stop)
                 pieces.append((*windows, *rows, g * channels, *sizes))
     map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
-    k = together * taps
-    return map_, pieces, (k * strip, widest * strip, sizes[3] * LANES * -(-k // LANES))
-
-
-def _even(length: int, most: int, unit: int) -> int:
-    """A multiple of `unit`, `most` at most, in which a length is cut into as few parts, all about equal."""
-    return unit * -(-length // (unit * -(-length // most)))
+    vectors = -(-strip // lanes)
+    return map_, pieces, (-(-vectors // across) * tile * together * taps, widest * strip, chunk * k)

@@ -39,9 +39,19 @@ class _Tile:
         self.builder, self.vectors, self.count, self.columns = vectors.builder, vectors, count, columns
 
     def begun(self, places: Sequence[Any], fresh: Any) -> list[list[Any]]:
-        """The sums of each row so far, from memory, or 0."""
-        zero, builder = self.vectors.zero, self.builder
-        return [[builder.select(fresh, zero, value) for value in self.vectors.load(place, self.count)] for place in places]
+        """The sums of each row so far: 0, or what memory has, which is read only then."""
+        builder, before = self.builder, self.builder.block
+        read, end = (builder.append_basic_block(name) for name in ("read", "begun"))
+        builder.cbranch(fresh, end, read)
+        builder.position_at_end(read)
+        found = [self.vectors.load(place, self.count) for place in places]
+        builder.branch(end)
+        builder.position_at_end(end)
+        sums = [[builder.phi(self.vectors.type) for _ in row] for row in found]
+        for phi, value in zip(chain(*sums), chain(*found)):
+            phi.add_incoming(self.vectors.zero, before)
+            phi.add_incoming(value, read)
+        return sums
 
     def products(
         self, begun: list[list[Any]], panel: Any, pitch: Any, depth: Any, width: Any, ahead: Sequence[Any]
@@ -82,7 +92,7 @@ class _Tile:
 def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     """products, for each number of vectors that a tile may have; and for half of the rows, where the others are missing."""
     panels, start, columns, seen, apart, sums, place, width, after, row, of, y, to, pitch, wanted, *others = given
-    depth, fresh, last, filters, weight, call_y, which, *ahead, _ = others
+    depth, fresh, last, filters, weight, call_y, *ahead, _ = others
     int64, vectors, most = depth.type, Vectors(builder, panels.type.pointee, registers.lanes), panel_rows(registers)
     lanes = registers.lanes
 
@@ -95,10 +105,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
         return found
 
     is_fresh, is_last = (builder.icmp_unsigned("!=", flag, int64(0)) for flag in (fresh, last))
-    called = weight
-    for number, array in enumerate((columns, y)):
-        called = builder.select(builder.icmp_unsigned("==", which, int64(number)), array, called)
-    call = [builder.gep(called, ahead[:1]), *ahead[1:]]
+    call = [builder.gep(weight, ahead[:1]), *ahead[1:]]
 
     def tile(each: int, count: int) -> None:
         one, before = _Tile(vectors, count, builder.gep(columns, [seen])), int64((count - 1) * lanes)
@@ -162,7 +169,6 @@ def products(  # noqa: PLR0913, PLR0917
     filters: int,
     weight: Array,
     call_y: int,
-    which: int,
     ahead: int,
     ahead_each: int,
     ahead_apart: int,
@@ -175,8 +181,8 @@ def products(  # noqa: PLR0913, PLR0917
     filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most; of
     columns and sums whole vectors are read and written. The panel begins at `start`; rows of columns at `seen`, `apart` from
     one to the next; rows of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
-    slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of columns, y or weight
-    (which: 0, 1, 2), from `ahead` on, `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.
+    slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of weight, from `ahead` on,
+    `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.
     """
     for r in range(min(filters, rows)):
         for j in range(wanted):

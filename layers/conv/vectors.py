@@ -2,7 +2,7 @@
 
     copy(x, start, y, to, count)               a row, the last vector of it masked
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
-    copy_inside, copy_every_other_inside       the same where a row lies on the map, and 0 beside it
+    copy_inside, copy_every_other_inside       a vector of many rows, where they lie on the map, and 0 beside it
 
 Vectors writes the instructions that they, the tiles (tiles.py), the runs (depthwise.py) and the blocks of 3x3 kernels
 (depthwise_3x3.py) are made of.
@@ -85,12 +85,6 @@ class Vectors:
         """A vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
         return self.load(pointer, 1)[0] if count is None else self.load_where(pointer, self._mask(count))
 
-    def load_inside(self, pointer: Any, begin: Any, end: Any) -> Any:
-        """A vector of which the numbers from begin to end (int64) are read, those that it has, and the others are 0."""
-        inside = self.builder.and_(self._mask(end), self.builder.not_(self._mask(begin)))
-        of = [self.type.as_pointer(), self.int32, self._bits, self.type]
-        return self._call("load", self.type, of, [self.place(pointer), self.int32(self.bytes), inside, self.zero])
-
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
         """The first `count` (int64, at least 0; None: all) of a vector, all if there are more."""
         if count is None:
@@ -129,6 +123,10 @@ class Vectors:
         builder = self.builder
         places = builder.add(self._everywhere(builder.trunc(first, self.int32)), self._numbers)
         return builder.icmp_unsigned("<", places, self._everywhere(builder.trunc(limit, self.int32)))
+
+    def inside(self, begin: Any, end: Any) -> Any:
+        """The mask of the lanes from begin to below end (int64)."""
+        return self.builder.and_(self._mask(end), self.builder.not_(self._mask(begin)))
 
     def each(self, count: Any, write: Callable[[Any, Any], None]) -> None:
         """write(i, left) for i = 0, lanes, ... below count: left is None for a whole vector, else how many numbers are left.
@@ -236,40 +234,54 @@ def _write_copy_every_other_inside(builder: Any, registers: Registers, *given: A
 
 
 def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
-    x, start, y, to, begin, end, count = given
+    """A loop over the rows, without masks where all numbers are inside, and with whole vectors where they have room."""
+    from numba.core import cgutils
+
+    x, start, apart, y, to, pitch, many, first, last, room, _ = given
     int64, vectors, lanes = start.type, Vectors(builder, x.type.pointee, registers.lanes), registers.lanes
+    # of what is read of a row; behind its last number there may be nothing
+    low, high = builder.mul(first, int64(stride)), builder.sub(builder.mul(last, int64(stride)), int64(stride - 1))
+    offsets = [int64(part * lanes) for part in range(stride)]
 
-    def write(i: Any, left: Any) -> None:
-        source, first, last = (
-            builder.gep(x, [builder.add(start, builder.mul(i, int64(stride)))]),
-            *(builder.mul(builder.sub(edge, i), int64(stride)) for edge in (begin, end)),
-        )
-        if stride == 1:
-            values = vectors.load_inside(source, first, last)
-        else:  # the last number's neighbour may lie behind the array
-            parts = []
-            for v in range(2):
-                low, high = (builder.sub(edge, int64(v * lanes)) for edge in (first, builder.sub(last, int64(1))))
-                parts.append(vectors.load_inside(builder.gep(source, [int64(v * lanes)]), low, high))
-            values = vectors.every_other(*parts)
-        vectors.store_some(values, builder.gep(y, [builder.add(to, i)]), left)
+    def copy_all(masks: Sequence[Any], count: Any) -> None:
+        with cgutils.for_range(builder, many, intp=int64) as rows:
+            source = builder.gep(x, [builder.add(start, builder.mul(rows.index, apart))])
+            target = builder.gep(y, [builder.add(to, builder.mul(rows.index, pitch))])
+            parts = [vectors.load_where(builder.gep(source, [offset]), mask) for offset, mask in zip(offsets, masks)]
+            vectors.store_some(parts[0] if stride == 1 else vectors.every_other(*parts), target, count)
 
-    vectors.each(count, write)
+    def masks() -> list[Any]:
+        return [vectors.inside(builder.sub(low, offset), builder.sub(high, offset)) for offset in offsets]
+
+    reaches = builder.icmp_signed(">=", high, int64(stride * lanes))
+    with builder.if_else(builder.icmp_signed(">=", room, int64(lanes))) as (fits, rest):
+        with fits, builder.if_else(builder.and_(builder.icmp_signed("<=", first, int64(0)), reaches)) as (all_, some):
+            with all_:
+                copy_all([None] * stride, None)
+            with some:
+                copy_all(masks(), None)
+        with rest:
+            copy_all(masks(), room)
 
 
 @intrinsic(_write_copy_inside)
-def copy_inside(  # noqa: PLR0917
-    x: Array, start: int, y: Array, to: int, begin: int, end: int, count: int
+def copy_inside(  # noqa: PLR0913, PLR0917
+    x: Array, start: int, apart: int, y: Array, to: int, pitch: int, many: int, first: int, last: int, room: int, lanes: int
 ) -> None:
-    """copy where begin <= i < end; the others of y become 0."""
-    for i in range(count):
-        y[to + i] = x[start + i] if begin <= i < end else 0
+    """Of many rows, y[to + i] = x[start + i] where first <= i < last, else 0, for i below a vector's `lanes` and below room.
+
+    From row to row x goes on by `apart`, y by pitch. Flat arrays that do not overlap.
+    """
+    for row in range(many):
+        for i in range(min(lanes, room)):
+            y[to + row * pitch + i] = x[start + row * apart + i] if first <= i < last else 0
 
 
 @intrinsic(_write_copy_every_other_inside)
-def copy_every_other_inside(  # noqa: PLR0917
-    x: Array, start: int, y: Array, to: int, begin: int, end: int, count: int
+def copy_every_other_inside(  # noqa: PLR0913, PLR0917
+    x: Array, start: int, apart: int, y: Array, to: int, pitch: int, many: int, first: int, last: int, room: int, lanes: int
 ) -> None:
-    """copy_every_other where begin <= i < end; the others of y become 0."""
-    for i in range(count):
-        y[to + i] = x[start + 2 * i] if begin <= i < end else 0
+    """copy_inside of x[start + 2 i]."""
+    for row in range(many):
+        for i in range(min(lanes, room)):
+            y[to + row * pitch + i] = x[start + row * apart + 2 * i] if first <= i < last else 0

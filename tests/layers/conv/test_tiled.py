@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from minicaffe import blocks, loops
 from minicaffe.blocks import kept_scratch
 from minicaffe.layers.conv import convolve as direct
-from minicaffe.layers.conv import tiled, tiled_loops
+from minicaffe.layers.conv import tiled
 from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
 from minicaffe.layers.conv.tiled_loops import lay_out, put
 from minicaffe.layers.conv.tiles import LANES, panel_rows, products, tile_vectors, turned
@@ -46,7 +46,7 @@ def multiplied(
     turned(weight, start, apart, filters, depth, panel, 8, rows)
     products(
         panel, 8, columns, 1, width, sums, 2, width, after, row, of, y, to, pitch, wanted,
-        depth, fresh, last, filters, weight, last, 2, 0, 5, 0, 0, rows,
+        depth, fresh, last, filters, weight, last, 0, 5, 0, 0, rows,
     )  # fmt: skip
 
 
@@ -60,12 +60,13 @@ def copied_every_other(x: np.ndarray, start: int, y: np.ndarray, to: int, count:
     copy_every_other(x, start, y, to, count)
 
 
-@loop("T[::1], T[::1], int64, int64, int64, int64")
-def copied_inside(x: np.ndarray, y: np.ndarray, stride: int, begin: int, end: int, count: int) -> None:
+@loop("T[::1], T[::1], UniTuple(int64, 6)")
+def copied_inside(x: np.ndarray, y: np.ndarray, n: tuple[int, ...]) -> None:
+    stride, apart, begin, end, room, lanes = n
     if stride == 1:
-        copy_inside(x, 0, y, 2, begin, end, count)
+        copy_inside(x, 0, apart, y, 2, 21, 3, begin, end, room, lanes)
     else:
-        copy_every_other_inside(x, 0, y, 2, begin, end, count)
+        copy_every_other_inside(x, 0, apart, y, 2, 21, 3, begin, end, room, lanes)
 
 
 def expected(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue) -> np.ndarray:
@@ -177,21 +178,15 @@ def test_the_machine_code_does_what_the_definition_says(dtype: type) -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_are_copied_where_they_are_inside(stride: int, dtype: type) -> None:
-    for count, begin, end in (
-        (7, 1, 7),
-        (14, 0, 13),
-        (16, 0, 16),
-        (33, 2, 31),
-        (40, 18, 19),
-        (5, 3, 3),
-        (20, 0, 20),
-        (0, 0, 0),
-    ):
-        x = np.arange(1, stride * (max(end, 1) - 1) + 2, dtype=dtype)  # ends with the last number inside
-        made, defined = np.full(count + 5, -1, dtype), np.full(count + 5, -1, dtype)
-        copied_inside(x, made, stride, begin, end, count)
-        copied_inside.definition(x, defined, stride, begin, end, count)
-        assert made.tolist() == defined.tolist() and (made == -1).sum() == 5
+    lanes = loops.registers(8 * np.dtype(dtype).itemsize).lanes
+    for begin, end, room in ((1, 3, 17), (0, lanes, 19), (0, lanes + 1, 20), (-3, 2 * lanes, 17), (2, 2, 17), (0, 2, 3), (-1, 5, 1)):
+        seen = max(1, min(end, lanes))
+        apart = stride * seen + 1
+        x = np.arange(1, 2 * apart + stride * (seen - 1) + 2, dtype=dtype)  # ends with the last number inside
+        made, defined = np.full(2 + 3 * 21, -1, dtype), np.full(2 + 3 * 21, -1, dtype)
+        copied_inside(x, made, (stride, apart, begin, end, room, lanes))
+        copied_inside.definition(x, defined, (stride, apart, begin, end, room, lanes))
+        assert made.tolist() == defined.tolist() and (made == -1).sum() == len(made) - 3 * min(lanes, room)
 
 
 @pytest.mark.parametrize("copying", [copied, copied_every_other])
@@ -211,17 +206,18 @@ def test_columns_and_rows_in_python() -> None:
     window = Window((2, 3), (1, 2), (1, 1), (2, 1))
     down, over = window.output((4, 5))
     map_ = (3, 4, 5, down, over, 2, 3, 1, 2, 1, 1, 2, 1, 2, 3)
-    columns = np.full(2 * 6 * LANES, np.nan)
+    columns = np.full(2 * 6 * 21, np.nan)
     with loops.using("numpy"):
-        lay_out(x, map_, (3, 11, LANES, 1, 2), columns)
+        lay_out(x, map_, (3, 11, 21, 1, 2, 0, 4), columns)
         rows, y = np.arange(2.0 * LANES), np.full(2 * 2 * down * over, np.nan)
         put(rows, (3, 11, LANES, down * over, 2, 0, 2), y)
     padded = np.pad(x.reshape(2, 3, 4, 5), ((0, 0), (0, 0), (1, 1), (1, 1)))
-    assert (columns.reshape(12, LANES)[:, 11:] == 0).all()  # not old numbers, which may be denormal, and slow
+    laid = columns.reshape(12, 21)
+    assert (laid[:, 11] == 0).all()  # the rest of a vector: not old numbers, which may be denormal, and slow
     for j in range(11):
         image, row, column = np.unravel_index(3 + j, (2, down, over))
         seen = padded[image, 1:3, row : row + 3 : 2, 2 * column : 2 * column + 3]
-        assert columns.reshape(12, LANES)[:, j].tolist() == seen.reshape(-1).tolist()
+        assert laid[:, j].tolist() == seen.reshape(-1).tolist()
         assert y.reshape(2, 2, -1)[image, :, (3 + j) % (down * over)].tolist() == [j, LANES + j]
     assert np.isnan(y).sum() == y.size - 2 * 11
 
@@ -243,7 +239,7 @@ def test_results_do_not_depend_on_threads_strips_or_images() -> None:
 
 def test_many_channels_are_laid_out_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(2)
-    channels = 3 * tiled_loops.COLUMNS // (9 * 8 * LANES) + 5
+    channels = 3 * tiled.COLUMNS // (9 * 8) // 24 + 5
     x, weight = random.standard_normal((1, channels, 9, 13)), random.standard_normal((7, channels, 3, 3))
     window = Window((3, 3), (1, 1), (1, 1), (1, 1))
     wanted = expected(x, weight, window, 1, Epilogue(negative_slope=0.2))
