@@ -14,17 +14,20 @@ from functools import partial
 
 import numpy as np
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
+from minicaffe.blocks import Job, Scratch
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
+from minicaffe.loops import address_of
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
-from minicaffe.threads import parts, run
+from minicaffe.threads import get_num_threads, parts, run
 
 from .conv.coordinates import Map, windowed
 from .pool import pooling_loops
 from .pool import pooling_methods as methods
+from .pool.pooling_calls import pooling_calls
 from .pool.pooling_sizes import counts_padding, is_average, read_sizes, rounds_down
 from .pool.pooling_windows import plane_blocks, pool_axes
 
@@ -64,8 +67,8 @@ class Pooling(Layer):
         if self.method == MAX:
             forward = pooling_loops.max_pool_places if len(top) > 1 else pooling_loops.max_pool
             self.loops = ((forward,), (pooling_loops.max_pool_places, pooling_loops.add_at_places))
-        elif self.method == AVE and not param.global_pooling:
-            self.loops = ((pooling_loops.ave_pool,), ())
+        elif self.method == AVE:
+            self.loops = ((pooling_loops.ave_pool_one if param.global_pooling else pooling_loops.ave_pool,), ())
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
@@ -100,6 +103,11 @@ class Pooling(Layer):
             self._chosen = np.empty(y.shape, np.int32)  # backward goes where forward drew
             for block in plane_blocks(x):  # one after the other: they draw from one generator
                 y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
+            return
+
+        if loops.compiled() and self.method != STOCHASTIC and not mask and x.size and x.dtype == y.dtype:
+            job = Job(pooling_calls(self.method == MAX, len(x), rows, columns, x.dtype, get_num_threads()))
+            job.run(address_of(x), address_of(y))
             return
 
         def step(block: slice, scratch: Scratch) -> None:

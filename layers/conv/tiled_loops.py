@@ -25,6 +25,7 @@ at = np.uint64
 
 Numbers = tuple[int, ...]
 
+
 @loop("T[::1], UniTuple(int64, 15), UniTuple(int64, 7), T[::1]")
 def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
     """columns (channels * taps, width) = what the windows of a tile see of some channels of x; 0 outside the map and behind.
@@ -56,9 +57,7 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
                 if stride_x == 1:
                     copy_inside(x, source + i, plane, columns, to + i, pitch, many, from_, stop, room, lanes)
                 elif stride_x == 2:
-                    copy_every_other_inside(
-                        x, source + 2 * i, plane, columns, to + i, pitch, many, from_, stop, room, lanes
-                    )
+                    copy_every_other_inside(x, source + 2 * i, plane, columns, to + i, pitch, many, from_, stop, room, lanes)
                 else:
                     for c in range(many):
                         for k in range(i, min(run, i + lanes)):

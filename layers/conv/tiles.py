@@ -181,7 +181,7 @@ def products(  # noqa: PLR0913, PLR0917
     filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most; of
     columns and sums whole vectors are read and written. The panel begins at `start`; rows of columns at `seen`, `apart` from
     one to the next; rows of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
-    slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of weight, from `ahead` on,
+    slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of weight, from ahead on,
     `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.
     """
     for r in range(min(filters, rows)):

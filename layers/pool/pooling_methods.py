@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from minicaffe import loops, rng
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from . import pooling_loops
-from .pooling_loops import LOWEST, line_length, windows_of
+from .pooling_loops import LOWEST, SUMS, line_length, windows_of
 from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
 from .pooling_windows import PoolAxis, reduce_windows, window_taps, windows_backward
 
@@ -78,11 +78,15 @@ def max_pool_gradient(
 
 def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
-    sizes = _sizes(rows, columns, x)
-    if loops.compiled() and not (rows.one and columns.one):
+    sizes = divisors(rows, columns, x.dtype)
+    if loops.compiled():
         y = np.empty((*x.shape[:-2], rows.pooled, columns.pooled), x.dtype) if out is None else out
-        room = (scratch or Scratch(x.dtype))("lines", 2, line_length(columns))
-        pooling_loops.ave_pool(_maps(x), windows_of(rows, columns), sizes, _maps(y), room)
+        scratch = scratch or Scratch(x.dtype)
+        if rows.one and columns.one:
+            pooling_loops.ave_pool_one(_maps(x), sizes, _maps(y), scratch("sums", SUMS))
+        else:
+            room = scratch("lines", 2, line_length(columns))
+            pooling_loops.ave_pool(_maps(x), windows_of(rows, columns), sizes, _maps(y), room)
         return y
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
         if rows.one and columns.one:
@@ -99,16 +103,16 @@ def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = No
 def ave_pool_gradient(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W) from dy (..., PH, PW); dx is overwritten."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = dy / _sizes(rows, columns, dy)
+        shares = dy / divisors(rows, columns, dy.dtype)
     if rows.one and columns.one:
         dx[...] = shares
     else:
         windows_backward(shares, rows, columns, dx)
 
 
-def _sizes(rows: PoolAxis, columns: PoolAxis, like: Array) -> Array:
-    """The windows' divisors (PH, PW)."""
-    sizes: Array = np.multiply.outer(rows.lengths(like.dtype), columns.lengths(like.dtype))
+def divisors(rows: PoolAxis, columns: PoolAxis, dtype: DTypeLike) -> Array:
+    """What the windows' sums are divided by (PH, PW)."""
+    sizes: Array = np.multiply.outer(rows.lengths(dtype), columns.lengths(dtype))
     return sizes
 
 

@@ -66,7 +66,8 @@ def test_compiled_loops_take_smaller_ones() -> None:
     with loops.using("numba"):
         assert suits((1, 64, 32, 15), 64)
         assert suits((1, 64, 60, 100), 64, group=4)
-        assert not suits((1, 64, 14, 15), 64)
+        assert suits((1, 64, 13, 14), 64)
+        assert not suits((1, 64, 9, 11), 64)
         assert not suits((1, 64, 32, 15), 64, kept=False)
         assert not suits((1, 512, 7, 7), 512)
         assert not suits((1, 64, 60, 100), 64, group=8)

@@ -179,7 +179,15 @@ def test_the_machine_code_does_what_the_definition_says(dtype: type) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_are_copied_where_they_are_inside(stride: int, dtype: type) -> None:
     lanes = loops.registers(8 * np.dtype(dtype).itemsize).lanes
-    for begin, end, room in ((1, 3, 17), (0, lanes, 19), (0, lanes + 1, 20), (-3, 2 * lanes, 17), (2, 2, 17), (0, 2, 3), (-1, 5, 1)):
+    for begin, end, room in (
+        (1, 3, 17),
+        (0, lanes, 19),
+        (0, lanes + 1, 20),
+        (-3, 2 * lanes, 17),
+        (2, 2, 17),
+        (0, 2, 3),
+        (-1, 5, 1),
+    ):
         seen = max(1, min(end, lanes))
         apart = stride * seen + 1
         x = np.arange(1, 2 * apart + stride * (seen - 1) + 2, dtype=dtype)  # ends with the last number inside

@@ -8,10 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import loops
+from minicaffe.blocks import Job
 from minicaffe.layers.pool import pooling_loops
+from minicaffe.layers.pool.pooling_calls import LEAST, pooling_calls
 from minicaffe.layers.pool.pooling_loops import LOWEST, line_length, windows_of
 from minicaffe.layers.pool.pooling_methods import ave_pool, max_pool, max_pool_gradient, max_pool_places
 from minicaffe.layers.pool.pooling_windows import PoolAxis
+from minicaffe.loops import address_of
+from minicaffe.threads import get_num_threads, set_num_threads
 
 axes = st.builds(
     lambda size, kernel, stride, pad, floor: PoolAxis(size, kernel, stride, min(pad, kernel - 1), floor),
@@ -75,3 +79,37 @@ def test_compiled_loops_compute_what_numpy_does(dtype: type) -> None:
     half = len(found) // 2
     for expected, array in zip(found[:half], found[half:], strict=True):
         np.testing.assert_allclose(array, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_averages_of_whole_maps(dtype: type) -> None:
+    """Of fewer pixels than there are sums side by side, and of more."""
+    for shape in ((5, 2, 3), (4, 6, 11)):
+        x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
+        sizes, expected = np.full((1, 1), 7, dtype), x.sum((1, 2), keepdims=True) / 7
+        for run in (pooling_loops.ave_pool_one.definition, pooling_loops.ave_pool_one):
+            y, sums = np.full((shape[0], 1, 1), np.nan, dtype), np.full(pooling_loops.SUMS, np.nan, dtype)
+            run(x, sizes, y, sums)
+            np.testing.assert_allclose(y, expected, rtol=1e-5 if dtype is np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("columns", [PoolAxis(53, 3, 2, 1), PoolAxis(53, 2, 3, 0), PoolAxis(53, 53, 1, 0)])
+def test_planes_are_shared_by_threads(columns: PoolAxis) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    rows = PoolAxis(31, 31, 1, 0) if columns.kernel == 53 else PoolAxis(31, 3, 2, 1)
+    x = np.random.default_rng(5).standard_normal((47, 31, 53)).astype(np.float32)
+    with loops.using("numpy"):
+        expected = max_pool(x, rows, columns), ave_pool(x, rows, columns)
+    before = get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            set_num_threads(threads)
+            for by_maximum, wanted in zip((True, False), expected):
+                with loops.using("numba"):
+                    calls = pooling_calls(by_maximum, len(x), rows, columns, x.dtype, threads)
+                    y = np.full(wanted.shape, np.nan, np.float32)
+                    Job(calls).run(address_of(x), address_of(y))
+                assert len(calls.table) == min(2 * threads, x.size // LEAST)
+                np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-6)
+    finally:
+        set_num_threads(before)
