@@ -33,9 +33,9 @@ LEAST_WINDOWS = 9
 """Of all images: for fewer, most of a tile would be computed in vain."""
 TASK = 1 << 19
 """Multiplications of a task, at least, for 7 us."""
-OTHERS, LEAST_USE = 2 << 20, 64
+OTHERS, LEAST_USE = 2 << 20, 4
 """Bytes of maps that lie in another thread's cache, whence they come at 3 GB/s: a second thread gains only where each number of
-them is used so often."""
+them is used so often for each lane of a vector."""
 MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
 MOST_TAPS = 4096
@@ -94,7 +94,8 @@ def _cut(
     each, across, lanes = panel_rows(registers), tile_vectors(registers), registers.lanes
     filters, taps, count = all_ // group, math.prod(window.kernel), images * math.prod(y)
     depth, tile = channels * taps, across * lanes
-    alone = math.prod(shapes[0]) * 4 <= OTHERS and count * filters * depth < LEAST_USE * images * channels * math.prod(x[1:])
+    least = LEAST_USE * lanes
+    alone = math.prod(shapes[0]) * 4 <= OTHERS and count * filters * depth < least * images * channels * math.prod(x[1:])
     together = min(channels, max(1, COLUMNS // (tile * itemsize) // taps))
     together = -(-channels // -(-channels // together))  # no last one that is much smaller
     number = -(-count // (tile * (STRIP if together < channels else 2 * STRIP)))
