@@ -105,9 +105,9 @@ def _cut(
     two = 2 if affordable > MANY * threads else 1
     cuts, lanes = [slice(0, strips)], [slice(0, panels)]
     if group == 1 and (strips < threads <= panels or strips < 2 * threads <= panels):
-        lanes = parts(panels, -(-panels // affordable), two)
+        lanes = parts(panels, -(-panels // affordable), two, threads)
     elif group < threads * two:
-        cuts = parts(strips, -(-strips // affordable), two)
+        cuts = parts(strips, -(-strips // affordable), two, threads)
     widest = each * max(lane.stop - lane.start for lane in lanes)
     by_panel = not direct or count <= STRIP or depth <= FLAT
     together = min(channels, max(1, ((PIXELS if direct else COLUMNS) // strip if by_panel else BLOCK) // taps))
