@@ -22,6 +22,7 @@ from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.layers.boxes.nms import nms
+from minicaffe.layers.boxes.yolo import YoloOutput
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.net import Net
 
@@ -125,8 +126,9 @@ def read_boxes(net: Net, scale: ArrayLike, size: Sequence[int], settings: Detect
 
 def check_detector(net: Net) -> None:
     """Raises Error unless net has the inputs and blobs of a detector."""
-    if any(isinstance(layer, DetectionOutput) for layer in net.layers):
-        raise Error(f"{net.file}: this is an SSD net: use minicaffe.detection.load, or detect_ssd")
+    for layer in net.layers:
+        if isinstance(layer, DetectionOutput | YoloOutput):
+            raise Error(f"{net.file}: a {layer.type} layer makes the detections: use minicaffe.detection.load, or detect_ssd")
     if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
         raise Error(
             f"{net.file}: a detector's inputs are data and im_info, or data and rois; "
