@@ -128,7 +128,7 @@ def test_weights_that_are_no_numbers_propose_nothing(value: float) -> None:
     """An RPN drops scores that are NaN: the error names the blob that they are in."""
     detector = load(NET, WEIGHTS, CFG)
     detector.net.params["conv1"][0].data[...] = value
-    with pytest.raises(Error, match='scores that are NaN or infinite in "rpn_cls_prob_reshape": minicaffe.check_finite finds'):
+    with pytest.raises(Error, match=r'NaN or infinite in "rpn_cls_prob_reshape": minicaffe\.check_finite finds'):
         detector(SCENE)
 
 
