@@ -21,6 +21,8 @@ import click
 import numpy as np
 from click.shell_completion import CompletionItem
 
+from minicaffe.errors import Error
+
 Chosen = TypeVar("Chosen")
 
 EMPTY = "the name is empty: is a variable of the shell unset?"
@@ -72,9 +74,9 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
 
 
 def _not_empty(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
-    """What is given. Raises click.BadParameter for an empty text, which as a path would mean the working directory."""
+    """What is given. Raises Error for an empty text, which as a path would mean the working directory."""
     if given == "" or (isinstance(given, tuple) and "" in given):
-        raise click.BadParameter(EMPTY)
+        raise Error(f"{parameter.human_readable_name}: {EMPTY}")
     return given
 
 

@@ -168,7 +168,7 @@ def test_run_takes_an_image(folder: Path) -> None:
         (["upgrade", "absent.prototxt", "out.prototxt"], "absent.prototxt"),
         (["upgrade", "absent.caffemodel", "out.caffemodel"], "minicaffe: absent.caffemodel: No such file or directory\n"),
         (["upgrade", "small.caffemodel.h5", "out"], "small.caffemodel.h5: weights in HDF5 have no older form"),
-        (["upgrade", "small.prototxt", ""], '"" is not the name of a file to write'),
+        (["upgrade", "small.prototxt", ""], "the name is empty: is a variable of the shell unset?"),
         (["upgrade", "small.prototxt", "photos"], "photos: cannot be written: Is a directory"),
         (["run", "small.prototxt", "--input", "data=absent.png"], 'input "data": absent.png is not there'),
         (["run", "detector.prototxt", "--input", "rois=photos"], 'input "rois": photos is a folder'),

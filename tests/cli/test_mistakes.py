@@ -163,4 +163,4 @@ def test_a_name_that_a_shells_variable_left_empty(words: list[str], folder: Path
     """An empty path would be the working directory, with all its images, and an empty option as if it were not there."""
     monkeypatch.chdir(folder)
     result = CliRunner().invoke(main, words)
-    assert result.exit_code in (1, 2) and EMPTY in result.stderr, result.output
+    assert result.exit_code == 1 and EMPTY in result.stderr, result.output
