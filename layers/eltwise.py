@@ -174,7 +174,7 @@ class Eltwise(Layer):
 @lru_cache(maxsize=512)
 def _calls(count: int, dtype: np.dtype[Any], threads: int) -> Calls:
     """Of add_two, for arrays of so many numbers, on so many threads."""
-    some = [Later(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, each=2)]
+    some = [Later(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, 2, threads)]
     return Calls(add_two, dtype, [(part, part, Later(0, (3,)), part) for part in some])
 
 

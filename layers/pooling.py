@@ -9,6 +9,7 @@ avg_include_pad: Intel's mkldnn_pooling_layer.cpp.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -29,7 +30,7 @@ from .pool import pooling_loops
 from .pool import pooling_methods as methods
 from .pool.pooling_calls import pooling_calls
 from .pool.pooling_sizes import counts_padding, is_average, read_sizes, rounds_down
-from .pool.pooling_windows import plane_blocks, pool_axes
+from .pool.pooling_windows import maps_at_once, plane_blocks, pool_axes
 
 Param = caffe_pb2.PoolingParameter
 MAX, AVE, STOCHASTIC = Param.MAX, Param.AVE, Param.STOCHASTIC
@@ -60,6 +61,7 @@ class Pooling(Layer):
         self.method = AVE if is_average(param) else param.pool
         self.counts_padding = counts_padding(param)
         self._argmax = Blob((0,), np.int32)  # on the GPU, in backward
+        self._chosen = np.empty(0, np.int32)
         if len(top) > 1 and self.method != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
         self.sizes = self._kernel, self._stride, self._pad = read_sizes(self, param)
@@ -90,8 +92,18 @@ class Pooling(Layer):
         return None if self.param.pooling_param.global_pooling else windowed(1, self._stride, self._kernel, self._pad)
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """Of STOCHASTIC the places drawn once more, or the sums that give the expectation."""
-        return 4 * top[0].count if self.method == STOCHASTIC else 0
+        """Of STOCHASTIC, what is made of a block of maps: to draw on one thread, to give the expectation on each."""
+        if self.method != STOCHASTIC:
+            return 0
+        rows, columns, size = self.rows, self.columns, self.dtype.itemsize
+        maps, pixels, windows = math.prod(bottom[0].shape[:2]), rows.size * columns.size, rows.pooled * columns.pooled
+        if self.phase == TRAIN:  # running sums, y, taps, random numbers and thresholds
+            return 5 * size * min(maps, maps_at_once(size * pixels)) * windows
+        made = pixels + 2 * rows.pooled * columns.size + 3 * windows  # squares, what reduce_windows makes, sums
+        if propagate_down and propagate_down[0]:  # backward makes them once more, beside sums and dx
+            made += pixels + 2 * windows
+        tasks = _tasks(maps, size * pixels)
+        return len(tasks) * size * min(-(-maps // len(tasks)), maps_at_once(size * pixels)) * made
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return 4 * top[0].count if self.method == STOCHASTIC and self.phase == TRAIN else 0
@@ -100,7 +112,8 @@ class Pooling(Layer):
         x, rows, columns = _planes(bottom[0].data), self.rows, self.columns
         y, *mask = (_planes(blob.data) for blob in top)
         if self.method == STOCHASTIC and self.phase == TRAIN:
-            self._chosen = np.empty(y.shape, np.int32)  # backward goes where forward drew
+            if self._chosen.shape != y.shape:
+                self._chosen = np.empty(y.shape, np.int32)  # backward goes where forward drew
             for block in plane_blocks(x):  # one after the other: they draw from one generator
                 y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
             return
@@ -202,4 +215,9 @@ def _each_block(x: Array, step: Callable[[slice, Scratch], None]) -> None:
         for block in plane_blocks(x, part):
             step(block, scratch)
 
-    run(partial(task, part) for part in parts(len(x), least=-(-LEAST_BYTES // max(1, x[:1].nbytes))))
+    run(partial(task, part) for part in _tasks(len(x), x[:1].nbytes))
+
+
+def _tasks(maps: int, size: int) -> list[slice]:
+    """The maps of so many bytes each, divided among the threads."""
+    return parts(maps, least=-(-LEAST_BYTES // max(1, size)))

@@ -28,7 +28,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import methodcaller
@@ -152,15 +152,13 @@ class Loop(Generic[P]):
         self._dispatcher: Any = None
         self._entries: dict[np.dtype[Any], Any] = {}
         self._asked_for = set[np.dtype[Any]]()
-        self._on_disk = True
-        """Whether Numba's cache is of use."""
         self._lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The loop as machine code if `compiled`, else in Python, which is slow."""
         if not compiled():
             return self.definition(*args, **kwargs)
-        return self._without_cache_if_need_be(lambda dispatcher: dispatcher(*args, **kwargs))
+        return self.dispatcher()(*args, **kwargs)
 
     def is_new(self, dtype: np.dtype[Any]) -> bool:
         """Whether this is the first call of this method with this type: many nets at once are compiled for in one thread."""
@@ -173,7 +171,7 @@ class Loop(Generic[P]):
         if not compiled():
             return
         with self._lock:
-            self._without_cache_if_need_be(lambda dispatcher: dispatcher.compile(self._types(dtype)))
+            self.dispatcher().compile(self._types(dtype))
         if self.in_calls:
             self.entry(dtype)
 
@@ -189,8 +187,7 @@ class Loop(Generic[P]):
         if kind not in self._entries:
             with self._lock:
                 if kind not in self._entries:
-                    self.dispatcher()
-                    self._without_cache_if_need_be(lambda dispatcher: self._make_entry(dispatcher, kind))
+                    self._entries[kind] = self._make_entry(self.dispatcher(), kind)
         return int(self._entries[kind].address)
 
     def words(self, dtype: DTypeLike, arguments: Sequence[Any]) -> tuple[list[int], list[tuple[int, int]]]:
@@ -222,51 +219,63 @@ class Loop(Generic[P]):
         kinds: Sequence[Any] = _numba.core.sigutils.normalize_signature(self._types(dtype))[0]
         return kinds
 
-    def _make_entry(self, dispatcher: Any, dtype: np.dtype[Any]) -> None:
+    def _make_entry(self, dispatcher: Any, dtype: np.dtype[Any]) -> Any:
         dispatcher.compile(self._types(dtype))
         called = dispatcher.py_func
         names = {"call": _numba.extending.intrinsic(partial(_call_from_words, dispatcher, self._kinds(dtype)))}
         made = FunctionType(_entry.__code__, names, f"{self.__name__}_entry")
         date = os.stat(called.__code__.co_filename).st_mtime_ns  # the cache looks at this file's
         made.__qualname__, made.__module__ = f"{called.__qualname__}_{date:x}_{dtype.name}_entry", __name__
-        self._entries[dtype] = _numba.cfunc("void(CPointer(int64), int64)", cache=self._on_disk)(made)
-
-    def _without_cache_if_need_be(self, use: Callable[[Any], Any]) -> Any:
-        """A full disk, a folder that became read-only, a damaged file of the cache: all cost time and are no errors. The loops
-        themselves raise nothing, and compiling comes before running."""
-        dispatcher = self.dispatcher()
-        try:
-            return use(dispatcher)
-        except Exception:
-            with self._lock:
-                if self._dispatcher is dispatcher:
-                    self._dispatcher, self._on_disk = self._jitted(cache=False), False
-            return use(self._dispatcher)
+        types = _numba.core.sigutils.normalize_signature("void(CPointer(int64), int64)")
+        entry = _numba.core.ccallback.CFunc(made, types, locals={}, options={})  # numba.cfunc, whose cache cannot be chosen
+        entry._cache = _Cache(made)
+        entry.compile()
+        return entry
 
     def dispatcher(self) -> Any:
         """Numba's object for this loop."""
         if self._dispatcher is None:
             with self._lock:
                 if self._dispatcher is None:
-                    try:
-                        self._dispatcher = self._jitted(cache=True)
-                    except RuntimeError:  # Numba finds no folder that it may write to
-                        self._dispatcher, self._on_disk = self._jitted(cache=False), False
+                    self._dispatcher = self._jitted()
         return self._dispatcher
 
-    def _jitted(self, cache: bool) -> Any:
+    def _jitted(self) -> Any:
         made = self.definition
         assert isinstance(made, FunctionType)
         # what it calls of our loops has to be Numba's object, too
         names = {name: value for name, value in made.__globals__.items() if name in made.__code__.co_names}
-        inner = {
-            n: value._jitted(cache) if isinstance(value, Loop) and not cache else value.dispatcher()
-            for n, value in names.items()
-            if isinstance(value, Loop | Intrinsic)
-        }
+        inner = {name: value.dispatcher() for name, value in names.items() if isinstance(value, Loop | Intrinsic)}
         function = FunctionType(made.__code__, made.__globals__ | inner, made.__name__, made.__defaults__, made.__closure__)
         function.__qualname__, function.__module__ = made.__qualname__ + _stamp(made, inner), made.__module__
-        return _numba.njit(function, nogil=True, cache=cache, error_model="numpy")
+        dispatcher = _numba.njit(function, nogil=True, error_model="numpy")
+        dispatcher._cache = _Cache(function)
+        return dispatcher
+
+
+class _Cache:
+    """Numba's cache of a function's machine code on disk, in place of its own. A full disk, a folder that became read-only, a
+    damaged file: all cost time and are no errors. Only reading and writing files is tried here, for a loop that has begun to
+    run must not run twice, whatever a signal's handler raises in it."""
+
+    def __init__(self, function: FunctionType) -> None:
+        caching = _numba.core.caching
+        try:
+            self._files = caching.FunctionCache(function)
+        except RuntimeError:  # Numba finds no folder that it may write to
+            self._files = caching.NullCache()
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """What was compiled for these types; None if it has to be compiled."""
+        try:
+            return self._files.load_overload(signature, context)
+        except Exception:
+            return None
+
+    def save_overload(self, signature: Any, made: Any) -> None:
+        """Keep what was compiled for these types."""
+        with suppress(Exception):
+            self._files.save_overload(signature, made)
 
 
 def _stamp(made: FunctionType, inner: Iterable[str]) -> str:

@@ -88,9 +88,12 @@ def check_variable() -> None:
         raise Error(f"{VARIABLE} must be a whole number of threads, at least 1 and at most {MOST}, got {text!r}")
 
 
-def parts(length: int, least: int = 1, each: int = 1) -> list[slice]:
-    """range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows."""
-    count = max(1, min(get_num_threads() * each, length // max(1, least)))
+def parts(length: int, least: int = 1, each: int = 1, threads: int | None = None) -> list[slice]:
+    """range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows.
+
+    threads: how many; None: as many as layers compute on now. What is kept by their number has to pass it.
+    """
+    count = max(1, min((threads or get_num_threads()) * each, length // max(1, least)))
     ends = [length * i // count for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(ends)]
 

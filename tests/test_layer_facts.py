@@ -294,6 +294,28 @@ def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Arr
     assert_as_told(max(forward, backward), layer.working_bytes(bottom, top, [True, False]))
 
 
+@pytest.mark.parametrize("phase", [TEST, TRAIN], ids=str)
+@pytest.mark.parametrize("shape", [(1, 12, 512, 256), (2, 3, 700, 1100), (3, 50, 20, 32)], ids=str)
+@pytest.mark.parametrize("windows", ["kernel_size: 2 stride: 2", "kernel_h: 3 kernel_w: 5 stride: 1"])
+@pytest.mark.usefixtures("one_thread")
+def test_bytes_of_a_block_of_stochastic_pooling(shape: tuple[int, ...], windows: str, phase: Phase) -> None:
+    """All that it takes is one block's, and a map may be larger than a block."""
+    text = f'type: "Pooling" pooling_param {{ pool: STOCHASTIC {windows} }}'
+    layer, bottom, top = made(text, [abs(maps(*shape))], phase)
+    top[0].diff[...], bottom[0].diff[...] = 1, 1
+    tracemalloc.start()
+    try:
+        _, forward = measured(layer, bottom, top)
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        layer.backward_pass(top, [True], bottom)
+        backward = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert forward == pytest.approx(layer.working_bytes(bottom, top), rel=0.07, abs=2**16)
+    assert max(forward, backward) == pytest.approx(layer.working_bytes(bottom, top, [True]), rel=0.07, abs=2**16)
+
+
 # Nowhere else.
 
 ROOT = Path(minicaffe.__file__).parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import warnings
@@ -176,3 +177,30 @@ def test_a_cache_that_fails_costs_time_only(module: Path, harm: str) -> None:
         cache.write_text("")
         variables = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull}
     assert use(module, **variables) == "True 1"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+def test_a_loop_runs_once_even_if_a_signals_handler_raises_in_it() -> None:
+    needs_numba()
+
+    @loop("T[::1], int64")
+    def counted(x: Any, steps: Any) -> None:
+        x[0] = x[0] + 1
+        for n in range(steps):
+            x[1] = np.sin(x[1] + n)
+
+    def handler(number: int, frame: object) -> None:
+        raise TimeoutError("too slow")
+
+    x = np.zeros(2)
+    with loops.using("numba"):
+        counted(x, 0)
+        before = signal.signal(signal.SIGVTALRM, handler)
+        try:
+            with pytest.raises(TimeoutError, match="too slow"):
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.02)  # of the processor's time
+                counted(x, 10_000_000)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+    assert x[0] == 2

@@ -369,11 +369,11 @@ def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -
     cuts: list[tuple[Any, ...]]
     if convolve_some is convolve_maps:
         map_ = *shape, *window.pad, window.stride[0]
-        tasks = _tasks(x[0] * x[1], multiplications // 2)  # each takes half as long
+        tasks = _tasks(x[0] * x[1], multiplications // 2, threads)  # each takes half as long
         spare = Room(0, (depthwise_3x3.memory_size(map_),))
         cuts = [(spare, map_, (part.start, part.stop)) for part in tasks]
     else:
-        strips, tasks = _strips(window, _pair(y[2:]), STRIP), _tasks(x[1], multiplications // x[0])
+        strips, tasks = _strips(window, _pair(y[2:]), STRIP), _tasks(x[1], multiplications // x[0], threads)
         line, sums = memory_sizes(strips)
         memory = Room(0, (line,)), Room(line * dtype.itemsize, (sums,))
         cuts = [(*memory, strips, shape, (n, part.start, part.stop)) for n in range(x[0]) for part in tasks]
@@ -387,9 +387,9 @@ def memory_sizes(strips: Strips) -> tuple[int, int]:
     return -(-line // MOST_LANES) * MOST_LANES, sums
 
 
-def _tasks(channels: int, multiplications: int) -> list[slice]:
-    """The channels, divided among the threads. The parts do not matter to the results."""
-    return parts(channels, least=max(1, channels * TASK // max(1, multiplications)), each=2)
+def _tasks(channels: int, multiplications: int, threads: int | None = None) -> list[slice]:
+    """The channels, divided among the threads (of `parts`). The parts do not matter to the results."""
+    return parts(channels, max(1, channels * TASK // max(1, multiplications)), 2, threads)
 
 
 def _shape(x: Sequence[int], y: Sequence[int]) -> Shape:

@@ -169,7 +169,7 @@ def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
 @lru_cache(maxsize=512)
 def _calls(planes: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
     map_, after = Later(0, (planes * count,)), Later(0, (3, channels))
-    some = parts(planes, max(1, LEAST // max(1, count)), each=2)
+    some = parts(planes, max(1, LEAST // max(1, count)), 2, threads)
     calls = [(map_, after, map_, (part.start, part.stop, channels, count)) for part in some]
     return Calls(scale_shift_relu_planes, dtype, calls)
 

@@ -105,9 +105,9 @@ def _cut(
     two = 2 if affordable > MANY * threads else 1
     cuts, lots = [slice(0, strips)], [slice(0, panels)]
     if group == 1 and (strips < threads <= panels or strips < 2 * threads <= panels):
-        lots = parts(panels, -(-panels // affordable), two)
+        lots = parts(panels, -(-panels // affordable), two, threads)
     elif group < threads * two:
-        cuts = parts(strips, -(-strips // affordable), two)
+        cuts = parts(strips, -(-strips // affordable), two, threads)
     widest = each * max(lot.stop - lot.start for lot in lots)
     k = LANES * -(-together * taps // LANES)
     chunk = min(widest, each * max(1, PANELS // (each * k * itemsize)))

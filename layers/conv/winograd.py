@@ -134,7 +134,8 @@ def _calls(
     """How arrays of these shapes are cut among so many threads, and the calls of convolve_planes for the parts."""
     (images, channels, *_), (filters, depth, *_), (*_, height, width) = shapes
     tiling = Tiling(images, (height, width), window.pad, window.dilation)
-    blocks, lanes = _cut(tiling, tiles_at_once(max(channels, filters) // group), factors[2], depth * filters // group)
+    most, each = tiles_at_once(max(channels, filters) // group), depth * filters // group
+    blocks, lanes = _cut(tiling, most, factors[2], each, workers)
     parts = [_Part(block, g, lane) for block in blocks for g in range(group) for lane in lanes]
     arrays = [Later(0, (math.prod(shapes[0]),)), Later(0, (3, filters)), Later(0, (math.prod(shapes[2]),))]
     calls = [_call(tiling, part, shapes, factors, arrays, number) for number, part in enumerate(parts)]
@@ -165,12 +166,12 @@ def _call(
     return x, of, after, y, finite, memory, POWERS, planes, (*sizes, *lengths[:3], mine.start)
 
 
-def _cut(tiling: Tiling, most: int, panels: int, factors: int) -> tuple[list[Block], list[slice]]:
+def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> tuple[list[Block], list[slice]]:
     """Blocks of at most about `most` tiles, and the parts of the filters' panels: where there are few tiles, each thread
-    transforms them for filters of its own. factors: of one of the 36 matrices."""
+    transforms them for filters of its own. factors: of one of the 36 matrices; workers: most threads."""
     rows, groups = tiling.tiles
     tiles = tiling.planes * rows * groups * TOGETHER
-    workers = max(1, min(threads.get_num_threads(), 36 * tiles * factors // TASK))
+    workers = max(1, min(workers, 36 * tiles * factors // TASK))
     lanes = min(workers, panels) if tiles < FEW_TILES * workers else 1
     blocks = list(tiling.blocks(most, workers=-(-workers // lanes)))
     return blocks, [slice(panels * i // lanes, panels * (i + 1) // lanes) for i in range(lanes)]

@@ -196,6 +196,11 @@ def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[Index, Inde
 def plane_blocks(x: Array, part: slice | None = None) -> Iterator[slice]:
     """The maps of x (N * C, H, W), or this part of them, in blocks of about BLOCK_BYTES, at least one map each."""
     start, stop = (0, len(x)) if part is None else (part.start, part.stop)
-    size = max(1, BLOCK_BYTES // max(1, x[:1].nbytes))
+    size = maps_at_once(x[:1].nbytes)
     for first in range(start, stop, size):
         yield slice(first, min(first + size, stop))
+
+
+def maps_at_once(size: int) -> int:
+    """How many maps of so many bytes are a block."""
+    return max(1, BLOCK_BYTES // max(1, size))

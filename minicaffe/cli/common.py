@@ -13,6 +13,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.errors import Error, on_one_line, shortened
 
+from .options import EMPTY
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def warn(message: str) -> None:
 
 def check_target(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
     """Raises Error, before work starts, for a file that cannot be written or would replace one of the inputs."""
-    if not path:
+    if path is None:
         return
+    _check_named(option, path)
     check_no_input(option, path, inputs)
     folder = Path(path).absolute().parent
     if os.path.isdir(path):
@@ -73,11 +75,18 @@ def refuse(why: str, options: dict[str, Any]) -> None:
 
 def check_folder(option: str, path: str | None) -> None:
     """Raises Error, before work starts, for a folder that cannot be made because a file is in the way."""
-    if path:
-        whole = Path(path).absolute()
-        nearest = next(place for place in (whole, *whole.parents) if place.exists())
-        if not nearest.is_dir():
-            raise Error(f"{option} {path}: {'this' if nearest == whole else nearest} is a file; give the name of a folder")
+    if path is None:
+        return
+    _check_named(option, path)
+    whole = Path(path).absolute()
+    nearest = next(place for place in (whole, *whole.parents) if place.exists())
+    if not nearest.is_dir():
+        raise Error(f"{option} {path}: {'this' if nearest == whole else nearest} is a file; give the name of a folder")
+
+
+def _check_named(option: str, path: str) -> None:
+    if not path:
+        raise Error(f"{option}: {EMPTY}")
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:

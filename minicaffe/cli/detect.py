@@ -46,7 +46,7 @@ def command(options: Options) -> None:
     """
     check_folder("--draw", options.draw_dir)
     options.check(options.sources, {"--draw": options.draw_dir, "--save": options.save, "--json": options.as_json or None})
-    if options.save:
+    if options.save is not None:
         (check_folder if is_folder(options.save) else check_target)("--save", options.save)
     images = find_sources(options.sources, options.every)
     pictures = output_names(Path(options.draw_dir), images, options.inputs, ".png") if options.draw_dir else []

@@ -11,11 +11,15 @@ import numpy as np
 from minicaffe.data.drawn_boxes import class_name
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.detect import Detections, draw, to_json
+from minicaffe.detection.detect_cascade import cascade_ends, sides_multiple
 from minicaffe.detection.detect_ssh import PYRAMID, ssh_modules
 from minicaffe.detection.result_files import write_results
+from minicaffe.detection.text_lines import has_text_lines
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
 from minicaffe.formats.skipped import named
+from minicaffe.layers.proposal import Proposal
+from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.parts import Done
 from minicaffe.scaling.batch.sources import Picture, Sources
@@ -78,22 +82,24 @@ def taken(detector: Detector, cfg: str | None) -> str:
     r = detector.recipe
     if detector.find.is_ssd:
         return _ssd_settings(r.means, r.scale_factor)
-    return _settings_text(r.settings, cfg, proposes=not ssh_modules(detector.net))
-
-
-def _settings_text(settings: DetectionSettings, cfg: str | None, proposes: bool) -> str:
-    """The preprocessing settings in one line, for a net that may have been trained with others. proposes: it has an RPN; an
-    SSH has none."""
-    test, means = settings.test, ",".join(f"{mean:g}" for mean in settings.pixel_means)
-    scales = ",".join(map(str, test.scales))
-    multiple = f", sides multiples of {test.scale_multiple_of}" if test.scale_multiple_of > 1 else ""
     source = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
-    size = f"short side {scales}, long side at most {test.max_size}{multiple}"
-    if proposes:
-        of_rpn = f"proposals >= {test.rpn_min_size:g} pixels, NMS {test.rpn_nms_thresh:g} and {test.nms:g}"
-        return f"Taken: {size}, means {means}, {of_rpn} ({source})"
-    pyramid = f"a pyramid of {scales} over {PYRAMID[0]}"
-    return f"Taken: {size if len(test.scales) == 1 else pyramid}, means {means}, NMS {test.nms:g} ({source})"
+    return f"Taken: {', '.join(filter(None, _settings_texts(detector.net, r.settings)))} ({source})"
+
+
+def _settings_texts(net: Net, settings: DetectionSettings) -> tuple[str, str, str]:
+    """The size, the means and the suppression that this net takes from the settings; it may have been trained with others."""
+    test, means = settings.test, "means " + ",".join(f"{mean:g}" for mean in settings.pixel_means)
+    scales, multiple = ",".join(map(str, test.scales)), test.scale_multiple_of
+    size, of_boxes = f"short side {scales}, long side at most {test.max_size}", f"NMS {test.nms:g}"
+    if ssh_modules(net):
+        return size if len(test.scales) == 1 else f"a pyramid of {scales} over {PYRAMID[0]}", means, of_boxes
+    if cascade_ends(net):
+        multiple = sides_multiple(settings)
+    elif has_text_lines(net):
+        of_boxes = ""  # fixed by CTPN's script
+    elif any(isinstance(layer, Proposal) and not layer.by_param for layer in net.layers):
+        of_boxes = f"proposals >= {test.rpn_min_size:g} pixels, NMS {test.rpn_nms_thresh:g} and {test.nms:g}"
+    return size + f", sides multiples of {multiple}" * (multiple > 1), means, of_boxes
 
 
 def _ssd_settings(means: Sequence[float], scale_factor: float) -> str:

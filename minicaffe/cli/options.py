@@ -21,7 +21,12 @@ import click
 import numpy as np
 from click.shell_completion import CompletionItem
 
+from minicaffe.errors import Error
+
 Chosen = TypeVar("Chosen")
+
+EMPTY = "the name is empty: is a variable of the shell unset?"
+"""Of a file or folder on the command line."""
 
 
 class _Option(click.Option):
@@ -59,13 +64,20 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
     if str in (annotation, *get_args(annotation)) and "type" not in attributes:
         attributes = {"shell_complete": _files, **attributes}
     if not flags:
-        return click.Argument([name], **{"nargs": -1 if several else 1, **attributes})
+        return click.Argument([name], **{"nargs": -1 if several else 1, "callback": _not_empty, **attributes})
     kinds = get_args(annotation) or (annotation,)
     number = next((kind for kind in (int, float) if kind in kinds), None)
     made = _Option([*flags, name], **{"type": number, "is_flag": bool in kinds or None, "multiple": several, **attributes})
     if isinstance(made.type, click.types.IntParamType | click.types.FloatParamType) and not made.metavar:
         made.metavar = "N" if isinstance(made.type, click.types.IntParamType) else "X"  # click's is INTEGER RANGE
     return made
+
+
+def _not_empty(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
+    """What is given. Raises Error for an empty text, which as a path would mean the working directory."""
+    if given == "" or (isinstance(given, tuple) and "" in given):
+        raise Error(f"{parameter.human_readable_name}: {EMPTY}")
+    return given
 
 
 def _files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

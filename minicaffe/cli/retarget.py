@@ -40,8 +40,8 @@ def command(options: Options) -> None:
     Example:  minicaffe retarget train.prototxt --classes 4 --out train_4.prototxt --report
     """
     net, out = options.net, options.out
-    if out:
-        check_folder("--out", os.path.dirname(out))
+    if out is not None:
+        check_folder("--out", os.path.dirname(out) or ".")
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         check_target("--out", out, [net])
     done = retarget(net, options.classes, boxes=options.boxes or "")

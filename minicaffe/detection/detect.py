@@ -22,11 +22,12 @@ from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.layers.boxes.nms import nms
+from minicaffe.layers.boxes.yolo import YoloOutput
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.net import Net
 
 from .inputs import put_array
-from .outputs import check_scores
+from .outputs import check_scores, proposal_sources
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -97,7 +98,8 @@ def run_net(
     """Run a detector on one image: the scale of the image, (1,), or of x, y, x and y, (4,); and the roi of each proposal (R,)
     where one stands for several.
 
-    also: further blobs to keep. Raises Error for proposals that are missing or that the net does not take.
+    also: further blobs to keep. Raises Error for proposals that are missing or that the net does not take, and where there are
+    none because the scores that they are made of are NaN or infinite.
     """
     check_proposals(net, proposals is not None)
     data, im_info = prepare_image(image, settings)
@@ -109,7 +111,12 @@ def run_net(
     if "rois" in net.inputs:
         rois, again = scaled_proposals(np.asarray(proposals, np.float32), scale, settings.dedup_boxes)
         put_array(net, "rois", rois)
-    net.forward(blobs=[name for name in (*READ, *also) if name in net.blobs])  # named, so that keep="outputs" keeps them
+    sources = proposal_sources(net)
+    wanted = dict.fromkeys(name for name in (*READ, *also, *sources) if name in net.blobs)
+    net.forward(blobs=[*wanted])  # named, so that keep="outputs" keeps them
+    if not net.blobs["rois"].count:  # scores that are NaN propose nothing
+        for name in sources:
+            check_scores(net.blobs[name].read_data(), name)
     return scale, again
 
 
@@ -125,8 +132,9 @@ def read_boxes(net: Net, scale: ArrayLike, size: Sequence[int], settings: Detect
 
 def check_detector(net: Net) -> None:
     """Raises Error unless net has the inputs and blobs of a detector."""
-    if any(isinstance(layer, DetectionOutput) for layer in net.layers):
-        raise Error(f"{net.file}: this is an SSD net: use minicaffe.detection.load, or detect_ssd")
+    for layer in net.layers:
+        if isinstance(layer, DetectionOutput | YoloOutput):
+            raise Error(f"{net.file}: a {layer.type} layer makes the detections: use minicaffe.detection.load, or detect_ssd")
     if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
         raise Error(
             f"{net.file}: a detector's inputs are data and im_info, or data and rois; "

@@ -1,6 +1,7 @@
 """Detect objects with a Cascade R-CNN, whose last DecodeBBox and last probabilities are outputs of the net.
 
-    image -> short side 600, long side <= 1000, each rounded to a multiple of 32 -> net -> boxes (R, 5), cls_prob (R, C)
+    image -> short side 600, long side <= 1000, each rounded to a multiple of 32, or of TEST.SCALE_MULTIPLE_OF
+          -> net -> boxes (R, 5), cls_prob (R, C)
           -> boxes in pixels of the image, clipped to it -> per class: score > threshold, NMS -> the best
 
 Source: Cai and Vasconcelos, Cascade R-CNN (arXiv:1712.00726); run_cascadercnn_voc.m of zhaoweicai/cascade-rcnn, which resizes
@@ -24,7 +25,7 @@ from .inputs import image_inputs, put_array
 from .outputs import check_scores
 
 MULTIPLE = 32
-"""Of which the input's height and width are multiples."""
+"""Of which the input's height and width are multiples, unless TEST.SCALE_MULTIPLE_OF says another number."""
 
 
 def cascade_ends(net: Net) -> tuple[str, str] | None:
@@ -68,7 +69,13 @@ def detect_cascade(
 
 
 def input_size(height: int, width: int, settings: DetectionSettings) -> tuple[int, int]:
-    """The input's height and width: the short side of scales, each side at most max_size, rounded to MULTIPLE."""
-    scale = settings.test.scales[0] / min(height, width)
-    sides = [min(scale * side, settings.test.max_size) / MULTIPLE for side in (height, width)]
-    return MULTIPLE * max(int(sides[0] + 0.5), 1), MULTIPLE * max(int(sides[1] + 0.5), 1)
+    """The input's height and width: the short side of scales, each side at most max_size, rounded to the multiple."""
+    scale, multiple = settings.test.scales[0] / min(height, width), sides_multiple(settings)
+    sides = [min(scale * side, settings.test.max_size) / multiple for side in (height, width)]
+    return multiple * max(int(sides[0] + 0.5), 1), multiple * max(int(sides[1] + 0.5), 1)
+
+
+def sides_multiple(settings: DetectionSettings) -> int:
+    """Of which the input's height and width are multiples: MULTIPLE unless the settings say another number than 1."""
+    given = settings.test.scale_multiple_of
+    return given if given > 1 else MULTIPLE

@@ -50,7 +50,7 @@ def mscnn_end(net: Net) -> RowsEnd | None:
             f"this net's are {scores} and {deltas}"
         )
     read = partial(proposal_rows, size=size, settings=net.settings)
-    return RowsEnd(SCORES, [proposals[0], SCORES, DELTAS], scores[1], read, "the script of an MS-CNN", SETTINGS)
+    return RowsEnd(SCORES, [proposals[0], SCORES, DELTAS], scores[1], read, "an MS-CNN", settings=SETTINGS)
 
 
 MSCNN = Family(("MS-CNN",), mscnn_end)

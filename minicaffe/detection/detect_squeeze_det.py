@@ -58,7 +58,7 @@ def squeeze_det_end(net: Net) -> RowsEnd | None:
         raise Error(f"{net.file}: a SqueezeDet with {cells} has {wanted}, got {len(given) // 2} ({how})")
     sizes = np.array(given, np.float64).reshape(-1, 2)
     read = partial(anchor_rows, anchors=grid(sizes, confidences[0], confidences[1], size[0]), side=size[0])
-    return RowsEnd(names[0], names, classes[1] + 1, read, "the script of a SqueezeDet", ("TEST.ANCHORS",))
+    return RowsEnd(names[0], names, classes[1] + 1, read, "a SqueezeDet", settings=("TEST.ANCHORS",))
 
 
 SQUEEZE_DET = Family(("SqueezeDet",), squeeze_det_end)

@@ -67,8 +67,15 @@ def layer_end(net: Net) -> RowsEnd | None:
             of_cells = isinstance(layer, DetectionOutput) and layer.of_cells
             blobs, sources = net.top_names[layer.name][:1], net.bottom_names[layer.name]
             read = centred_rows if of_cells else layer_rows
-            return RowsEnd(layer.name, blobs, class_count(layer), read, sources=sources)
+            return RowsEnd(layer.name, blobs, class_count(layer), read, _kind(layer), "prototxt", sources=sources)
     return None
+
+
+def _kind(layer: DetectionOutput | YoloOutput) -> str:
+    """What a net is called that such a layer ends, with its article."""
+    if isinstance(layer, YoloOutput) or layer.of_cells:
+        return "a YOLO"
+    return "a RefineDet" if layer.refines else "an SSD net"
 
 
 FAMILIES = (Family(("SSD", "RefineDet", "YOLO"), layer_end), YOLO1, MSCNN, SQUEEZE_DET, YOLO2)
@@ -116,8 +123,8 @@ def detect_ssd(
     """
     end = known_end(net)
     if end is None:
-        raise Error(f"{net.file}: an SSD net ends in a DetectionOutput layer; this net has none")
-    name = _image_input(net)
+        raise Error(f"{net.file}: this net does not end as {FAMILY_NAMES} do")
+    name = _image_input(net, end.kind)
     put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], means, scale_factor))
     net.forward(blobs=[*end.blobs, *end.sources])
     return pick_rows(end.rows(net), image.shape[:2], threshold=threshold, max_detections=max_detections)
@@ -144,9 +151,9 @@ def pick_rows(rows: NDArray[Any], size: Sequence[int], *, threshold: float = 0.0
     return Detections(inside.astype(np.float32), best[:, 2].astype(np.float32), best[:, 1].astype(np.int64), sources)
 
 
-def _image_input(net: Net) -> str:
+def _image_input(net: Net, kind: str) -> str:
     images = [name for name in net.inputs if len(net.blobs[name].shape) == 4 and net.blobs[name].shape[1] == 3]
     if len(net.inputs) != 1 or not images:
         shapes = ", ".join(f"{name} {net.blobs[name].shape}" for name in net.inputs) or "none"
-        raise Error(f"{net.file}: an SSD net has one input, of shape (N, 3, height, width); this net's are {shapes}")
+        raise Error(f"{net.file}: {kind} has one input, of shape (N, 3, height, width); this net's are {shapes}")
     return images[0]

@@ -56,7 +56,7 @@ def yolo1_end(net: Net) -> RowsEnd | None:
         read = map_rows if _is_map(net, last) else None
     else:
         read = None
-    return read and RowsEnd(last.name, [last.name], CLASSES + 1, read, "the script of a YOLO v1")
+    return read and RowsEnd(last.name, [last.name], CLASSES + 1, read, "a YOLO v1")
 
 
 def _is_map(net: Net, last: LastOutput) -> bool:
@@ -122,9 +122,8 @@ def yolo2_end(net: Net) -> RowsEnd | None:
     if shape[0] % count or shape[0] // count <= 5:
         raise Error(f"{what}: a YOLO v2 with {count} anchors has {count} times 5 + its classes")
     anchors = np.array(given, np.float32).reshape(count, 2)
-    return RowsEnd(
-        name, [name], shape[0] // count - 4, partial(region_rows, anchors=anchors), "the script of a YOLO v2", ("TEST.ANCHORS",)
-    )
+    read = partial(region_rows, anchors=anchors)
+    return RowsEnd(name, [name], shape[0] // count - 4, read, "a YOLO v2", settings=("TEST.ANCHORS",))
 
 
 YOLO2 = Family(("YOLO",), yolo2_end)

@@ -59,7 +59,8 @@ class Detector:
         means: Sequence[float] | None = None,
         scale_factor: float | None = None,
     ) -> None:
-        self.is_ssd = known_end(net) is not None
+        self._end = known_end(net)
+        self.is_ssd = self._end is not None
         if not self.is_ssd:
             if not whole_finder(net):
                 check_detector(net)
@@ -83,8 +84,8 @@ class Detector:
         Raises DataError for what is no image, Error for missing or unexpected proposals.
         """
         ends: dict[str, Any] = {"threshold": self.threshold, "max_detections": self.max_detections}
-        if self.is_ssd and proposals is not None:
-            raise Error(f"{self.net.file}: an SSD net takes no proposals")
+        if self._end and proposals is not None:
+            raise Error(f"{self.net.file}: {self._end.kind} takes no proposals")
         if not self.is_ssd:
             if find := whole_finder(self.net):
                 check_proposals(self.net, proposals is not None)

@@ -20,6 +20,12 @@ def only_output(net: Net, file: str, found: Sequence[str], what: str) -> str:
     raise Error(f"{file}: {said} {what}; its outputs are {outputs}: choose one with --blob")
 
 
+def proposal_sources(net: Net) -> list[str]:
+    """The blobs that the net's proposals are made of: the bottoms of layers that make rois."""
+    made = (name for layer in net.layers if layer.makes_rois for name in net.bottom_names[layer.name])
+    return [name for name in dict.fromkeys(made) if name not in net.inputs]
+
+
 def check_scores(scores: Array, name: str = "", what: str = "scores") -> None:
     """Raises Error for scores that are NaN or infinite. name: the blob that they are in, and what it holds, for the error."""
     if not np.isfinite(scores).all():

@@ -30,17 +30,23 @@ class RowsEnd:
     name: the layer or blob that has the classes. blobs: what is read. sources: what the layer that makes the rows reads, as a
     layer drops scores that are NaN. classes: their number, the background included.
     read: from the arrays of blobs to rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as parts
-    of the image's width and height. fixed_by: what fixes the input's size and the suppression. settings: the keys that have
-    an effect.
+    of the image's width and height. kind: what such a net is called, with its article. maker: what fixes the input's size and
+    the suppression. settings: the keys that have an effect.
     """
 
     name: str
     blobs: Sequence[str]
     classes: int
     read: Callable[[Sequence[Array]], Array]
-    fixed_by: str = "the prototxt of an SSD net"
+    kind: str
+    maker: str = "script"
     settings: tuple[str, ...] = ()
     sources: Sequence[str] = ()
+
+    @property
+    def fixed_by(self) -> str:
+        """What fixes the input's size and the suppression."""
+        return f"the {self.maker} of {self.kind}"
 
     def check_settings(self, settings: DetectionSettings, holder: str) -> None:
         """Raises Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""

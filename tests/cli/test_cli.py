@@ -168,7 +168,7 @@ def test_run_takes_an_image(folder: Path) -> None:
         (["upgrade", "absent.prototxt", "out.prototxt"], "absent.prototxt"),
         (["upgrade", "absent.caffemodel", "out.caffemodel"], "minicaffe: absent.caffemodel: No such file or directory\n"),
         (["upgrade", "small.caffemodel.h5", "out"], "small.caffemodel.h5: weights in HDF5 have no older form"),
-        (["upgrade", "small.prototxt", ""], '"" is not the name of a file to write'),
+        (["upgrade", "small.prototxt", ""], "the name is empty: is a variable of the shell unset?"),
         (["upgrade", "small.prototxt", "photos"], "photos: cannot be written: Is a directory"),
         (["run", "small.prototxt", "--input", "data=absent.png"], 'input "data": absent.png is not there'),
         (["run", "detector.prototxt", "--input", "rois=photos"], 'input "rois": photos is a folder'),
@@ -616,13 +616,17 @@ def test_detect_names_the_settings_when_nothing_is_found(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     assert re.search(
         r"nothing reaches --threshold 0.99: the best score is 0\.\d+\. Taken: short side 50, long side at most 1000, "
-        r"means 102.98,115.947,122.772, proposals >= 16 pixels, NMS 0.7 and 0.3 \(--cfg FILE.yml changes them",
+        r"means 102.98,115.947,122.772, NMS 0.3 \(--cfg FILE.yml changes them",
         result.stderr,
     )
     (folder / "some.yml").write_text("TEST:\n  SCALES: [40, 60]\n")
     assert "short side 40,60, " in (told := run(*arguments, "--threshold", "1", "--cfg", "some.yml").stderr)
     assert told.endswith("(from some.yml)\n")
     assert "nothing reaches" not in run(*arguments, "--threshold", "0").output
+    shapes = Path(__file__).parents[2] / "examples" / "shapes"
+    rfcn = shapes / "rfcn" / "test.prototxt", shapes / "rfcn" / "shapes_rfcn.caffemodel"
+    told = run("detect", *rfcn, shapes / "scene.png", "--scale", "40", "--threshold", "1").stderr
+    assert "proposals >= 16 pixels, NMS 0.7 and 0.3 (--cfg" in told
 
 
 @pytest.mark.parametrize(

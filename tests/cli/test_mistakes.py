@@ -113,6 +113,9 @@ MISTAKES = [
 ]
 
 
+EMPTY = "the name is empty: is a variable of the shell unset?"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("mistakes")
@@ -141,3 +144,23 @@ def test_a_mistake_is_one_message(line: str, said: str, folder: Path, monkeypatc
     message = [text for text in result.stderr.splitlines() if text.startswith(("minicaffe: ", "Error: "))]
     assert len(message) == 1 and len(message[0]) < 500, result.stderr
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.suffix != ".log"} == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["classify", "deploy.prototxt", "net.caffemodel", ""],
+        ["classify", "", "net.caffemodel", "a.png"],
+        ["segment", "deploy.prototxt", "net.caffemodel", "a.png", "--out", ""],
+        ["detect", "detector.prototxt", "net.caffemodel", "a.png", "--draw", ""],
+        ["detect", "detector.prototxt", "net.caffemodel", "a.png", "--save", ""],
+        ["run", "deploy.prototxt", "--out", ""],
+        ["retarget", "deploy.prototxt", "--classes", "2", "--out", ""],
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_a_shells_variable_left_empty(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty path would be the working directory, with all its images, and an empty option as if it were not there."""
+    monkeypatch.chdir(folder)
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1 and EMPTY in result.stderr, result.output

@@ -73,7 +73,7 @@ def test_scores_and_places_that_are_no_numbers(net: Net, name: str) -> None:
     net.params[name][1].data[2] = np.nan
     with pytest.raises(Error, match=f'scores that are NaN or infinite in "{name}": minicaffe.check_finite finds'):
         detect_ssd(net, PICTURE)
-    rows = RowsEnd("found", ["data"], 3, lambda arrays: np.array([[0, 1, np.inf, 0, 0, 1, 1]]), sources=["prior"])
+    rows = RowsEnd("found", ["data"], 3, lambda arrays: np.array([[0, 1, np.inf, 0, 0, 1, 1]]), "a net", sources=["prior"])
     with pytest.raises(Error, match='infinite in "found"'):
         rows.rows(net)
 
@@ -110,15 +110,15 @@ def test_the_resized_image_holds_whole_values_before_the_mean_goes() -> None:
 
 
 def test_nets_that_do_not_fit(net: Net) -> None:
-    with pytest.raises(Error, match=r"ssd\.prototxt: this is an SSD net: use minicaffe\.detection\.load, or detect_ssd"):
+    with pytest.raises(Error, match=r"ssd\.prototxt: a DetectionOutput layer makes the detections: use minicaffe\.detection"):
         detect(net, PICTURE)
     Path("plain.prototxt").write_text('input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }')
     plain = Net("plain.prototxt", TEST)
     assert ssd_layer(plain) is None
-    with pytest.raises(Error, match="an SSD net ends in a DetectionOutput layer; this net has none"):
+    with pytest.raises(Error, match="this net does not end as SSD, RefineDet, YOLO, MS-CNN and SqueezeDet nets do"):
         detect_ssd(plain, PICTURE)
     Path("grey.prototxt").write_text(SSD.replace("dim: 3 dim: 4", "dim: 1 dim: 4"))
-    with pytest.raises(Error, match=r"one input, of shape \(N, 3, height, width\); this net's are data \(1, 1, 4, 6\)"):
+    with pytest.raises(Error, match=r"an SSD net has one input, of shape \(N, 3, .*; this net's are data \(1, 1, 4, 6\)"):
         detect_ssd(Net("grey.prototxt", TEST), PICTURE)
 
 

@@ -123,6 +123,15 @@ def test_weights_of_another_net_and_weights_that_are_missing(folder: Path) -> No
         load("detector.prototxt", WEIGHTS)
 
 
+@pytest.mark.parametrize("value", [np.nan, 1e38])
+def test_weights_that_are_no_numbers_propose_nothing(value: float) -> None:
+    """An RPN drops scores that are NaN: the error names the blob that they are in."""
+    detector = load(NET, WEIGHTS, CFG)
+    detector.net.params["conv1"][0].data[...] = value
+    with pytest.raises(Error, match=r'NaN or infinite in "rpn_cls_prob_reshape": minicaffe\.check_finite finds'):
+        detector(SCENE)
+
+
 def test_what_is_no_image_and_no_detector(folder: Path, shapes: Detector) -> None:
     with pytest.raises(DataError, match=r"an image must be a path, a PIL image or an array \(height, width, 3\), got list"):
         shapes([[0]])  # type: ignore[arg-type]

@@ -14,9 +14,10 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, settings_from
 from minicaffe.detection import load
 from minicaffe.detection.detect_cascade import cascade_ends, input_size
+from minicaffe.detection.detect_ssd import detect_ssd
 from minicaffe.detection.text_lines import chains, has_text_lines, text_lines
 from minicaffe.errors import Error
 
@@ -55,6 +56,8 @@ def test_yolos_boxes_come_out_in_the_images_pixels(kind: str) -> None:
     np.testing.assert_allclose(found.boxes, [[15, 15, 45, 25]], rtol=1e-5)
     np.testing.assert_allclose(found.scores, [1], atol=1e-3)
     assert len(load(yolo(kind, -9))(PICTURE)) == 0
+    with pytest.raises(Error, match=r"yolo\.prototxt: a YOLO takes no proposals"):
+        detector(PICTURE, proposals=[[0, 0, 9, 9]])
     with pytest.raises(Error, match=r"classes: 2 classes with the background, but found of .*yolo.prototxt has 3"):
         load(yolo(kind, 9), classes=["background", "cat"])
 
@@ -121,6 +124,16 @@ def test_refinedet() -> None:
     found = load(net)(PICTURE)
     assert found.classes.tolist() == [2]
     np.testing.assert_allclose(found.boxes, [[14, 0, 54, 39]], rtol=1e-5)
+    with pytest.raises(Error, match=r"refine\.prototxt: cfg has no effect: the prototxt of a RefineDet fixes its size"):
+        load("refine.prototxt", cfg={})
+
+
+def test_an_input_that_a_yolo_cannot_have() -> None:
+    other = 'input: "label" input_shape { dim: 5 } layer { name: "quiet" type: "Silence" bottom: "label" }'
+    yolo("YOLOv3", 9)
+    Path("two.prototxt").write_text(Path("yolo.prototxt").read_text() + other)
+    with pytest.raises(Error, match=r"a YOLO has one input, of shape \(N, 3, .*; this net's are data .*, label \(5,\)"):
+        detect_ssd(Net("two.prototxt", TEST), PICTURE)
 
 
 STAGE = """
@@ -158,6 +171,8 @@ def test_a_cascades_last_stage() -> None:
     """From 128 x 160 pixels of 608 x 608 to the photo's 40 x 60; the mean of both stages' probabilities."""
     settings = DetectionSettings()
     assert input_size(40, 60, settings) == (608, 896) and input_size(10, 60, settings) == (608, 992)
+    multiples = settings_from({"TEST": {"SCALE_MULTIPLE_OF": 48}})
+    assert input_size(40, 60, multiples) == (624, 912) and input_size(10, 60, multiples) == (624, 1008)
     net = cascade()
     assert cascade_ends(net) == ("output_bbox_2nd", "cls_prob_2nd_avg")
     found = load(net)(PICTURE)
@@ -182,6 +197,11 @@ def test_the_command_runs_a_cascade() -> None:
     assert result.exit_code == 0 and "class 2  0.606  x1   12.9  y1   10.5" in result.output, result.output
     result = CliRunner().invoke(main, [*words, "0.9"])
     assert "nothing reaches --threshold 0.9: the best score is 0.605" in result.output
+    size = "Taken: short side 600, long side at most 1000, sides multiples of"
+    assert f"{size} 32, means 102.98,115.947,122.772, NMS 0.3 (--cfg" in result.output
+    Path("cascade.yml").write_text("TEST: { SCALE_MULTIPLE_OF: 48, NMS: 0.4 }")
+    result = CliRunner().invoke(main, [*words, "0.9", "--cfg", "cascade.yml"])
+    assert f"{size} 48, means 102.98,115.947,122.772, NMS 0.4 (from cascade.yml)" in result.output
 
 
 def proposals(left: list[int], top: float, height: float, slope: float = 0) -> np.ndarray:
@@ -253,6 +273,8 @@ def test_a_ctpn_through_detect_and_read() -> None:
         load(net, threshold=0)(photo)
     result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "0"])
     assert result.exit_code == 0 and "text  0.933  x1  160.0" in result.output, result.output
+    result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "1"])
+    assert "Taken: short side 600, long side at most 1000, means 102.98,115.947,122.772 (--cfg" in result.output
     words = ["read", "ctpn.prototxt", "ctpn.caffemodel", "photo.png"]
     printed = CliRunner().invoke(main, words).output
     assert printed == "photo.png: 1 line of text\n  0.933  x1  160.0  y1  295.5  x2  399.0  y2  327.5\n"

@@ -175,6 +175,8 @@ def test_a_yolo2_without_its_end() -> None:
     score = 1 / (1 + np.exp(-(30 - 9))) / (1 + np.exp(-5))
     assert found.classes.tolist() == [2] and found.scores == pytest.approx([score])
     assert known_end(net).classes == 3  # type: ignore[union-attr]
+    with pytest.raises(Error, match=r"net\.prototxt: a YOLO v2 takes no proposals"):
+        load(net)(np.zeros((40, 60, 3), np.uint8), proposals=[[0, 0, 9, 9]])
 
 
 def test_yolo2s_suppression_is_of_all_classes() -> None:
