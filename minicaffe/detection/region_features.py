@@ -50,7 +50,8 @@ class Regions(Detections):
 
     classes (n,) and scores (n,): the best class but the background, and its score; sources (n,): the roi. features: (n, D), the
     values of each roi's item. class_scores: (n, C). attributes (n,), attribute_scores (n, A): the same of the net's attributes,
-    of which 0 is none, or None if it has none. A net whose attributes are Sigmoids gives no score of none: it is 0. attribute_names (n,): of attributes, or None if the choice names none.
+    of which 0 is none, or None if it has none. A net whose attributes are Sigmoids gives no score of none: it is 0.
+    attribute_names (n,): of attributes, or None if the choice names none.
     """
 
     features: Floats
