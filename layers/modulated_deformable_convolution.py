@@ -3,9 +3,9 @@
     y[m, o] = bias[m] + sum over c, taps of weight[m, c, tap] * mask[g, tap, o] * x[c] at (o * stride - pad + tap * dilation
               + offset[g, tap, o])
 
-x between pixels is bilinear, with zeros around the map; g is c's deformable group. Source: Zhu et al., Deformable ConvNets v2
-(2018); modulated_deformable_conv_layer.cpp and modulated_deformable_im2col.cu of zhanglonghao1992/Deformable-ConvNets-v1-v2-caffe.
-DeformableConvolution ends otherwise: on a map with a rim of zeros, one pixel wide, both have the same samples.
+x between pixels is bilinear, with zeros around the map; g is c's deformable group. DeformableConvolution ends otherwise: on a
+map with a rim of zeros, one pixel wide, both have the same samples. Source: Zhu et al., Deformable ConvNets v2 (2018);
+modulated_deformable_conv_layer.cpp and modulated_deformable_im2col.cu of zhanglonghao1992/Deformable-ConvNets-v1-v2-caffe.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     columns[window, tap, c] = x[c] at (window * stride - pad + tap * dilation + offset[window, tap]);   y = columns @ weight
 
-A mask, if there is one, multiplies each sample. A channels-last map makes a neighbour of a sample a row: columns are four gathers of rows, each times its share. Backward adds
-rows of the columns' gradient to pixels, in an order that depends on the sizes only.
+A mask, if there is one, multiplies each sample. A channels-last map makes a neighbour of a sample a row: columns are four
+gathers of rows, each times its share. Backward adds rows of the columns' gradient to pixels, in an order that depends on the
+sizes only.
 """
 
 from __future__ import annotations
