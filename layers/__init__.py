@@ -139,6 +139,7 @@ BUILT_IN = {
     "MaskResize": "mask_resize:MaskResize",
     "Mean": "mean:Mean",
     "MemoryData": "memory_data:MemoryData",
+    "ModulatedDeformableConvolution": "modulated_deformable_convolution:ModulatedDeformableConvolution",
     "MultiBoxLoss": "multi_box_loss:MultiBoxLoss",
     "MultiStageMeanfield": "multi_stage_meanfield:MultiStageMeanfield",
     "MultinomialLogisticLoss": "multinomial_logistic_loss:MultinomialLogisticLoss",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,8 +30,6 @@ from .conv.deformed_loops import LoopSamples
 from .conv.window import Window, checked_output, read_window
 from .elementwise.channels import sum_channels
 
-BLOCK = "deformable_convolution_param"
-
 
 class DeformableConvolution(Layer):
     """Convolution with moved taps (see the module's formula).
@@ -45,7 +44,7 @@ class DeformableConvolution(Layer):
     type = "DeformableConvolution"
     num_bottom = 2
     num_top = 1
-    param_block = (BLOCK,)
+    param_block: ClassVar[tuple[str, ...]] = ("deformable_convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
     loops = (
@@ -54,14 +53,15 @@ class DeformableConvolution(Layer):
     )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param, shape = self.param.deformable_convolution_param, bottom[0].shape
+        block = self.param_block[0]
+        param, shape = getattr(self.param, block), bottom[0].shape
         if len(shape) != 4 or param.axis not in (1, -3):
-            raise self.error(f"needs maps (N, C, H, W) and axis 1, got shape {shape} and axis {param.axis}", f"{BLOCK}.axis")
+            raise self.error(f"needs maps (N, C, H, W) and axis 1, got shape {shape} and axis {param.axis}", f"{block}.axis")
         self.window = read_window(self, 2)
-        self.channels, self.num_output = shape[1], param.num_output
-        self.group, self.deformable_group = param.group, param.deformable_group
+        self.channels, self.num_output = shape[1], int(param.num_output)
+        self.group, self.deformable_group = int(param.group), int(param.deformable_group)
         if self.num_output < 1:
-            raise self.error(f"num_output must be > 0, got {self.num_output}", f"{BLOCK}.num_output")
+            raise self.error(f"num_output must be > 0, got {self.num_output}", f"{block}.num_output")
         if self.channels < 1:
             raise self.error(f"the bottom of shape {shape} has no channels", "bottom[0]")
         for what, count, field in (
@@ -71,7 +71,7 @@ class DeformableConvolution(Layer):
         ):
             groups = getattr(self, field)
             if groups < 1 or count % groups:
-                raise self.error(f"{what} ({count}) must be divisible by {field} ({groups})", f"{BLOCK}.{field}")
+                raise self.error(f"{what} ({count}) must be divisible by {field} ({groups})", f"{block}.{field}")
         shapes = [(self.num_output, self.channels // self.group, *self.window.kernel), (self.num_output,)]
         self.learn(shapes[: 1 + param.bias_term], [param.weight_filler, param.bias_filler])
         self._scratch = DeviceScratch(self.dtype)

@@ -2,8 +2,9 @@
 
     columns[window, tap, c] = x[c] at (window * stride - pad + tap * dilation + offset[window, tap]);   y = columns @ weight
 
-A channels-last map makes a neighbour of a sample a row: columns are four gathers of rows, each times its share. Backward adds
-rows of the columns' gradient to pixels, in an order that depends on the sizes only.
+A mask, if there is one, multiplies each sample. A channels-last map makes a neighbour of a sample a row: columns are four
+gathers of rows, each times its share. Backward adds rows of the columns' gradient to pixels, in an order that depends on the
+sizes only.
 """
 
 from __future__ import annotations
@@ -274,11 +275,27 @@ class Tables(NamedTuple):
         return [slice(i, min(i + count, windows)) for i in range(0, windows, count)]
 
 
-def convolve(x: Array, offset: Array, tables: Tables, y: Array) -> None:
-    """y (N, M, *windows) of x (N, C, H, W) and offset (N, groups * taps * 2, *windows); y is overwritten."""
-    for image, moves, out in zip(x, offset, y.reshape(*y.shape[:2], math.prod(y.shape[2:]))):
-        samples = samples_of(image, moves, tables.window)
-        run(partial(_convolve, samples, tables, some, out) for some in _dealt(tables.parts(out.shape[1])))
+def convolve(x: Array, offset: Array, tables: Tables, y: Array, mask: Array | None = None) -> None:
+    """y (N, M, *windows) of x (N, C, H, W), offset (N, groups * taps * 2, *windows) and mask (N, groups * taps, *windows); y is
+    overwritten."""
+    for n, out in enumerate(y.reshape(*y.shape[:2], math.prod(y.shape[2:]))):
+        samples, factors = samples_of(x[n], offset[n], tables.window), _factors(mask, n, tables)
+        run(partial(_convolve, samples, factors, tables, some, out) for some in _dealt(tables.parts(out.shape[1])))
+
+
+def _factors(mask: Array | None, n: int, tables: Tables) -> Array | None:
+    """Image n's mask (groups * taps, *windows) as its columns stand, (windows, taps, groups)."""
+    if mask is None:
+        return None
+    taps, windows = tables.weight.shape[1], math.prod(mask.shape[2:])
+    return np.ascontiguousarray(mask[n].reshape(-1, taps, windows).T)
+
+
+def _times(columns: Array, factors: Array | None, part: slice) -> None:
+    """Multiply the columns (windows, taps, C) of part of the windows by their factors, if there are any."""
+    if factors is not None:
+        by_group = columns.reshape(*factors[part].shape, -1)
+        by_group *= factors[part][..., None]
 
 
 def _dealt(todo: Sequence[slice]) -> list[Sequence[slice]]:
@@ -286,35 +303,45 @@ def _dealt(todo: Sequence[slice]) -> list[Sequence[slice]]:
     return [todo[mine] for mine in parts(len(todo))]
 
 
-def _convolve(samples: Samples | LoopSamples, tables: Tables, windows: Sequence[slice], y: Array) -> None:
+def _convolve(
+    samples: Samples | LoopSamples, factors: Array | None, tables: Tables, windows: Sequence[slice], y: Array
+) -> None:
     scratch = Scratch(y.dtype)
     for part in windows:
         columns = tables.columns(part.stop - part.start, scratch)
         samples.columns(part, columns, scratch)
+        _times(columns, factors, part)
         for channels, filters, matrix in tables.matrices():
             np.matmul(matrix.T, columns[:, :, channels].reshape(len(columns), -1).T, out=y[filters, part])
 
 
 class Wanted(NamedTuple):
-    """Which gradients to compute: dx (N, C, H, W) and doffset are overwritten, dweight (M, C / group, kh, kw) is added to."""
+    """Which gradients to compute: dx (N, C, H, W), doffset and dmask are overwritten, dweight (M, C / group, kh, kw) is added
+    to."""
 
     dx: Array | None
     doffset: Array | None
     dweight: Array | None
+    dmask: Array | None = None
 
 
-def gradients(x: Array, offset: Array, dy: Array, tables: Tables, wanted: Wanted) -> None:
+def gradients(x: Array, offset: Array, dy: Array, tables: Tables, wanted: Wanted, mask: Array | None = None) -> None:
     """From dy (N, M, *windows). An image's columns, and then their gradient, are made as a whole."""
     total = np.zeros_like(tables.weight)
     scratch = Scratch(x.dtype)
     for n, (image, moves) in enumerate(zip(x, offset)):
         samples, mine = samples_of(image, moves, tables.window), dy[n].reshape(dy.shape[1], -1)
+        factors = _factors(mask, n, tables)
         columns, todo = tables.columns(mine.shape[1], scratch), _dealt(tables.parts(mine.shape[1]))
         if wanted.dweight is not None:
-            run(partial(_columns, samples, some, columns) for some in todo)
+            run(partial(_columns, samples, factors, some, columns) for some in todo)
             _add_weight_gradient(columns, mine, tables, total)
-        if wanted.dx is not None or wanted.doffset is not None:
+        if any(array is not None for array in (wanted.dx, wanted.doffset, wanted.dmask)):
             run(partial(_column_gradients, mine, tables, some, columns) for some in todo)
+        if wanted.dmask is not None:
+            run(partial(_mask_gradients, samples, some, columns, wanted.dmask[n]) for some in todo)
+        if factors is not None and (wanted.dx is not None or wanted.doffset is not None):
+            _times(columns, factors, slice(None))
         if wanted.doffset is not None:
             run(partial(_offset_gradients, samples, some, columns, wanted.doffset[n]) for some in todo)
         if wanted.dx is not None:
@@ -323,10 +350,11 @@ def gradients(x: Array, offset: Array, dy: Array, tables: Tables, wanted: Wanted
         wanted.dweight[...] += total.transpose(0, 3, 2, 1).reshape(wanted.dweight.shape)
 
 
-def _columns(samples: Samples | LoopSamples, windows: Sequence[slice], columns: Array) -> None:
+def _columns(samples: Samples | LoopSamples, factors: Array | None, windows: Sequence[slice], columns: Array) -> None:
     scratch = Scratch(columns.dtype)
     for part in windows:
         samples.columns(part, columns[part], scratch)
+        _times(columns[part], factors, part)
 
 
 def _add_weight_gradient(columns: Array, dy: Array, tables: Tables, total: Array) -> None:
@@ -347,6 +375,18 @@ def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], colum
         for channels, filters, matrix in tables.matrices():
             product = dy[filters, part].T @ matrix.T
             columns[part, :, channels] = product.reshape(len(product), columns.shape[1], -1)
+
+
+def _mask_gradients(samples: Samples | LoopSamples, windows: Sequence[slice], columns: Array, dmask: Array) -> None:
+    """dmask (groups * taps, *windows) of the gradient of the masked columns: it times the samples, summed over a group's
+    channels."""
+    scratch = Scratch(columns.dtype)
+    flat = dmask.reshape(samples.groups, columns.shape[1], -1)
+    for part in windows:
+        given = columns[part].reshape(-1, columns.shape[1], samples.groups, columns.shape[2] // samples.groups)
+        values = scratch("samples", *given.shape)
+        samples.columns(part, values.reshape(columns[part].shape), scratch)
+        flat[:, :, part] = np.einsum("wtgc,wtgc->gtw", given, values)
 
 
 def _offset_gradients(samples: Samples | LoopSamples, windows: Sequence[slice], columns: Array, doffset: Array) -> None:

@@ -30,12 +30,14 @@ ATTRIBUTES = "attr_prob"
 @dataclass(frozen=True)
 class Choice:
     """Which regions are taken: all with a score of at least threshold in a class in whose NMS they are kept; at least `least`
-    and at most `most`, then by that score. blob: where their features are, one item a roi."""
+    and at most `most`, then by that score. blob: where their features are, one item a roi. attributes: the names of the
+    attributes, without that of none."""
 
     blob: str = "pool5_flat"
     threshold: float = 0.2
     least: int = 10
     most: int = 100
+    attributes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.least <= self.most:
@@ -48,13 +50,15 @@ class Regions(Detections):
 
     classes (n,) and scores (n,): the best class but the background, and its score; sources (n,): the roi. features: (n, D), the
     values of each roi's item. class_scores: (n, C). attributes (n,), attribute_scores (n, A): the same of the net's attributes,
-    or None if it has none.
+    of which 0 is none, or None if it has none. A net whose attributes are Sigmoids gives no score of none: it is 0.
+    attribute_names (n,): of attributes, or None if the choice names none.
     """
 
     features: Floats
     class_scores: Floats
     attributes: Ints | None
     attribute_scores: Floats | None
+    attribute_names: NDArray[np.str_] | None = None
 
 
 def region_features(
@@ -77,7 +81,10 @@ def region_features(
     check_scores(scores, "cls_prob")
     taken = choose(boxes, scores[:, 1:], net.settings.test.nms, choice)
     classes = _best(scores[taken])
-    of_attributes = found[ATTRIBUTES][taken] if ATTRIBUTES in found else None
+    attributes = of_attributes = None
+    if ATTRIBUTES in found:
+        of_attributes = _with_none(net, found[ATTRIBUTES][taken])
+        attributes = _best(of_attributes)
     return Regions(
         boxes=boxes[taken],
         scores=scores[taken, classes],
@@ -85,16 +92,23 @@ def region_features(
         sources=taken,
         features=found[choice.blob][taken],
         class_scores=scores[taken],
-        attributes=None if of_attributes is None else _best(of_attributes),
+        attributes=attributes,
         attribute_scores=of_attributes,
+        attribute_names=np.array(("", *choice.attributes))[attributes] if choice.attributes else None,
     )
 
 
 def check_features(net: Net, choice: Choice) -> None:
-    """Raises Error unless net is a detector with rois and with the blob of the features."""
+    """Raises Error unless net is a detector with rois, with the blob of the features, and with as many attributes as names."""
     check_detector(net)
     if choice.blob not in net.blobs:
         raise Error(f'{net.file}: the net has no blob "{choice.blob}"{names_near(choice.blob, net.blobs)}')
+    if choice.attributes:
+        if ATTRIBUTES not in net.blobs:
+            raise Error(f'{net.file}: names of attributes are given, but the net has no blob "{ATTRIBUTES}"')
+        count = net.blobs[ATTRIBUTES].shape[1] - (not _independent(net))
+        if count != len(choice.attributes):
+            raise Error(f'{net.file}: {len(choice.attributes)} names of attributes, but "{ATTRIBUTES}" scores {count}')
 
 
 def choose(boxes: Floats, scores: Floats, nms_threshold: float, choice: Choice) -> Ints:
@@ -130,6 +144,16 @@ def _items(net: Net, name: str, count: int) -> NDArray[Any]:
         raise Error(f'{net.file}: blob "{name}" has the shape {blob.shape}: not one item for each of the {count} rois')
     items: NDArray[Any] = blob.data.reshape(count, -1).copy()  # the next run overwrites the blob
     return items
+
+
+def _with_none(net: Net, scores: Floats) -> Floats:
+    """The scores (n, A) of no attribute and of each, of those that the net gives; independent ones have no score of none."""
+    return np.pad(scores, ((0, 0), (1, 0))) if _independent(net) else scores
+
+
+def _independent(net: Net) -> bool:
+    """Whether the attributes' scores are probabilities of their own, none of which is that of no attribute."""
+    return any(layer.type == "Sigmoid" and ATTRIBUTES in layer.param.top for layer in net.layers)
 
 
 def _best(scores: Floats) -> Ints:

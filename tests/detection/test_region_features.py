@@ -73,21 +73,76 @@ def test_regions_of_a_detector() -> None:
     assert found.attributes is None
 
 
+def net_with_attributes(path: Path, kind: str) -> Path:
+    """The shapes' Faster R-CNN with 6 attributes, of which the first is none if they are exclusive."""
+    head = f"""
+    layer {{ name: "attr_score" type: "InnerProduct" bottom: "fc9" top: "attr_score"
+      inner_product_param {{ num_output: 6 weight_filler {{ type: "gaussian" std: 0.1 }} }} }}
+    layer {{ name: "attr_prob" type: "{kind}" bottom: "attr_score" top: "attr_prob" }}
+    """
+    path.write_text(NET.read_text() + head)
+    return path
+
+
+def test_attributes_of_their_own_lack_that_of_none(tmp_path: Path) -> None:
+    """As in the original's test_net_with_gt_boxes: a column of zeros goes before the scores of nets that score one fewer."""
+    path, names = net_with_attributes(tmp_path / "own.prototxt", "Sigmoid"), ("red", "blue", "big", "wet", "old", "far")
+    net = Net(path, TEST, weights=WEIGHTS, settings=settings_from(SHAPES / "shapes.yml"), keep="outputs")
+    weight, bias = net.params["attr_score"]
+    rng = np.random.default_rng(4)
+    weight.data[...] = rng.normal(size=weight.shape)
+    for first in (0, 50):  # whether the first attribute wins
+        bias.data[...] = [first, 0, 0, 0, 0, 0]
+        found = region_features(net, read_image(SCENE), Choice("fc9", 0.5, 3, 7, names))
+        features = found.features.astype(np.float64)
+        wanted = 1 / (1 + np.exp(-(features @ weight.data.T.astype(np.float64) + bias.data)))
+        assert found.attribute_scores is not None
+        assert found.attributes is not None
+        assert found.attribute_names is not None
+        assert (found.attribute_scores[:, 0] == 0).all()
+        np.testing.assert_allclose(found.attribute_scores[:, 1:], wanted, atol=1e-5)
+        best = [max(range(6), key=scores.__getitem__) for scores in found.attribute_scores[:, 1:]]
+        assert found.attributes.tolist() == [k + 1 for k in best]
+        assert found.attribute_names.tolist() == [names[k] for k in best]
+    assert set(best) == {0}
+
+
+@pytest.mark.parametrize(("kind", "count"), [("Sigmoid", 6), ("Softmax", 5)])
+def test_names_of_attributes(tmp_path: Path, kind: str, count: int) -> None:
+    names = tmp_path / "attributes.txt"
+    words = [
+        net_with_attributes(tmp_path / "net.prototxt", kind),
+        WEIGHTS,
+        SCENE,
+        "--cfg",
+        SHAPES / "shapes.yml",
+        "--blob",
+        "fc9",
+    ]
+    words += ["--min", 4, "--max", 4, "--attributes", names]
+    for wrong in (count - 1, count + 1):
+        names.write_text("".join(f"name {k}\n" for k in range(wrong)))
+        ran = features(*words, "--out", tmp_path / "wrong")
+        assert ran.exit_code == 1
+        assert f'{wrong} names of attributes, but "attr_prob" scores {count}' in ran.output
+    names.write_text("".join(f"name {k}\n" for k in range(count)))
+    ran = features(*words, "--out", tmp_path / "out")
+    assert ran.exit_code == 0, ran.output
+    with np.load(tmp_path / "out" / "scene.npz") as file:
+        assert file["attribute_names"].tolist() == [f"name {k - 1}" for k in file["attributes"]]
+        assert file["attribute_scores"].shape == (4, count + 1)
+    words[0] = NET
+    ran = features(*words, "--out", tmp_path / "none")
+    assert 'names of attributes are given, but the net has no blob "attr_prob"' in ran.output
+
+
 def features(*words: object) -> Result:
     return CliRunner().invoke(main, ["features", *map(str, words)])
 
 
 @pytest.fixture
 def attributes(tmp_path: Path) -> Path:
-    """The shapes' Faster R-CNN with attributes."""
-    path = tmp_path / "attributes.prototxt"
-    head = """
-    layer { name: "attr_score" type: "InnerProduct" bottom: "fc9" top: "attr_score"
-      inner_product_param { num_output: 6 weight_filler { type: "gaussian" std: 0.1 } } }
-    layer { name: "attr_prob" type: "Softmax" bottom: "attr_score" top: "attr_prob" }
-    """
-    path.write_text(NET.read_text() + head)
-    return path
+    return net_with_attributes(tmp_path / "attributes.prototxt", "Softmax")
 
 
 def test_a_file_for_each_image_and_again(tmp_path: Path, attributes: Path) -> None:
@@ -129,12 +184,24 @@ def test_a_file_for_each_image_and_again(tmp_path: Path, attributes: Path) -> No
 def test_tables(tmp_path: Path, attributes: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     words = [attributes, WEIGHTS, SCENE, "--cfg", SHAPES / "shapes.yml", "--blob", "fc9", "--min", 4, "--max", 4]
+    names = tmp_path / "attributes.txt"
+    names.write_text("red\nblue\nbig\nwet\nold\n")
+    words += ["--attributes", names]
     for form in ("parquet", "npz"):
         ran = features(*words, "--out", tmp_path / form, "--format", form)
         assert ran.exit_code == 0, ran.output
     row = parquet.read_table(tmp_path / "parquet").to_pylist()[0]
     with np.load(tmp_path / "npz" / "scene.npz") as file:
-        for name in ("boxes", "scores", "classes", "features", "class_scores", "attributes", "attribute_scores"):
+        for name in (
+            "boxes",
+            "scores",
+            "classes",
+            "features",
+            "class_scores",
+            "attributes",
+            "attribute_scores",
+            "attribute_names",
+        ):
             np.testing.assert_array_equal(np.asarray(row[name], file[name].dtype), file[name])
 
 

@@ -129,6 +129,7 @@ BESIDE = {"DetectionLoss": "detection_loss_param { cls_num: 3 }"}
 """What a layer's other fields need."""
 BY_OTHERS = {
     ("DeformableConvolutionParameter", "axis"): "maps have four axes",
+    ("ModulatedDeformableConvolutionParameter", "axis"): "maps have four axes",
     ("RegionLossParameter", "biases"): "as many as num says",
     ("RegionLossParameter", "coords"): "boxes have four",
     ("YoloDetectionOutputParameter", "coords"): "boxes have four",

@@ -84,6 +84,9 @@ MORE: dict[str, tuple[list[str], int, str]] = {
     "DeformableConvolution": (["1 4 5 6", "1 36 5 6"], 1,
                               "deformable_convolution_param { num_output: 2 kernel_size: 3 pad: 1 deformable_group: 2"
                               " weight_filler {} bias_filler {} }"),
+    "ModulatedDeformableConvolution": (["1 4 5 6", "1 36 5 6", "1 18 5 6"], 1,
+                                       "modulated_deformable_convolution_param { num_output: 2 kernel_size: 3 pad: 1"
+                                       " deformable_group: 2 weight_filler {} bias_filler {} }"),
     "DeformablePSROIPooling": (["1 8 6 7", ROIS], 1,
                                "deformable_psroi_pooling_param { spatial_scale: 0.5 output_dim: 2 group_size: 2"
                                " no_trans: true }"),

@@ -118,7 +118,8 @@ class Detector:
         if not self.recipe.regions:
             return ()
         attributes = ("attributes", "attribute_scores") if ATTRIBUTES in self.net.blobs else ()
-        return ("features", "class_scores", *attributes)
+        names = ("attribute_names",) if self.recipe.regions.attributes else ()
+        return ("features", "class_scores", *attributes, *names)
 
     def row(self, picture: Picture) -> Row:
         """The detections in an image. The row holds its error, if any; only DeviceError is raised."""

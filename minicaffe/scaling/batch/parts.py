@@ -2,7 +2,8 @@
 
 Columns: index (of the image in the run, from 0), image (its name), width, height (pixels), boxes (x1, y1, x2, y2 in pixels of
 the image, corners inclusive), scores, classes (0 is the background), names (of the classes), error (null if none). Of regions
-also features and class_scores, and of a net with attributes attributes and attribute_scores (detection/region_features.py).
+also features and class_scores, and of a net with attributes attributes and attribute_scores, and attribute_names where they are
+given (detection/region_features.py).
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ def _columns(pa: Any) -> dict[str, Any]:
         "class_scores": pa.list_(pa.list_(numbers)),
         "attributes": pa.list_(integers),
         "attribute_scores": pa.list_(pa.list_(numbers)),
+        "attribute_names": pa.list_(texts),
         "error": texts,
     }
 

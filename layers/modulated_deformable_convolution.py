@@ -1,0 +1,79 @@
+"""ModulatedDeformableConvolution: a deformable convolution whose samples each have a factor, the mask.
+
+    y[m, o] = bias[m] + sum over c, taps of weight[m, c, tap] * mask[g, tap, o] * x[c] at (o * stride - pad + tap * dilation
+              + offset[g, tap, o])
+
+x between pixels is bilinear, with zeros around the map; g is c's deformable group. DeformableConvolution ends otherwise: on a
+map with a rim of zeros, one pixel wide, both have the same samples. Source: Zhu et al., Deformable ConvNets v2 (2018);
+modulated_deformable_conv_layer.cpp and modulated_deformable_im2col.cu of zhanglonghao1992/Deformable-ConvNets-v1-v2-caffe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import Layer
+
+from .conv.deformed import Tables, Wanted, convolve, gradients
+from .deformable_convolution import DeformableConvolution
+from .elementwise.channels import sum_channels
+
+
+class ModulatedDeformableConvolution(DeformableConvolution):
+    """Convolution with moved and weighted taps (see the module's formula).
+
+    bottom: x (N, C, H, W); offset (N, deformable_group * kh * kw * 2, OH, OW) in pixels of the map, of each tap first down,
+    then to the right; mask (N, deformable_group * kh * kw, OH, OW). top: y (N, num_output, OH, OW). All bottoms get gradients.
+    blobs: weight (num_output, C / group, kh, kw), bias (num_output).
+    Raises LayerError as DeformableConvolution, and when the mask has another shape.
+    """
+
+    type = "ModulatedDeformableConvolution"
+    num_bottom = 3
+    param_block: ClassVar[tuple[str, ...]] = ("modulated_deformable_convolution_param",)
+    forward_gpu, backward_gpu = Layer.forward_gpu, Layer.backward_gpu  # on the CPU: the kernels know no mask
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
+        count, moves, *output = bottom[1].shape
+        if bottom[2].shape != (wanted := (count, moves // 2, *output)):
+            what = "(N, deformable_group * kernel_h * kernel_w, output height, output width)"
+            raise self.error(f"the mask must have shape {wanted}, {what}, got {bottom[2].shape}", "bottom[2]")
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """As DeformableConvolution, with all maps in a rim, an image's mask, and samples to multiply their gradient by."""
+        count, channels, *size = bottom[0].shape
+        rimmed = count * channels * math.prod(n + 2 for n in size) * (1 if propagate_down is None else 2)
+        return super().working_bytes(bottom, top, propagate_down) + (rimmed + 2 * bottom[2].count) * self.dtype.itemsize
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        convolve(_rimmed(bottom[0].data), bottom[1].data, self._tables(), top[0].data, bottom[2].data)
+        if len(self.blobs) > 1:
+            top[0].data[...] += self.blobs[1].data[:, None, None]
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dy, x = top[0].diff, _rimmed(bottom[0].data)
+        dx = np.empty_like(x) if propagate_down[0] else None
+        doffset, dmask = (blob.diff if wants else None for blob, wants in zip(bottom[1:], propagate_down[1:], strict=True))
+        dweight = self.blobs[0].diff if self.param_propagate_down[0] else None
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
+        if any(wanted is not None for wanted in (dx, doffset, dweight, dmask)):
+            gradients(x, bottom[1].data, dy, self._tables(), Wanted(dx, doffset, dweight, dmask), bottom[2].data)
+        if dx is not None:
+            bottom[0].diff[...] = dx[:, :, 1:-1, 1:-1]
+
+    def _tables(self) -> Tables:
+        window = replace(self.window, pad=tuple(pad - 1 for pad in self.window.pad))  # the map begins in the rim
+        return Tables.of(self.blobs[0].data, window, self.group)
+
+
+def _rimmed(x: Array) -> Array:
+    """x (N, C, H, W) with zeros around it, one pixel wide."""
+    return np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
