@@ -150,7 +150,7 @@ def requirements() -> dict[str, list[str]]:
     """The versions that setup.cfg allows of each package that minicaffe runs with."""
     config = ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    extras = {name: text for name, text in config["options.extras_require"].items() if name != "test"}
+    extras = {name: text for name, text in config["options.extras_require"].items() if name not in ("test", "dev")}
     found: dict[str, list[str]] = {}
     for line in re.split(r"[\n]|; (?=[a-z-]+[=<>\[])", "\n".join([config["options"]["install_requires"], *extras.values()])):
         name, versions = re.fullmatch(r"([\w\[\]-]*)([^;]*)(;.*)?", line.strip()).groups()[:2]  # type: ignore[union-attr]

@@ -26,7 +26,7 @@ RENUMBERED = {
 }
 
 
-@pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools, which compiles the schema, is absent")
+@pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools (the extra dev) is not installed")
 def test_caffe_desc_is_current():
     got = subprocess.run([sys.executable, ROOT / "proto/compile.py", "--check"], capture_output=True, text=True, check=False)
     assert got.returncode == 0, got.stdout + got.stderr

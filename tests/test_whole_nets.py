@@ -19,6 +19,7 @@ from recordings import absent
 
 import minicaffe
 from minicaffe.cuda.device import current
+from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.mode import Phase
 from minicaffe.net import Net
 
@@ -74,7 +75,7 @@ def ran(case: str, device: str) -> Iterator[Run]:
     facts = json.loads((FOLDER / f"{case}.json").read_text())
     with np.load(FOLDER / f"{case}.npz") as file, inside(FOLDER):
         stored = {key: file[key] for key in file.files}
-        net = Net(facts.get("prototxt_run", facts["prototxt"]), Phase[facts["phase"]])
+        net = Net(without_fillers(facts.get("prototxt_run", facts["prototxt"])), Phase[facts["phase"]])
     done = Run(case, facts, stored, net)
     done.digest = put_weights(net, facts["weight_seed"], facts["weight_scale"])
     put_inputs(done)
@@ -90,6 +91,16 @@ def ran(case: str, device: str) -> Iterator[Run]:
     yield done
     del done, net
     gc.collect()
+
+
+def without_fillers(path: str) -> NetFile:
+    """The prototxt, without what fills the weights: put_weights overwrites them all."""
+    file = read_net(path)
+    for layer in file.param.layer:
+        for name in ("convolution_param", "inner_product_param"):
+            if layer.HasField(name):
+                getattr(layer, name).ClearField("weight_filler")
+    return file
 
 
 def check_what_moves(net: Net) -> None:

@@ -1,4 +1,4 @@
-"""The browser that pages of traces are opened in. Needs Playwright (the `test` extra) and a Chromium on the PATH."""
+"""The browser that pages of traces are opened in. Needs Playwright (the `browser` extra) and a Chromium on the PATH."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The lineage on the page of a trace: the way back from a detection, and NMS run again, equal to the layers'.
 
-Needs Playwright (the `test` extra) and a Chromium on the PATH.
+Needs Playwright (the `browser` extra) and a Chromium on the PATH.
 """
 
 from __future__ import annotations

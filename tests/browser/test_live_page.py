@@ -1,6 +1,6 @@
 """The page of `minicaffe live` in a real browser: a dragged roi, an edited prototxt, a dropped photo.
 
-Needs Playwright (the `test` extra) and a Chromium on the PATH.
+Needs Playwright (the `browser` extra) and a Chromium on the PATH.
 """
 
 from __future__ import annotations

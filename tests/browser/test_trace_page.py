@@ -1,6 +1,6 @@
 """The page of a trace in a real browser: it opens from disk, shows every layer, and what it marks is what the layers read.
 
-Needs Playwright (the `test` extra) and a Chromium on the PATH.
+Needs Playwright (the `browser` extra) and a Chromium on the PATH.
 """
 
 from __future__ import annotations

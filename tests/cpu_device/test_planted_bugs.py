@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from device_scripts import RUN, skip_unless_built
 
-RUN = Path(__file__).parent / "run.py"
 SEEDS = 8
 ORDERS = 30
 """How many seeds are tried for a bug, and how many runs each is given."""
@@ -201,10 +200,7 @@ BUGS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
-    command = [sys.executable, str(RUN), "--python", "-c", ""]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(done.stderr.strip())
+    skip_unless_built()
 
 
 def found(script: str) -> int:

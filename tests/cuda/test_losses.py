@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -128,7 +128,6 @@ def test_only_the_loss_comes_back(text: str) -> None:
     assert all(blob.data_state is MemoryState.DEVICE for blob in case.top[1:])
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, -0.0, 1.0, 2.5, np.nan, np.inf])), max_size=70),
     st.integers(1, 30),

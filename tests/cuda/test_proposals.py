@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from detection_case import python_layer, settings
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -49,7 +48,6 @@ def both(bottoms: list[np.ndarray], dtype: Any, **limits: Any) -> list[list[np.n
     return found
 
 
-@hypothesis_settings(max_examples=30)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 20),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from numpy.typing import NDArray
@@ -89,14 +89,12 @@ def many_rois(count: int, images: int, width: int, height: int, scale: float) ->
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if not name.startswith("PS")])
-@settings(max_examples=15)
 @given(st.data())
 def test_any_geometry(name: str, data: st.DataObject) -> None:
     check(name, data.draw(cases(dtype=data.draw(st.sampled_from([np.float32, np.float64])))))
 
 
 @pytest.mark.parametrize("name", ["PSROIPooling", "PSROIAlign"])
-@settings(max_examples=15)
 @given(st.data())
 def test_any_position_sensitive_geometry(name: str, data: st.DataObject) -> None:
     check(name, data.draw(cases(groups=True, dtype=data.draw(st.sampled_from([np.float32, np.float64])))))

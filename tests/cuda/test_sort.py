@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import minicaffe
@@ -70,7 +70,6 @@ SPECIAL = [
 ]
 
 
-@settings(max_examples=30)
 @given(st.lists(st.sampled_from(SPECIAL), min_size=1, max_size=60), st.sampled_from([np.float32, np.float64]))
 def test_special_numbers(values: list[float], dtype: type) -> None:
     scores = np.array(values, dtype)

@@ -31,7 +31,6 @@ def installed(request: pytest.FixtureRequest) -> None:
 
 
 @backends
-@settings(max_examples=15)
 @given(items=st.dictionaries(st.binary(min_size=1, max_size=9), st.binary(max_size=60), min_size=1, max_size=9))
 def test_items_in_the_order_of_their_keys_from_any_on(
     backend: str, items: dict[bytes, bytes], tmp_path_factory: pytest.TempPathFactory
@@ -122,7 +121,7 @@ def whole_lmdb(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return lmdb_file(tmp_path_factory.mktemp("whole") / "db")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_damaged_lmdb_is_refused_or_read(data: st.DataObject, whole_lmdb: bytes, tmp_path: Path) -> None:
     """LMDB itself ends the process over some of these."""

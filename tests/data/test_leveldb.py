@@ -22,7 +22,7 @@ from batches import batches, datum, net_of
 from click.testing import CliRunner
 from golden import GOLDEN
 from growth import check_growth
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import limits
@@ -647,7 +647,6 @@ def test_copies_are_read_as_well(written: Path, tmp_path: Path) -> None:
     assert zlib.crc32(repr(WANTED).encode()) == zlib.crc32(repr(read(Path(os.path.relpath(written)))).encode())
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     groups=st.lists(st.lists(PAIRS, min_size=1, max_size=9), max_size=5), logged=st.integers(0, 5), start=st.binary(max_size=3)
 )

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.data.prefetch import Batch, Prefetcher
 from minicaffe.errors import DataError
-
-ROOT = Path(__file__).parents[2]
 
 
 class Counter:
@@ -51,7 +49,6 @@ def waits_for(condition: Any) -> bool:
     return bool(condition())
 
 
-@settings(max_examples=20)
 @given(st.integers(1, 4), st.lists(st.integers(0, 6), min_size=1, max_size=4))
 def test_order_and_state_whatever_was_made_ahead(ahead: int, runs: list[int]) -> None:
     prefetcher = Prefetcher(Counter(), ahead)
@@ -98,10 +95,10 @@ def test_the_thread_ends_with_its_owner() -> None:
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(0)", "import threading; threading.Thread(target=p.take).start()"])
 def test_the_process_ends(ending: str) -> None:
     code = f"""
-import sys
-sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "data")!r}]
-from test_prefetch import Counter
-from minicaffe.data.prefetch import Prefetcher
+from typing import Any
+import numpy as np
+from minicaffe.data.prefetch import Batch, Prefetcher
+{inspect.getsource(Counter)}
 p = Prefetcher(Counter(), 2)
 p.take()
 print("taken", flush=True)

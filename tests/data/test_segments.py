@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.data.image_bytes import resized
@@ -32,7 +32,6 @@ def crops(count: int, **fields: object) -> list[np.ndarray]:
 
 
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 6), st.booleans())
-@settings(max_examples=30)
 def test_offsets_are_in_their_parts(length: int, segments: int, frames: int, drawn: bool) -> None:
     found, part = offsets(length, segments, frames, np.random.default_rng(length) if drawn else None), length // segments
     if part < frames:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damaged import check_damaged
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recordings import SHARED, needs
 
@@ -160,7 +160,6 @@ def test_a_truncated_file(tmp_path):
             read_weights(path)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_flipped_bytes_give_an_error_or_blobs_of_their_shape(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("flipped") / "net.h5"

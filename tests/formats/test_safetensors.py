@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from damaged import check_damaged
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import Error, Net, WeightsError, limits
@@ -138,7 +138,6 @@ def test_a_damaged_file_is_an_error_that_names_it(name: str, tmp_path: Path) -> 
     assert str(path) in str(caught.value)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_flipped_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     content = bytearray(file_of({"a.0": entry("F32", [1, 2], 0, 8), "a.1": entry("BF16", [1], 8, 10)}, bytes(10)))

@@ -481,7 +481,7 @@ def real_bytes(tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bytes(tmp_path_factory, real_bytes, data):
     content = bytearray(real_bytes)
@@ -490,20 +490,17 @@ def test_flipped_bytes(tmp_path_factory, real_bytes, data):
     check_damaged(tmp_path_factory.mktemp("damaged") / "x.caffemodel", bytes(content))
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_truncated_anywhere(tmp_path_factory, real_bytes, data):
     length = data.draw(st.integers(0, len(real_bytes) - 1))
     check_damaged(tmp_path_factory.mktemp("damaged") / "x.caffemodel", real_bytes[:length])
 
 
-@settings(max_examples=60, deadline=None)
 @given(content=st.binary(max_size=300).filter(lambda content: not content.startswith(b"\x89HDF")))  # these need h5py
 def test_random_bytes(tmp_path_factory, content):
     check_damaged(tmp_path_factory.mktemp("damaged") / "x.caffemodel", content)
 
 
-@settings(max_examples=30, deadline=None)
 @given(dims=st.lists(st.integers(0, 4), max_size=5), double=st.booleans())
 def test_any_shape_survives_a_round_trip(tmp_path_factory, dims, double):
     blob = Blob(dims, np.float64 if double else np.float32)

@@ -7,7 +7,6 @@ import pytest
 from detection_case import cfg, python_layer, settings, using, whole_net
 from golden import needs_golden
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -73,7 +72,6 @@ def test_golden(net: str, settings_of: str) -> None:
         np.testing.assert_allclose(top, stored[f"input.rpn_{name}"], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@hypothesis_settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 6), st.integers(0, 4))
 def test_labels_agree_with_the_definition(seed: int, height: int, width: int, boxes: int) -> None:
     rng = np.random.default_rng(seed)

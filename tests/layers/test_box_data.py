@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, make_database
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -104,7 +104,6 @@ def test_parts_in_train_keep_boxes_at_their_pixels() -> None:
 
 
 @given(st.integers(3, 40), st.integers(3, 40), st.integers(0, 2**20))
-@settings(max_examples=30, deadline=None)
 def test_a_part_has_the_boxes_centre(height: int, width: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     boxes = np.array([[3, 1, (width // 2 + 0.5) / width - 0.5 / width, 0.0, 0.5, 0.25]], np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -81,7 +81,6 @@ def test_what_a_shared_area_is_divided_by(kind: str, kept: int) -> None:
     assert len(LayerCase(text(more), maps(1, 1, score=1), maps(1, 1, score=2)).forward()[0]) == 1 + (kind == "IOU")
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.1, 0.9), st.sampled_from(["IOU", "IOMU", "IOFU"]))
 def test_boxes_lie_in_the_image_best_first_and_overlap_little(seed: int, threshold: float, kind: str) -> None:
     x = np.random.default_rng(seed).normal(size=(2, 3 + 4, 5, 7)).astype(np.float32)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden import cases, run_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -62,7 +62,6 @@ def test_golden(case: str) -> None:
     assert run_case(case) >= 4
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.fixed_dictionaries(

@@ -32,15 +32,15 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    "param",
+    ("param", "shape"),
     [
-        "kernel_size: 2 kernel_depth: 3",
-        "kernel_size: 3 kernel_depth: 2 stride: 2 temporal_stride: 2 pad: 1 temporal_pad: 1",
-        "kernel_size: 2 kernel_depth: 1 bias_term: false",
+        ("kernel_size: 2 kernel_depth: 3", (1, 2, 3, 4, 5)),
+        ("kernel_size: 3 kernel_depth: 2 stride: 2 temporal_stride: 2 pad: 1 temporal_pad: 1", (2, 3, 4, 5, 6)),
+        ("kernel_size: 2 kernel_depth: 1 bias_term: false", (1, 3, 2, 4, 5)),
     ],
 )
-def test_gradient(param: str) -> None:
-    LayerCase(TEXT.format(2, param), normal(2, 3, 4, 5, 6)).check_gradient()
+def test_gradient(param: str, shape: tuple[int, ...]) -> None:
+    LayerCase(TEXT.format(2, param), normal(*shape)).check_gradient()
 
 
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(0, 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -57,7 +57,6 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(case.backward()[0][:, 0], [[0.5 - 1 / 3, 0.5 - 2 / 3]] * 2)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 5), st.lists(st.integers(0, 1), min_size=1, max_size=3), st.booleans(), st.integers(0, 99))
 def test_as_the_sum_over_all_ways(steps: int, labels: list[int], merge: bool, seed: int) -> None:
     x = np.random.default_rng(seed).normal(size=(steps, 1, 3))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, make_database, net_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.data.channel_records import decoded, slices_of
@@ -109,7 +109,6 @@ def test_random_orders() -> None:
 
 
 @given(st.integers(1, 30), st.integers(0, 9), st.integers(0, 2**20))
-@settings(max_examples=30)
 def test_blocks(count: int, block: int, seed: int) -> None:
     found = permuted(np.arange(count), block, np.random.default_rng(seed))
     assert sorted(found) == list(range(count))

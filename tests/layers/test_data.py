@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, datum, make_database, net_of, run_batches
 from golden import cases
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.data.database import new_database
@@ -126,7 +126,6 @@ def test_two_nets_read_one_database_at_once() -> None:
     assert [batches(net, 2)[1][1].tolist() for net in (one, other, one)] == [[12, 13], [12, 13], [11, 12]]
 
 
-@settings(max_examples=15)
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 5))
 def test_every_item_comes_in_turn(items: int, batch: int, ahead: int) -> None:
     net = net_of(text(more=f"batch_size: {batch} prefetch: {ahead}"))

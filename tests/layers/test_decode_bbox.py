@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -50,7 +50,6 @@ def test_training_drops_true_boxes_and_reversed_rois() -> None:
     assert len(LayerCase(TEXT, np.zeros((3, 8)), rois, phase=TEST).forward()[0]) == 3
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 7))
 def test_it_inverts_the_regression_targets(seed: int, count: int) -> None:
     random = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from golden import cases, run_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -42,7 +42,6 @@ def test_golden(case: str) -> None:
     assert run_case(case) >= 4
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 1), st.integers(1, 2), st.integers(1, 2))
 def test_agrees_with_loops(kernel: int, stride: int, pad: int, dilation: int, group: int) -> None:
     x = normal(2, 2 * group, 3, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden import FORKS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from recordings import needs
@@ -59,7 +59,7 @@ def test_between_the_last_pixel_and_the_end_of_the_map_x_is_the_last_pixel() -> 
 
 
 PARAMS = [
-    ("num_output: 6 kernel_size: 3 pad: 1 group: 2 deformable_group: 2", (2, 4, 3, 4), (2, 36, 3, 4)),
+    ("num_output: 6 kernel_size: 3 pad: 1 group: 2 deformable_group: 2", (1, 4, 2, 3), (1, 36, 2, 3)),
     ("num_output: 4 kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 pad: 1 deformable_group: 1", (1, 3, 5, 6), (1, 12, 3, 7)),
     ("num_output: 2 kernel_size: 3 dilation: 2 pad: 2 deformable_group: 4 bias_term: false", (1, 4, 3, 2), (1, 72, 3, 2)),
     ("num_output: 2 kernel_size: 1 deformable_group: 2", (3, 2, 3, 2), (3, 4, 3, 2)),
@@ -80,7 +80,6 @@ def test_agrees_with_the_definition(param: str, x: tuple[int, ...], offset: tupl
     np.testing.assert_allclose(case.forward()[0], by_definition(case), rtol=0, atol=1e-5 if dtype == np.float32 else 1e-12)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.integers(0, 2), st.sampled_from([(1, 1), (2, 1), (2, 2)]))
 def test_without_offsets_it_is_the_convolution(
     kernel: int, stride: int, dilation: int, pad: int, groups: tuple[int, int]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
@@ -56,7 +56,6 @@ def test_samples_off_the_map_are_left_out_of_the_divisor_too() -> None:
 
 
 @pytest.mark.usefixtures("loops_way")
-@settings(max_examples=40, deadline=None)
 @given(cases(groups=True), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_agrees_with_the_definition(case: Case, samples: int, part: int, by_class: bool) -> None:
     classes = case.x.shape[1] // case.pooled[0] ** 2 if by_class else 1
@@ -68,7 +67,6 @@ def test_agrees_with_the_definition(case: Case, samples: int, part: int, by_clas
 
 
 @pytest.mark.usefixtures("loops_way")
-@settings(max_examples=20, deadline=None)
 @given(cases(groups=True, dtype=np.float64), st.integers(1, 3))
 def test_backward_is_the_transpose(case: Case, samples: int) -> None:
     trans = random_map(len(case.rois), 2, 3, 3)
@@ -88,7 +86,6 @@ def test_gradient(dim: int, group: int, part: int, classes: int) -> None:
     LayerCase(text, random_map(2, dim * group**2, 3, 4), some_rois()[[0, 1, 3]], trans).check_gradient(step=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
 @given(cases(groups=True, dtype=np.float64), st.integers(1, 4))
 def test_without_offsets_or_with_zeros_it_is_one_function(case: Case, samples: int) -> None:
     still: Any = case.operator(DeformablePsRoiPool, sample_per_part=samples, no_trans=True)

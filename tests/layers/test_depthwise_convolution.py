@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -52,7 +52,6 @@ def test_by_hand(kind: str, dtype: type) -> None:
     np.testing.assert_array_equal(case.bottom[0].data, x)
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 2), st.integers(1, 3), st.integers(0, 2), st.integers(1, 2), st.booleans())
 def test_is_a_convolution_of_as_many_groups_as_channels(each: int, stride: int, pad: int, dilation: int, bias: bool) -> None:
     options = f"num_output: {3 * each} kernel_size: 3 stride: {stride} pad: {pad} dilation: {dilation} "

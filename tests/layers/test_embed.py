@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden import cases, run_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -38,7 +38,6 @@ def test_golden(case: str) -> None:
     assert run_case(case) >= 3
 
 
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, 4), max_size=6), st.booleans())
 def test_is_an_inner_product_of_one_hot_vectors(numbers: list[int], bias: bool) -> None:
     case = LayerCase(text(f"num_output: 3 input_dim: 5 bias_term: {str(bias).lower()}"), numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -39,7 +39,6 @@ def test_each_class_has_its_deltas_and_the_best_of_all_are_kept() -> None:
     np.testing.assert_allclose(y[1:, :, 0, 0], [[0, 50, 20, 69, 39, 2, 0.9]], rtol=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 9), st.sampled_from(["IOU", "IOMU", "IOFU"]))
 def test_no_two_of_a_class_overlap_by_more_than_the_threshold(seed: int, count: int, kind: str) -> None:
     random = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, net_of, run_batches
 from golden import cases
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import limits
@@ -51,7 +51,6 @@ def test_golden(case: str) -> None:
     assert run_batches(case, 0)
 
 
-@settings(max_examples=15)
 @given(st.integers(1, 16), st.integers(1, 4))
 def test_rows_in_order_over_the_files_and_again(batch: int, count: int) -> None:
     taken = batches(net_of(text(batch)), count)

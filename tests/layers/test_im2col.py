@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from golden import cases, run_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -41,7 +41,6 @@ windows = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(windows, st.integers(0, 3), st.integers(0, 99))
 def test_every_element_is_the_pixel_it_should_be(window: Window, extra: int, seed: int) -> None:
     spatial = tuple(max(1, e - 2 * p) + extra + axis for axis, (e, p) in enumerate(zip(window.extent, window.pad)))
@@ -56,7 +55,6 @@ def test_every_element_is_the_pixel_it_should_be(window: Window, extra: int, see
             np.testing.assert_array_equal(columns[(slice(None), slice(None), *tap, *at)], expected)
 
 
-@settings(max_examples=40, deadline=None)
 @given(windows, st.integers(0, 99))
 def test_col2im_is_the_transpose(window: Window, seed: int) -> None:
     random = np.random.default_rng(seed)

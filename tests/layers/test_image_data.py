@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, image, net_of, run_batches, save_images
 from golden import cases
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -57,7 +57,6 @@ def test_a_seed_repeats_and_a_state_resumes(phase, batch: int) -> None:
     check_repeats_and_resumes(text(more, "crop_size: 3 mirror: true"), phase)
 
 
-@settings(max_examples=15)
 @given(st.integers(1, 6), st.integers(0, 99))
 def test_shuffling_shows_every_image_once_each_time_around(batch: int, seed: int) -> None:
     net = net_of(text(f"batch_size: {batch} shuffle: true"), seed=seed)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, image, net_of, same
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from labelled import blob, check_aligned, labels, save_labels, save_pairs
 from PIL import Image
@@ -99,7 +99,6 @@ def test_a_seed_repeats_and_a_state_resumes(phase) -> None:
     check_repeats_and_resumes(text("batch_size: 3 shuffle: true rand_skip: 3", "crop_size: 3 mirror: true"), phase)
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 999), st.integers(1, 9), st.integers(1, 9))
 def test_every_crop_is_aligned(seed: int, high: int, wide: int) -> None:
     """Also where the image is padded on one side only."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden import cases, run_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -50,7 +50,6 @@ def test_golden(case: str) -> None:
     assert run_case(case) >= 4
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=4), st.integers(-2, 1), st.booleans(), st.booleans())
 def test_agrees_with_einsum(shape: list[int], axis: int, bias: bool, transpose: bool) -> None:
     x = normal(*shape)

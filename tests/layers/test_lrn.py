@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden import cases, run_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -45,7 +45,6 @@ def test_golden(case: str) -> None:
     assert run_case(case) == 2
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.sampled_from([1, 3, 5, 9]), st.floats(0.1, 2), st.sampled_from([0.5, 0.75, 1.0]), st.floats(0.5, 3), st.booleans())
 def test_agrees_with_loops(size: int, alpha: float, beta: float, k: float, within: bool) -> None:
     x = normal(2, 7, 3, 4)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from multi_box_reference import reference_loss
@@ -148,7 +147,6 @@ def test_as_plain_loops(inside: str) -> None:
     assert matches > 4
 
 
-@hypothesis_settings(max_examples=20)
 @given(st.integers(0, 10**6), st.sampled_from(FORMS), st.integers(1, 3), st.integers(0, 6))
 def test_as_plain_loops_on_any_batch(seed: int, inside: str, images: int, truths: int) -> None:
     case, expected = made_case(inside, seed, images, 5, truths)

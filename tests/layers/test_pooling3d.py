@@ -35,15 +35,15 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])
 @pytest.mark.parametrize(
-    "param",
+    ("param", "shape"),
     [
-        TWO,
-        "kernel_size: 3 kernel_depth: 2 stride: 2 temporal_stride: 1",
-        "kernel_size: 1 kernel_depth: 1 stride: 3 temporal_stride: 3",
+        (TWO, (1, 2, 4, 5, 7)),
+        ("kernel_size: 3 kernel_depth: 2 stride: 2 temporal_stride: 1", (2, 3, 4, 5, 7)),
+        ("kernel_size: 1 kernel_depth: 1 stride: 3 temporal_stride: 3", (1, 2, 4, 5, 7)),
     ],
 )
-def test_gradient(pool: str, param: str) -> None:
-    LayerCase(TEXT.format(f"pool: {pool} {param}"), normal(2, 3, 4, 5, 7)).check_gradient()
+def test_gradient(pool: str, param: str, shape: tuple[int, ...]) -> None:
+    LayerCase(TEXT.format(f"pool: {pool} {param}"), normal(*shape)).check_gradient()
 
 
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])

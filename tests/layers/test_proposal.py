@@ -9,7 +9,6 @@ import pytest
 from detection_case import python_layer, settings, whole_net
 from golden import needs_golden
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -84,7 +83,6 @@ def test_golden(net: str, stands_in: bool) -> None:
     assert distance.min(axis=1).max() < 1e-3
 
 
-@hypothesis_settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 6), st.sampled_from([0.3, 0.7]), st.sampled_from([TRAIN, TEST]))
 def test_agrees_with_the_definition(seed: int, height: int, width: int, overlap: float, phase: Phase) -> None:
     rng = np.random.default_rng(seed)

@@ -5,7 +5,6 @@ import pytest
 from detection_case import cfg, python_layer, settings, using, whole_net
 from golden import needs_golden
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -79,7 +78,6 @@ def test_the_shapes_of_py_r_fcn() -> None:
         assert top.shape[1:] == stored[f"input.{name}"].shape[1:]
 
 
-@hypothesis_settings(deadline=None, max_examples=50)
 @given(st.integers(0, 10**6), st.integers(0, 40), st.integers(0, 3), st.sampled_from([-1, 6, 20]), st.booleans())
 def test_every_roi_has_its_due(seed: int, proposals: int, boxes: int, batch: int, agnostic: bool) -> None:
     """Roi by roi: the class of the nearest gt box if they overlap by 0.5 or more, and in its columns the deltas to it."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import golden
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
@@ -51,7 +51,6 @@ def test_golden(case: str) -> None:
     assert golden.run_case(case, backward=False) == 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases(groups=True), st.integers(1, 4))
 def test_agrees_with_the_definition(case: Case, sample_num: int) -> None:
     plan = case.plan(PsRoiAlign, sample_num=sample_num)
@@ -63,7 +62,6 @@ def test_agrees_with_the_definition(case: Case, sample_num: int) -> None:
     np.testing.assert_allclose(dx, expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
 @given(cases(groups=True, dtype=np.float64), st.integers(1, 4))
 def test_backward_is_the_transpose(case: Case, sample_num: int) -> None:
     y = ps_roi_align(case.x, case.rois, case.pooled[0], case.scale, sample_num)

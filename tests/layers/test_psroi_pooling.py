@@ -4,7 +4,7 @@ import golden
 import numpy as np
 import pytest
 import roi_definitions
-from hypothesis import given, settings
+from hypothesis import given
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
@@ -39,7 +39,6 @@ def test_golden(case: str) -> None:
     assert golden.run_case(case) >= 2
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases(groups=True))
 def test_agrees_with_the_definition(case: Case) -> None:
     plan = case.plan(PsRoiPool)
@@ -50,7 +49,6 @@ def test_agrees_with_the_definition(case: Case) -> None:
     np.testing.assert_allclose(ps_roi_pool_backward(dy, case.rois, case.scale, case.x.shape), expected, rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
 @given(cases(groups=True, dtype=np.float64))
 def test_backward_is_the_transpose(case: Case) -> None:
     y = ps_roi_pool(case.x, case.rois, case.pooled[0], case.scale)

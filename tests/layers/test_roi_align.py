@@ -4,7 +4,7 @@ import golden
 import numpy as np
 import pytest
 import roi_definitions
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
@@ -62,7 +62,6 @@ def test_golden(case: str) -> None:
     assert golden.run_case(case, backward=False) == 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_max_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
     plan = case.plan(RoiAlignMax)
@@ -72,7 +71,6 @@ def test_max_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
 
 
 @pytest.mark.parametrize("finite", [True, False])
-@settings(max_examples=30, deadline=None)
 @given(case=cases(dtype=np.float64))
 def test_the_max_s_backward_agrees_with_the_definition(case: Case, finite: bool) -> None:
     """Gradients that are all finite go another way than others."""
@@ -86,7 +84,6 @@ def test_the_max_s_backward_agrees_with_the_definition(case: Case, finite: bool)
     np.testing.assert_allclose(dx, expected, rtol=1e-12, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases(), st.integers(-1, 3), st.booleans())
 def test_mean_agrees_with_the_definition(case: Case, ratio: int, aligned: bool) -> None:
     plan = case.plan(RoiAlign, sampling_ratio=ratio, aligned=aligned)
@@ -95,7 +92,6 @@ def test_mean_agrees_with_the_definition(case: Case, ratio: int, aligned: bool) 
 
 
 @pytest.mark.parametrize("finite", [True, False])
-@settings(max_examples=30, deadline=None)
 @given(case=cases(dtype=np.float64), ratio=st.integers(-1, 3), aligned=st.booleans())
 def test_the_mean_s_backward_agrees_with_the_definition(case: Case, ratio: int, aligned: bool, finite: bool) -> None:
     """Gradients that are all finite go another way than others."""
@@ -115,7 +111,6 @@ def test_the_mean_of_a_map_without_pixels() -> None:
     assert y.shape == (1, 2, 2, 3) and not y.any()
 
 
-@settings(max_examples=40, deadline=None)
 @given(cases(dtype=np.float64), st.integers(-1, 3), st.booleans())
 def test_the_mean_s_backward_is_its_transpose(case: Case, ratio: int, aligned: bool) -> None:
     grid = {"sampling_ratio": ratio, "aligned": aligned}
@@ -125,7 +120,6 @@ def test_the_mean_s_backward_is_its_transpose(case: Case, ratio: int, aligned: b
     assert (y * dy).sum() == pytest.approx((case.x * dx).sum(), abs=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
 @given(cases(dtype=np.float64))
 def test_the_max_s_backward_follows_its_winners(case: Case) -> None:
     """y is linear in x while the same samples win: <y, dy> = <x, dx>."""
@@ -139,7 +133,7 @@ def test_the_max_s_backward_follows_its_winners(case: Case) -> None:
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 @pytest.mark.parametrize("more", ["", "sampling_ratio: 2", "pool: AVE", "pool: AVE aligned: true sampling_ratio: 3"])
 def test_gradient(more: str, phase: object) -> None:
-    LayerCase(layer(more), random_map(2, 3, 6, 7), some_rois(), phase=phase).check_gradient()
+    LayerCase(layer(more), random_map(2, 3, 4, 5), some_rois(), phase=phase).check_gradient()
 
 
 def test_gradient_with_a_third_bottom() -> None:

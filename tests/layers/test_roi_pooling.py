@@ -4,7 +4,7 @@ import golden
 import numpy as np
 import pytest
 import roi_definitions
-from hypothesis import given, settings
+from hypothesis import given
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
@@ -46,7 +46,6 @@ def test_golden(case: str) -> None:
     assert golden.run_case(case, backward=not case.endswith("degenerate")) >= 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
     y, argmax = maxima_by_definition(case.x, case.plan(RoiPool))
@@ -54,7 +53,6 @@ def test_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
     np.testing.assert_array_equal(roi_pool_argmax(case.x, case.rois, *case.pooled, case.scale), argmax)
 
 
-@settings(max_examples=20, deadline=None)
 @given(cases(dtype=np.float64))
 def test_float64_agrees_with_the_definition(case: Case) -> None:
     y, argmax = maxima_by_definition(case.x, case.plan(RoiPool))
@@ -62,7 +60,6 @@ def test_float64_agrees_with_the_definition(case: Case) -> None:
     np.testing.assert_array_equal(roi_pool_argmax(case.x, case.rois, *case.pooled, case.scale), argmax)
 
 
-@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_backward_adds_each_dy_at_its_argmax(case: Case) -> None:
     argmax = roi_pool_argmax(case.x, case.rois, *case.pooled, case.scale)

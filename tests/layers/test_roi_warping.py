@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden import FORKS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from recordings import needs
@@ -44,7 +44,6 @@ def test_a_sample_within_half_a_pixel_of_the_map_has_the_outer_pixels_value_and_
     assert y.ravel().tolist() == [0, 0, 0, 1, 1, 1.5, 2, 2.5, 3, 3, 0, 0]
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_agrees_with_the_definition(case: Case) -> None:
     plan = case.plan(RoiWarp)
@@ -55,7 +54,6 @@ def test_agrees_with_the_definition(case: Case) -> None:
     np.testing.assert_allclose(roi_warp_backward(dy, case.rois, case.scale, case.x.shape), expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
 @given(cases(dtype=np.float64), st.integers(0, 2**20))
 def test_backward_is_the_transpose(case: Case, seed: int) -> None:
     y = roi_warp(case.x, case.rois, *case.pooled, case.scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden import cases, run_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -39,7 +39,6 @@ def test_golden(case: str) -> None:
     assert run_case(case) == 2
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 20), st.integers(1, 20), st.sampled_from(["MAX", "AVE"]))
 def test_a_vector_of_one_size_from_maps_of_any_size(h: int, w: int, pool: str) -> None:
     """Each level's bins cover the map: every maximum is some pixel, the overall one is in each level."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recordings import SHARED, needs
 
@@ -180,7 +180,6 @@ def test_a_train_net() -> None:
         merge_net(Net(parse_net(INPUT + PLAIN), 0))
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1, 2]), st.booleans(), st.booleans(), st.booleans())
 def test_any_weights(seed: int, group: int, transposed: bool, bias: bool, scale: bool) -> None:
     conv = CONV % f"group: {group} bias_term: {str(bias).lower()}"

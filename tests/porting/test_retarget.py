@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recordings import SHARED, needs
 
@@ -225,7 +225,6 @@ def test_a_frozen_head_is_noted(tmp_path: Path) -> None:
     assert "its lr_mult is 0, so the new layer would never learn" in retarget(written(tmp_path, text), 4).notes[0]
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(3, 200), st.integers(2, 200))
 def test_there_and_back(tmp_path_factory: pytest.TempPathFactory, old: int, new: int) -> None:
     if old == new:

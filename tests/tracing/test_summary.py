@@ -182,7 +182,7 @@ RESIDUAL = layers_of(
     "r1 ReLU c1 c1",
     *(
         row
-        for i in range(1, 9)
+        for i in range(1, 5)
         for row in (
             f"c{i}a Convolution c{i} c{i}a " + convolution(48, 1),
             f"b{i}a BatchNorm c{i}a c{i}a",

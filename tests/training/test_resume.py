@@ -372,7 +372,7 @@ def test_a_killed_training_goes_on_bit_for_bit():
     script = Path(__file__).parents[1] / "support" / "kill_training.py"
     memory = Path("/dev/shm")
     environment = {**os.environ, **({"TMPDIR": str(memory)} if memory.is_dir() else {})}
-    command = [sys.executable, str(script), "--times", "5", "--iterations", "20", "--seed", str(random.randrange(10**6))]
+    command = [sys.executable, str(script), "--times", "5", "--iterations", "10", "--seed", str(random.randrange(10**6))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     assert done.stdout.count("the same bytes at the end") == 5

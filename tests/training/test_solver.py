@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from extras import require
 from golden import inside
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recordings import REASON, SHARED, needs
 
@@ -245,7 +245,6 @@ def test_apply_update_with_gradients_of_ones_own(make):
     assert weights(solver) == [2, -3] and solver.iter == 1
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=6), st.floats(0.01, 50))
 def test_clipped_gradients_keep_their_direction(values, limit):
     diffs = [np.array(values), np.array([1.0, 2.0])]

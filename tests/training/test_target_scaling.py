@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from minicaffe.data.settings import DetectionSettings
@@ -166,7 +165,6 @@ def test_per_output_by_hand():
     assert per_output((1, 2, 3, 4), 16, cells=2).tolist() == [1, 1, 2, 2, 3, 3, 4, 4] * 2
 
 
-@hypothesis_settings(max_examples=30, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 4))
 def test_per_output_gives_channel_c_its_coordinate(classes, group):
     outputs = 4 * classes * group**2

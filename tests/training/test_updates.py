@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.errors import SolverError
@@ -97,7 +97,6 @@ def test_the_type_stays_and_no_gradient_is_no_step(rule, dtype):
 
 
 @every_rule
-@settings(max_examples=25, deadline=None)
 @given(gradients=st.lists(st.floats(-100, 100), min_size=1, max_size=6), split=st.integers(0, 6))
 def test_each_number_is_updated_by_itself(rule, gradients, split):
     """A blob updated in parts comes out as a blob updated whole."""

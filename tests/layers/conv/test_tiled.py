@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import blocks, loops
@@ -87,7 +87,6 @@ sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 windows = st.builds(Window, sizes, sizes, st.tuples(st.integers(0, 3), st.integers(0, 3)), sizes)
 
 
-@settings(max_examples=60)
 @given(
     windows,
     st.sampled_from([1, 2, 3]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from numpy.typing import NDArray
@@ -76,7 +76,6 @@ def by_loops(case: Case, ratio: float) -> Array:
     return y
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.one_of(cases(), cases(dtype=np.float64)), RATIOS)
 def test_the_grid_agrees_with_loops(case: Case, ratio: float) -> None:
     operator = case.operator(RoiAlignGrid, pad_ratio=ratio)
@@ -86,7 +85,6 @@ def test_the_grid_agrees_with_loops(case: Case, ratio: float) -> None:
     np.testing.assert_allclose(means_by_definition(operator, case.x, plan), expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
 @given(cases(dtype=np.float64), RATIOS)
 def test_backward_agrees_with_the_definition_and_is_the_transpose(case: Case, ratio: float) -> None:
     operator = case.operator(RoiAlignGrid, pad_ratio=ratio)
@@ -99,7 +97,6 @@ def test_backward_agrees_with_the_definition_and_is_the_transpose(case: Case, ra
 
 
 @pytest.mark.parametrize("kind", [RoiPool, RoiAlignGrid])
-@settings(max_examples=40, deadline=None)
 @given(case=cases(), ratio=RATIOS)
 def test_rois_widened_by_hand_give_the_same(kind: Any, case: Case, ratio: float) -> None:
     rois, ratio32 = case.rois.copy(), np.float32(ratio)
@@ -110,7 +107,6 @@ def test_rois_widened_by_hand_give_the_same(kind: Any, case: Case, ratio: float)
     np.testing.assert_array_equal(y, case.operator(kind).forward(case.x, rois)[0])
 
 
-@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_without_pad_ratio_roi_pooling_is_what_it_was(case: Case) -> None:
     plan, given_zero = case.plan(RoiPool), case.plan(RoiPool, pad_ratio=0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import roi_reference
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
@@ -51,26 +51,22 @@ def check_samples(case: Case, plan: RoiPlan, of_axis: Callable[..., Any], diviso
         assert plan.places.per_bin[r] == divisor(*map(len, places))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(), cases(dtype=np.float64)))
 def test_roi_pooling(case: Case) -> None:
     check_bins(case, case.plan(RoiPool), roi_reference.roi_pool)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(groups=True), cases(groups=True, dtype=np.float64)))
 def test_psroi_pooling(case: Case) -> None:
     check_bins(case, case.plan(PsRoiPool), roi_reference.ps_roi_pool)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(), cases(dtype=np.float64)))
 def test_roi_align_max(case: Case) -> None:
     plan = case.plan(RoiAlignMax)
     check_samples(case, plan, roi_reference.roi_align_max, lambda high, wide: 1)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(), cases(dtype=np.float64)), st.integers(-1, 3), st.booleans())
 def test_roi_align_mean(case: Case, ratio: int, aligned: bool) -> None:
     given = {"sampling_ratio": ratio, "aligned": aligned}
@@ -78,7 +74,6 @@ def test_roi_align_mean(case: Case, ratio: int, aligned: bool) -> None:
     check_samples(case, plan, partial(roi_reference.roi_align, **given), lambda high, wide: max(high * wide, 1))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(groups=True), cases(groups=True, dtype=np.float64)), st.integers(1, 4))
 def test_psroi_align(case: Case, sample_num: int) -> None:
     plan = case.plan(PsRoiAlign, sample_num=sample_num)

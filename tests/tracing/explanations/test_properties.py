@@ -36,35 +36,31 @@ def roi_net(kind: str, case: Case, more: str = "", k: int = 2, dtype: Any = np.f
 
 
 @given(cases(), seeds, dtypes)
-@settings(max_examples=20, deadline=None)
 def test_roi_pooling(case: Case, seed: int, dtype: Any) -> None:
     net, inputs = roi_net("ROIPooling", case, dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(), seeds, dtypes, st.sampled_from([None, 0.25, -0.5]))
-@settings(max_examples=20, deadline=None)
 def test_roi_align_max(case: Case, seed: int, dtype: Any, third: float | None) -> None:
     net, inputs = roi_net("ROIAlign", case, dtype=dtype, third=third)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(), seeds, dtypes, st.integers(0, 3), st.booleans())
-@settings(max_examples=20, deadline=None)
 def test_roi_align_mean(case: Case, seed: int, dtype: Any, ratio: int, aligned: bool) -> None:
     net, inputs = roi_net("ROIAlign", case, f"pool: AVE sampling_ratio: {ratio} aligned: {str(aligned).lower()}", dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(), seeds, dtypes)
-@settings(max_examples=20, deadline=None)
 def test_roi_warping(case: Case, seed: int, dtype: Any) -> None:
     net, inputs = roi_net("ROIWarping", case, dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(groups=True), seeds, dtypes, st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_deformable_psroi_pooling(case: Case, seed: int, dtype: Any, by_class: bool) -> None:
     dim, random = case.x.shape[1] // case.pooled[0] ** 2, np.random.default_rng(seed)
     trans = random.standard_normal((len(case.rois), 2 * (dim if by_class else 1), 3, 3))
@@ -74,21 +70,18 @@ def test_deformable_psroi_pooling(case: Case, seed: int, dtype: Any, by_class: b
 
 
 @given(cases(groups=True), seeds, dtypes)
-@settings(max_examples=20, deadline=None)
 def test_psroi_pooling(case: Case, seed: int, dtype: Any) -> None:
     net, inputs = roi_net("PSROIPooling", case, dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(groups=True), seeds, dtypes, st.integers(1, 3))
-@settings(max_examples=20, deadline=None)
 def test_psroi_align(case: Case, seed: int, dtype: Any, k: int) -> None:
     net, inputs = roi_net("PSROIAlign", case, k=k, dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(), seeds)
-@settings(max_examples=30, deadline=None)
 def test_the_argmax_is_the_layers(case: Case, seed: int) -> None:
     net, _ = roi_net("ROIPooling", case)
     net_train = net_of('type: "ROIPooling" ' + ROI["ROIPooling"].format(h=case.pooled[0], w=case.pooled[1], s=case.scale),
@@ -120,7 +113,6 @@ def windows(draw: Any) -> tuple[str, tuple[int, ...], str]:
 
 
 @given(windows(), seeds, st.booleans())
-@settings(max_examples=20, deadline=None)
 def test_convolution(window: tuple[str, tuple[int, ...], str], seed: int, two: bool) -> None:
     text, shape, _ = window
     random = np.random.default_rng(seed)
@@ -130,7 +122,6 @@ def test_convolution(window: tuple[str, tuple[int, ...], str], seed: int, two: b
 
 
 @given(windows(), seeds)
-@settings(max_examples=20, deadline=None)
 def test_deconvolution(window: tuple[str, tuple[int, ...], str], seed: int) -> None:
     text, shape, _ = window
     random = np.random.default_rng(seed)
@@ -148,7 +139,6 @@ def test_deconvolution(window: tuple[str, tuple[int, ...], str], seed: int) -> N
     st.sampled_from([TRAIN, TEST]),
     seeds,
 )
-@settings(max_examples=20, deadline=None)
 def test_pooling(kernel: int, stride: int, pad: int, size: int, method: str, phase: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     x = np.round(2 * random.standard_normal((2, 3, size, size + 2)))
@@ -295,7 +285,7 @@ def inputs_of(shapes: list[Any], random: np.random.Generator) -> list[Any]:
 @pytest.mark.parametrize(("text", "shapes", "tops"), OTHERS, ids=[text[6:60] for text, _, _ in OTHERS])
 def test_others(text: str, shapes: list[Any], tops: int) -> None:
     @given(seeds, dtypes, st.sampled_from([TRAIN, TEST]))
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=6, deadline=None)
     def property_of(seed: int, dtype: Any, phase: int) -> None:
         random = np.random.default_rng(seed)
         inputs = inputs_of(shapes, random)
