@@ -80,7 +80,7 @@ def quantize(model: Path, feeds: Sequence[Mapping[str, Any]]) -> int:
                 per_channel=True,
                 activation_type=quantization.QuantType.QUInt8,
                 weight_type=quantization.QuantType.QInt8,
-                reduce_range=True,  # 7 bits of weights: with 8, sums of two products overflow 16 bits on processors without VNNI
+                reduce_range=True,  # 7 bits: with 8, the sum of two products overflows 16 bits where there is no VNNI
             )
         except Exception as error:  # of many types
             raise Error(f"{model.name}: onnxruntime cannot quantize it: {error}") from error
