@@ -33,8 +33,8 @@ def command(options: Options) -> None:
     Example:  minicaffe dump net.caffemodel -o net.safetensors
     """
     file, out, listed = options.file, options.out, options.listed
-    target = out or ("" if listed else f"{Path(file).name}.npz")
-    if not out and target and Path(target).exists():
+    target = out if out is not None or listed else f"{Path(file).name}.npz"
+    if out is None and target is not None and Path(target).exists():
         raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
     check_target("--out", target, [file])
     dump = read(file)
@@ -43,7 +43,7 @@ def command(options: Options) -> None:
     broken = [name for name, array in dump.arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
     if broken:
         warn(f"{file}: NaN or infinite values in {', '.join(broken)}")
-    if target:
+    if target is not None:
         dump.write(target)
         echo(f"written: {target} ({len(dump.arrays)} arrays)")
 
