@@ -19,6 +19,10 @@ python --version
 if [ -z "$oldest" ]; then
     pip -q install -e ".[fast]"
     bash -euo pipefail -c "$(awk '/^```bash$/ {n++; inside = 1; next} /^```$/ {inside = 0} inside && n == 2' README.md)"
+    for width in 128 256 512; do  # bits of a vector: one is this processor's, the others are those of other machines
+        MINICAFFE_TEST_VECTORS=$width NUMBA_CACHE_DIR="$folder/vectors$width" PYTHONPATH=tests/support python -m pytest -q \
+            -p vector_width -p no:cacheprovider tests/layers/conv/test_tiled.py tests/layers/test_depthwise_convolution.py
+    done
 else
     pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize,safetensors]" "pytest==8.*" "hypothesis==6.*"
     python -m pytest -q -p no:cacheprovider

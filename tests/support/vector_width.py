@@ -1,0 +1,23 @@
+"""A plugin for pytest: compiled loops are written for vectors of MINICAFFE_TEST_VECTORS bits, whatever this processor has.
+
+    MINICAFFE_TEST_VECTORS=512 NUMBA_CACHE_DIR=FOLDER PYTHONPATH=tests/support python -m pytest -p vector_width tests/layers/conv
+
+LLVM makes several vectors of one that is too long: each machine tests what runs on the others. Each length needs a cache
+of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from minicaffe import loops
+from minicaffe.loops import Registers
+
+WIDTH = int(os.environ["MINICAFFE_TEST_VECTORS"])
+
+
+def _registers(bits: int) -> Registers:
+    return Registers(32 if WIDTH == 512 else 16, WIDTH // bits)
+
+
+loops.registers = _registers  # type: ignore[assignment]
