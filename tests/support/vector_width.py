@@ -1,6 +1,6 @@
-"""A plugin for pytest: compiled loops are written for vectors of MINICAFFE_TEST_VECTORS bits, whatever this processor has.
+"""For pytest: compiled loops are written for vectors of MINICAFFE_TEST_VECTORS bits, whatever this processor has.
 
-    MINICAFFE_TEST_VECTORS=512 NUMBA_CACHE_DIR=FOLDER PYTHONPATH=tests/support python -m pytest -p vector_width tests/layers/conv
+    MINICAFFE_TEST_VECTORS=512 NUMBA_CACHE_DIR=FOLDER PYTHONPATH=tests/support python -m pytest -p vector_width TESTS
 
 LLVM makes several vectors of one that is too long: each machine tests what runs on the others. Each length needs a cache
 of its own.
