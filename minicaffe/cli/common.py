@@ -147,7 +147,7 @@ def statistics_text(array: Array) -> str:
         return "empty"
     if not np.isfinite(array).all():
         return f"{int(np.isnan(array).sum())} NaN, {int(np.isinf(array).sum())} inf"
-    return f"{array.min():.4g} / {array.mean():.4g} / {array.max():.4g}"
+    return f"{array.min():.4g} / {array.mean(dtype=np.float64):.4g} / {array.max():.4g}"  # the sum of float32 may overflow
 
 
 def listed(names: Iterable[str]) -> str:

@@ -93,7 +93,9 @@ def test_errors(tmp_path: Path) -> None:
     ],
 )
 def test_images_of_other_formats_are_named(start: bytes, kind: str) -> None:
-    with pytest.raises(DataError, match=f"item 5: cannot read the image: {kind} image, which is not supported; convert it to PNG"):
+    with pytest.raises(
+        DataError, match=f"item 5: cannot read the image: {kind} image, which is not supported; convert it to PNG"
+    ):
         read_image(start + bytes(30), name="item 5")
 
 
