@@ -107,9 +107,7 @@ def test_the_input_keeps_the_proportions(
     assert seen[0] == pytest.approx((90 - 128) / 256)
 
 
-@pytest.mark.parametrize(
-    ("size", "shape"), [((500, 1), (16, 6544)), ((1, 500), (368, 8)), ((170, 10), (368, 6256))]
-)
+@pytest.mark.parametrize(("size", "shape"), [((500, 1), (16, 6544)), ((1, 500), (368, 8)), ((170, 10), (368, 6256))])
 def test_the_input_of_a_long_image_is_no_wider_than_the_limit(
     folder: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], shape: tuple[int, ...]
 ) -> None:
