@@ -6,13 +6,14 @@ Source: Caffe's batch_reindex_layer.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda import rows as gpu
+from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 
 
@@ -62,13 +63,17 @@ class BatchReindex(Layer):
         return whole_numbers(self, bottom[1].data, bottom[0].shape[0], "bottom[1]")
 
 
-def whole_numbers(layer: Layer, values: Array, end: int, field: str) -> NDArray[np.intp]:
-    """values as integers. Raises LayerError, which shows the first one that is not a whole number in [0, end)."""
+def whole_numbers(
+    layer: Layer, values: Array, end: int, field: str, error: Callable[[float], LayerError] | None = None
+) -> NDArray[np.intp]:
+    """values as integers. Raises LayerError, which shows the first one that is not a whole number in [0, end); error: makes it
+    of that number."""
     with np.errstate(invalid="ignore"):
         index = values.astype(np.int32)  # what it cannot hold becomes negative, and so a great number without sign
     if values.size and (index.view(np.uint32).max() >= end or not (index.astype(values.dtype) == values).all()):
         good = (values >= 0) & (values < end) & (np.floor(values) == values)
-        raise layer.error(f"{values[~good][0]:g} is not a whole number in [0, {end})", field)
+        wrong = float(values[~good][0])
+        raise error(wrong) if error else layer.error(f"{wrong:g} is not a whole number in [0, {end})", field)
     return index.astype(np.intp)
 
 

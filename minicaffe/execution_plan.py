@@ -80,9 +80,10 @@ class Chain:
         return self.together
 
     def _run(self) -> None:
-        if step := self._ready_step():
-            step()
-            self.together = True
+        with np.errstate(all="ignore"):  # as Layer.forward; a step is made of weights, which may overflow too
+            if step := self._ready_step():
+                step()
+                self.together = True
 
     def backward(self) -> bool:
         """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
@@ -92,8 +93,9 @@ class Chain:
             node.needs_backward and all(node.bottom_needs) and not any(node.layer.param_propagate_down) for node in rest
         ):
             return False
-        gradient = joined([gradient_of(node.layer) for node in rest], first.layer.dtype)
-        rest[-1].layer.guard(lambda: _run_back(first.tops[0], gradient))
+        with np.errstate(all="ignore"):  # as Layer.backward
+            gradient = joined([gradient_of(node.layer) for node in rest], first.layer.dtype)
+            rest[-1].layer.guard(lambda: _run_back(first.tops[0], gradient))
         return True
 
     def before_backward(self) -> None:
@@ -260,13 +262,7 @@ def _overwrites(chain: Chain) -> bool:
 
 def _step_of(first: Node, epilogue: Epilogue) -> Step:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
-    run = layer.ready(bottoms, tops, epilogue) if takes_epilogue(layer) else epilogue_step(bottoms[0], tops[0], epilogue)
-
-    def quiet() -> None:
-        with np.errstate(all="ignore"):  # as Layer.forward
-            run()
-
-    return quiet
+    return layer.ready(bottoms, tops, epilogue) if takes_epilogue(layer) else epilogue_step(bottoms[0], tops[0], epilogue)
 
 
 def _run_gpu(first: Node, epilogue: DeviceEpilogue) -> None:
@@ -281,5 +277,4 @@ def _run_gpu(first: Node, epilogue: DeviceEpilogue) -> None:
 def _run_back(top: Blob, gradient: Epilogue) -> None:
     """The diff, times the gradient of an Epilogue in place whose result is the data."""
     y, diff = by_channel(top.read_data()), by_channel(top.diff)
-    with np.errstate(all="ignore"):  # as Layer.backward
-        each_block(y.shape, lambda index: gradient.backward(y[index], diff[index], index[1]))
+    each_block(y.shape, lambda index: gradient.backward(y[index], diff[index], index[1]))

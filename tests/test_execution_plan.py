@@ -53,6 +53,18 @@ def test_what_is_no_chain_runs_one_by_one(case: str) -> None:
 TEXT, WHOLE = CHAINS["conv, bn, scale, relu"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_weights_that_overflow_do_so_without_a_warning() -> None:
+    """As one by one, and as in Caffe: the weights of a chain are joined before any layer runs."""
+    net = net_of(TEXT)
+    mean, variance, factor = net.params["conv_batchnorm"]
+    mean.data[...], variance.data[...], factor.data[...] = 1e30, 1, 1
+    net.params["conv_scale"][0].data[...] = -1e30
+    net.forward()
+    assert ran_together(net) == WHOLE
+    assert np.isinf(net.blobs[net.outputs[0]].data).all()
+
+
 def test_weights_count_as_they_are_at_each_forward() -> None:
     net, other = net_of(TEXT), watched(net_of(TEXT))
     net.forward()

@@ -290,12 +290,17 @@ def test_a_webp_is_looked_at_before_pillow_unpacks_it(tmp_path: Path, options: d
         load_image(tmp_path / "cat.webp")
 
 
-@pytest.mark.parametrize("kind", ["gif", "eps", "ico"])
-def test_formats_that_are_not_read(tmp_path: Path, kind: str) -> None:
-    from PIL import Image
+@pytest.mark.parametrize(
+    ("kind", "named"), [("gif", "a GIF"), ("eps", "a PostScript"), ("ico", "an ICO"), ("avif", "an AVIF"), ("tga", "")]
+)
+def test_formats_that_are_not_read(tmp_path: Path, kind: str, named: str) -> None:
+    from PIL import Image, features
 
+    if kind == "avif" and not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
     Image.new("RGB", (32, 32)).save(tmp_path / f"cat.{kind}")
-    with pytest.raises(DataError, match=rf"cat\.{kind}: cannot read the image: not an image"):
+    message = f"{named} image, which is not supported; convert it to PNG or JPEG" if named else "not an image, or damaged"
+    with pytest.raises(DataError, match=rf"cat\.{kind}: cannot read the image: {message}"):
         read_image(tmp_path / f"cat.{kind}")
 
 

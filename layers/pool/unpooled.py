@@ -121,7 +121,7 @@ def _loop(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Array], bo
     def task(maps: slice) -> None:
         mine = index[maps] if mask.ndim == 4 else index
         if not step(maps, mine):
-            whole_numbers(layer, mine, pixels, "bottom[1]")  # raises
+            whole_numbers(layer, mine, pixels, "bottom[1]", partial(_error, layer, pixels))  # raises
 
     run(partial(task, maps) for maps in parts(y.shape[0] * y.shape[1], -(-LEAST // max(1, pixels)), each=2))
 
@@ -139,12 +139,22 @@ def _each(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Places], N
         def places() -> Iterator[tuple[slice, NDArray[np.intp]]]:
             for start in range(0, indices.shape[1], width):
                 part = slice(start, start + width)
-                index = whole_numbers(layer, indices[:, part], h * w, "bottom[1]")
+                index = whole_numbers(layer, indices[:, part], h * w, "bottom[1]", partial(_error, layer, h * w))
                 yield part, index if len(indices) == 1 else np.add(index, first, out=index)
 
         step(where[0], places)
 
     each_block((n * c,), block, max(1, BLOCK // max(1, h * w)))
+
+
+def _error(layer: Layer, pixels: int, wrong: float) -> LayerError:
+    """For an index that a map of so many pixels lacks. MAX pooling's mask is -1 where no number is greater than -FLT_MAX."""
+    if wrong == -1:
+        name = "".join(f' "{name}"' for name in layer.param.bottom[1:2])
+        return layer.error(
+            f"the mask{name} holds -1, which is no index: the window that was pooled had only NaN or -inf", "bottom[1]"
+        )
+    return layer.error(f"{wrong:g} is not a whole number in [0, {pixels})", "bottom[1]")
 
 
 def launch_put(layer: Layer, x: Blob, mask: Blob, y: Blob, winner: Blob, *, backward: bool) -> None:
@@ -155,8 +165,7 @@ def launch_put(layer: Layer, x: Blob, mask: Blob, y: Blob, winner: Blob, *, back
     last, index = winner.device_data("write"), mask.device_data("read")
 
     def error(left: int) -> LayerError:
-        wrong = float(mask.read_data().reshape(-1)[mask.count - left])
-        return layer.error(f"{wrong:g} is not a whole number in [0, {y.shape[2] * y.shape[3]})", "bottom[1]")
+        return _error(layer, y.shape[2] * y.shape[3], float(mask.read_data().reshape(-1)[mask.count - left]))
 
     flag = current().current_stream.watch(error)
     layer.launch("upsample.no_winners", y.count, y.count, last)

@@ -130,6 +130,12 @@ class _Commands(click.Group):
         with guarded():
             return super().main(*args, **options)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except KeyboardInterrupt as stop:  # click's status would be 1
+            raise click.exceptions.Exit(exit_status(stop)) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

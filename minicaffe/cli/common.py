@@ -48,6 +48,13 @@ def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (
         raise Error(f"{option} {path}: nothing can be written into {folder}: permission denied")
 
 
+def check_png(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
+    """check_target for a picture. Raises Error for a name that does not end in .png too; a device is written to by any name."""
+    check_target(option, path, inputs)
+    if path and Path(path).suffix.lower() != ".png" and (os.path.isfile(path) or not os.path.exists(path)):
+        raise Error(f"{option} {path}: the picture is a PNG file; give a name that ends in .png")
+
+
 def check_no_input(option: str, path: str, inputs: Iterable[str | None]) -> None:
     """Raises Error for an output that is one of the inputs, also under another name."""
     found = identity(path)
@@ -140,7 +147,7 @@ def statistics_text(array: Array) -> str:
         return "empty"
     if not np.isfinite(array).all():
         return f"{int(np.isnan(array).sum())} NaN, {int(np.isinf(array).sum())} inf"
-    return f"{array.min():.4g} / {array.mean():.4g} / {array.max():.4g}"
+    return f"{array.min():.4g} / {array.mean(dtype=np.float64):.4g} / {array.max():.4g}"  # the sum of float32 may overflow
 
 
 def listed(names: Iterable[str]) -> str:

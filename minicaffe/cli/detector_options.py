@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from minicaffe.data.settings import DetectionSettings, read_settings
-from minicaffe.detection.class_names import read_names
+from minicaffe.detection.class_names import first_names, read_names
 from minicaffe.detection.data_inputs import data_layers, image_shape, image_size, with_inputs
 from minicaffe.detection.detect_ssd import FAMILY_NAMES, SSD_MEANS, known_end
 from minicaffe.detection.detect_ssh import own_scale, ssh_modules
@@ -118,6 +118,8 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         if not (end and "TEST.ANCHORS" in end.settings):
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
         names = read_names(self.classes) if self.classes else None
+        if names and regions:
+            names = first_names(names)
         settings = self.settings
         if ssh_modules(net) and not self.cfg:
             settings = net.settings = own_scale(settings, scale=self.scale is None, max_size=self.max_size is None)

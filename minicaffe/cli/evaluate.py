@@ -23,7 +23,7 @@ from minicaffe.scaling.batch.sources import Picture
 from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import images_at_once
-from .common import check_apart, check_target, print_table
+from .common import check_apart, check_png, check_target, print_table
 from .detect_print import taken
 from .detector_options import DetectorOptions
 from .options import FiniteRange, argument, option, with_options
@@ -83,7 +83,7 @@ def _check(options: Options) -> None:
         raise click.UsageError(f"one file or folder of annotations, please: got {', '.join(options.sources)}")
     read = [*options.inputs, options.sources[0]]
     check_target("--json", options.json_file, read)
-    check_target("--draw", options.draw, read)
+    check_png("--draw", options.draw, read)
     check_apart("--json", options.json_file, "--draw", options.draw)
     if options.images and not Path(options.images).is_dir():
         raise Error(f"--images {options.images}: no such folder")

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from minicaffe.data.drawn_boxes import class_name
-from minicaffe.detection.class_names import read_lines
+from minicaffe.detection.class_names import first_names, read_lines
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error, on_one_line
 from minicaffe.formats.arrays import read_npz, write_npz
@@ -45,7 +45,9 @@ class Options(BatchOptions):
     least: int = option("--min", "Regions of an image at least.", type=click.IntRange(1), default=Choice.least)
     most: int = option("--max", "Regions of an image at most.", type=click.IntRange(1), default=Choice.most)
     attributes: str | None = option(
-        "--attributes", "Names of the attributes, one per line, without that of none.", metavar="FILE"
+        "--attributes",
+        "Names of the attributes, one per line or the first of several with commas, without that of none.",
+        metavar="FILE",
     )
     format: str = option("--format", "One file an image, or tables of many.", type=click.Choice(FORMATS), default="npz")
 
@@ -67,7 +69,7 @@ def command(options: Options) -> None:
     if options.out is None:
         raise click.UsageError("--out DIR is missing: where the features go")
     images = find_sources(options.sources)
-    attributes = read_lines(options.attributes) if options.attributes else []
+    attributes = first_names(read_lines(options.attributes)) if options.attributes else []
     choice = Choice(options.blob, options.threshold, options.least, options.most, tuple(attributes))
     if options.format == "parquet":
         options.check(options.sources, {})

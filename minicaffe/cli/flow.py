@@ -21,7 +21,7 @@ from minicaffe.formats.flo import read_flo, write_flo
 from minicaffe.formats.prototxt import parse_net, read_text
 from minicaffe.net import Net
 
-from .common import check_apart, check_target
+from .common import check_apart, check_png, check_target
 from .each_picture import PictureOptions
 from .image_options import ShapeOptions
 from .options import argument, option, with_options
@@ -57,7 +57,7 @@ def command(options: Options) -> None:
     options.use_device()
     read = (options.net, *options.weights_and_sources, options.cfg, options.mean_file, options.truth)
     check_target("--out", options.out, read)
-    check_target("--draw", options.draw, read)
+    check_png("--draw", options.draw, read)
     check_apart("--out", options.out, "--draw", options.draw)
     names, pixels = _pair(options)
     truth = read_flo(options.truth) if options.truth else None

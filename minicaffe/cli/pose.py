@@ -29,6 +29,8 @@ from .terminal import echo
 
 STRIDE = 8
 """OpenPose's nets halve an image three times: the sides of an input are multiples of this."""
+WIDEST = 10 * 16 / 9
+"""Greatest width of an input by --height: ten times that of OpenPose's default, 656 x 368. A longer image is scaled to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +93,8 @@ def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict
     """The parts of each person, in the image's pixels, and the total of their scores; the skeleton of the net. Raises Error."""
     name = image_input(net, options.net)
     high, wide = pixels.shape[:2]
-    height = STRIDE * max(1, round(options.height / STRIDE))
-    width = STRIDE * max(1, round(options.height * wide / high / STRIDE))
+    scale = min(options.height / high, WIDEST * options.height / wide)
+    height, width = (STRIDE * max(1, round(side * scale / STRIDE)) for side in (high, wide))
     net.blobs[name].reshape(1, net.blobs[name].shape[1], height, width)
     net.reshape()  # an output's shape tells what it holds
     options.put_pixels(net, name, pixels)

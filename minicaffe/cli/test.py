@@ -83,7 +83,8 @@ def _print(net: Net, means: dict[str, np.ndarray], loss: float, iterations: int)
                 label = f"{name}[{i}]" if values.size > 1 else name
                 echo(scored(label, float(value), net.blob_loss_weights[name]))
         else:
-            echo(f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}")
+            with np.errstate(all="ignore"):
+                echo(f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}")
     if any(net.blob_loss_weights.values()):
         echo(f"loss: {loss:.6g} over {iterations} iterations")
     else:

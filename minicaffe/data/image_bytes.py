@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from minicaffe import files, limits
 from minicaffe.errors import DataError, Error, LimitError
 
+from .other_images import START, other_format
+
 Pixels = NDArray[np.uint8]
 """An image (H, W, C) of bytes, channels in the order blue, green, red (, alpha)."""
 
@@ -33,7 +35,7 @@ PIXEL_BYTES, FILE_BYTES = 8, 1 << 24
 
 FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """OpenCV's formats. Pillow has more, but its EPS reader starts another program, and its GIF reader takes memory before the size
-is known."""
+is known. Of an animated WebP the first frame is read."""
 
 
 def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, name: str = "") -> Pixels:
@@ -92,7 +94,10 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
                 most = f"{limits.pixels:,} pixels take at most {most_bytes():,}: {limits.raising('pixels')}"
                 raise DataError(f"{name}: the image has {length:,} bytes, but {most}")
             stream.seek(0)
-            limits.check(f"{name}: the image", _webp_pixels(stream.read(30)), "pixels")
+            head = stream.read(START)
+            if kind := other_format(head):
+                raise ValueError(f"{kind}, which is not supported; convert it to PNG or JPEG")
+            limits.check(f"{name}: the image", _webp_pixels(head), "pixels")
             stream.seek(0)
             with _identified(stream) as image:
                 limits.check(f"{name}: the image", image.width * image.height, "pixels")

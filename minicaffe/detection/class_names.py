@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from os import PathLike
 
 from minicaffe.data.roidb_files import VOC_CLASSES
@@ -39,6 +40,11 @@ def read_lines(path: str | PathLike[str]) -> list[str]:
     if not names:
         raise Error(f"{path}: no class names; write one a line")
     return names
+
+
+def first_names(names: Iterable[str]) -> list[str]:
+    """The first of the synonyms of each line, as bottom-up-attention's scripts take it: "coat" of "coat,jacket"."""
+    return [name.partition(",")[0].strip() or name for name in names]
 
 
 def read_names(path: str | PathLike[str]) -> list[str]:

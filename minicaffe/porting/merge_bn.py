@@ -152,11 +152,13 @@ def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merge
     # One value for all outputs, or one each.
     factor, shift = (np.broadcast_to(values.reshape(-1), count) for values in (factor, shift))
     bias = arrays[1].astype(np.float64) if len(arrays) > 1 else np.zeros(count)
-    dtype = arrays[0].dtype
-    merged.weights[root.name] = [
-        scaled(class_of(root), arrays[0], factor, block).astype(dtype),  # folded in float64, rounded once
-        (bias * factor + shift).astype(dtype),
-    ]
+    with np.errstate(all="ignore"):
+        exact = [scaled(class_of(root), arrays[0], factor, block), bias * factor + shift]
+        folded = [array.astype(arrays[0].dtype) for array in exact]  # folded in float64, rounded once
+    for name, values, rounded in zip(("weights", "bias"), exact, folded, strict=True):
+        if (np.isfinite(values) & ~np.isfinite(rounded)).any():
+            raise _NotFoldedError(f'the {name} of {root.type} layer "{root.name}" would be too large for {rounded.dtype}')
+    merged.weights[root.name] = folded
     if len(arrays) == 1:
         block.bias_term = True
         if len(root.param) == 1:  # the new bias needs its own lr_mult, lest it get the default

@@ -37,11 +37,12 @@ def example(net: Net, i: int, bottoms: Sequence[Array]) -> Example | None:
         return None
     case = Case(layer, [shown_name(net, name) for name in node.bottom_names], list(node.top_names), bottoms, tops)
     at = _place(layer, tops[0])
-    try:
-        explanation: Explanation = explain_it(case, at)
-    except Error:  # it says why to who asks for this number
-        return None
-    return Example(at, explanation.text().splitlines())
+    with np.errstate(all="ignore"):  # as in the layer
+        try:
+            explanation: Explanation = explain_it(case, at)
+        except Error:  # it says why to who asks for this number
+            return None
+        return Example(at, explanation.text().splitlines())
 
 
 def _place(layer: Layer, y: Array) -> Index:

@@ -119,7 +119,9 @@ def test_coco_without_a_detection() -> None:
         (["boxes.csv"], "does not say the order of the classes"),
         (["boxes.csv", "--classes", "two.txt"], "3 classes with the background, but"),
         (["scene.json", "--json", "nowhere/out.json"], "there is no folder"),
-        (["scene.json", "--json", "out", "--draw", "out"], "--json names this file too"),
+        (["scene.json", "--json", "out.png", "--draw", "out.png"], "--json names this file too"),
+        (["scene.json", "--draw", "out.xyz"], "--draw out.xyz: the picture is a PNG file; give a name that ends in .png"),
+        (["scene.json", "--draw", "out"], "--draw out: the picture is a PNG file"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
         (["elsewhere.json"], "there/gone.png, is not there: --images gives the folder of the images"),
@@ -145,7 +147,7 @@ def test_mistakes(words: list[str], message: str, folder: Path) -> None:
     shutil.copy("scene.png", "voc/JPEGImages/a.jpg")
     result = run("evaluate", *NET, *words, *CFG)
     assert result.exit_code == 1 and message in result.stderr, result.output
-    assert not Path("out").exists()
+    assert not list(Path().glob("out*"))
 
 
 def test_the_settings_are_printed(folder: Path) -> None:

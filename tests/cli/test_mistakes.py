@@ -164,3 +164,14 @@ def test_a_name_that_a_shells_variable_left_empty(words: list[str], folder: Path
     monkeypatch.chdir(folder)
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 1 and EMPTY in result.stderr, result.output
+
+
+def test_ctrl_c_before_a_command_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the words are looked at, click's exit status would be 1, and it says "Aborted!"."""
+
+    def stopped(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("minicaffe.cli.translate", stopped)
+    result = CliRunner().invoke(main, ["layers"])
+    assert (result.exit_code, result.output) == (130, "")

@@ -107,6 +107,20 @@ def test_the_input_keeps_the_proportions(
     assert seen[0] == pytest.approx((90 - 128) / 256)
 
 
+@pytest.mark.parametrize(("size", "shape"), [((500, 1), (16, 6544)), ((1, 500), (368, 8)), ((170, 10), (368, 6256))])
+def test_the_input_of_a_long_image_is_no_wider_than_the_limit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], shape: tuple[int, ...]
+) -> None:
+    """An image of 500 x 1 made an input 184,000 pixels wide."""
+    seen = []
+    monkeypatch.setattr(
+        "minicaffe.cli.pose.find_people", lambda maps, skeleton, high, wide, threshold: seen.append((high, wide)) or []
+    )
+    Image.new("RGB", size).save("long.png")
+    assert run("net.prototxt", "net.caffemodel", "long.png").exit_code == 0
+    assert seen == [shape]
+
+
 def test_the_threshold_and_the_preprocessing(folder: Path) -> None:
     words = ("net.prototxt", "net.caffemodel", "photo.png", "--height", HEIGHT)
     assert run(*words, "--threshold", 1).stdout == "photo.png: no people\n"

@@ -12,7 +12,7 @@ import tiffs
 from hypothesis import given
 from hypothesis import strategies as st
 from peak import outcome_and_megabytes
-from PIL import Image
+from PIL import Image, features
 
 from minicaffe import limits
 from minicaffe.data.image_bytes import encode_image, grey_of, read_image, resized, scan_count
@@ -80,6 +80,31 @@ def test_errors(tmp_path: Path) -> None:
         read_image(b"", name="item 3")
     with pytest.raises(DataError, match='item 4: cannot encode images as "doc"'):
         encode_image(PIXELS, "doc", "item 4")
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"GIF87a", "a GIF"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1", "a HEIC"),
+        (b"\0\0\0\x1cftypavis", "an AVIF"),
+        (b"\xff\x0a", "a JPEG XL"),
+        (b"8BPS\0\1", "a Photoshop"),
+    ],
+)
+def test_images_of_other_formats_are_named(start: bytes, kind: str) -> None:
+    with pytest.raises(
+        DataError, match=f"item 5: cannot read the image: {kind} image, which is not supported; convert it to PNG"
+    ):
+        read_image(start + bytes(30), name="item 5")
+
+
+def test_the_first_frame_of_an_animated_webp() -> None:
+    if not features.check("webp"):
+        pytest.skip("this Pillow has no WebP")
+    frames, buffer = [Image.fromarray(pixels) for pixels in (PIXELS, 255 - PIXELS)], io.BytesIO()
+    frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    np.testing.assert_array_equal(read_image(buffer.getvalue()), PIXELS[:, :, ::-1])
 
 
 @given(st.binary(max_size=40), st.integers(0, 200))

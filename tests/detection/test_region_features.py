@@ -125,12 +125,15 @@ def test_names_of_attributes(tmp_path: Path, kind: str, count: int) -> None:
         ran = features(*words, "--out", tmp_path / "wrong")
         assert ran.exit_code == 1
         assert f'{wrong} names of attributes, but "attr_prob" scores {count}' in ran.output
-    names.write_text("".join(f"name {k}\n" for k in range(count)))
-    ran = features(*words, "--out", tmp_path / "out")
+    names.write_text("".join(f"name {k},synonym {k}\n" for k in range(count)))
+    classes = tmp_path / "classes.txt"
+    classes.write_text("circle, disc\nsquare,box,quadrangle\ntriangle\n")
+    ran = features(*words, "--classes", classes, "--out", tmp_path / "out")
     assert ran.exit_code == 0, ran.output
     with np.load(tmp_path / "out" / "scene.npz") as file:
         assert file["attribute_names"].tolist() == [f"name {k - 1}" for k in file["attributes"]]
         assert file["attribute_scores"].shape == (4, count + 1)
+        assert file["names"].tolist() == [["circle", "square", "triangle"][k - 1] for k in file["classes"]]
     words[0] = NET
     ran = features(*words, "--out", tmp_path / "none")
     assert 'names of attributes are given, but the net has no blob "attr_prob"' in ran.output

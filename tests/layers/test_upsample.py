@@ -10,6 +10,9 @@ from layer_case import LayerCase
 from neuron_checks import normal
 
 from minicaffe.errors import LayerError
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.mode import TEST
+from minicaffe.net import Net
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -126,8 +129,27 @@ def test_a_second_reshape(shape: tuple[int, ...], bottoms: int) -> None:
     assert case.backward(np.ones((*shape[:2], 4, 10)))[0].shape == shape
 
 
+SEGNET = """input: "x" input_shape { dim: 1 dim: 2 dim: 4 dim: 6 }
+layer { name: "down" type: "Pooling" bottom: "x" top: "y" top: "places" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "up" type: "Upsample" bottom: "y" bottom: "places" top: "z" upsample_param { scale: 2 } }
+"""
+
+
 @pytest.mark.usefixtures("loops_way")
-@pytest.mark.parametrize("wrong", [24.0, -1.0, 1.5, np.nan])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_mask_without_an_index(value: float) -> None:
+    """Caffe's MAX pooling leaves -1 where no number of a window is greater than -FLT_MAX."""
+    net = Net(parse_net(SEGNET), TEST)
+    net.blobs["x"].data[0, 1, 2:, 2:4] = value
+    message = (
+        'Upsample layer "up": the mask "places" holds -1, which is no index: the window that was pooled had only NaN or -inf'
+    )
+    with pytest.raises(LayerError, match=message):
+        np.asarray(net.forward()["z"])
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize("wrong", [24.0, -2.0, 1.5, np.nan])
 def test_an_index_that_the_top_does_not_have(wrong: float) -> None:
     mask = np.zeros((1, 1, 2, 3))
     mask[0, 0, 1, 1] = wrong

@@ -167,6 +167,24 @@ def test_a_variance_that_has_no_root() -> None:
         assert folded(net).left == {"n": "its variance + eps is not positive everywhere (the minimum is -3)"}
 
 
+@pytest.mark.parametrize(
+    ("blobs", "what"),
+    [(([0.0], [1e-30], [1.0]), "weights"), (([1e30], [1e-30], [1.0]), "weights"), (([1e38], [1.0], [1.0]), "bias")],
+)
+def test_a_layer_stays_whose_product_is_too_large(blobs: tuple[list[float], ...], what: str) -> None:
+    """It was folded into infinite numbers, with warnings of NumPy's that named no layer."""
+    net = net_of(PLAIN + NORM % "batch_norm_param { eps: 0 }" + SCALE)
+    for blob, value in zip(net.params["n"], blobs, strict=True):
+        blob.data[...] = value
+    net.params["c"][0].data[...] = 1e30 if what == "weights" else 1
+    net.params["s"][0].data[...] = 1e10
+    arrays = {name: [array.astype(np.float32) for array in own] for name, own in weights_of(net).items()}
+    merged = merge_batch_norm(net.param, arrays)
+    reason = f'the {what} of Convolution layer "c" would be too large for float32'
+    assert reason in merged.left.values()
+    assert all(np.isfinite(array).all() for array in merged.weights["c"])
+
+
 def test_a_factor_of_0_is_folded_as_caffe_counts_it_and_noted() -> None:
     net = net_of(PLAIN + NORM % "batch_norm_param { eps: 0.25 }")
     net.params["n"][2].data[0] = 0

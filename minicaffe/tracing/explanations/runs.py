@@ -80,7 +80,8 @@ def explain(  # noqa: PLR0913 - public, by keyword
         with _gradient_wanted(net, found, number):
             case = _forward(net, i, number, start, whole=dy is None, notes=notes)
             place = asked.of_weight(case, found.blobs[number].shape)
-            explanation = explain_it(with_weight_gradient(net, i, case, dy, seed), place)
+            with np.errstate(all="ignore"):  # as in the layer
+                explanation = explain_it(with_weight_gradient(net, i, case, dy, seed), place)
         return explanation
     number = bottom if backward else top
     _check_number(net, i, number, backward, prefix)
@@ -94,7 +95,8 @@ def explain(  # noqa: PLR0913 - public, by keyword
     place = asked.element(case, backward)
     if backward:
         case = with_gradients(net, i, case, dy, seed)
-    explanation = explain_it(case, place)
+    with np.errstate(all="ignore"):
+        explanation = explain_it(case, place)
     return explanation
 
 
