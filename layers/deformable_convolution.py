@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -47,6 +48,8 @@ class DeformableConvolution(Layer):
     param_block: ClassVar[tuple[str, ...]] = ("deformable_convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
+    rim: ClassVar[int] = 0
+    """How many pixels of zeros around the map a sample can be made of."""
     loops = (
         (deformed_loops.find_samples, deformed_loops.sample_rows),
         (deformed_loops.sample_slopes, deformed_loops.add_samples),
@@ -149,7 +152,12 @@ class DeformableConvolution(Layer):
         return Deformed(maps, self.deformable_group, self._scratch)
 
     def _tables(self) -> Tables:
-        return Tables.of(self.blobs[0].data, self.window, self.group)
+        return Tables.of(self.blobs[0].data, self.rimmed_window, self.group)
+
+    @property
+    def rimmed_window(self) -> Window:
+        """The window as it lies on the map in its rim."""
+        return replace(self.window, pad=tuple(pad - self.rim for pad in self.window.pad))
 
 
 def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Window, group: int) -> Array:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 
-from .conv.deformed import Tables, Wanted, convolve, gradients
+from .conv.deformed import Wanted, convolve, gradients
 from .deformable_convolution import DeformableConvolution
 from .elementwise.channels import sum_channels
 
@@ -37,6 +36,7 @@ class ModulatedDeformableConvolution(DeformableConvolution):
     type = "ModulatedDeformableConvolution"
     num_bottom = 3
     param_block: ClassVar[tuple[str, ...]] = ("modulated_deformable_convolution_param",)
+    rim = 1
     forward_gpu, backward_gpu = Layer.forward_gpu, Layer.backward_gpu  # on the CPU: the kernels know no mask
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -68,10 +68,6 @@ class ModulatedDeformableConvolution(DeformableConvolution):
             gradients(x, bottom[1].data, dy, self._tables(), Wanted(dx, doffset, dweight, dmask), bottom[2].data)
         if dx is not None:
             bottom[0].diff[...] = dx[:, :, 1:-1, 1:-1]
-
-    def _tables(self) -> Tables:
-        window = replace(self.window, pad=tuple(pad - 1 for pad in self.window.pad))  # the map begins in the rim
-        return Tables.of(self.blobs[0].data, window, self.group)
 
 
 def _rimmed(x: Array) -> Array:
