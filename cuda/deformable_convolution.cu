@@ -1,5 +1,8 @@
-// DeformableConvolution: columns of bilinear samples, and their transposes, of one image at a time. See
-// layers/deformable_convolution.py and deformable_convolution.py.
+// DeformableConvolution and ModulatedDeformableConvolution: columns of bilinear samples, and their transposes, of one image at a
+// time. See layers/deformable_convolution.py, layers/modulated_deformable_convolution.py and deformable_convolution.py.
+//
+// mask: of one image, (groups, taps, windows), a factor of each sample; nullptr: DeformableConvolution. With a mask the map has a
+// rim of zeros, one pixel wide, which is not stored.
 //
 // A sample is (deformable group, tap, window), numbered in that order; `samples` of a group: taps * windows. A pixel of a group adds
 // up what samples read of it: count, starts, fill and sort_readers list the samples of every pixel, in rising order, whatever the
@@ -10,10 +13,23 @@
 struct Sample {
   bool inside;
   int low_h, high_h, low_w, high_w;
-  REAL share_h, share_w;
-  // Neighbour 0 to 3: low low, low high, high low, high high.
-  __device__ int pixel(int k, int width) const { return (k & 2 ? high_h : low_h) * width + (k & 1 ? high_w : low_w); }
+  REAL share_h, share_w, factor;
+  // Neighbour 0 to 3: low low, low high, high low, high high. -1: in the rim.
+  __device__ int pixel(int k, const Window& w) const {
+    const int row = k & 2 ? high_h : low_h, column = k & 1 ? high_w : low_w;
+    return row >= 0 && row < w.height && column >= 0 && column < w.width ? row * w.width + column : -1;
+  }
   __device__ REAL share(int k) const { return (k & 2 ? share_h : 1 - share_h) * (k & 1 ? share_w : 1 - share_w); }
+  __device__ REAL read(int k, const REAL* plane, const Window& w) const {
+    const int at = pixel(k, w);
+    return at < 0 ? REAL(0) : plane[at];
+  }
+  // Without the factor; 0 off the map.
+  __device__ REAL value(const REAL* plane, const Window& w) const {
+    REAL sum = 0;
+    for (int k = 0; inside && k < 4; ++k) sum += share(k) * read(k, plane, w);
+    return sum;
+  }
 };
 
 __device__ inline bool along(int corner, int step, REAL move, int size, int& low, int& high, REAL& share) {
@@ -28,62 +44,77 @@ __device__ inline bool along(int corner, int step, REAL move, int size, int& low
 }
 
 // offset: of one image, (groups, taps, 2, windows).
-__device__ inline Sample sample_of(unsigned sample, const REAL* offset, const Window& w) {
+__device__ inline Sample sample_of(unsigned sample, const REAL* offset, const REAL* mask, const Window& w) {
   const unsigned windows = w.windows(), window = sample % windows, row = sample / windows, tap = row % (unsigned)w.taps();
   const Place corner = corner_of(window, w);
   const REAL* move = offset + (size_t)row * 2 * windows + window;
-  Sample s = {false, 0, 0, 0, 0, 0, 0};
-  s.inside = along(corner.h, (int)(tap / (unsigned)w.kernel_w) * w.dil_h, move[0], w.height, s.low_h, s.high_h, s.share_h) &&
-             along(corner.w, (int)(tap % (unsigned)w.kernel_w) * w.dil_w, move[windows], w.width, s.low_w, s.high_w, s.share_w);
+  const int rim = mask ? 1 : 0, height = w.height + 2 * rim, width = w.width + 2 * rim;
+  const int down = (int)(tap / (unsigned)w.kernel_w) * w.dil_h, right = (int)(tap % (unsigned)w.kernel_w) * w.dil_w;
+  Sample s = {false, 0, 0, 0, 0, 0, 0, mask ? mask[sample] : REAL(1)};
+  s.inside = along(corner.h + rim, down, move[0], height, s.low_h, s.high_h, s.share_h) &&
+             along(corner.w + rim, right, move[windows], width, s.low_w, s.high_w, s.share_w);
+  s.low_h -= rim, s.high_h -= rim, s.low_w -= rim, s.high_w -= rim;
   return s;
 }
 
 // columns (C, taps, windows) of x (C, map); a thread has one sample of all its group's `channels`. count: samples of all groups.
-extern "C" __global__ void columns(int count, const REAL* x, const REAL* offset, REAL* columns, int channels, Window w) {
+extern "C" __global__ void columns(int count, const REAL* x, const REAL* offset, const REAL* mask, REAL* columns, int channels,
+                                   Window w) {
   const unsigned samples = w.taps() * w.windows();
   LOOP(i, count) {
-    const Sample s = sample_of(i, offset, w);
+    const Sample s = sample_of(i, offset, mask, w);
     const unsigned group = i / samples;
     const REAL* plane = x + (size_t)group * channels * w.map();
     REAL* to = columns + (size_t)group * channels * samples + i % samples;
-    for (int c = 0; c < channels; ++c, plane += w.map(), to += samples) {
-      REAL sum = 0;
-      if (s.inside)
-        for (int k = 0; k < 4; ++k) sum += s.share(k) * plane[s.pixel(k, w.width)];
-      *to = sum;
-    }
+    for (int c = 0; c < channels; ++c, plane += w.map(), to += samples) *to = s.factor * s.value(plane, w);
+  }
+}
+
+// dmask, of one image, from the columns' gradient.
+extern "C" __global__ void mask_gradient(int count, const REAL* x, const REAL* offset, const REAL* mask, const REAL* columns,
+                                         REAL* dmask, int channels, Window w) {
+  const unsigned samples = w.taps() * w.windows();
+  LOOP(i, count) {
+    const Sample s = sample_of(i, offset, mask, w);
+    const unsigned group = i / samples;
+    const REAL* plane = x + (size_t)group * channels * w.map();
+    const REAL* from = columns + (size_t)group * channels * samples + i % samples;
+    REAL sum = 0;
+    for (int c = 0; c < channels; ++c, plane += w.map(), from += samples) sum += *from * s.value(plane, w);
+    dmask[i] = sum;
   }
 }
 
 // doffset, of one image, from the columns' gradient.
-extern "C" __global__ void offset_gradient(int count, const REAL* x, const REAL* offset, const REAL* columns, REAL* doffset,
-                                           int channels, Window w) {
+extern "C" __global__ void offset_gradient(int count, const REAL* x, const REAL* offset, const REAL* mask, const REAL* columns,
+                                           REAL* doffset, int channels, Window w) {
   const unsigned windows = w.windows(), samples = w.taps() * windows;
   LOOP(i, count) {
-    const Sample s = sample_of(i, offset, w);
+    const Sample s = sample_of(i, offset, mask, w);
     const unsigned group = i / samples;
     const REAL* plane = x + (size_t)group * channels * w.map();
     const REAL* from = columns + (size_t)group * channels * samples + i % samples;
     REAL down = 0, right = 0;
     for (int c = 0; s.inside && c < channels; ++c, plane += w.map(), from += samples) {
-      const REAL low_low = plane[s.pixel(0, w.width)], low_high = plane[s.pixel(1, w.width)];
-      const REAL high_low = plane[s.pixel(2, w.width)], high_high = plane[s.pixel(3, w.width)];
+      const REAL low_low = s.read(0, plane, w), low_high = s.read(1, plane, w);
+      const REAL high_low = s.read(2, plane, w), high_high = s.read(3, plane, w);
       down += *from * ((1 - s.share_w) * (high_low - low_low) + s.share_w * (high_high - low_high));
       right += *from * ((1 - s.share_h) * (low_high - low_low) + s.share_h * (high_high - high_low));
     }
     REAL* to = doffset + (size_t)(i / windows) * 2 * windows + i % windows;
-    to[0] = down;
-    to[windows] = right;
+    to[0] = s.factor * down;
+    to[windows] = s.factor * right;
   }
 }
 
 // counts (groups, pixels), 0 before: how many times samples read each pixel.
-extern "C" __global__ void count_readers(int count, const REAL* offset, int* counts, Window w) {
+extern "C" __global__ void count_readers(int count, const REAL* offset, const REAL* mask, int* counts, Window w) {
   const unsigned samples = w.taps() * w.windows();
   LOOP(i, count) {
-    const Sample s = sample_of(i, offset, w);
+    const Sample s = sample_of(i, offset, mask, w);
     int* of_group = counts + (i / samples) * w.map();
-    for (int k = 0; s.inside && k < 4; ++k) atomicAdd(of_group + s.pixel(k, w.width), 1);
+    for (int k = 0; s.inside && k < 4; ++k)
+      if (s.pixel(k, w) >= 0) atomicAdd(of_group + s.pixel(k, w), 1);
   }
 }
 
@@ -114,12 +145,13 @@ extern "C" __global__ void starts(int count, const int* counts, int* starts, int
 }
 
 // readers: 4 * sample + neighbour, from starts on, in any order.
-extern "C" __global__ void fill(int count, const REAL* offset, int* next, int* readers, Window w) {
+extern "C" __global__ void fill(int count, const REAL* offset, const REAL* mask, int* next, int* readers, Window w) {
   const unsigned samples = w.taps() * w.windows();
   LOOP(i, count) {
-    const Sample s = sample_of(i, offset, w);
+    const Sample s = sample_of(i, offset, mask, w);
     int* of_group = next + (i / samples) * w.map();
-    for (int k = 0; s.inside && k < 4; ++k) readers[atomicAdd(of_group + s.pixel(k, w.width), 1)] = 4 * (int)i + k;
+    for (int k = 0; s.inside && k < 4; ++k)
+      if (s.pixel(k, w) >= 0) readers[atomicAdd(of_group + s.pixel(k, w), 1)] = 4 * (int)i + k;
   }
 }
 
@@ -134,8 +166,10 @@ __device__ inline void sift(int* heap, int root, int length) {
   heap[root] = value;
 }
 
-// Sorts the readers of each pixel (heapsort); then they are the samples within their group, and shares their shares.
-extern "C" __global__ void sort_readers(int count, const REAL* offset, const int* starts, int* readers, REAL* shares, Window w) {
+// Sorts the readers of each pixel (heapsort); then they are the samples within their group, and shares their shares
+// times the samples' factors.
+extern "C" __global__ void sort_readers(int count, const REAL* offset, const REAL* mask, const int* starts, int* readers,
+                                        REAL* shares, Window w) {
   const unsigned samples = w.taps() * w.windows();
   LOOP(i, count) {
     int* mine = readers + starts[i];
@@ -149,7 +183,8 @@ extern "C" __global__ void sort_readers(int count, const REAL* offset, const int
     }
     for (int j = 0; j < length; ++j) {
       const unsigned sample = (unsigned)mine[j] / 4;
-      shares[starts[i] + j] = sample_of(sample, offset, w).share(mine[j] % 4);
+      const Sample s = sample_of(sample, offset, mask, w);
+      shares[starts[i] + j] = s.factor * s.share(mine[j] % 4);
       mine[j] = (int)(sample % samples);
     }
   }

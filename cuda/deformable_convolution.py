@@ -1,6 +1,6 @@
 """The products of a deformable convolution on the GPU, on addresses, an image at a time.
 
-    columns = samples of x; y = weight columns; dcolumns = weight^T dy; doffset and dx of dcolumns; dweight += dy columns^T
+    columns = samples of x; y = weight columns; dcolumns = weight^T dy; dx, doffset, dmask of dcolumns; dweight += dy columns^T
 
 Every sum has the same order on every run: see deformable_convolution.cu for that of dx.
 """
@@ -8,7 +8,7 @@ Every sum has the same order on every run: see deformable_convolution.cu for tha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,14 @@ from .blas import Matrix, gemm
 from .convolution import Maps
 from .device import current, launch, launch_blocks
 from .roi import Scratch
+
+
+class Bottoms(NamedTuple):
+    """The addresses of a layer's bottoms, or of their gradients; 0: not there, or not wanted."""
+
+    x: int
+    offset: int
+    mask: int = 0
 
 
 @dataclass(frozen=True)
@@ -31,27 +39,26 @@ class Deformed:
         """Samples of an image."""
         return self.groups * self.maps.taps * self.maps.windows
 
-    def convolve(self, x: int, offset: int, weight: int, y: int) -> None:
+    def convolve(self, given: Bottoms, weight: int, y: int) -> None:
         """y (N, M, *windows) is overwritten."""
         (m, k), windows = self.maps.block, self.maps.windows
         for n in range(self.maps.count):
-            columns = self._columns(n, x, offset)
+            columns = self._columns(self._of_image(n, given))
             of_columns = Matrix(columns, windows, stride=k * windows)
             of_y = Matrix(self._of(n, y, self.maps.outputs * windows), windows, stride=m * windows)
             gemm(self.maps.dtype, (m, windows, k), Matrix(weight, k, stride=m * k), of_columns, of_y, batch=self.maps.group)
 
-    def add_weight_gradient(self, x: int, offset: int, dy: int, dweight: int) -> None:
-        """Add the gradient from x, offset and dy to dweight."""
+    def add_weight_gradient(self, given: Bottoms, dy: int, dweight: int) -> None:
+        """Add the gradient from the bottoms and dy to dweight."""
         (m, k), windows = self.maps.block, self.maps.windows
         for n in range(self.maps.count):
-            of_columns = Matrix(self._columns(n, x, offset), windows, transposed=True, stride=k * windows)
+            of_columns = Matrix(self._columns(self._of_image(n, given)), windows, transposed=True, stride=k * windows)
             of_dy = Matrix(self._of(n, dy, self.maps.outputs * windows), windows, stride=m * windows)
             of_weight = Matrix(dweight, k, stride=m * k)
             gemm(self.maps.dtype, (m, k, windows), of_dy, of_columns, of_weight, beta=1, batch=self.maps.group)
 
-    def gradients(self, arrays: tuple[int, int, int, int], dx: int, doffset: int) -> None:
-        """arrays: x, offset, weight, dy. dx and doffset are overwritten; 0: not wanted."""
-        x, offset, weight, dy = arrays
+    def gradients(self, given: Bottoms, weight: int, dy: int, wanted: Bottoms) -> None:
+        """The gradients that are wanted are overwritten."""
         (m, k), windows = self.maps.block, self.maps.windows
         of_weight = Matrix(weight, k, transposed=True, stride=m * k)
         for n in range(self.maps.count):
@@ -59,26 +66,27 @@ class Deformed:
             of_dy = Matrix(self._of(n, dy, self.maps.outputs * windows), windows, stride=m * windows)
             of_columns = Matrix(columns, windows, stride=k * windows)
             gemm(self.maps.dtype, (k, windows, m), of_weight, of_dy, of_columns, batch=self.maps.group)
-            moves = self._moves(n, offset)
-            if doffset:
-                self._launch(
-                    "offset_gradient", self.samples, self._map(n, x), moves, columns, self._moves(n, doffset), self._each
-                )
-            if dx:
-                self._data_gradient(columns, moves, self._map(n, dx))
+            image, gradient = self._of_image(n, given), self._of_image(n, wanted)
+            if wanted.mask:
+                self._launch("mask_gradient", self.samples, *image, columns, gradient.mask, self._each)
+            if wanted.offset:
+                self._launch("offset_gradient", self.samples, *image, columns, gradient.offset, self._each)
+            if wanted.x:
+                self._data_gradient(columns, image, gradient.x)
 
-    def _data_gradient(self, columns: int, offset: int, dx: int) -> None:
+    def _data_gradient(self, columns: int, image: Bottoms, dx: int) -> None:
         """dx of one image: the readers of each pixel are listed, then added up."""
+        moves = image.offset, image.mask
         pixels = self.groups * self.maps.pixels
         counts, next_ = (self.scratch.address(name, pixels, np.int32) for name in ("counts", "next"))
         starts = self.scratch.address("starts", pixels + 1, np.int32)
         readers = self.scratch.address("readers", 4 * self.samples, np.int32)
         shares = self.scratch.address("shares", 4 * self.samples)
         current().zero(counts, pixels * 4)
-        self._launch("count_readers", self.samples, offset, counts)
+        self._launch("count_readers", self.samples, *moves, counts)
         launch_blocks("deformable_convolution.starts", self.maps.dtype, (1, 1), (1024, 1, 1), pixels, counts, starts, next_)
-        self._launch("fill", self.samples, offset, next_, readers)
-        self._launch("sort_readers", pixels, offset, starts, readers, shares)
+        self._launch("fill", self.samples, *moves, next_, readers)
+        self._launch("sort_readers", pixels, *moves, starts, readers, shares)
         self._launch("data_gradient", self.maps.channels * self.maps.pixels, columns, starts, readers, shares, dx, self._each)
 
     @property
@@ -89,17 +97,16 @@ class Deformed:
     def _room(self) -> int:
         return self.scratch.address("columns", self.maps.rows * self.maps.windows)
 
-    def _columns(self, n: int, x: int, offset: int) -> int:
-        """The address of image n's columns (C, taps, windows)."""
+    def _columns(self, image: Bottoms) -> int:
+        """The address of an image's columns (C, taps, windows)."""
         columns = self._room()
-        self._launch("columns", self.samples, self._map(n, x), self._moves(n, offset), columns, self._each)
+        self._launch("columns", self.samples, *image, columns, self._each)
         return columns
 
-    def _map(self, n: int, x: int) -> int:
-        return self._of(n, x, self.maps.channels * self.maps.pixels)
-
-    def _moves(self, n: int, offset: int) -> int:
-        return self._of(n, offset, 2 * self.samples)
+    def _of_image(self, n: int, bottoms: Bottoms) -> Bottoms:
+        """The addresses of image n's part."""
+        elements = self.maps.channels * self.maps.pixels, 2 * self.samples, self.samples
+        return Bottoms(*(start and self._of(n, start, each) for start, each in zip(bottoms, elements)))
 
     def _of(self, n: int, start: int, elements: int) -> int:
         """The address of image n's numbers, of that many an image."""

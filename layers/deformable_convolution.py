@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda import convolution as gpu
-from minicaffe.cuda.deformable_convolution import Deformed
+from minicaffe.cuda.deformable_convolution import Bottoms, Deformed
 from minicaffe.cuda.roi import Scratch as DeviceScratch
 from minicaffe.layer import Layer
 from minicaffe.threads import get_num_threads
@@ -47,6 +48,8 @@ class DeformableConvolution(Layer):
     param_block: ClassVar[tuple[str, ...]] = ("deformable_convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
+    rim: ClassVar[int] = 0
+    """How many pixels of zeros around the map a sample can be made of."""
     loops = (
         (deformed_loops.find_samples, deformed_loops.sample_rows),
         (deformed_loops.sample_slopes, deformed_loops.add_samples),
@@ -105,25 +108,29 @@ class DeformableConvolution(Layer):
         return maps + tables + 2 * weights + columns + max(at_work, maps + 4 * numbers * (4 * 8 + size))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x, offset, y = bottom[0].data, bottom[1].data, top[0].data
-        convolve(x, offset, self._tables(), y)
+        y, (x, offset, *mask) = top[0].data, (blob.data for blob in bottom)
+        convolve(self._rimmed(x), offset, self._tables(), y, *mask)
         if len(self.blobs) > 1:
             y += self.blobs[1].data[:, None, None]
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        dy = top[0].diff
-        dx, doffset = (blob.diff if wants else None for blob, wants in zip(bottom, propagate_down, strict=True))
+        dy, (x, offset, *mask) = top[0].diff, (blob.data for blob in bottom)
+        dx, doffset, *dmask = (blob.diff if wants else None for blob, wants in zip(bottom, propagate_down, strict=True))
         dweight = self.blobs[0].diff if self.param_propagate_down[0] else None
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
-        if any(wanted is not None for wanted in (dx, doffset, dweight)):
-            gradients(bottom[0].data, bottom[1].data, dy, self._tables(), Wanted(dx, doffset, dweight))
+        x = self._rimmed(x)
+        drimmed = np.empty_like(x) if self.rim and dx is not None else dx
+        if any(wanted is not None for wanted in (dx, doffset, dweight, *dmask)):
+            gradients(x, offset, dy, self._tables(), Wanted(drimmed, doffset, dweight, *dmask), *mask)
+        if dx is not None and drimmed is not None and self.rim:
+            dx[...] = drimmed[:, :, self.rim : -self.rim, self.rim : -self.rim]
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x, offset = (blob.device_data("read") for blob in bottom)
+        given = Bottoms(*(blob.device_data("read") for blob in bottom))
         y = top[0].device_data("write")
         if top[0].count:
-            self._deformed(bottom).convolve(x, offset, self.blobs[0].device_data("read"), y)
+            self._deformed(bottom).convolve(given, self.blobs[0].device_data("read"), y)
             if len(self.blobs) > 1:
                 gpu.add_bias(self.dtype, top[0].shape, 1, self.blobs[1].device_data("read"), y)
 
@@ -134,14 +141,15 @@ class DeformableConvolution(Layer):
                     blob.zero_diff()
             return
         deformed, dy = self._deformed(bottom), top[0].device_diff("read")
-        x, offset = (blob.device_data("read") for blob in bottom)
+        given = Bottoms(*(blob.device_data("read") for blob in bottom))
         if self.param_propagate_down[0]:
-            deformed.add_weight_gradient(x, offset, dy, self.blobs[0].device_diff("update"))
+            deformed.add_weight_gradient(given, dy, self.blobs[0].device_diff("update"))
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             gpu.add_bias_gradient(self.dtype, top[0].shape, 1, dy, self.blobs[1].device_diff("update"))
         if any(propagate_down):
-            dx, doffset = (b.device_diff("write") if wants else 0 for b, wants in zip(bottom, propagate_down, strict=True))
-            deformed.gradients((x, offset, self.blobs[0].device_data("read"), dy), dx, doffset)
+            asked = zip(bottom, propagate_down, strict=True)
+            wanted = Bottoms(*(blob.device_diff("write") if wants else 0 for blob, wants in asked))
+            deformed.gradients(given, self.blobs[0].device_data("read"), dy, wanted)
 
     def _deformed(self, bottom: Sequence[Blob]) -> Deformed:
         count, channels, *size = bottom[0].shape
@@ -149,7 +157,17 @@ class DeformableConvolution(Layer):
         return Deformed(maps, self.deformable_group, self._scratch)
 
     def _tables(self) -> Tables:
-        return Tables.of(self.blobs[0].data, self.window, self.group)
+        return Tables.of(self.blobs[0].data, self.rimmed_window, self.group)
+
+    def _rimmed(self, x: Array) -> Array:
+        """x (N, C, H, W) in its rim."""
+        ends = (self.rim, self.rim)
+        return np.pad(x, ((0, 0), (0, 0), ends, ends)) if self.rim else x
+
+    @property
+    def rimmed_window(self) -> Window:
+        """The window as it lies on the map in its rim."""
+        return replace(self.window, pad=tuple(pad - self.rim for pad in self.window.pad))
 
 
 def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Window, group: int) -> Array:

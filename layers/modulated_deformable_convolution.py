@@ -12,17 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
-import numpy as np
+from minicaffe.blob import Blob
 
-from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
-
-from .conv.deformed import Tables, Wanted, convolve, gradients
 from .deformable_convolution import DeformableConvolution
-from .elementwise.channels import sum_channels
 
 
 class ModulatedDeformableConvolution(DeformableConvolution):
@@ -37,7 +31,7 @@ class ModulatedDeformableConvolution(DeformableConvolution):
     type = "ModulatedDeformableConvolution"
     num_bottom = 3
     param_block: ClassVar[tuple[str, ...]] = ("modulated_deformable_convolution_param",)
-    forward_gpu, backward_gpu = Layer.forward_gpu, Layer.backward_gpu  # on the CPU: the kernels know no mask
+    rim = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
@@ -51,29 +45,3 @@ class ModulatedDeformableConvolution(DeformableConvolution):
         count, channels, *size = bottom[0].shape
         rimmed = count * channels * math.prod(n + 2 for n in size) * (1 if propagate_down is None else 2)
         return super().working_bytes(bottom, top, propagate_down) + (rimmed + 2 * bottom[2].count) * self.dtype.itemsize
-
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        convolve(_rimmed(bottom[0].data), bottom[1].data, self._tables(), top[0].data, bottom[2].data)
-        if len(self.blobs) > 1:
-            top[0].data[...] += self.blobs[1].data[:, None, None]
-
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        dy, x = top[0].diff, _rimmed(bottom[0].data)
-        dx = np.empty_like(x) if propagate_down[0] else None
-        doffset, dmask = (blob.diff if wants else None for blob, wants in zip(bottom[1:], propagate_down[1:], strict=True))
-        dweight = self.blobs[0].diff if self.param_propagate_down[0] else None
-        if len(self.blobs) > 1 and self.param_propagate_down[1]:
-            self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
-        if any(wanted is not None for wanted in (dx, doffset, dweight, dmask)):
-            gradients(x, bottom[1].data, dy, self._tables(), Wanted(dx, doffset, dweight, dmask), bottom[2].data)
-        if dx is not None:
-            bottom[0].diff[...] = dx[:, :, 1:-1, 1:-1]
-
-    def _tables(self) -> Tables:
-        window = replace(self.window, pad=tuple(pad - 1 for pad in self.window.pad))  # the map begins in the rim
-        return Tables.of(self.blobs[0].data, window, self.group)
-
-
-def _rimmed(x: Array) -> Array:
-    """x (N, C, H, W) with zeros around it, one pixel wide."""
-    return np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))

@@ -1,6 +1,7 @@
-"""DeformableConvolution and DeformablePSROIPooling in PyTorch's operators: samples gathered from the flat map.
+"""The deformable layers in PyTorch's operators: samples gathered from the flat map.
 
-torchvision's deform_conv2d is another function past the last pixels' centres.
+torchvision's deform_conv2d is ModulatedDeformableConvolution; DeformableConvolution is another function past the last pixels'
+centres.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from minicaffe.layers.deformable_convolution import DeformableConvolution as OurDeformableConvolution
 from minicaffe.layers.deformable_psroi_pooling import DeformablePSROIPooling
@@ -24,13 +26,15 @@ def neighbours(low: Tensor, high: Tensor, share: Tensor) -> tuple[tuple[Tensor, 
 
 
 class DeformableConvolution(Weighted):
-    """DeformableConvolution."""
+    """DeformableConvolution, and with a mask ModulatedDeformableConvolution."""
 
     def __init__(self, layer: OurDeformableConvolution) -> None:
         super().__init__(layer)
-        self.window, self.group, self.deformable_group = layer.window, layer.group, layer.deformable_group
+        self.window, self.rim = layer.rimmed_window, layer.rim
+        self.group, self.deformable_group = layer.group, layer.deformable_group
 
-    def forward(self, x: Tensor, offset: Tensor) -> Tensor:
+    def forward(self, x: Tensor, offset: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = functional.pad(x, [self.rim] * 4)
         count, channels, *size = x.shape
         output, groups, window = offset.shape[2:], self.deformable_group, self.window
         moves = offset.reshape(count, groups, *window.kernel, 2, *output)
@@ -42,7 +46,10 @@ class DeformableConvolution(Weighted):
                 pixel = torch.where(inside[:, :, 0], row * size[1] + column, 0).flatten(2)[:, :, None]
                 values = maps.gather(3, pixel.expand(-1, -1, maps.shape[2], -1)).unflatten(3, inside.shape[3:])
                 samples = samples + values * (of_row * of_column)[:, :, None]
-        samples = torch.where(inside, samples, 0).reshape(count, self.group, -1, output[0] * output[1])
+        samples = torch.where(inside, samples, 0)
+        if mask is not None:
+            samples = samples * mask.reshape(count, groups, 1, *samples.shape[3:])
+        samples = samples.reshape(count, self.group, -1, output[0] * output[1])
         y = (self.weight.reshape(self.group, len(self.weight) // self.group, -1) @ samples).reshape(count, -1, *output)
         return y if self.bias is None else y + self.bias[:, None, None]
 

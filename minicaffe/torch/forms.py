@@ -22,6 +22,7 @@ from minicaffe.layers.elementwise.batch_norm_layouts import BVLC
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.interp import Interp
+from minicaffe.layers.modulated_deformable_convolution import ModulatedDeformableConvolution
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.pooling import Pooling
 from minicaffe.layers.prelu import PReLU
@@ -106,6 +107,7 @@ def softmax_with_loss(layer: SoftmaxWithLoss, bottom: Sequence[Blob], top: Seque
 MODULES: dict[type[Layer], Callable[[Any], nn.Module]] = {
     Bias: weights.Bias,
     DeformableConvolution: deformed.DeformableConvolution,
+    ModulatedDeformableConvolution: deformed.DeformableConvolution,
     Dropout: DropoutModule,
     Embed: weights.Embed,
     InnerProduct: weights.InnerProduct,

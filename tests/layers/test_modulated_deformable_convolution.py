@@ -135,6 +135,16 @@ def test_only_the_gradients_that_are_asked_for(wanted: list[bool]) -> None:
         np.testing.assert_allclose(found, whole if asked else np.full_like(whole, 7), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("images", "size"), [(3, (4, 7)), (0, (3, 4))])
+def test_a_second_reshape(images: int, size: tuple[int, int]) -> None:
+    case = made(*PARAMS[0], 1.3)
+    for blob, channels in zip(case.bottom, (4, 36, 18), strict=True):
+        blob.reshape(images, channels, *size)
+        blob.data[...] = normal(images, channels, *size, seed=channels)
+    np.testing.assert_allclose(case.forward()[0], by_definition(case), rtol=0, atol=1e-12)
+    assert [diff.shape for diff in case.backward(np.ones(case.top[0].shape))] == [blob.shape for blob in case.bottom]
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [

@@ -198,6 +198,12 @@ MORE = {  # type and parameters, tops; the bottoms are as given
         ((2, 4, 5, 6), (2, 24, 3, 4)),
         "y",
     ),
+    "ModulatedDeformableConvolution": (
+        "modulated_deformable_convolution_param { num_output: 6 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2 group: 2"
+        ' deformable_group: 2 weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 } }',
+        ((2, 4, 5, 6), (2, 24, 3, 4), (2, 12, 3, 4)),
+        "y",
+    ),
     "Scale": ("scale_param { axis: 0 bias_term: true }", ((2, 3, 4), (2, 3)), "y"),
     "Bias": ("bias_param { axis: 1 }", ((2, 3, 4), (3,)), "y"),
     "Slice": ("slice_param { axis: 1 slice_point: 2 }", ((2, 5),), "y z"),

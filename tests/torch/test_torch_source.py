@@ -243,6 +243,11 @@ def test_deformable_convolution(tmp_path: Path, options: str) -> None:
     layer {{ name: "y" type: "DeformableConvolution" bottom: "data" bottom: "o" top: "y" deformable_convolution_param {{
       {kernel} num_output: 6 {FILL} }} }}"""
     assert {"y", "d data", "d y.weight", "d o.weight"} <= set(check(net_of(text), tmp_path))
+    masked = f"""layer {{ name: "m" type: "Convolution" bottom: "data" top: "m" convolution_param {{ {moved}
+      num_output: {6 * groups} weight_filler {{ type: "gaussian" std: 0.4 }} }} }}\n"""
+    masked += text.replace("Deform", "ModulatedDeform").replace("deformable_conv", "modulated_deformable_conv")
+    masked = masked.replace('bottom: "o"', 'bottom: "o" bottom: "m"')
+    assert {"y", "d data", "d y.weight", "d o.weight", "d m.weight"} <= set(check(net_of(masked), tmp_path))
 
 
 RECURRENT = """layer { name: "cont" type: "Input" top: "cont" input_param { shape { dim: 5 dim: 3 } } }

@@ -1,6 +1,6 @@
-"""DeformableConvolution, DeformablePSROIPooling and ROIWarping through one lookup for each pixel of a sample.
+"""The deformable layers and ROIWarping through one lookup for each pixel of a sample.
 
-ONNX's DeformConv is another function past the last pixels' centres.
+ONNX's DeformConv is another function past the last pixels' centres; with a mask it is the same one, but opset 18 has none.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import numpy as np
 
 from minicaffe.layers.deformable_convolution import DeformableConvolution
 from minicaffe.layers.deformable_psroi_pooling import DeformablePSROIPooling
+from minicaffe.layers.modulated_deformable_convolution import ModulatedDeformableConvolution
 from minicaffe.layers.roi_warping import ROIWarping
 from minicaffe.registry import exports
 
@@ -20,9 +21,11 @@ Pair = tuple[str, str]
 """A pixel along an axis as int64, and its share in the sample, 0 where the sample is off the map."""
 
 
-@exports(DeformableConvolution)
+@exports(DeformableConvolution, ModulatedDeformableConvolution)
 def deformable_convolution(g: Graph, layer: DeformableConvolution, bottom: list[Value], top: list[Dims]) -> list[str]:
-    x, offset = bottom
+    x, offset, *masks = bottom
+    if layer.rim:
+        x = _rimmed(g, layer, x)
     groups, group, taps = layer.deformable_group, layer.group, int(np.prod(layer.window.kernel))
     each, wide = layer.channels // groups, g.number(x, 3)
     moves = g.reshape(offset, g.size(x, 0), [groups, taps, 2, -1])  # (N, groups, taps, 2, windows)
@@ -35,11 +38,20 @@ def deformable_convolution(g: Graph, layer: DeformableConvolution, bottom: list[
     plane = g("Add", g("Mul", g("Unsqueeze", g.arange(g.number(x, 0)), [1]), groups), np.arange(groups)[None])
     first = g("Unsqueeze", g("Mul", plane, pixels), [2, 3])  # (N, groups, 1, 1)
     samples = g("Sum", *_looked_up(g, flat, first, rows, columns, wide))  # (N, groups, taps, windows, C / groups)
+    for mask in masks:
+        samples = g("Mul", samples, g.reshape(mask, g.size(x, 0), [groups, taps, -1, 1]))
     values = g("Transpose", samples, perm=[0, 1, 4, 2, 3])
     values = g.reshape(values, g.size(x, 0), [group, layer.channels // group * taps, -1])
     weight = g.weight(layer, 0, (group, layer.num_output // group, layer.channels // group * taps))
     y = g.reshape(g("MatMul", weight, values), g.size(x, 0), [layer.num_output], g.shape(offset, 2, 4))
     return [g("Add", y, g.weight(layer, 1, (layer.num_output, 1, 1))) if len(layer.blobs) > 1 else y]
+
+
+def _rimmed(g: Graph, layer: DeformableConvolution, x: Value) -> Value:
+    """x with the layer's zeros around its maps."""
+    ends = [0, 0, layer.rim, layer.rim]
+    dims = *x.dims[:2], *(n + 2 * layer.rim if isinstance(n, int) else n for n in x.dims[2:])
+    return Value(g("Pad", x, [*ends, *ends]), dims)
 
 
 def _looked_up(g: Graph, flat: str, first: str, rows: tuple[Pair, Pair], columns: tuple[Pair, Pair], wide: str) -> list[str]:
@@ -57,7 +69,7 @@ def _moved_taps(
     g: Graph, layer: DeformableConvolution, moves: str, i: int, corner_and_size: tuple[str, str]
 ) -> tuple[Pair, Pair]:
     """Both pixels of each sample along an axis, (N, groups, taps, windows); the windows' places, and the map's size."""
-    window, (corner, size) = layer.window, corner_and_size
+    window, (corner, size) = layer.rimmed_window, corner_and_size
     step = np.indices(window.kernel)[i].reshape(-1, 1) * window.dilation[i]
     corner = g("Sub", g("Mul", corner, window.stride[i]), window.pad[i])
     move = g("Squeeze", g.columns(moves, i, i + 1, axis=3), [3])

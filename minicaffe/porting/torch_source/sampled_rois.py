@@ -10,6 +10,7 @@ from minicaffe.layers.box_output import BoxOutput
 from minicaffe.layers.decode_bbox import DecodeBBox
 from minicaffe.layers.deformable_convolution import DeformableConvolution
 from minicaffe.layers.mask_resize import MaskResize
+from minicaffe.layers.modulated_deformable_convolution import ModulatedDeformableConvolution
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_warping import ROIWarping
@@ -58,7 +59,7 @@ def mask_resize(s: Source, layer: MaskResize, bottom: Sequence[str], top: Shapes
     return f"mask_resize({bottom[0]}, {top[0][2]}, {top[0][3]})"
 
 
-@source(DeformableConvolution)
+@source(DeformableConvolution, ModulatedDeformableConvolution)
 def deformable_convolution(s: Source, layer: DeformableConvolution, bottom: Sequence[str], top: Shapes) -> str:
     s.part("deformable_conv")
     window = layer.window
@@ -70,7 +71,7 @@ def deformable_convolution(s: Source, layer: DeformableConvolution, bottom: Sequ
     written = ", ".join(str(tuple(int(n) for n in size)) for size in sizes)
     arrays = {name: np.asarray(blob.read_data()) for name, blob in zip(("weight", "bias"), layer.blobs)}
     made = s.module(layer, f"DeformableConv2d({layer.channels}, {layer.num_output}, {written}{options})", arrays)
-    return f"{made}({bottom[0]}, {bottom[1]})"
+    return f"{made}({', '.join(bottom)})"
 
 
 @source(DecodeBBox)

@@ -1,4 +1,4 @@
-"""DeformableConvolution and DeformablePSROIPooling explained, by the layers' own places."""
+"""The deformable layers explained, by the layers' own places."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from minicaffe.blob import Array
 from minicaffe.layers.conv.deformed import Places, places_of
 from minicaffe.layers.deformable_convolution import DeformableConvolution
 from minicaffe.layers.deformable_psroi_pooling import DeformablePSROIPooling, MovedPlan, axis_taps
+from minicaffe.layers.modulated_deformable_convolution import ModulatedDeformableConvolution
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, sent
@@ -18,7 +19,24 @@ from .text import exact
 
 
 def _places(case: Case[DeformableConvolution], image: int) -> Places:
-    return places_of(case.bottoms[1][image], case.layer.window, case.x.shape[2:])
+    """On the map in its rim, as _maps gives it."""
+    height, width = (n + 2 * case.layer.rim for n in case.x.shape[2:])
+    return places_of(case.bottoms[1][image], case.layer.rimmed_window, (height, width))
+
+
+def _maps(case: Case[DeformableConvolution], image: int) -> Array:
+    """An image's maps in their rim."""
+    ends = (case.layer.rim, case.layer.rim)
+    return np.pad(case.x[image].astype(np.float64), ((0, 0), ends, ends))
+
+
+def _mask(case: Case[DeformableConvolution], image: int) -> Array:
+    """The factors of an image's samples (windows, taps, groups): 1 without a mask."""
+    groups, windows = case.layer.deformable_group, case.y[0, 0].size
+    moves = case.bottoms[1][image].reshape(groups, -1, 2, windows)
+    mask = case.bottoms[2][image] if len(case.bottoms) > 2 else np.ones_like(moves[:, :, 0])
+    factors: Array = mask.astype(np.float64).reshape(groups, -1, windows).transpose(2, 1, 0)
+    return factors
 
 
 def _weights(case: Case[DeformableConvolution]) -> Array:
@@ -33,39 +51,46 @@ def _weights(case: Case[DeformableConvolution]) -> Array:
 
 
 def sampled(case: Case[DeformableConvolution], image: int, channel: int, tap: int) -> Array:
-    """What a tap takes of a channel of an image at each window (windows,): the sum over four pixels of share * x; 0 outside."""
+    """What a tap takes of a channel of an image at each window (windows,): the mask's factor, if there is one, times the sum
+    over four pixels of share * x; 0 outside."""
     places, g = _places(case, image), channel // (case.layer.channels // case.layer.deformable_group)
-    inside, x = places.inside[:, tap, g], case.x[image, channel].astype(np.float64)
+    inside, x = places.inside[:, tap, g], _maps(case, image)[channel]
     total = np.zeros(len(inside))
     for row, column, share in places.neighbours():
         total += np.where(inside, share[:, tap, g] * x[row[:, tap, g] * inside, column[:, tap, g] * inside], 0)
-    return total
+    factors: Array = _mask(case, image)[:, tap, g]
+    return factors * total
 
 
-@explains(DeformableConvolution)
+@explains(DeformableConvolution, ModulatedDeformableConvolution)
 def deformable_convolution(case: Case[DeformableConvolution], at: Index) -> Explanation:
     n, m, h, w = at
     layer, places, window = case.layer, _places(case, n), h * case.y.shape[3] + w
     weight, each = _weights(case)[m], layer.channels // layer.deformable_group
+    mask, rim = _mask(case, n)[window], layer.rim
     index, columns = [], []
     for c, tap in np.argwhere(weight):
         g = c // each
         if places.inside[window, tap, g]:
             for row, column, share in places.neighbours():
-                index.append((n, c, row[window, tap, g], column[window, tap, g]))
-                columns.append((weight[c, tap], share[window, tap, g]))
-    flat, factors = np.array(index, int).reshape(-1, 4), np.array(columns, np.float64).reshape(-1, 2)
+                pixel = row[window, tap, g] - rim, column[window, tap, g] - rim
+                if 0 <= pixel[0] < case.x.shape[2] and 0 <= pixel[1] < case.x.shape[3]:
+                    index.append((n, c, *pixel))
+                    columns.append((share[window, tap, g], weight[c, tap], mask[tap, g]))
+    flat, factors = np.array(index, int).reshape(-1, 4), np.array(columns, np.float64).reshape(-1, 3)
     x = case.x[tuple(flat.T)].astype(np.float64)
-    shown = {"x": x, "share": factors[:, 1], "weight": factors[:, 0]}
-    terms = Terms.of(case.bottom_names[0], flat, shown, x * factors[:, 0] * factors[:, 1])
+    masks = {"mask": factors[:, 2]} if len(case.bottoms) > 2 else {}
+    shown = {"x": x, "share": factors[:, 0], "weight": factors[:, 1], **masks}
+    terms = Terms.of(case.bottom_names[0], flat, shown, x * factors.prod(axis=1))
     bias = float(layer.blobs[1].read_data()[m]) if len(layer.blobs) > 1 else None
-    formula = "y = the bias + the sum over channels, taps and the four pixels around each of weight * share * x"
+    weight_name = f"weight{times_mask(case)}"
+    formula = f"y = the bias + the sum over channels, taps and the four pixels around each of {weight_name} * share * x"
     return case.sum(at, formula, terms, bias=bias)
 
 
-@explains_gradient(DeformableConvolution)
+@explains_gradient(DeformableConvolution, ModulatedDeformableConvolution)
 def deformable_convolution_gradient(case: Case[DeformableConvolution], at: Index) -> Explanation:
-    return (_of_offset if case.number else _of_data)(case, at)
+    return (_of_data, _of_offset, _of_mask)[case.number](case, at)
 
 
 def _of_data(case: Case[DeformableConvolution], at: Index) -> Explanation:
@@ -74,13 +99,14 @@ def _of_data(case: Case[DeformableConvolution], at: Index) -> Explanation:
     g = c // (case.layer.channels // case.layer.deformable_group)
     reach = np.zeros(places.inside.shape[:2])
     for row, column, share in places.neighbours():
-        reads = places.inside[..., g] & (row[..., g] == h) & (column[..., g] == w)
+        reads = places.inside[..., g] & (row[..., g] == h + case.layer.rim) & (column[..., g] == w + case.layer.rim)
         reach += np.where(reads, share[..., g], 0)
-    factor = reach @ weight.T  # (windows, M)
+    factor = (reach * _mask(case, n)[..., g]) @ weight.T  # (windows, M)
     window, m = np.nonzero(factor)
     index = np.column_stack([np.full(len(m), n), m, *np.unravel_index(window, case.y.shape[2:])])
-    formula = "dx = the sum over the windows whose taps read x of dy * (the sum over those taps of weight * share)"
-    return case.gradient(at, formula, sent(case, index, case.dy[0][tuple(index.T)], factor[window, m], "weight * share"))
+    title = f"weight{times_mask(case)} * share"
+    formula = f"dx = the sum over the windows whose taps read x of dy * (the sum over those taps of {title})"
+    return case.gradient(at, formula, sent(case, index, case.dy[0][tuple(index.T)], factor[window, m], title))
 
 
 def _of_offset(case: Case[DeformableConvolution], at: Index) -> Explanation:
@@ -92,24 +118,43 @@ def _of_offset(case: Case[DeformableConvolution], at: Index) -> Explanation:
     here = (window, tap, g)
     share = float((places.share_h if across else places.share_w)[here])
     low_low, low_high, high_low, high_high = (
-        case.x[n, mine, row[here], column[here]].astype(np.float64) for row, column, _ in places.neighbours()
+        _maps(case, n)[mine, row[here], column[here]] for row, column, _ in places.neighbours()
     )
     slope = (
         (1 - share) * (low_high - low_low) + share * (high_high - high_low)
         if across
         else (1 - share) * (high_low - low_low) + share * (high_high - low_high)
     )
-    factor = _weights(case)[:, mine, tap] @ (slope if places.inside[here] else 0 * slope)
+    mask = _mask(case, n)[here]
+    factor = mask * (_weights(case)[:, mine, tap] @ (slope if places.inside[here] else 0 * slope))
     index = np.array([(n, m, h, w) for m in range(layer.num_output)], int)
     text = "right" if across else "down"
-    formula = f"doffset = the sum over the filters of dy * (the sum over channels of weight * the slope of x to the {text})"
-    terms = sent(case, index, case.dy[0][tuple(index.T)], factor, "weight * slope")
-    size = float(
-        (
-            abs(case.dy[0][tuple(index.T)]) * (abs(_weights(case)[:, mine, tap]) @ (4 * abs(case.x[n, mine]).max(axis=(1, 2))))
-        ).sum()
-    )
-    return case.gradient(at, formula, terms, size=size)
+    title = f"weight{times_mask(case)}"
+    formula = f"doffset = the sum over the filters of dy * (the sum over channels of {title} * the slope of x to the {text})"
+    dy = case.dy[0][tuple(index.T)]
+    terms = sent(case, index, dy, factor, f"{title} * slope")
+    size = abs(mask) * abs(dy) @ (abs(_weights(case)[:, mine, tap]) @ (4 * abs(case.x[n, mine]).max(axis=(1, 2))))
+    return case.gradient(at, formula, terms, size=float(size))
+
+
+def _of_mask(case: Case[DeformableConvolution], at: Index) -> Explanation:
+    n, channel, h, w = at
+    layer, places, window = case.layer, _places(case, n), h * case.y.shape[3] + w
+    (g, tap), each = divmod(channel, places.inside.shape[1]), layer.channels // layer.deformable_group
+    mine, here = slice(g * each, (g + 1) * each), (window, tap, g)
+    maps, weight = _maps(case, n)[mine], _weights(case)[:, mine, tap]
+    parts = [share[here] * maps[:, row[here], column[here]] for row, column, share in places.neighbours()]
+    sample = np.sum(parts, axis=0) * places.inside[here]
+    index = np.array([(n, m, h, w) for m in range(layer.num_output)], int)
+    dy = case.dy[0][tuple(index.T)]
+    formula = "dmask = the sum over the filters of dy * (the sum over channels of weight * the sample of x)"
+    terms = sent(case, index, dy, weight @ sample, "weight * sample")
+    return case.gradient(at, formula, terms, size=float(abs(dy) @ (abs(weight) @ np.abs(parts).sum(axis=0))))
+
+
+def times_mask(case: Case[DeformableConvolution]) -> str:
+    """The mask in a product, as text."""
+    return " * mask" if len(case.bottoms) > 2 else ""
 
 
 def _plan(case: Case[DeformablePSROIPooling], rois: Array | list[int]) -> MovedPlan:

@@ -18,6 +18,7 @@ from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.inner_product import LEAST_SQUARE, InnerProduct
+from minicaffe.layers.modulated_deformable_convolution import ModulatedDeformableConvolution
 from minicaffe.layers.normalize import Normalize, lengths
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.prelu import PReLU
@@ -26,7 +27,7 @@ from minicaffe.layers.sparse_inner_product import SparseInnerProduct
 from minicaffe.registry import explains_weight
 
 from .case import Case, sent
-from .deformed import sampled
+from .deformed import sampled, times_mask
 from .explanation import Explanation
 from .normalisations import normalised_channel
 from .terms import Index, Terms, indices
@@ -112,7 +113,7 @@ def _tap_steps(case: Case[Convolution], at: Index, terms: Terms) -> tuple[str, .
     return (*steps, f"in {count} of {len(terms)} windows the tap lies on padding, where x is 0") if count else steps
 
 
-@explains_weight(DeformableConvolution)
+@explains_weight(DeformableConvolution, ModulatedDeformableConvolution)
 def of_deformable_convolution(case: Case[DeformableConvolution], at: Index) -> Explanation:
     if case.number == 1:
         return _summed(case, at, _channel(case.y.shape, at[0]), None, "dbias = the sum of dy over all places of the channel")
@@ -120,8 +121,9 @@ def of_deformable_convolution(case: Case[DeformableConvolution], at: Index) -> E
     channel = at[0] // (layer.num_output // layer.group) * (layer.channels // layer.group) + at[1]
     tap = int(np.ravel_multi_index(at[2:], kernel))
     samples = np.concatenate([sampled(case, n, channel, tap) for n in range(len(case.x))])
-    formula = "dweight = the sum over the windows of dy * the sample of x that the window's moved tap takes"
-    return _summed(case, at, _channel(case.y.shape, at[0]), samples, formula, "sample")
+    title = f"sample{times_mask(case)}"
+    formula = f"dweight = the sum over the windows of dy * {title}: what the window's moved tap takes of x"
+    return _summed(case, at, _channel(case.y.shape, at[0]), samples, formula, title)
 
 
 @explains_weight(InnerProduct, SparseInnerProduct)

@@ -77,8 +77,9 @@ def test_deformable_psroi_pooling(classes: int, tmp_path: Path) -> None:
     check(tmp_path, block(text, ("x", "rois", "trans")), *given, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("param", ["pad: 1", "stride: 2 dilation: 2 group: 2 bias_term: false"])
-def test_deformable_convolution(param: str, tmp_path: Path) -> None:
+def test_deformable_convolution(param: str, version: int, tmp_path: Path) -> None:
     fillers = 'weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 }'
     text = f"num_output: 6 kernel_size: 3 deformable_group: 2 {param} {fillers}"
     given = []
@@ -87,8 +88,11 @@ def test_deformable_convolution(param: str, tmp_path: Path) -> None:
         output = (height, width) if param == "pad: 1" else ((height - 5) // 2 + 1, (width - 5) // 2 + 1)
         x, offset = random.standard_normal((2, 4, height, width)), 2 * random.standard_normal((2, 36, *output))
         given.append({"x": x.astype(np.float32), "offset": offset.astype(np.float32)})
-    layer = f'type: "DeformableConvolution" deformable_convolution_param {{ {text} }}'
-    check(tmp_path, block(layer, ("x", "offset")), *given, rtol=1e-4, atol=1e-4)
+        if version == 2:
+            given[i]["mask"] = random.standard_normal((2, 18, *output)).astype(np.float32)
+    kind = {1: '"DeformableConvolution" deformable', 2: '"ModulatedDeformableConvolution" modulated_deformable'}[version]
+    layer = f"type: {kind}_convolution_param {{ {text} }}"
+    check(tmp_path, block(layer, tuple(given[0])), *given, rtol=1e-4, atol=1e-4)
 
 
 def test_rois_of_four_axes(tmp_path: Path) -> None:

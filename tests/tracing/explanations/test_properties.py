@@ -185,6 +185,12 @@ OTHERS = [
         [(2, 4, 3, 5), (2, 36, 3, 5)],
         1,
     ),
+    (
+        'type: "ModulatedDeformableConvolution" modulated_deformable_convolution_param { num_output: 4 kernel_size: 3 pad: 1 '
+        f"group: 2 deformable_group: 2 weight_filler {NORMAL} bias_filler {NORMAL} }}",
+        [(2, 4, 3, 5), (2, 36, 3, 5), (2, 18, 3, 5)],
+        1,
+    ),
     ('type: "Eltwise"', [(2, 3, 5)] * 3, 1),
     ('type: "Eltwise" eltwise_param { coeff: 0.5 coeff: -2 }', [(2, 3, 5)] * 2, 1),
     ('type: "Eltwise" eltwise_param { operation: PROD }', [(2, 3, 5)] * 3, 1),
