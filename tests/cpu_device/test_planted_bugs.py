@@ -213,6 +213,8 @@ def found(script: str) -> int:
 
 @pytest.mark.parametrize("bug, case", BUGS.values(), ids=BUGS)
 def test_a_planted_bug_is_found_with_each_seed(bug: str, case: str) -> None:
+    if bug.startswith(GRAPH):
+        pytest.importorskip("cuda.bindings.driver", reason="cuda.bindings makes the graphs")
     assert found(bug + case) == SEEDS
 
 
