@@ -1,4 +1,4 @@
-"""Pooling as calls of its compiled loops that are ready, for nets that run again and again."""
+"""Pooling as calls of its compiled loops, which threads share."""
 
 from __future__ import annotations
 
