@@ -170,7 +170,7 @@ def test_reads_what_protobuf_writes(written, one_line, short, pointy):
     assert got.SerializePartialToString(deterministic=True) == written.SerializePartialToString(deterministic=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_damaged_file_reads_as_protobuf_reads_it_or_is_refused(data):
     """One edit anywhere: whatever protobuf still accepts, so do we, with the same content."""
@@ -193,7 +193,7 @@ def test_a_damaged_file_reads_as_protobuf_reads_it_or_is_refused(data):
         assert got == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.one_of(st.binary(max_size=200).map(lambda b: b.decode("utf-8", "surrogateescape")), st.text(max_size=100)))
 @example("[" * 5000)
 @example("layer " * 3 + "{" * 5000)
