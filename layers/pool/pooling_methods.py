@@ -1,4 +1,7 @@
-"""Max, average and stochastic pooling of maps (..., H, W), forward and backward. Source: Caffe's pooling_layer.cpp and .cu."""
+"""Max, average and stochastic pooling of maps (..., H, W), forward and backward. Source: Caffe's pooling_layer.cpp and .cu.
+
+Maxima and averages alone are for NumPy; the compiled loops of a forward without places are pooling_calls'.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,15 @@ from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from . import pooling_loops
-from .pooling_loops import LOWEST, SUMS, line_length, windows_of
+from .pooling_loops import LOWEST, line_length, windows_of
 from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
 from .pooling_windows import PoolAxis, reduce_windows, window_taps, windows_backward
 
 
 def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
-    if not loops.compiled():
-        # fmax, not maximum: a NaN loses, as with Caffe's >
-        return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
-    y = np.empty((*x.shape[:-2], rows.pooled, columns.pooled), x.dtype) if out is None else out
-    room = (scratch or Scratch(x.dtype))("lines", 2, line_length(columns))
-    pooling_loops.max_pool(_maps(x), windows_of(rows, columns), _maps(y), room)
-    return y
+    # fmax, not maximum: a NaN loses, as with Caffe's >
+    return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
 
 
 def max_pool_places(
@@ -79,15 +77,6 @@ def max_pool_gradient(
 def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
     sizes = divisors(rows, columns, x.dtype)
-    if loops.compiled():
-        y = np.empty((*x.shape[:-2], rows.pooled, columns.pooled), x.dtype) if out is None else out
-        scratch = scratch or Scratch(x.dtype)
-        if rows.one and columns.one:
-            pooling_loops.ave_pool_one(_maps(x), sizes, _maps(y), scratch("sums", SUMS))
-        else:
-            room = scratch("lines", 2, line_length(columns))
-            pooling_loops.ave_pool(_maps(x), windows_of(rows, columns), sizes, _maps(y), room)
-        return y
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
         if rows.one and columns.one:
             pixels = rows.size * columns.size

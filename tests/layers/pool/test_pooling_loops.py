@@ -57,6 +57,15 @@ def test_numpy_computes_what_the_loops_say(rows: PoolAxis, columns: PoolAxis, se
         np.testing.assert_array_equal(array, wanted)
 
 
+def pooled(by_maximum: bool, x: np.ndarray, rows: PoolAxis, columns: PoolAxis) -> np.ndarray:
+    """The maxima or the averages of maps, as a forward computes them in the way that runs."""
+    if not loops.compiled():
+        return (max_pool if by_maximum else ave_pool)(x, rows, columns)
+    y = np.full((len(x), rows.pooled, columns.pooled), np.nan, x.dtype)
+    Job(pooling_calls(by_maximum, len(x), rows, columns, x.dtype, get_num_threads())).run(address_of(x), address_of(y))
+    return y
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_compiled_loops_compute_what_numpy_does(dtype: type) -> None:
     """Maps wide enough for the vector part of a loop; nothing but what is compiled ahead runs."""
@@ -72,9 +81,11 @@ def test_compiled_loops_compute_what_numpy_does(dtype: type) -> None:
                 for one in ours if way == "numba" else ():
                     one.compile(dtype)
                 ready = [len(one.dispatcher().signatures) for one in ours if way == "numba"]
-                found += [max_pool(x, rows, columns), max_pool_places(x, rows, columns, y), y.copy()]
+                found += [max_pool_places(x, rows, columns, y), y.copy()]
                 max_pool_gradient(dy, x, rows, columns, dx)
-                found += [dx, ave_pool(x, rows, columns)]
+                found.append(dx)
+                for by_maximum in (True, False):
+                    found.append(pooled(by_maximum, x, rows, columns))
                 assert ready == [len(one.dispatcher().signatures) for one in ours if way == "numba"]
     half = len(found) // 2
     for expected, array in zip(found[:half], found[half:], strict=True):
@@ -105,10 +116,9 @@ def test_planes_are_shared_by_threads(columns: PoolAxis) -> None:
         for threads in (1, 2, 3):
             set_num_threads(threads)
             for by_maximum, wanted in zip((True, False), expected):
+                calls = pooling_calls(by_maximum, len(x), rows, columns, x.dtype, threads)
                 with loops.using("numba"):
-                    calls = pooling_calls(by_maximum, len(x), rows, columns, x.dtype, threads)
-                    y = np.full(wanted.shape, np.nan, np.float32)
-                    Job(calls).run(address_of(x), address_of(y))
+                    y = pooled(by_maximum, x, rows, columns)
                 assert len(calls.table) == min(2 * threads, x.size // LEAST)
                 np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-6)
     finally:
