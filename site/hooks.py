@@ -1,7 +1,7 @@
 """The pages of the site that docs/ does not hold, and the links between all of them.
 
 Pages come from other Markdown files of the repository (OTHERS), from site/pages, from the notebooks, from each command's
---help and from each layer's class; the gallery's pages are traces made here, of the nets of examples/shapes. A link to a file
+--help and from each layer's class; the gallery's pages are traces made here, of the nets of examples. A link to a file
 of the repository that is not on the site becomes a link into the repository where `repo_url` is set, and plain text where it is
 not.
 """
@@ -27,7 +27,7 @@ from minicaffe.layers import CATALOGUE
 from minicaffe.tracing.layer_text import layer_text
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES, SHAPES = ROOT / "site" / "pages", ROOT / "examples" / "shapes"
+PAGES = ROOT / "site" / "pages"
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
 OTHERS = {
     **{name: name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")},
@@ -58,7 +58,15 @@ SECTIONS = {
     "layers": [f"layers/{kind}.md" for kind in sorted(CATALOGUE, key=str.lower)],
 }
 """The pages of the folders that mkdocs.yml names."""
-TRACES = {"rfcn": "shapes_rfcn.caffemodel", "faster_rcnn": "shapes_faster_rcnn.caffemodel"}
+OF_SHAPES = "--image shapes/scene.png --cfg shapes/shapes.yml --classes shapes/classes.txt"
+SCALED = "--mean 128,128,128 --scale-factor 0.0078125"
+TRACES = {
+    "rfcn": f"shapes/rfcn/test.prototxt shapes/rfcn/shapes_rfcn.caffemodel {OF_SHAPES}",
+    "faster_rcnn": f"shapes/faster_rcnn/test.prototxt shapes/faster_rcnn/shapes_faster_rcnn.caffemodel {OF_SHAPES}",
+    "segments": f"segments/test.prototxt segments/segments.caffemodel --image segments/scene.png {SCALED}",
+    "reader": f"reader/test.prototxt reader/reader.caffemodel --image reader/string.png {SCALED}",
+}
+"""The words of `minicaffe trace` for each page, in examples/."""
 FENCE, LINK = re.compile(r"^ *```", re.MULTILINE), re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
 
@@ -112,12 +120,11 @@ def _title(page: File) -> str:
 
 @functools.cache
 def _trace(name: str) -> Path:
-    """The page of a net of examples/shapes on its scene."""
-    target, room = ROOT / "build" / "traces" / f"{name}.html", SHAPES / name
+    """The page of a net of examples on its image."""
+    target = ROOT / "build" / "traces" / f"{name}.html"
     target.parent.mkdir(parents=True, exist_ok=True)
-    words = [room / "test.prototxt", room / TRACES[name], "--image", SHAPES / "scene.png", "--cfg", SHAPES / "shapes.yml"]
-    more = ["--classes", SHAPES / "classes.txt", "--backward", "-o", target]
-    subprocess.run([sys.executable, "-m", "minicaffe", "trace", *map(str, words + more)], check=True, stdout=subprocess.DEVNULL)
+    words = [sys.executable, "-m", "minicaffe", "trace", *TRACES[name].split(), "--backward", "-o", str(target)]
+    subprocess.run(words, cwd=ROOT / "examples", check=True, stdout=subprocess.DEVNULL)
     return target
 
 

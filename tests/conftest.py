@@ -127,11 +127,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
-    outcomes = {"passed": "agree", "failed": "differ", "skipped": "skipped"}
-    counts: Counter[str] = Counter()
-    for outcome, word in outcomes.items():
-        for report in terminalreporter.stats.get(outcome, []):
-            counts[word] += "::test_golden" in report.nodeid
-    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    if said:
-        terminalreporter.write_line(f"golden tests, against what the original Caffe computed: {said}")
+    outcomes = {"passed": "agree", "failed": "differ", "xfailed": "known to differ", "skipped": "skipped"}
+    for mark, whose in (("::test_golden", "the original Caffe"), ("test_golden_forks.py::", "its forks")):
+        counts = {
+            word: sum(mark in report.nodeid for report in terminalreporter.stats.get(outcome, []))
+            for outcome, word in outcomes.items()
+        }
+        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        if said:
+            terminalreporter.write_line(f"golden tests, against what {whose} computed: {said}")

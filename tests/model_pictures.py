@@ -162,6 +162,10 @@ def draw_all(folder: str) -> None:
     run(f"detect {faces}.prototxt {faces}.caffemodel face.png --classes faces.txt --draw boxes")
     beside("plate", "boxes/car.png", suffix="jpg")
     beside("face", "boxes/face.png", suffix="jpg")
+    deformable, shapes = examples / "deformable", examples / "shapes"
+    files = f"{deformable}/test.prototxt {deformable}/deformable_rfcn.caffemodel {shapes}/scene.png"
+    run(f"detect {files} --cfg {shapes}/shapes.yml --classes {shapes}/classes.txt --draw deformable --threshold 0.9")
+    beside("deformable", "deformable/scene.png", suffix="jpg")
     segments = examples / "segments"
     options = "--mean 128,128,128 --scale-factor 0.0078125"
     files = f"{segments}/test.prototxt {segments}/segments.caffemodel {segments}/scene.png"

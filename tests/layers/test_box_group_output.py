@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
+from minicaffe.ops import nms
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -58,6 +61,24 @@ def test_two_maps_and_a_second_reshape() -> None:
         blob.reshape(count, channels, 2, 5)
         blob.data[...] = 1
     assert case.forward()[0].shape == (1, 5, 1, 1)
+
+
+@given(st.integers(0, 10**6), st.floats(0.1, 0.9))
+def test_boxes_lie_in_the_image_best_first_and_overlap_little(seed: int, threshold: float) -> None:
+    rng = np.random.default_rng(seed)
+    probabilities, deltas = rng.uniform(size=(4, 3, 5, 7)), rng.normal(size=(4, 4, 5, 7))
+    more = f"fg_thr: 0.3 iou_thr: {threshold} min_size: 9 {GROUP}"
+    rois, scores = LayerCase(text(more), probabilities, deltas, tops=2, dtype=np.float32).forward()
+    table = scores[..., 0, 0].astype(np.float64)
+    np.testing.assert_array_equal(table[:, :5], rois[..., 0, 0])
+    assert set(table[:, 0]) == {0, 1} and (np.diff(table[:, 0]) >= 0).all()
+    assert (table[:, 1:3] >= 0).all() and (table[:, 3:5] <= [70, 50]).all()
+    assert (table[:, 3:5] - table[:, 1:3] + 1 >= 9 - 1e-4).all()
+    for image in (0, 1):
+        mine = table[table[:, 0] == image]
+        assert (np.diff(mine[:, 5]) <= 0).all() and (mine[:, 5] >= 0.3).all()
+        assert np.isin(mine[:, 5].astype(np.float32), 1 - probabilities[2 * image : 2 * image + 2, 0].astype(np.float32)).all()
+        assert len(nms(mine[:, 1:], threshold + 1e-4)) == len(mine)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, image, net_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from labelled import blob, check_aligned, labels, save_labels, save_pairs
 from PIL import Image
 
@@ -48,6 +50,16 @@ def test_crop_and_mirror_are_random_in_both_phases_and_keep_labels_at_their_pixe
             check_aligned(data[i], found[i, 0], i)
             places.add((found[i, 0].min() - i, found[i, 0, 0, 0] > found[i, 0, 0, 1]))
     assert len(places) > 20  # of 4 x 5 places, mirrored or not
+
+
+@given(st.integers(0, 999), st.integers(1, 5), st.integers(1, 7))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_crop_is_aligned(seed: int, high: int, wide: int) -> None:
+    more = f"batch_size: 4 mirror: true crop_height: {high} crop_width: {wide}"
+    data, found = batches(net_of(text(more), TRAIN, seed), 1)[0]
+    assert data.shape == (4, 3, high, wide)
+    for i in range(4):
+        check_aligned(data[i], found[i, 0], i)
 
 
 def test_mean_and_scale_leave_labels_alone(folder: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
@@ -45,6 +47,15 @@ def test_against_sorting_each_pixel(top_k: int) -> None:
         right.append(labels[n, 0, h, w] in [c for _, c in order])
     case = LayerCase(text(f"top_k: {top_k} ignore_label: 255"), x, labels)
     np.testing.assert_allclose(case.forward()[0].item(), np.mean(right))
+
+
+@given(st.integers(0, 10**6))
+def test_more_tries_are_right_more_often_and_pixels_have_no_order(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, labels, order = rng.integers(0, 4, (2, 5, 12)).astype(float), rng.integers(0, 5, (2, 1, 12)), rng.permutation(12)
+    found = [LayerCase(text(f"top_k: {k}"), x, labels).forward()[0].item() for k in range(1, 6)]
+    assert (np.diff(found) >= 0).all() and found[-1] == 1
+    assert LayerCase(text("top_k: 2"), x[..., order], labels[..., order]).forward()[0].item() == found[1]
 
 
 def test_every_pixel_ignored() -> None:

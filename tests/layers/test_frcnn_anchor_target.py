@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError, PrototxtWarning
@@ -32,6 +34,20 @@ def test_by_hand() -> None:
     assert (labels >= 0).sum() == 256
     assert (inside.reshape(9, 4, 25, 38)[:, 0] == (labels == 1)).all()
     np.testing.assert_allclose(outside.reshape(9, 4, 25, 38).sum(axis=(0, 2, 3)), 1, rtol=1e-6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 250), st.integers(16, 190), st.integers(16, 140)), max_size=4))
+def test_each_label_has_its_weights(boxes: list[tuple[int, int, int, int]]) -> None:
+    gt_boxes = [[x, y, x + width, y + height, 1.0] for x, y, width, height in boxes]
+    labels, targets, inside, outside = case(gt_boxes).forward()
+    labels = labels.reshape(9, 1, 25, 38)
+    positive, counted = labels == 1, labels >= 0
+    assert set(np.unique(labels)) <= {-1, 0, 1} and positive.sum() <= 128 and counted.sum() == 256
+    assert positive.any() == bool(boxes)
+    by_anchor = [array.reshape(9, 4, 25, 38) for array in (targets, inside, outside)]
+    np.testing.assert_array_equal(by_anchor[1], np.broadcast_to(positive, (9, 4, 25, 38)))
+    np.testing.assert_array_equal(by_anchor[2] > 0, np.broadcast_to(counted, (9, 4, 25, 38)))
+    assert np.isfinite(targets).all()
 
 
 def test_a_second_reshape_and_no_gradient() -> None:

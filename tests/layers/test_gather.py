@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
@@ -26,6 +28,17 @@ def test_the_tops_are_the_bottoms() -> None:
 
 def test_gradient() -> None:
     LayerCase('type: "Gather"', X, LABELS, tops=2).check_gradient()
+
+
+@pytest.mark.parametrize("kind", ["Gather", "Scatter"])
+@given(shapes=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=1, max_size=4))
+def test_any_tops_and_gradients_are_those_of_their_places(kind: str, shapes: list[list[int]]) -> None:
+    arrays = [np.random.default_rng(i).normal(size=shape) for i, shape in enumerate(shapes)]
+    case = LayerCase(f'type: "{kind}"', *arrays, tops=len(arrays))
+    for array, found in zip(arrays, case.forward(), strict=True):
+        np.testing.assert_array_equal(found, array)
+    for array, found in zip(arrays, case.backward(*[3 * each for each in arrays]), strict=True):
+        np.testing.assert_array_equal(found, 3 * array)
 
 
 @pytest.mark.parametrize("shape", [(5, 2), (0, 3), (3, 1, 7)])

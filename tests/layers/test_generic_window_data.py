@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, image, net_of, save_images
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from minicaffe.data.image_bytes import resized
 from minicaffe.errors import LayerError
@@ -55,6 +57,16 @@ def test_examples_in_order_and_again_with_their_images_as_channels() -> None:
     np.testing.assert_array_equal(third[0], first[0])
     assert [labels.ravel().tolist() for _, labels in (first, second)] == [[0.5, -2], [3, 4]]
     assert first[1].shape == (1, 2, 1, 1)
+
+
+@given(st.integers(0, 16), st.integers(0, 12), st.integers(1, 8))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_window_in_the_image_is_that_square(x: int, y: int, size: int) -> None:
+    window = f"# 0\nim1.png 3 20 24 {x} {y} {x + size - 1} {y + size - 1}\n7\n"
+    Path("windows.txt").write_text(HEAD.format(1, 1, 1) + window)
+    data, label = batches(net_of(text()), 1)[0]
+    np.testing.assert_array_equal(data[0], part(1, x, y, size))
+    assert label.item() == 7
 
 
 def test_mean_and_scale() -> None:

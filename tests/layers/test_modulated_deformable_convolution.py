@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
@@ -121,6 +123,20 @@ def test_without_moves_and_with_a_mask_of_one_it_is_the_convolution() -> None:
     np.testing.assert_allclose(case.backward(dy)[0], plain.backward(dy)[0], rtol=0, atol=1e-12)
     for mine, other in zip(case.layer.blobs, plain.layer.blobs, strict=True):
         np.testing.assert_allclose(mine.diff, other.diff, rtol=0, atol=1e-11)
+
+
+@pytest.mark.usefixtures("loops_way")
+@given(st.integers(0, 10**6), st.floats(-4, 4))
+def test_it_is_linear_in_the_mask(seed: int, factor: float) -> None:
+    rng = np.random.default_rng(seed)
+    x, offset = rng.normal(size=(1, 4, 3, 5)), 2 * rng.normal(size=(1, 2 * 18, 3, 5))
+    masks = rng.normal(size=(2, 1, 18, 3, 5))
+    case = LayerCase(layer("num_output: 2 kernel_size: 3 pad: 1 deformable_group: 2 bias_term: false"), x, offset, masks[0])
+    results = []
+    for mask in (masks[0], masks[1], masks[0] + factor * masks[1]):
+        case.bottom[2].data[...] = mask
+        results.append(case.forward()[0].copy())
+    np.testing.assert_allclose(results[2], results[0] + factor * results[1], rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("wanted", [[True, False, False], [False, True, False], [False, False, True], [False, False, False]])

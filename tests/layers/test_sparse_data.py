@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, net_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from minicaffe.data.database import new_database
 from minicaffe.errors import LayerError
@@ -46,6 +51,14 @@ def test_rows_are_dense_and_go_around() -> None:
 def test_without_labels_and_with_numbers_beyond_nnz() -> None:
     net = net_of(text(item([1, 9], [3, 3], nnz=1), tops='top: "data"', more="batch_size: 1"))
     assert batches(net, 1)[0][0].tolist() == [[0, 3, 0, 0]]
+
+
+@given(arrays(np.float32, (3, 5), elements=st.sampled_from([0.0, 0.0, 1.5, -2.0, 1e30])))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_stored_sparse_is_read_dense(rows: np.ndarray) -> None:
+    shutil.rmtree("made", ignore_errors=True)
+    items = [item(np.flatnonzero(row).tolist(), row[row != 0].tolist(), size=5) for row in rows]
+    np.testing.assert_array_equal(batches(net_of(text(*items, more="batch_size: 3")), 1)[0][0], rows)
 
 
 @pytest.mark.parametrize("phase", [TEST, TRAIN])
