@@ -11,13 +11,25 @@ from benchmarks._smoke import smoking
 
 Run = Callable[[], Any]
 
+REST, SHORT = 0.06, 0.25
+"""Seconds that the threads of the contender before get to stop looking for work, awake on the next one's core; and up to which
+a run is so short that this counts. A first run, which is not measured, then wakes the contender's own threads, as in a program
+that computes image after image."""
+
 
 def interleaved(runs: Mapping[str, Run], *, least: int = 3, most: int = 15, seconds: float = 2.0) -> dict[str, float]:
     """Median wall-clock seconds of each, after a warm-up turn; as many turns as fit into `seconds`."""
-    first = sum(_seconds(run) for run in runs.values())
-    rounds = 1 if smoking() else max(least, min(most, int(seconds / max(first, 1e-9))))
-    times = [{name: _seconds(run) for name, run in runs.items()} for _ in range(rounds)]
+    first = {name: _seconds(run) for name, run in runs.items()}
+    rounds = 1 if smoking() else max(least, min(most, int(seconds / max(sum(first.values()), 1e-9))))
+    rested = not smoking() and min(first.values(), default=1) < SHORT
+    times = [{name: _rested(run) if rested else _seconds(run) for name, run in runs.items()} for _ in range(rounds)]
     return {name: statistics.median(turn[name] for turn in times) for name in runs}
+
+
+def _rested(run: Run) -> float:
+    time.sleep(REST)
+    run()
+    return _seconds(run)
 
 
 def _seconds(run: Run) -> float:

@@ -173,10 +173,15 @@ def test_the_picture_has_a_bar_for_each_time(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
+    timing = module("_timing", monkeypatch)
+    monkeypatch.setattr(timing.time, "sleep", lambda seconds: seen.append(f"({seconds})"))
     runs = {name: (lambda name=name: seen.append(name)) for name in "ab"}
-    times = module("_timing", monkeypatch).interleaved(runs, least=3, most=3)
+    assert set(timing.interleaved(runs, least=3, most=3)) == {"a", "b"}
+    assert "".join(seen) == "ab" + "(0.06)aa(0.06)bb" * 3  # short ones rest, and their first run is not measured
+    seen.clear()
+    monkeypatch.setattr(timing, "SHORT", 0)
+    timing.interleaved(runs, least=3, most=3)
     assert "".join(seen) == "ab" * 4
-    assert set(times) == {"a", "b"}
 
 
 @pytest.mark.parametrize(("name", "options", "count", "top"), [("vgg16", {}, 13, 512), ("resnet50", {"rfcn": True}, 53, 2048)])
