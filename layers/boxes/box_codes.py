@@ -99,13 +99,21 @@ def encode(targets: Array, priors: Priors, code: int, variance_in_target: bool =
     return np.asarray(codes if variance_in_target else codes / priors.variances)
 
 
+def best_first(scores: Array, least: float, top_k: int | None) -> NDArray[np.intp]:
+    """Indices of the scores (N,) > least, the top_k best of them, best first; of equal ones the earlier."""
+    likely = np.flatnonzero(scores > least)
+    if top_k is not None and 0 < top_k < len(likely):  # to find the last of the best takes a fifth of the time of sorting all
+        last = np.partition(scores[likely], -top_k)[-top_k]
+        likely = likely[scores[likely] >= last]
+    return likely[np.argsort(-scores[likely], kind="stable")][:top_k]
+
+
 def nms(
     boxes: Array, scores: Array, overlap: float, *, least: float = -np.inf, top_k: int | None = None, eta: float = 1.0
 ) -> NDArray[np.intp]:
     """Indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
     overlaps a kept one by more than overlap. eta < 1: each box that is kept lowers overlap to eta times it, down to 0.5."""
-    order = np.argsort(-scores, kind="stable")
-    order = order[scores[order] > least][:top_k]
+    order = best_first(scores, least, top_k)
     ranked = boxes[order]
     if (best := suppressed(ranked, box_areas(ranked), 0, overlap, eta=eta)) is not None:
         return order[best]
