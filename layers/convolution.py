@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +28,7 @@ from .conv.epilogue_loops import backward, scale_shift_relu
 from .conv.tiled_loops import convolve_strips
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import LOOPS as WINOGRAD
-from .conv.winograd import tiles_at_once
+from .conv.winograd import LoopsProduct, tiles_at_once
 from .conv.winograd_kept import KeptFactors, kept_bytes
 from .elementwise.channels import sum_channels
 from .im2col import folded
@@ -177,8 +176,8 @@ class Convolution(Layer):
             epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
         product = self._product(self._maps(bottom[0].data), weight.data_for_loops(), self._maps(top[0].data), epilogue)
 
-        if isinstance(product, CompiledProduct):
-            return partial(self._run_compiled, product, bottom, top)
+        if isinstance(product, CompiledProduct | LoopsProduct) and len(bottom) == 1:
+            return product.step(bottom[0], weight, top[0])
 
         def run() -> None:
             numbers = weight.data_for_loops()
@@ -186,11 +185,6 @@ class Convolution(Layer):
                 product(self._maps(x.data), numbers, self._maps(y.data))
 
         return run
-
-    def _run_compiled(self, product: CompiledProduct, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        weight = self.blobs[0].data_address("read")
-        for x, y in zip(bottom, top, strict=True):
-            product.at(x.data_address("read"), weight, y.data_address("write"))
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.spatial_axes > gpu.MOST_AXES:

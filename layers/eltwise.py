@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from minicaffe import loops
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Calls, Index, Job, each_block
+from minicaffe.blocks import BlobJob, Calls, Index, Job, KeptStep, each_block
 from minicaffe.layer import Layer
-from minicaffe.loops import Later, address_of, loop
+from minicaffe.loops import Later, loop
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import get_num_threads, parts
 
@@ -75,13 +75,9 @@ class Eltwise(Layer):
         """forward_cpu, and then on the top what comes after it, a ReLU, to be run as long as the shapes are these."""
         if not (self.loops[0] and loops.compiled() and all(blob.dtype == self.dtype for blob in (*bottom, *top))):
             return partial(self._forward, bottom, top, epilogue)
-        job, (a, b), y = Job(_calls(top[0].count, self.dtype, get_num_threads())), bottom, top[0]
+        job = Job(_calls(top[0].count, self.dtype, get_num_threads()))
         factors: Array = np.array([*self.coeff, 1 if epilogue.negative_slope is None else epilogue.negative_slope], self.dtype)
-
-        def run() -> None:
-            job.run(a.data_address("read"), b.data_address("read"), address_of(factors), y.data_address("write"))
-
-        return run
+        return KeptStep([BlobJob(job, (*bottom, factors), top[0])])
 
     def _forward(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
         xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)

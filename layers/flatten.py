@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import KeptStep
 from minicaffe.layer import Layer
 
 
@@ -37,3 +38,6 @@ class Flatten(Layer):
         """Nothing: the top is the bottom's memory."""
 
     forward_gpu = forward_cpu
+
+    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
+        return KeptStep([], before=lambda: self.reshape(bottom, top))

@@ -17,10 +17,9 @@ import numpy as np
 
 from minicaffe import loops
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Job, Scratch
+from minicaffe.blocks import BlobJob, Job, KeptStep, Scratch
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
-from minicaffe.loops import address_of
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import get_num_threads, parts, run
@@ -118,12 +117,11 @@ class Pooling(Layer):
                 y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
             return
 
-        if loops.compiled() and self.method != STOCHASTIC and not mask and x.size and x.dtype == y.dtype:
-            job = Job(pooling_calls(self.method == MAX, len(x), rows, columns, x.dtype, get_num_threads()))
-            job.run(address_of(x), address_of(y))
+        if loops.compiled() and (step := self.kept_step(bottom, top)):
+            step()
             return
 
-        def step(block: slice, scratch: Scratch) -> None:
+        def pool(block: slice, scratch: Scratch) -> None:
             if self.method == MAX and mask:
                 mask[0][block] = methods.max_pool_places(x[block], rows, columns, y[block], scratch)
             elif self.method == MAX:
@@ -133,7 +131,15 @@ class Pooling(Layer):
             else:
                 y[block] = methods.weighted_pool(x[block], rows, columns)
 
-        _each_block(x, step)
+        _each_block(x, pool)
+
+    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
+        x, y = bottom[0], top[0]
+        if self.method == STOCHASTIC or len(top) > 1 or not x.count or x.dtype != y.dtype:
+            return None
+        planes = math.prod(x.shape[:2])
+        calls = pooling_calls(self.method == MAX, planes, self.rows, self.columns, x.dtype, get_num_threads())
+        return KeptStep([BlobJob(Job(calls), (x,), y)])
 
     @property
     def drawn(self) -> Array:

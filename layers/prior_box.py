@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.blocks import KeptStep
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer, data_bytes
 
@@ -125,14 +126,28 @@ class PriorBox(Layer):
         return int(2.5 * data_bytes(top))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].data[...] = self._boxes(bottom, top)
+
+    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
+        boxes = self._boxes(bottom, top)
+
+        def put() -> None:
+            top[0].data[...] = boxes
+
+        return KeptStep([], before=put)
+
+    def _boxes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Array:
+        """What the top holds, which the bottoms' sizes decide."""
         size = bottom[0].shape[2:]
         image = self.image or bottom[1].shape[2:]
         step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))  # a map of no rows has no boxes: any step
         boxes = np.stack([prior_boxes(self.sides, size, image, step, offset) for offset in self.offsets], axis=3)
         if self.param.prior_box_param.clip:
             np.clip(boxes, 0, 1, out=boxes)
-        top[0].data[0, 0] = boxes.reshape(-1)
-        top[0].data[0, 1].reshape(-1, 4)[...] = self.variance  # one variance, or 4, for every box
+        made: Array = np.empty(top[0].shape, top[0].dtype)
+        made[0, 0] = boxes.reshape(-1)
+        made[0, 1].reshape(-1, 4)[...] = self.variance  # one variance, or 4, for every box
+        return made
 
 
 def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:

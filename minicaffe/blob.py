@@ -437,8 +437,8 @@ class Blob:
 
 
 class Unchanged:
-    """Whether blobs surely have the data that they had when this was made: nobody has asked for a view to write to since, and
-    nobody holds one. To compare the numbers would take as long as a small layer."""
+    """Whether blobs surely have the data that they had when this was made: nobody held a view to write to then, and nobody has
+    asked for one since. To compare the numbers would take as long as a small layer."""
 
     def __init__(self, blobs: Sequence[Blob]) -> None:
         self._blobs = list(blobs)
@@ -451,7 +451,7 @@ class Unchanged:
         if not self._known or blobs != self._blobs:
             return False
         for blob, memory, writes, shape in self._seen:
-            if memory.writes != writes or blob.data_memory is not memory or memory.may_be_held() or blob._shape != shape:
+            if memory.writes != writes or blob.data_memory is not memory or blob._shape != shape:
                 return False
         return True
 

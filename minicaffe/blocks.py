@@ -5,6 +5,7 @@
 Several passes over a whole blob read it from memory several times; over a block, all passes but the first read the cache.
 
     Calls(loop, dtype, [arguments, ...])    a compiled loop on parts of arrays, to be run again and again
+    KeptStep([BlobJob(Job(calls), ...)])    the same of blobs, where they lie: what a layer does in each forward
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import handover, limits
-from .blob import ALIGNMENT, aligned_zeros
+from .blob import ALIGNMENT, Access, Blob, MemoryState, SyncedMemory, aligned_zeros
 from .loops import Loop, Room, address_of
-from .threads import get_num_threads, parts, run, run_job
+from .threads import get_num_threads, parts, run, run_jobs
 
 Index = tuple[slice, ...]
 
@@ -130,23 +131,104 @@ class Calls:
 
 
 class Job:
-    """Calls that are run at the addresses of the arrays that were Later; for one thread at a time."""
+    """Calls that are run at the addresses of the arrays that were Later; for one thread at a time.
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls, self._words = calls, calls.words.copy()
-        self._table = self._words[handover.HEAD :].reshape(calls.shape)
+    flags: numbers that the calls leave at 0, unless somebody has to see to the result before it is used.
+    """
+
+    def __init__(self, calls: Calls, flags: NDArray[np.float32] | None = None) -> None:
+        self._calls, self._flags = calls, flags
+        self.words = calls.words.copy()
+        self.address = address_of(self.words)
+        if flags is not None:
+            self.words[[handover.FLAGS, handover.FLAG_COUNT]] = address_of(flags), len(flags)
+        self._table = self.words[handover.HEAD :].reshape(calls.shape)
         self._addresses: tuple[int, ...] = ()
-        self._each = int(self._words[handover.EACH])
+        self._room = 0, 0
+        self.dtype, self._each = calls.dtype, int(self.words[handover.EACH])
 
-    def run(self, *addresses: int) -> None:
+    def at(self, *addresses: int) -> None:
         """addresses: of arrays that are C-contiguous, in the order of the loop's arguments."""
         if addresses != self._addresses:
             self._addresses = ()  # until all are there: Ctrl-C may come in between
             for place, address in zip(self._calls.later, addresses, strict=True):
                 np.add(self._calls.table[:, place], address, out=self._table[:, place])
             self._addresses = addresses
-        threads = min(get_num_threads(), len(self._table))
-        with kept_scratch(self._calls.dtype, threads) as scratch:
-            self._words[handover.ROOM] = address_of(scratch("rooms", threads * self._each, dtype=np.uint8))
-            self._words[handover.MOST_THREADS] = threads
-            run_job(self._words)
+
+    def run(self, *addresses: int) -> None:
+        """Run the calls at these addresses."""
+        self.at(*addresses)
+        run_in_order([self])
+
+    @property
+    def room(self) -> int:
+        """Bytes of temporary memory."""
+        return min(get_num_threads(), len(self._table)) * self._each
+
+    def take_room(self, threads: int, address: int) -> None:
+        """Its temporary memory, for so many threads, is there."""
+        if (address, threads) != self._room:
+            self._room = address, threads
+            self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, threads
+
+
+def run_in_order(jobs: Sequence[Job]) -> int:
+    """Run jobs that are at their addresses, one after the other. Returns how many were run: all, or up to one with flags."""
+    threads = get_num_threads()
+    with kept_scratch(jobs[0].dtype, threads) as scratch:
+        room = address_of(scratch("rooms", max(job.room for job in jobs), dtype=np.uint8))
+        for job in jobs:
+            job.take_room(threads, room)
+        return run_jobs(np.array([job.address for job in jobs], np.int64))
+
+
+class BlobJob:
+    """A job that reads blobs and arrays, and writes a blob, wherever blobs lie. given: in the order of the loop's arguments,
+    before top. access: to top."""
+
+    def __init__(self, job: Job, given: Sequence[Blob | NDArray[Any]], top: Blob, access: Access = "write") -> None:
+        self.job, self._given, self._top, self._access = job, given, top, access
+        self._seen: list[tuple[Blob, SyncedMemory]] = []
+
+    def place(self) -> Job:
+        """The job, at the present addresses."""
+        for blob, memory in self._seen:
+            if blob.data_memory is not memory or memory.state is not MemoryState.HOST:
+                break
+        else:
+            if self._seen:  # as in most forwards: all are where they were
+                self._top.data_memory.writes += 1
+                return self.job
+        given = [one.data_address("read") if isinstance(one, Blob) else address_of(one) for one in self._given]
+        self.job.at(*given, self._top.data_address(self._access))
+        self._seen = [(blob, blob.data_memory) for blob in (*self._given, self._top) if isinstance(blob, Blob)]
+        return self.job
+
+
+class KeptStep:
+    """What a layer, or several together, do in a forward, as jobs, to be run again as long as shapes, weights and settings are
+    the same. before: what comes before the jobs. mend: what sees to the result where the jobs' flags are set."""
+
+    def __init__(
+        self,
+        jobs: Sequence[BlobJob],
+        before: Callable[[], object] | None = None,
+        mend: Callable[[], object] | None = None,
+    ) -> None:
+        self._jobs, self._before, self._mend = jobs, before, mend
+
+    def place(self) -> list[Job]:
+        """The jobs, at the blobs' present addresses, about to run."""
+        if self._before is not None:
+            self._before()
+        return [job.place() for job in self._jobs]
+
+    def mend(self) -> None:
+        """See to the result."""
+        if self._mend is not None:
+            self._mend()
+
+    def __call__(self) -> None:
+        if jobs := self.place():
+            run_in_order(jobs)
+            self.mend()

@@ -10,10 +10,11 @@ a second thread would gain nothing. So for a short time each looks at a word of 
 What a helper is GIVEN is Python's. A job, a table of compiled calls, it runs where it stands, and is FREE again:
 
     caller    begin(job, words, helpers)      CALLED are those that are free
-              finish(job, ...)                runs calls itself, until none is left and none is running
-              share(job, words, ...)          both
+              finish(job, words, ...)         runs calls itself, until none is left and none is running
+              share(jobs, state, words, ...)  both, for job after job: between two layers of a net is no Python
 
-    job: HEAD words, then a row for each call: the address of a loop's entry, and what it reads its arguments from (loops.py)
+    job: HEAD words, then a row for each call: the address of a loop's entry, and what it reads its arguments from (loops.py).
+    Loops are given its address
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .loops import Registers, intrinsic, loop
+from .loops import Registers, address_of, intrinsic, loop
 
 Words = NDArray[np.int64]
 
@@ -37,9 +38,16 @@ STEP = 16
 """From one helper's word to the next: two lines of the cache, which a processor fetches together."""
 
 NEXT, ACTIVE, COUNT = 0, STEP, 2 * STEP
-WIDTH, ROOM, EACH, MOST_THREADS, HEAD = COUNT + 1, COUNT + 2, COUNT + 3, COUNT + 4, 3 * STEP
+WIDTH, ROOM, EACH, MOST_THREADS, FLAGS, FLAG_COUNT, HEAD = *range(COUNT + 1, COUNT + 7), 3 * STEP
 """A job's words: the next call; how many of those CALLED run calls; how many calls there are; the words of a row; where the
-threads' temporary memory begins, the bytes of each one's, and for how many it is; where the rows begin."""
+threads' temporary memory begins, the bytes of each one's, and for how many it is; where the job's flags (float32) lie, and how
+many; where the rows begin."""
+
+PLACE, LEFT, THREADS, STATE = range(4)
+"""What share is told and tells, STATE numbers: the next of the jobs, what is left of it, and how many threads it is for."""
+
+DONE = 1 << 32
+"""LEFT of a job that was run by other means."""
 
 MOST = 62
 """Helpers that can stand by: bits of a whole number."""
@@ -107,15 +115,53 @@ def exchange(words: Words, place: int, old: int, new: int) -> int:
     return was
 
 
-def _write_address(builder: Any, registers: Registers, *given: Any) -> Any:
+def _write_place_of(builder: Any, registers: Registers, *given: Any) -> Any:
+    words, address = given
+    return builder.ashr(builder.sub(address, builder.ptrtoint(words, address.type)), address.type(3))
+
+
+@intrinsic(_write_place_of, returns=True)
+def place_of(words: Words, address: int) -> int:
+    """The place at which the functions here find what lies at this address, in words or not."""
+    return (address - address_of(words)) >> 3
+
+
+def _write_load(builder: Any, registers: Registers, *given: Any) -> Any:
     words, place = given
-    return builder.ptrtoint(builder.gep(words, [place]), place.type)
+    return builder.load_atomic(builder.gep(words, [place]), "acquire", 8)
 
 
-@intrinsic(_write_address, returns=True)
-def address(words: Words, place: int) -> int:
-    """Where words[place] lies in memory."""
-    return int(words[place:].ctypes.data)
+@intrinsic(_write_load, returns=True)
+def load(words: Words, place: int) -> int:
+    """words[place], with all that was written before a store there."""
+    return int(words[place])
+
+
+def _write_is_flagged(builder: Any, registers: Registers, *given: Any) -> Any:
+    from llvmlite import ir
+
+    words, job = given
+    int64, number, before = job.type, ir.FloatType(), builder.block
+    look, more, end = (builder.append_basic_block(name) for name in ("look", "more", "end"))
+    flags, count = (builder.load(builder.gep(words, [builder.add(job, int64(place))])) for place in (FLAGS, FLAG_COUNT))
+    flags = builder.inttoptr(flags, number.as_pointer())
+    builder.branch(look)
+    builder.position_at_end(look)
+    i = builder.phi(int64)
+    i.add_incoming(int64(0), before)
+    builder.cbranch(builder.icmp_signed("<", i, count), more, end)
+    builder.position_at_end(more)
+    is_zero = builder.fcmp_ordered("==", builder.load(builder.gep(flags, [i])), number(0))
+    i.add_incoming(builder.add(i, int64(1)), more)
+    builder.cbranch(is_zero, look, end)
+    builder.position_at_end(end)
+    return builder.zext(builder.icmp_signed("<", i, count), int64)
+
+
+@intrinsic(_write_is_flagged, returns=True)
+def is_flagged(words: Words, job: int) -> int:
+    """Whether one of the flags of the job at this place is not 0, or NaN."""
+    raise NotImplementedError
 
 
 def _write_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
@@ -194,37 +240,53 @@ def wait_for(words: Words, helpers: int, most: int) -> None:
         helper += 1
 
 
-@loop("int64[::1], int64[::1], int64")
-def begin(job: Words, words: Words, helpers: int) -> int:
+@loop("int64, int64[::1], int64")
+def begin(job: int, words: Words, helpers: int) -> int:
     """Let at most so many helpers that are FREE run calls of the job; returns how many did. The caller's room is number 0."""
-    job[NEXT], job[ACTIVE] = 0, 0
-    mine, called = address(job, 0), 0
+    mine, called = place_of(words, job), 0
+    store(words, mine + NEXT, 0)
+    store(words, mine + ACTIVE, 0)
     for number in range(len(words) // STEP):
         if called < helpers and exchange(words, number * STEP, FREE, TAKEN) == FREE:
             called += 1
-            count(words, mine, 1)
-            words[number * STEP + 1], words[number * STEP + 2] = mine, called
+            count(words, job, 1)
+            words[number * STEP + 1], words[number * STEP + 2] = job, called
             store(words, number * STEP, CALLED)
     return called
 
 
-@loop("int64[::1], int64, int64")
-def finish(job: Words, number: int, most: int) -> int:
+@loop("int64, int64[::1], int64, int64")
+def finish(job: int, words: Words, number: int, most: int) -> int:
     """Run calls of the job that has begun, and wait until those CALLED run none any more, or for so many looks. Returns how
-    many still do. number: of the room."""
-    run_calls(job, address(job, 0), number)
-    while most > 0 and exchange(job, ACTIVE, 0, 0) != 0:
-        wait_while(job, ACTIVE, exchange(job, ACTIVE, 0, 0), 1000)
+    many still do. number: of the room. words: any."""
+    run_calls(words, job, number)
+    active = place_of(words, job) + ACTIVE
+    while most > 0 and load(words, active) != 0:
+        wait_while(words, active, load(words, active), 1000)
         most -= 1000
-    return int(exchange(job, ACTIVE, 0, 0))
+    return int(load(words, active))
 
 
-@loop("int64[::1], int64[::1], int64, int64")
-def share(job: Words, words: Words, helpers: int, most: int) -> int:
-    """begin, and finish if so many helpers were FREE: returns 0 when all is done. Else -1 - n, if only n were FREE, and n if
-    n still run calls."""
-    called = begin(job, words, helpers)
-    return int(finish(job, 0, most)) if called == helpers else -1 - called
+@loop("int64[::1], int64[::1], int64[::1], int64, int64")
+def share(jobs: Words, state: Words, words: Words, threads: int, most: int) -> None:
+    """begin and finish, on so many threads, the jobs at these addresses from jobs[state[PLACE]] on, one after the other.
+
+    Returns at a job that is not done: state[LEFT] is -1 - n, if only n helpers were FREE, or n, if n still run calls. It is
+    to be DONE when share is called again. Else state[LEFT] is 0; returns at the end, or behind a job that is flagged.
+    """
+    while state[PLACE] < len(jobs):
+        job = jobs[state[PLACE]]
+        mine = place_of(words, job)
+        if state[LEFT] != DONE:
+            state[THREADS] = max(1, min(threads, load(words, mine + COUNT), load(words, mine + MOST_THREADS)))
+            called = begin(job, words, state[THREADS] - 1)
+            state[LEFT] = finish(job, words, 0, most) if called == state[THREADS] - 1 else -1 - called
+            if state[LEFT] != 0:
+                return
+        state[LEFT] = 0
+        state[PLACE] += 1
+        if is_flagged(words, mine):
+            return
 
 
 @lru_cache(maxsize=1)

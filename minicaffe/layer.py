@@ -15,7 +15,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
@@ -33,8 +33,11 @@ from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 
 if TYPE_CHECKING:
+    from .blocks import KeptStep
     from .data.settings import DetectionSettings
     from .net import Net
+
+Done = TypeVar("Done")
 
 Count = int | tuple[int, int | None]
 """How many bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
@@ -375,10 +378,15 @@ class Layer:
 
     # Internal.
 
-    def guard(self, run: Callable[[], object]) -> None:
+    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
+        """What forward_cpu does in TEST, as jobs, as long as the shapes are these: a net runs the jobs of layers that follow
+        one another without Python in between. None: there are no jobs for these blobs, or none at all."""
+        return None
+
+    def guard(self, run: Callable[[], Done]) -> Done:
         """Run a step; impossible shapes, misused fillers and a lack of memory become errors of this layer."""
         try:
-            run()
+            return run()
         except (BlobError, FillerError, LimitError) as error:
             raise self.error(str(error)) from error
         except MemoryError as error:

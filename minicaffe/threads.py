@@ -165,27 +165,32 @@ def run(tasks: Iterable[Task]) -> None:
                 raise error
 
 
-def run_job(job: handover.Words) -> None:
-    """Run the calls of a job (handover.py) on all threads, the caller's included, and return when all are done. The loops have
-    to be compiled."""
-    most = min(get_num_threads(), int(job[handover.COUNT]), int(job[handover.MOST_THREADS]))
-    helpers = 0 if getattr(_here, "working", False) else most - 1
-    if helpers < 1:
-        handover.share(job, NOBODY, 0, 0)
-        return
-    with _lock:
-        pool = _the_pool()
-    left = 1
-    try:
-        left = handover.share(job, pool.words, helpers, handover.looks()[0])
-        if left < 0:
-            _share_with_sleepers(job, pool, range(-left, helpers + 1))
-    finally:  # after Ctrl-C too: threads read the job and write to the caller's arrays
-        while left > 0 and (left := handover.finish(job, 0, handover.looks()[0])) > 0:
-            time.sleep(0)  # a thread without a core of its own
+def run_jobs(jobs: handover.Words) -> int:
+    """Run the jobs (handover.py) at these addresses, one after the other, each on all threads, the caller's included. Returns
+    how many were run: all, or up to one that is flagged. The loops have to be compiled."""
+    threads = 1 if getattr(_here, "working", False) else get_num_threads()
+    looks, words, pool = 0, NOBODY, None
+    if threads > 1:
+        looks = handover.looks()[0]
+        with _lock:
+            pool = _the_pool()
+        words = pool.words
+    state = np.zeros(handover.STATE, np.int64)
+    while True:
+        try:
+            handover.share(jobs, state, words, threads, looks)
+            place, left, most = map(int, state)
+            if pool is not None and left < 0:
+                _share_with_sleepers(int(jobs[place]), pool, range(-left, most))
+        finally:  # after Ctrl-C too: threads read the job and write to the caller's arrays
+            while state[handover.LEFT] and handover.finish(jobs[state[handover.PLACE]], words, 0, looks) > 0:
+                time.sleep(0)  # a thread without a core of its own
+        if not left:
+            return place
+        state[handover.LEFT] = handover.DONE
 
 
-def _share_with_sleepers(job: handover.Words, pool: _Pool, rooms: Iterable[int]) -> None:
+def _share_with_sleepers(job: int, pool: _Pool, rooms: Iterable[int]) -> None:
     """Run the calls of a job that has begun together with threads that are asleep, which take these rooms."""
     tickets = list(rooms)  # as in run
     count, ended = len(tickets), SimpleQueue[None]()
@@ -195,14 +200,14 @@ def _share_with_sleepers(job: handover.Words, pool: _Pool, rooms: Iterable[int])
             number = tickets.pop()
         except IndexError:
             return
-        handover.finish(job, number, 0)
+        handover.finish(job, pool.words, number, 0)
         ended.put(None)
 
     try:
         pool.wake(help_, count)
-        handover.finish(job, 0, 0)
+        handover.finish(job, pool.words, 0, 0)
     finally:
-        while handover.finish(job, 0, handover.looks()[0]) > 0:
+        while handover.finish(job, pool.words, 0, handover.looks()[0]) > 0:
             time.sleep(0)  # a thread without a core of its own
         for _ in range(count - _taken_back(tickets)):
             ended.get()

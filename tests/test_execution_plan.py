@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from chains import BIASED, CHAINS, FIXED, ONE_BY_ONE, TRAINED, assert_same, conv, net_of, on, ran_together, watched
 
+from minicaffe import blocks, limits, loops
 from minicaffe.blob import Blob
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
@@ -18,6 +19,7 @@ from minicaffe.errors import LayerError
 from minicaffe.execution_plan import Chain
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE
+from minicaffe.layers.pooling import Pooling
 from minicaffe.layers.relu import ReLU
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
@@ -400,3 +402,125 @@ def test_a_chain_that_ran_layer_by_layer_is_made_anew(monkeypatch: pytest.Monkey
     net.forward(end="conv_scale")
     net.forward()
     assert made == ["conv"] * 2
+
+
+BRANCHES = (
+    conv("a", more="stride: 1", outputs=16)
+    + on("ReLU", "a")
+    + 'layer { name: "pool" type: "Pooling" bottom: "a" top: "pool" pooling_param { kernel_size: 3 stride: 2 } }'
+    + conv("b", "pool", outputs=32)
+    + on("BatchNorm", "b")
+    + on("ReLU", "b")
+    + conv("c", "pool", outputs=7)
+    + 'layer { name: "both" type: "Concat" bottom: "b" bottom: "c" top: "both" }'
+    + on("ReLU", "both")
+    + 'layer { name: "mixed" type: "ShuffleChannel" bottom: "both" top: "mixed" shuffle_channel_param { group: 3 } }'
+    + conv("d", "mixed", outputs=5)
+)
+"""Every layer can be kept as jobs; there is a Split."""
+
+
+def kept_net(watch: bool = False) -> Net:
+    """BRANCHES on two large images, in which `b` is Winograd's."""
+    net = net_of(BRANCHES)
+    net.blobs["data"].reshape(2, 6, 61, 53)
+    net.blobs["data"].data[...] = np.random.default_rng(4).standard_normal((2, 6, 61, 53))
+    return watched(net) if watch else net
+
+
+@pytest.fixture
+def in_order(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs each list had that a net ran."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    found: list[int] = []
+
+    def run_and_count(jobs: Any) -> int:
+        found.append(len(jobs))
+        return blocks.run_in_order(jobs)
+
+    monkeypatch.setattr("minicaffe.execution_plan.run_in_order", run_and_count)
+    monkeypatch.setattr("minicaffe.execution_plan.SECONDS", 1e9)
+    return found
+
+
+JOBS = 9
+"""Of BRANCHES: two of Concat, and one of each other layer or chain but Split."""
+
+
+def test_what_is_kept_runs_as_one_list_of_jobs(in_order: list[int]) -> None:
+    with loops.using("numba"):
+        net, other = kept_net(), kept_net(watch=True)
+        other.share_with(net)
+        net.forward()
+        assert in_order == []
+        for scale in (1, 3):
+            for one in (net, other):
+                one.blobs["data"].data[...] *= scale
+                one.forward()
+            assert_same(net, other)
+        for _ in range(5):
+            net.forward()
+        assert in_order[-1] == JOBS
+        net.params["c"][0].data[...] += 1
+        in_order.clear()
+        for one in (net, other):
+            one.forward()
+        assert_same(net, other)
+        assert sum(in_order) == JOBS - 1  # c's was made again
+        in_order.clear()
+        net.forward(start="b", end="both_relu")
+        assert sum(in_order) == 5
+        assert_same(net, other)
+
+
+def test_numbers_that_are_not_finite_are_made_again_before_they_are_read(in_order: list[int]) -> None:
+    """Winograd makes NaN of what is infinite, and spreads it: its job is flagged, and those behind it wait."""
+    with loops.using("numba"):
+        net, other = kept_net(), kept_net(watch=True)
+        other.share_with(net)
+        for _ in range(6):
+            net.forward()
+        for one in (net, other):
+            one.blobs["data"].data[0, 2, 30, 20] = np.inf
+            one.forward()
+        assert 0 < np.isnan(net.blobs["d"].data).mean() < 0.5
+        assert in_order[-2:] == [JOBS, JOBS - 3]  # from what comes behind the flag on again
+        for name in ("b", "mixed", "d"):
+            np.testing.assert_allclose(net.blobs[name].data, other.blobs[name].data, rtol=1e-4, atol=1e-4)
+
+
+def test_many_slow_jobs_heed_ctrl_c_in_between(in_order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minicaffe.execution_plan.SECONDS", 0)
+    with loops.using("numba"):
+        net = kept_net()
+        for _ in range(3):
+            net.forward()
+    assert in_order == [1] * 2 * JOBS
+
+
+def test_a_lack_of_memory_names_the_layer_that_needs_most(in_order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    with loops.using("numba"):
+        net = kept_net()
+        for _ in range(6):
+            net.forward()
+        blocks._kept.scratch = None
+        monkeypatch.setattr(limits, "bytes", 1000)
+        with pytest.raises(LayerError, match=r'Convolution layer "[abcd]": a temporary array of shape'):
+            net.forward()
+
+
+def test_a_class_derived_from_ours_may_compute_anything(in_order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Halved(Pooling):
+        def forward_cpu(self, bottom: Any, top: Any) -> None:
+            super().forward_cpu(bottom, top)
+            top[0].data[...] /= 2
+
+    with loops.using("numba"):
+        net = kept_net()
+        net.forward()
+        wanted = net.blobs["pool"].data / 2
+        monkeypatch.setitem(CATALOGUE, "Pooling", Halved)
+        net = kept_net()
+        for _ in range(3):
+            net.forward()
+        np.testing.assert_array_equal(net.blobs["pool"].data, wanted)

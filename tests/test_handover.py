@@ -15,7 +15,7 @@ import pytest
 
 from minicaffe import get_num_threads, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
-from minicaffe.blocks import Calls, Job
+from minicaffe.blocks import Calls, Job, run_in_order
 from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, stand_by, take, wait_for
 from minicaffe.loops import Later, Room, address_of, loop
 
@@ -234,3 +234,70 @@ def test_a_job_within_a_task_runs_on_its_thread() -> None:
 @compiled
 def test_a_job_without_calls() -> None:
     Job(Calls(add_neighbours, np.float32, [])).run()
+
+
+@loop("T[::1], T[::1], T[::1], int64", in_calls=True)
+def doubled(x: Array, flag: Array, y: Array, i: int) -> None:
+    """y[i] = 2 x[i], and the flag is set where that is not finite."""
+    y[i] = 2 * x[i]
+    flag[0] += y[i] - y[i]
+
+
+def doubling(count: int) -> tuple[list[Job], list[Array], Array]:
+    """So many jobs, each of which doubles the result of the one before, in the next array; the flags of each."""
+    arrays, flags = [np.zeros(LENGTH, np.float32) for _ in range(count + 1)], np.zeros((count, 1), np.float32)
+    given = [(Later(0, (LENGTH,)), Later(0, (1,)), Later(0, (LENGTH,)), i) for i in range(LENGTH)]
+    jobs = [Job(Calls(doubled, np.float32, given), flag) for flag in flags]
+    for job, x, flag, y in zip(jobs, arrays, flags, arrays[1:], strict=False):
+        job.at(address_of(x), address_of(flag), address_of(y))
+    return jobs, arrays, flags
+
+
+@compiled
+@pytest.mark.parametrize("looks", [1, 40, 10**5])
+@pytest.mark.parametrize("many", [1, 2, COUNT])
+def test_jobs_are_run_in_their_order(many: int, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reads what the one before has written, whether helpers are awake or asleep."""
+    monkeypatch.setattr(handover, "looks", lambda: (looks, 1))
+    set_num_threads(many)
+    jobs, arrays, _ = doubling(9)
+    for start in range(40):
+        arrays[0][:] = np.arange(start, start + LENGTH)
+        assert run_in_order(jobs) == len(jobs)
+        np.testing.assert_array_equal(arrays[-1], arrays[0] * 2**9)
+
+
+@compiled
+@pytest.mark.parametrize("cores", [COUNT, 1])
+def test_a_job_with_a_flag_ends_them(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other may be flagged, also where no thread looks for work."""
+    monkeypatch.setattr(threads, "_cores", lambda: cores)
+    jobs, arrays, flags = doubling(5)
+    arrays[0][:] = np.arange(LENGTH)
+    arrays[0][LENGTH - 1] = np.float32(3e38) / 4  # four times that is the last that is finite
+    assert run_in_order(jobs) == 3
+    assert np.isnan(flags[2]) and np.isinf(arrays[3][-1]) and not flags[[0, 1, 3, 4]].any()
+    assert not arrays[4].any()
+    arrays[3][-1] = 1
+    assert run_in_order(jobs[3:]) == 2
+    np.testing.assert_array_equal(arrays[5][:-1], 32 * np.arange(LENGTH - 1))
+
+
+@compiled
+def test_jobs_end_as_they_were_when_ctrl_c_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While helpers run calls of a job, which has to end first: it writes to the caller's arrays."""
+    jobs, arrays, _ = doubling(3)
+    arrays[0][:] = 1
+    share = handover.share
+
+    def interrupted(*given: object) -> None:
+        share(*given)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(handover, "share", interrupted)
+    for _ in range(20):
+        with pytest.raises(KeyboardInterrupt):
+            run_in_order(jobs)
+    monkeypatch.undo()
+    assert run_in_order(jobs) == 3
+    np.testing.assert_array_equal(arrays[3], np.full(LENGTH, 8, np.float32))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minicaffe.blob import Array
-from minicaffe.blocks import Calls, Job
+from minicaffe.blob import Array, Blob
+from minicaffe.blocks import BlobJob, Calls, Job, KeptStep
 from minicaffe.loops import address_of
 
 from .epilogue import EVERY, Epilogue
@@ -18,12 +18,11 @@ class CompiledProduct:
     def __init__(self, calls: Calls, epilogue: Epilogue, filters: int) -> None:
         self._job = Job(calls)
         self._after = epilogue.table(EVERY, filters, calls.dtype)
-        self._after_address = address_of(self._after)
 
     def __call__(self, x: Array, weight: Array, y: Array) -> None:
         """The arrays are C-contiguous."""
-        self.at(address_of(x), address_of(weight), address_of(y))
+        self._job.run(*map(address_of, (x, weight, self._after, y)))
 
-    def at(self, x: int, weight: int, y: int) -> None:
-        """The same, of arrays at these addresses."""
-        self._job.run(x, weight, self._after_address, y)
+    def step(self, x: Blob, weight: Blob, y: Blob) -> KeptStep:
+        """The same of blobs."""
+        return KeptStep([BlobJob(self._job, (x, weight, self._after), y)])

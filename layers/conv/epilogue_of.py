@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from minicaffe import loops
 from minicaffe.blob import Blob
-from minicaffe.blocks import Calls, Index, Job, each_block
+from minicaffe.blocks import BlobJob, Calls, Index, Job, KeptStep, each_block
 from minicaffe.cuda.convolution import MOST_AXES
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
@@ -31,7 +31,7 @@ from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.scale import Scale
-from minicaffe.loops import Later, address_of
+from minicaffe.loops import Later
 from minicaffe.threads import get_num_threads, parts
 
 from .epilogue import EVERY, Epilogue
@@ -162,8 +162,7 @@ def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
         return partial(_by_blocks, x, y, epilogue)
     images, channels, *rest = y.shape
     job = Job(_calls(images * channels, channels, math.prod(rest), y.dtype, get_num_threads()))
-    after = epilogue.table(EVERY, channels, y.dtype)
-    return lambda: job.run(x.data_address("read"), address_of(after), y.data_address("write"))
+    return KeptStep([BlobJob(job, (x, epilogue.table(EVERY, channels, y.dtype)), y)])
 
 
 @lru_cache(maxsize=512)

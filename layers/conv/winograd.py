@@ -17,8 +17,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from minicaffe import loops, threads
-from minicaffe.blob import Array
-from minicaffe.blocks import Calls, Job
+from minicaffe.blob import Array, Blob
+from minicaffe.blocks import BlobJob, Calls, Job, KeptStep
 from minicaffe.loops import Later, Room, address_of
 
 from . import winograd_loops
@@ -118,11 +118,25 @@ class LoopsProduct:
 
     def __init__(self, window: Window, group: int, shapes: Shapes, factors: Array, epilogue: Epilogue) -> None:
         self._tiling, self._parts, calls = _calls(window, group, shapes, factors.shape, threads.get_num_threads())
-        self._job, self._factors, self._epilogue = Job(calls), factors, epilogue
+        self._shapes, self._factors, self._epilogue = shapes, factors, epilogue
         self._after, self._finite = epilogue.table(EVERY, shapes[1][0], np.float32), np.zeros(len(self._parts), np.float32)
+        self._job = Job(calls, self._finite)
 
     def __call__(self, x: Array, weight: Array, y: Array) -> None:
-        self._job.run(*map(address_of, (x, self._factors, self._after, y, self._finite)))
+        self._job.run(*map(address_of, (x, self._factors, self._after, self._finite, y)))
+        self._mend(x, weight, y)
+
+    def step(self, x: Blob, weight: Blob, y: Blob) -> KeptStep:
+        """The same of blobs."""
+        job = BlobJob(self._job, (x, self._factors, self._after, self._finite), y)
+
+        def mend() -> None:
+            arrays = (x.data_for_loops(), weight.data_for_loops(), y.data)
+            self._mend(*(array.reshape(shape) for array, shape in zip(arrays, self._shapes, strict=True)))
+
+        return KeptStep([job], mend=mend)
+
+    def _mend(self, x: Array, weight: Array, y: Array) -> None:
         for number in np.flatnonzero(self._finite):  # NaN: outputs that are not finite are to be made anew
             self._parts[number].compute(self._tiling, x, weight, self._factors, y, self._epilogue, Scratch())
 
@@ -163,7 +177,7 @@ def _call(
     of = Later(begin, (35 * apart + panels * depth * each,))
     sizes = depth, *size, mine.stop - mine.start, *out_size, rows, columns, *tiling.dilation, panels, each, apart
     memory, finite = Room(0, (sum(lengths),)), Later(number, (1,))
-    return x, of, after, y, finite, memory, POWERS, planes, (*sizes, *lengths[:3], mine.start)
+    return x, of, after, finite, y, memory, POWERS, planes, (*sizes, *lengths[:3], mine.start)
 
 
 def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> tuple[list[Block], list[slice]]:

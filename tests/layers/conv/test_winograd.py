@@ -251,7 +251,7 @@ def test_the_loops_in_python(dilation: int, monkeypatch: pytest.MonkeyPatch) -> 
             epilogue.table(slice(None), 5, np.float32),
             np.ones(1, np.float32),
         )
-        arrays, later = (x, factors, after, actual, finite), [Later(0, (x.size,)), Later(0, (3, 5)), Later(0, (actual.size,))]
+        arrays, later = (x, factors, after, finite, actual), [Later(0, (x.size,)), Later(0, (3, 5)), Later(0, (actual.size,))]
         for block in tiling.blocks(1000, workers=1):
             part = winograd._Part(block, 0, slice(0, 5))
             given = winograd._call(tiling, part, (x.shape, weight.shape, size), factors.shape, later, 0)

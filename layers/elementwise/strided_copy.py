@@ -1,0 +1,75 @@
+"""Numbers of one array copied to places of another, as a job that threads share: what layers do that only rearrange."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from minicaffe.blob import Array
+from minicaffe.blocks import Calls
+from minicaffe.loops import Later, loop
+from minicaffe.threads import get_num_threads, parts
+
+LEAST = 1 << 14
+"""Fewest numbers that are worth a thread."""
+
+AXES = 4
+"""Of the loop: an array's axes that follow one another in memory count as one."""
+
+at = np.uint64
+"""An index that is not negative: Numba then does not look whether it counts from the end."""
+
+
+@loop("T[::1], T[::1], UniTuple(int64, 13)", in_calls=True)
+def copy_strided(x: Array, y: Array, part: tuple[int, ...]) -> None:
+    """y[i * Y0 + j * Y1 + k * Y2 + n * Y3] = x[i * X0 + j * X1 + k * X2 + n * X3] for some rows.
+
+    part: the first row, the one behind the last, in the order of i, j, k; how many j, k, n; X0 ... X3; Y0 ... Y3, of which Y3
+    is 1.
+    """
+    first, last, js, ks, length = part[0], part[1], part[2], part[3], part[4]
+    for row in range(first, last):
+        i, j, k = row // (js * ks), row // ks % js, row % ks
+        from_, to = i * part[5] + j * part[6] + k * part[7], i * part[9] + j * part[10] + k * part[11]
+        if part[8] == 1:
+            for n in range(length):
+                y[at(to + n)] = x[at(from_ + n)]
+        else:
+            for n in range(length):
+                y[at(to + n)] = x[at(from_ + n * part[8])]
+
+
+def copy_calls(shape: Sequence[int], x: Sequence[int], y: Sequence[int], dtype: np.dtype[Any], start: int = 0) -> Calls | None:
+    """Of copy_strided, for arrays of which numbers of this shape are copied. x, y: how far apart neighbours on each axis lie,
+    in numbers. start: the first place in y. None where that is not for the loop: too many axes, steps back, no numbers."""
+    merged = _merged([(length, a, b) for length, a, b in zip(shape, x, y, strict=True) if length != 1])
+    if not merged or merged[-1][2] != 1:
+        merged.append((1, 1, 1))
+    if not math.prod(shape) or len(merged) > AXES or min([*x, *y], default=0) < 0:
+        return None
+    return _calls((*[(1, 0, 1)] * (AXES - len(merged)), *merged), start, dtype, get_num_threads())
+
+
+def _merged(axes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Lengths and steps with as few axes as there can be."""
+    merged: list[tuple[int, int, int]] = []
+    for length, a, b in axes:
+        if merged and merged[-1][1] == length * a and merged[-1][2] == length * b:
+            merged[-1] = merged[-1][0] * length, a, b
+        else:
+            merged.append((length, a, b))
+    return merged
+
+
+@lru_cache(maxsize=512)
+def _calls(axes: tuple[tuple[int, int, int], ...], start: int, dtype: np.dtype[Any], threads: int) -> Calls:
+    lengths, from_, to = zip(*axes, strict=True)
+    sizes = [1 + sum((length - 1) * step for length, step in zip(lengths, steps)) for steps in (from_, to)]
+    x, y = (Later(begin, (size,)) for begin, size in zip((0, start), sizes))
+    rows, each = math.prod(lengths[:-1]), max(1, lengths[-1])
+    some = parts(rows, -(-LEAST // each), 2, threads)
+    return Calls(copy_strided, dtype, [(x, y, (part.start, part.stop, *lengths[1:], *from_, *to)) for part in some])

@@ -1,0 +1,84 @@
+"""Numbers copied in steps: as NumPy's views say, whatever the axes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe import loops
+from minicaffe.blocks import Job
+from minicaffe.layers.elementwise.strided_copy import AXES, LEAST, copy_calls, copy_strided
+from minicaffe.loops import address_of
+from minicaffe.threads import get_num_threads, set_num_threads
+
+orders = st.integers(1, AXES).flatmap(
+    lambda axes: st.tuples(st.permutations(range(axes)), st.lists(st.integers(1, 5), min_size=axes, max_size=axes))
+)
+
+
+def steps(array: np.ndarray) -> list[int]:
+    return [step // array.itemsize for step in array.strides]
+
+
+def copied(view: np.ndarray, x: np.ndarray, y: np.ndarray, start: int = 0) -> bool:
+    """Copy the view of x to y, from y's number `start` on; False where that is not for the loop."""
+    target = y.reshape(-1)[start:][: view.size].reshape(view.shape)
+    calls = copy_calls(view.shape, steps(view), steps(target), x.dtype, start)
+    if calls is not None:
+        Job(calls).run(address_of(x), address_of(y))
+    return calls is not None
+
+
+@given(orders, st.integers(0, 7))
+def test_axes_in_any_order(given_: tuple[list[int], list[int]], start: int) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    order, shape = given_
+    x = np.random.default_rng(1).standard_normal(shape)
+    y, view = np.full(x.size + 9, np.nan), x.transpose(order)
+    with loops.using("numba"):
+        assert copied(view, x, y, start)
+    np.testing.assert_array_equal(y[start : start + x.size], view.reshape(-1))
+    assert np.isnan(y[:start]).all() and np.isnan(y[start + x.size :]).all()
+
+
+@pytest.mark.parametrize("way", ["definition", "numba"])
+def test_the_definition_and_the_machine_code(way: str) -> None:
+    """Two maps of 3 x 4 with gaps between rows, and every second number of them."""
+    if way == "numba":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x, y = np.arange(60, dtype=np.float32), np.zeros(24, np.float32)
+    run = copy_strided.definition if way == "definition" else copy_strided
+    for first, last in ((0, 1), (1, 6)):
+        run(x, y, (first, last, 2, 3, 4, 0, 30, 9, 2, 0, 12, 4, 1))
+    wanted = [30 * j + 9 * k + 2 * n for j in range(2) for k in range(3) for n in range(4)]
+    assert y.tolist() == wanted
+
+
+def test_what_is_not_for_the_loop() -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x = np.zeros((2, 3, 2, 3, 2))
+    with loops.using("numba"):
+        assert not copied(x.transpose(4, 3, 2, 1, 0), x, np.zeros(x.size))
+        assert not copied(x[0, 0, 0, ::-1], x, np.zeros(6))
+        assert not copied(x[:0], x, np.zeros(1))
+
+
+def test_large_arrays_are_shared_by_threads() -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x = np.random.default_rng(1).standard_normal((3, 47, 1000)).astype(np.float32)
+    before = get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            set_num_threads(threads)
+            with loops.using("numba"):
+                y, view = np.full(x.size, np.nan, np.float32), x.swapaxes(0, 1)
+                calls = copy_calls(view.shape, steps(view), (3000, 1000, 1), x.dtype)
+                assert calls is not None and len(calls.table) == min(2 * threads, math.prod(view.shape) // LEAST)
+                assert copied(view, x, y)
+            np.testing.assert_array_equal(y, view.reshape(-1))
+    finally:
+        set_num_threads(before)
