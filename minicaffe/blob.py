@@ -440,15 +440,22 @@ class Unchanged:
     """Whether blobs surely have the data that they had when this was made: nobody held a view to write to then, and nobody has
     asked for one since. To compare the numbers would take as long as a small layer."""
 
-    def __init__(self, blobs: Sequence[Blob]) -> None:
-        self._blobs = list(blobs)
+    def __init__(self, blobs: Iterable[Blob]) -> None:
         self._seen = [(blob, blob.data_memory, blob.data_memory.writes, blob.shape) for blob in blobs]
         # a view that somebody holds already may be written to, and then dropped
-        self._known = not any(blob.data_memory.may_be_held() for blob in blobs)
+        self._known = not any(blob.data_memory.may_be_held() for blob, *_ in self._seen)
 
-    def holds(self, blobs: Sequence[Blob]) -> bool:
-        """blobs: what are now the blobs that it was made of."""
-        if not self._known or blobs != self._blobs:
+    @classmethod
+    def joined(cls, several: Sequence[Unchanged]) -> Unchanged:
+        """Whether all of them hold."""
+        made = cls(())
+        made._seen = [seen for one in several for seen in one._seen]
+        made._known = all(one._known for one in several)
+        return made
+
+    def holds(self) -> bool:
+        """Whether they surely have."""
+        if not self._known:
             return False
         for blob, memory, writes, shape in self._seen:
             if memory.writes != writes or blob.data_memory is not memory or blob._shape != shape:

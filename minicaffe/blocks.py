@@ -158,12 +158,11 @@ class Job:
     def run(self, *addresses: int) -> None:
         """Run the calls at these addresses."""
         self.at(*addresses)
-        run_in_order([self])
+        JobList([self]).run()
 
-    @property
-    def room(self) -> int:
-        """Bytes of temporary memory."""
-        return min(get_num_threads(), len(self._table)) * self._each
+    def room(self, threads: int) -> int:
+        """Bytes of temporary memory on so many threads."""
+        return min(threads, len(self._table)) * self._each
 
     def take_room(self, threads: int, address: int) -> None:
         """Its temporary memory, for so many threads, is there."""
@@ -172,14 +171,25 @@ class Job:
             self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, threads
 
 
-def run_in_order(jobs: Sequence[Job]) -> int:
-    """Run jobs that are at their addresses, one after the other. Returns how many were run: all, or up to one with flags."""
-    threads = get_num_threads()
-    with kept_scratch(jobs[0].dtype, threads) as scratch:
-        room = address_of(scratch("rooms", max(job.room for job in jobs), dtype=np.uint8))
-        for job in jobs:
-            job.take_room(threads, room)
-        return run_jobs(np.array([job.address for job in jobs], np.int64))
+class JobList:
+    """Jobs that run one after the other, at the addresses at which they are, on as many threads as there are now. largest: the
+    place of the one that needs most temporary memory."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs, self._threads = jobs, get_num_threads()
+        rooms = [job.room(self._threads) for job in jobs]
+        self._room = max(rooms, default=0)
+        self.largest = rooms.index(self._room) if rooms else 0
+        self._addresses = np.array([job.address for job in jobs], np.int64)
+
+    def run(self, first: int = 0, end: int | None = None) -> int:
+        """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
+        it."""
+        with kept_scratch(self._jobs[0].dtype, self._threads) as scratch:
+            room = address_of(scratch("rooms", self._room, dtype=np.uint8))
+            for job in self._jobs[first:end]:
+                job.take_room(self._threads, room)
+            return first + run_jobs(self._addresses[first:end])
 
 
 class BlobJob:
@@ -190,19 +200,18 @@ class BlobJob:
         self.job, self._given, self._top, self._access = job, given, top, access
         self._seen: list[tuple[Blob, SyncedMemory]] = []
 
-    def place(self) -> Job:
-        """The job, at the present addresses."""
+    def place(self) -> None:
+        """Have the job at the present addresses."""
         for blob, memory in self._seen:
             if blob.data_memory is not memory or memory.state is not MemoryState.HOST:
                 break
         else:
             if self._seen:  # as in most forwards: all are where they were
                 self._top.data_memory.writes += 1
-                return self.job
+                return
         given = [one.data_address("read") if isinstance(one, Blob) else address_of(one) for one in self._given]
         self.job.at(*given, self._top.data_address(self._access))
         self._seen = [(blob, blob.data_memory) for blob in (*self._given, self._top) if isinstance(blob, Blob)]
-        return self.job
 
 
 class KeptStep:
@@ -215,13 +224,14 @@ class KeptStep:
         before: Callable[[], object] | None = None,
         mend: Callable[[], object] | None = None,
     ) -> None:
-        self._jobs, self._before, self._mend = jobs, before, mend
+        self.jobs, self._before, self._mend = jobs, before, mend
 
-    def place(self) -> list[Job]:
-        """The jobs, at the blobs' present addresses, about to run."""
+    def place(self) -> None:
+        """Have the jobs at the blobs' present addresses: they are about to run."""
         if self._before is not None:
             self._before()
-        return [job.place() for job in self._jobs]
+        for job in self.jobs:
+            job.place()
 
     def mend(self) -> None:
         """See to the result."""
@@ -229,6 +239,7 @@ class KeptStep:
             self._mend()
 
     def __call__(self) -> None:
-        if jobs := self.place():
-            run_in_order(jobs)
+        self.place()
+        if self.jobs:
+            JobList([job.job for job in self.jobs]).run()
             self.mend()

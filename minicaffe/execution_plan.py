@@ -34,7 +34,7 @@ import numpy as np
 from . import loops
 from .blob import Blob, Unchanged
 from .blob_memory import BlobMemory
-from .blocks import Job, KeptStep, each_block, run_in_order
+from .blocks import JobList, KeptStep, each_block
 from .cuda.pairs import data_pair
 from .cuda.replay import Graphs
 from .layer import Layer
@@ -65,14 +65,6 @@ OURS = "minicaffe.layers."
 Step = Callable[[], None]
 
 
-class PlacedJob(NamedTuple):
-    """A job that is about to run, and whose it is."""
-
-    job: Job
-    step: KeptStep
-    layer: Layer
-
-
 @dataclass
 class Chain:
     """Consecutive layers, each but the first in place on the first one's top, or one alone whose step can be kept. index: the
@@ -85,8 +77,7 @@ class Chain:
     nodes: list[Node]
     alone: bool = False
     together: bool = False
-    _ready: tuple[_Made, Step] | None = None
-    """The last step, and what it was made of."""
+    _ready: _Kept | None = None
 
     def __post_init__(self) -> None:
         self.keeping = [node for node in self.nodes[1:] if node.layer.keeps_input]
@@ -107,18 +98,14 @@ class Chain:
                 step()
                 self.together = True
 
-    def kept(self) -> KeptStep | None:
-        """The kept step, if the chain may run as one, nothing has changed that it was made of, and it is made of jobs."""
-        if self._ready is None or not isinstance(self._ready[1], KeptStep) or gpu_mode() or self.backward_lacks():
-            return None
-        return self._ready[1] if self._ready[0].is_same() else None
+    def kept(self) -> _Kept | None:
+        """The step, if it is kept and made of jobs."""
+        return self._ready if self._ready is not None and isinstance(self._ready.step, KeptStep) else None
 
-    def place(self, step: KeptStep) -> list[PlacedJob]:
-        """The step's jobs, which are about to run."""
-        jobs: list[PlacedJob] = []
-        self.together = True
-        self.nodes[0].layer.guard(lambda: jobs.extend(PlacedJob(job, step, self.nodes[0].layer) for job in step.place()))
-        return jobs
+    def may_run_kept(self) -> bool:
+        """Whether nothing has changed that the kept step was made of, and the chain may run as one."""
+        kept = None if gpu_mode() else self.kept()
+        return kept is not None and not self.backward_lacks() and kept.made.is_same()
 
     def backward(self) -> bool:
         """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
@@ -150,15 +137,15 @@ class Chain:
 
     def _ready_step(self) -> Step | None:
         """The last step again, if nothing has changed that it was made of, in TEST on the CPU; else what _step makes."""
-        if self._ready is not None and self._ready[0].is_same():
-            return self._ready[1]
+        if self._ready is not None and self._ready.made.is_same():
+            return self._ready.step
         self.forget()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-        made = _Made(self.nodes) if self._may_keep() else None  # before the weights are read
+        made = _Made.of(self.nodes) if self._may_keep() else None  # before the weights are read
         step = self._step()
         if made is not None and step is not None and made.is_same():
-            self._ready = made, step
+            self._ready = _Kept(made, step)
         return step
 
     def _may_keep(self) -> bool:
@@ -178,25 +165,84 @@ class Chain:
         return _step_of(first, joined(epilogues, first.layer.dtype)) if len(epilogues) == len(found) else None
 
 
+@dataclass(frozen=True)
 class _Made:
-    """What a chain's step is made of: the shapes of its bottoms and its top, the weights, the layers' settings, which may be
-    changed (settings_of)."""
+    """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what these hold, and those of the layers'
+    settings that may be changed (settings_of)."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._shapes = [(blob, blob.shape) for blob in dict.fromkeys([*nodes[0].bottoms, *nodes[0].tops])]
-        self._weights = [(node.layer, Unchanged(node.layer.blobs)) for node in nodes if node.layer.blobs]
-        settings = [(node.layer, settings_of(node.layer)) for node in nodes]
-        self._settings = [(layer, setting) for layer, setting in settings if setting is not None]
+    shapes: dict[Blob, tuple[int, ...]]
+    blobs: list[tuple[Layer, list[Blob]]]
+    weights: Unchanged
+    settings: list[tuple[Layer, object]]
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node]) -> _Made:
+        blobs = [(node.layer, list(node.layer.blobs)) for node in nodes if node.layer.blobs]
+        settings = [(node.layer, setting) for node in nodes if (setting := settings_of(node.layer)) is not None]
+        shapes = {blob: blob.shape for blob in (*nodes[0].bottoms, *nodes[0].tops)}
+        return cls(shapes, blobs, Unchanged(blob for _, some in blobs for blob in some), settings)
+
+    @classmethod
+    def joined(cls, several: Sequence[_Made]) -> _Made:
+        """What all these are made of."""
+        shapes = {blob: shape for one in several for blob, shape in one.shapes.items()}
+        blobs, settings = [some for one in several for some in one.blobs], [some for one in several for some in one.settings]
+        return cls(shapes, blobs, Unchanged.joined([one.weights for one in several]), settings)
 
     def is_same(self) -> bool:
         """Whether nothing has changed, for sure."""
-        for blob, shape in self._shapes:
+        for blob, shape in self.shapes.items():
             if blob.shape != shape:
                 return False
-        for layer, seen in self._weights:
-            if not seen.holds(layer.blobs):
+        for layer, blobs in self.blobs:
+            if layer.blobs != blobs:
                 return False
-        return all(settings_of(layer) == setting for layer, setting in self._settings)
+        return self.weights.holds() and all(settings_of(layer) == setting for layer, setting in self.settings)
+
+
+class _Kept(NamedTuple):
+    """A step, and what it was made of."""
+
+    made: _Made
+    step: Step
+
+
+class _KeptRun:
+    """Kept steps of chains that follow one another, which run as one list of jobs."""
+
+    def __init__(self, chains: Sequence[Chain]) -> None:
+        self.end = chains[-1].index + len(chains[-1].nodes)
+        """The layer behind."""
+        self._kept = [(one, kept) for one in chains if (kept := one.kept())]
+        self._made = _Made.joined([kept.made for _, kept in self._kept])
+        self._steps = [(one, kept.step) for one, kept in self._kept if isinstance(kept.step, KeptStep)]
+        of_jobs = [(one, step, job.job) for one, step in self._steps for job in step.jobs]
+        self._owners = [(one.nodes[0].layer, step) for one, step, _ in of_jobs]
+        """Whose each job is."""
+        self._jobs = JobList([job for *_, job in of_jobs])
+        self._keeping = [one for one in chains if one.keeping]
+
+    def may_run(self) -> bool:
+        """Whether nothing at all has changed."""
+        for one, kept in self._kept:
+            if one.kept() is not kept:
+                return False
+        return self._made.is_same() and not any(one.backward_lacks() for one in self._keeping)
+
+    def run(self, at_once: int) -> int:
+        """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
+        for one, step in self._steps:
+            one.together = True
+            one.nodes[0].layer.guard(step.place)
+        done = 0
+        while done < len(self._owners):
+            run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()
+            behind = self._owners[self._jobs.largest][0].guard(run)  # of memory, it is the one that there is no room for
+            fitting = (behind - done) * SECONDS / (time.perf_counter() - start)
+            at_once, done = max(1, min(2 * at_once, int(fitting))), behind
+            layer, step = self._owners[done - 1]
+            layer.guard(step.mend)
+        return at_once
 
 
 class ExecutionPlan:
@@ -213,6 +259,8 @@ class ExecutionPlan:
         self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in long}
         self._at_once = 1
         """How many jobs run before Ctrl-C is heeded."""
+        self._kept: dict[tuple[int, int], _KeptRun] = {}
+        """By the first layer and the last one that could follow."""
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
@@ -239,32 +287,27 @@ class ExecutionPlan:
 
     def _run_kept(self, first: int, last: int) -> int:
         """Run as jobs what is kept of the layers from `first` on, as far as it goes. Returns the layer behind."""
-        jobs: list[PlacedJob] = []
-        i = first
-        while (chain := self.chains.get(i)) and i + len(chain.nodes) - 1 <= last and (step := chain.kept()):
-            jobs += chain.place(step)
-            i += len(chain.nodes)
-        done = 0
-        while done < len(jobs):
-            done += self._run_some(jobs[done : done + self._at_once])
-        return i
-
-    def _run_some(self, jobs: Sequence[PlacedJob]) -> int:
-        """Run the first of the jobs, and return how many were run."""
-        run, start = partial(run_in_order, [one.job for one in jobs]), time.perf_counter()
-        largest = max(jobs, key=lambda one: one.job.room)
-        count = largest.layer.guard(run)  # of memory, it is the one that there is no room for
-        fitting = count * SECONDS / (time.perf_counter() - start)
-        self._at_once = max(1, min(2 * self._at_once, int(fitting)))
-        last = jobs[count - 1]
-        last.layer.guard(last.step.mend)
-        return count
+        run = self._kept.get((first, last))
+        if run is not None and not run.may_run():
+            run = None
+            self._kept.clear()  # and with it what old steps hold, before new ones are made
+        if run is None:
+            found: list[Chain] = []
+            i = first
+            while (chain := self.chains.get(i)) and (i := i + len(chain.nodes)) - 1 <= last and chain.may_run_kept():
+                found.append(chain)
+            if not found:
+                return first
+            run = self._kept[first, last] = _KeptRun(found)
+        self._at_once = run.run(self._at_once)
+        return run.end
 
     def _look_around(self) -> None:
         """Drop the chains' steps where they may have to be others now."""
         now = circumstances() if self.chains and not gpu_mode() else ()
         if now != self._circumstances:
             self._circumstances = now
+            self._kept.clear()
             for chain in self.chains.values():
                 chain.forget()
 

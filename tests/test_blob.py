@@ -118,21 +118,21 @@ def test_repr() -> None:
 
 def test_what_is_surely_unchanged() -> None:
     blobs = [Blob((2, 3)), Blob((4,))]
-    assert not Unchanged(blobs).holds(blobs)  # without memory there is nothing to look at
+    assert not Unchanged(blobs).holds()  # without memory there is nothing to look at
     for blob in blobs:
         blob.data[...] = 1
-    seen = Unchanged(blobs)
-    assert seen.holds(blobs)
+    seen, both = Unchanged(blobs), Unchanged.joined([Unchanged(blobs[:1]), Unchanged(blobs[1:])])
+    assert seen.holds() and both.holds()
     blobs[1].read_data()
-    assert seen.holds(blobs)
+    assert seen.holds()
     view = blobs[0].data_for_loops()  # whoever asks for it only reads
-    assert seen.holds(blobs)
-    assert not Unchanged(blobs).holds(blobs)  # but it can be written to
+    assert seen.holds()
+    assert not Unchanged(blobs).holds()  # but it can be written to
+    assert not Unchanged.joined([Unchanged(blobs[1:]), Unchanged(blobs)]).holds()
     del view
-    assert not seen.holds(blobs[:1])
-    assert not seen.holds([blobs[0], Blob((4,))])
+    assert seen.holds()
     blobs[0].data[...] = 1
-    assert not seen.holds(blobs)
+    assert not seen.holds() and not both.holds()
 
 
 @pytest.mark.parametrize("change", [lambda blob: blob.reshape(3, 2), lambda blob: blob.share_data(written((2, 3)))])
@@ -140,7 +140,7 @@ def test_another_shape_or_memory_is_a_change(change: Any) -> None:
     blob = written((2, 3))
     seen = Unchanged([blob])
     change(blob)
-    assert not seen.holds([blob])
+    assert not seen.holds()
 
 
 def test_a_view_from_before_may_be_written_to() -> None:
@@ -149,7 +149,7 @@ def test_a_view_from_before_may_be_written_to() -> None:
     seen = Unchanged([blob])
     view += 1
     del view
-    assert not seen.holds([blob])
+    assert not seen.holds()
 
 
 def written(shape: tuple[int, ...]) -> Blob:

@@ -434,11 +434,12 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     found: list[int] = []
 
-    def run_and_count(jobs: Any) -> int:
-        found.append(len(jobs))
-        return blocks.run_in_order(jobs)
+    class Counted(blocks.JobList):
+        def run(self, first: int = 0, end: int | None = None) -> int:
+            found.append(len(self._jobs[first:end]))
+            return super().run(first, end)
 
-    monkeypatch.setattr("minicaffe.execution_plan.run_in_order", run_and_count)
+    monkeypatch.setattr("minicaffe.execution_plan.JobList", Counted)
     monkeypatch.setattr("minicaffe.execution_plan.SECONDS", 1e9)
     return found
 

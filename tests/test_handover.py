@@ -15,7 +15,7 @@ import pytest
 
 from minicaffe import get_num_threads, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
-from minicaffe.blocks import Calls, Job, run_in_order
+from minicaffe.blocks import Calls, Job, JobList
 from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, stand_by, take, wait_for
 from minicaffe.loops import Later, Room, address_of, loop
 
@@ -263,7 +263,7 @@ def test_jobs_are_run_in_their_order(many: int, looks: int, monkeypatch: pytest.
     jobs, arrays, _ = doubling(9)
     for start in range(40):
         arrays[0][:] = np.arange(start, start + LENGTH)
-        assert run_in_order(jobs) == len(jobs)
+        assert JobList(jobs).run() == len(jobs)
         np.testing.assert_array_equal(arrays[-1], arrays[0] * 2**9)
 
 
@@ -275,11 +275,11 @@ def test_a_job_with_a_flag_ends_them(cores: int, monkeypatch: pytest.MonkeyPatch
     jobs, arrays, flags = doubling(5)
     arrays[0][:] = np.arange(LENGTH)
     arrays[0][LENGTH - 1] = np.float32(3e38) / 4  # four times that is the last that is finite
-    assert run_in_order(jobs) == 3
+    assert JobList(jobs).run() == 3
     assert np.isnan(flags[2]) and np.isinf(arrays[3][-1]) and not flags[[0, 1, 3, 4]].any()
     assert not arrays[4].any()
     arrays[3][-1] = 1
-    assert run_in_order(jobs[3:]) == 2
+    assert JobList(jobs[3:]).run() == 2
     np.testing.assert_array_equal(arrays[5][:-1], 32 * np.arange(LENGTH - 1))
 
 
@@ -297,7 +297,7 @@ def test_jobs_end_as_they_were_when_ctrl_c_comes_in(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(handover, "share", interrupted)
     for _ in range(20):
         with pytest.raises(KeyboardInterrupt):
-            run_in_order(jobs)
+            JobList(jobs).run()
     monkeypatch.undo()
-    assert run_in_order(jobs) == 3
+    assert JobList(jobs).run() == 3
     np.testing.assert_array_equal(arrays[3], np.full(LENGTH, 8, np.float32))
