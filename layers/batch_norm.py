@@ -210,6 +210,9 @@ class BatchNorm(Layer):
         if (learnt := self.scale_and_bias()) is not None:
             affine(y, y, times=learnt[0], plus=learnt[1])
 
+    def kept_settings(self) -> object:
+        return self.eps
+
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.layout != BVLC:
             super().forward_gpu(bottom, top)

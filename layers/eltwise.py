@@ -71,6 +71,9 @@ class Eltwise(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.ready(bottom, top, NOTHING)()
 
+    def kept_settings(self) -> object:
+        return tuple(self.coeff)
+
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
         """forward_cpu, and then on the top what comes after it, a ReLU, to be run as long as the shapes are these."""
         if not (self.loops[0] and loops.compiled() and all(blob.dtype == self.dtype for blob in (*bottom, *top))):

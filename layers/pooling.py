@@ -141,6 +141,9 @@ class Pooling(Layer):
         calls = pooling_calls(self.method == MAX, planes, self.rows, self.columns, x.dtype, get_num_threads())
         return KeptStep([BlobJob(Job(calls), (x,), y)])
 
+    def kept_settings(self) -> object:
+        return self.method, self.rows, self.columns  # those of other maps, if the net was reshaped meanwhile
+
     @property
     def drawn(self) -> Array:
         """Of STOCHASTIC in TRAIN, which tap of its window the last forward drew: (N * C, PH, PW), in window_taps' order."""

@@ -16,10 +16,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import KeptStep
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer, data_bytes
+from minicaffe.mode import TEST
 
 MOST_PIXELS = 10**9
 """The largest size, and ratio, that float32 and whole numbers take."""
@@ -125,6 +127,10 @@ class PriorBox(Layer):
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         return int(2.5 * data_bytes(top))
 
+    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """The boxes, in a step that is kept."""
+        return data_bytes(top) if self.phase == TEST and loops.compiled() else 0
+
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = self._boxes(bottom, top)
 
@@ -135,6 +141,9 @@ class PriorBox(Layer):
             top[0].data[...] = boxes
 
         return KeptStep([], before=put)
+
+    def kept_settings(self) -> object:
+        return tuple(self.variance), self.sides.tobytes(), tuple(self.offsets), self.image, self.step
 
     def _boxes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Array:
         """What the top holds, which the bottoms' sizes decide."""

@@ -75,6 +75,9 @@ class ReLU(Layer):
         slope: Array = np.array([self.negative_slope], self.dtype)
         return KeptStep([BlobJob(Job(_calls(top[0].count, top[0].dtype, get_num_threads())), (slope,), top[0], "update")])
 
+    def kept_settings(self) -> object:
+        return self.negative_slope
+
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         sign = self._sign.device_data("write") if self.negative_slope < 0 and top[0] is bottom[0] else 0
         x, y = data_pair(bottom[0], top[0])

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -198,12 +199,13 @@ class BlobJob:
 
     def __init__(self, job: Job, given: Sequence[Blob | NDArray[Any]], top: Blob, access: Access = "write") -> None:
         self.job, self._given, self._top, self._access = job, given, top, access
-        self._seen: list[tuple[Blob, SyncedMemory]] = []
+        self._seen: list[tuple[Blob, ref[SyncedMemory]]] = []  # who frees a blob's memory frees it
 
     def place(self) -> None:
         """Have the job at the present addresses."""
-        for blob, memory in self._seen:
-            if blob.data_memory is not memory or memory.state is not MemoryState.HOST:
+        for blob, seen in self._seen:
+            memory = blob.data_memory
+            if memory is not seen() or memory.state is not MemoryState.HOST:
                 break
         else:
             if self._seen:  # as in most forwards: all are where they were
@@ -211,7 +213,7 @@ class BlobJob:
                 return
         given = [one.data_address("read") if isinstance(one, Blob) else address_of(one) for one in self._given]
         self.job.at(*given, self._top.data_address(self._access))
-        self._seen = [(blob, blob.data_memory) for blob in (*self._given, self._top) if isinstance(blob, Blob)]
+        self._seen = [(blob, ref(blob.data_memory)) for blob in (*self._given, self._top) if isinstance(blob, Blob)]
 
 
 class KeptStep:

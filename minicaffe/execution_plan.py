@@ -49,7 +49,6 @@ from .layers.conv.epilogue_of import (
     is_last,
     may_be_epilogue,
     may_follow,
-    settings_of,
     takes_epilogue,
 )
 from .layers.elementwise.channels import by_channel
@@ -142,7 +141,7 @@ class Chain:
         self.forget()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-        made = _Made.of(self.nodes) if self._may_keep() else None  # before the weights are read
+        made = _Made.of(self.nodes, self.alone) if self._may_keep() else None  # before the weights are read
         step = self._step()
         if made is not None and step is not None and made.is_same():
             self._ready = _Kept(made, step)
@@ -167,18 +166,22 @@ class Chain:
 
 @dataclass(frozen=True)
 class _Made:
-    """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what these hold, and those of the layers'
-    settings that may be changed (settings_of)."""
+    """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what these hold, settings of the layers that
+    may be changed, and the parameters of a layer alone, which its reshape reads."""
 
     shapes: dict[Blob, tuple[int, ...]]
     blobs: list[tuple[Layer, list[Blob]]]
     weights: Unchanged
-    settings: list[tuple[Layer, object]]
+    settings: list[tuple[Callable[[], object], object]]
+    """What reads each, and what it was."""
 
     @classmethod
-    def of(cls, nodes: Sequence[Node]) -> _Made:
+    def of(cls, nodes: Sequence[Node], alone: bool) -> _Made:
         blobs = [(node.layer, list(node.layer.blobs)) for node in nodes if node.layer.blobs]
-        settings = [(node.layer, setting) for node in nodes if (setting := settings_of(node.layer)) is not None]
+        readers: list[Callable[[], object]] = [node.layer.kept_settings for node in nodes]
+        if alone:
+            readers.append(nodes[0].layer.param.SerializePartialToString)
+        settings = [(read, setting) for read in readers if (setting := read()) is not None]
         shapes = {blob: blob.shape for blob in (*nodes[0].bottoms, *nodes[0].tops)}
         return cls(shapes, blobs, Unchanged(blob for _, some in blobs for blob in some), settings)
 
@@ -197,7 +200,7 @@ class _Made:
         for layer, blobs in self.blobs:
             if layer.blobs != blobs:
                 return False
-        return self.weights.holds() and all(settings_of(layer) == setting for layer, setting in self.settings)
+        return self.weights.holds() and all(read() == setting for read, setting in self.settings)
 
 
 class _Kept(NamedTuple):

@@ -383,6 +383,10 @@ class Layer:
         one another without Python in between. None: there are no jobs for these blobs, or none at all."""
         return None
 
+    def kept_settings(self) -> object:
+        """What a step that is kept for the next forward depends on, beside the blobs: attributes that may be changed."""
+        return None
+
     def guard(self, run: Callable[[], Done]) -> Done:
         """Run a step; impossible shapes, misused fillers and a lack of memory become errors of this layer."""
         try:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ MOST = 4096
 """More threads than any machine has cores."""
 BUFFER = 512
 """Elements of NumPy's buffer in short_buffers. Shorter rows are still copied, which costs less than a loop for each."""
+
+LONGEST = 0.01
+"""Seconds until a thread that waits for another looks whether it has missed that it ended."""
 
 NOBODY: handover.Words = np.zeros(0, np.int64)
 """The words of no helpers."""
@@ -182,9 +185,8 @@ def run_jobs(jobs: handover.Words) -> int:
             place, left, most = map(int, state)
             if pool is not None and left < 0:
                 _share_with_sleepers(int(jobs[place]), pool, range(-left, most))
-        finally:  # after Ctrl-C too: threads read the job and write to the caller's arrays
-            while state[handover.LEFT] and handover.finish(jobs[state[handover.PLACE]], words, 0, looks) > 0:
-                time.sleep(0)  # a thread without a core of its own
+        finally:
+            _wait_until(lambda: not state[handover.LEFT] or handover.finish(jobs[state[handover.PLACE]], words, 0, looks) <= 0)
         if not left:
             return place
         state[handover.LEFT] = handover.DONE
@@ -192,25 +194,46 @@ def run_jobs(jobs: handover.Words) -> int:
 
 def _share_with_sleepers(job: int, pool: _Pool, rooms: Iterable[int]) -> None:
     """Run the calls of a job that has begun together with threads that are asleep, which take these rooms."""
-    tickets = list(rooms)  # as in run
-    count, ended = len(tickets), SimpleQueue[None]()
+    free, bell = list(rooms), SimpleQueue[None]()
+    begun, ended, closed = list[None](), list[None](), list[None]()
 
     def help_() -> None:
+        begun.append(None)
         try:
-            number = tickets.pop()
-        except IndexError:
-            return
-        handover.finish(job, pool.words, number, 0)
-        ended.put(None)
+            if not closed:  # else the caller has gone on, or sees that this has begun
+                handover.finish(job, pool.words, free.pop(), 0)
+        finally:
+            ended.append(None)
+            bell.put(None)
+
+    def is_done() -> bool:
+        if handover.finish(job, pool.words, 0, handover.looks()[0]) > 0:
+            return False
+        closed.append(None)
+        if len(ended) < len(begun):
+            with suppress(Empty):
+                bell.get(timeout=LONGEST)
+        return len(ended) == len(begun)
 
     try:
-        pool.wake(help_, count)
+        pool.wake(help_, len(free))
         handover.finish(job, pool.words, 0, 0)
     finally:
-        while handover.finish(job, pool.words, 0, handover.looks()[0]) > 0:
-            time.sleep(0)  # a thread without a core of its own
-        for _ in range(count - _taken_back(tickets)):
-            ended.get()
+        _wait_until(is_done)
+
+
+def _wait_until(is_done: Callable[[], bool]) -> None:
+    """Ask again and again, and only then raise Ctrl-C: threads read the job and write to the caller's arrays."""
+    raised: BaseException | None = None
+    while True:
+        try:
+            while not is_done():
+                time.sleep(0)  # for a thread without a core of its own
+            break
+        except BaseException as error:
+            raised = error
+    if raised is not None:
+        raise raised
 
 
 def _taken_back(tickets: list[Any]) -> int:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import gc
+import threading
 import tracemalloc
 from collections.abc import Iterable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 
 import minicaffe
-from minicaffe.blob import Blob, MemoryState
+from minicaffe import loops
+from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.loops import WAYS
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
 
@@ -101,6 +105,27 @@ def test_a_constant_that_is_written_once_stays() -> None:
     net = net_of("outputs")
     first = net.forward()["out"].copy()
     np.testing.assert_array_equal(net.forward()["out"], first)
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_nothing_else_holds_the_memory_that_inner_blobs_give_back(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither do steps that are kept for the next forward."""
+    if way == "numba":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    given: list[ref[SyncedMemory]] = []
+    give_back = Blob.give_back
+
+    def noted(blob: Blob, gone: str) -> None:
+        given.append(ref(blob.data_memory))
+        give_back(blob, gone)
+
+    monkeypatch.setattr(Blob, "give_back", noted)
+    with loops.using(way):
+        net = net_of("outputs")
+        for _ in range(3):
+            net.forward()
+    assert given
+    assert [memory() for memory in given] == [None] * len(given)
 
 
 def test_what_forward_is_asked_for_stays_until_the_next() -> None:
@@ -234,6 +259,9 @@ def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
         """The bytes held after runs at these sizes."""
         for i in which:
             run(*sizes[i])
+        for thread in threading.enumerate():
+            if thread.name == loops.AHEAD:  # what it compiles is no leak
+                thread.join()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

@@ -19,7 +19,7 @@ from minicaffe.errors import LayerError
 from minicaffe.execution_plan import Chain
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE
-from minicaffe.layers.pooling import Pooling
+from minicaffe.layers.pooling import AVE, Pooling
 from minicaffe.layers.relu import ReLU
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
@@ -328,6 +328,95 @@ def test_settings_of_the_first_layer_count_too(text: str, layer: str, setting: d
         one.forward()
     assert ran_together(net)
     assert_same(net, other)
+
+
+ALONE = {
+    "PriorBox": "prior_box_param { min_size: 3 max_size: 6 }",
+    "Pooling": "pooling_param { kernel_size: 2 stride: 2 }",
+    "ShuffleChannel": "shuffle_channel_param { group: 3 }",
+    "Reorg": "reorg_param { stride: 2 reverse: true }",
+    "Reshape": "reshape_param { pixelshuffler: 2 }",
+    "Concat": "",
+    "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }",
+}
+"""Layers whose step is kept."""
+
+
+def kept_alone(kind: str) -> tuple[Net, Net, Any]:
+    """A net in which this layer's step is kept, one that runs layer by layer, and what both run."""
+    bottoms = 'bottom: "conv" bottom: "data"' if kind == "PriorBox" else 'bottom: "conv" bottom: "conv"'
+    bottoms = bottoms if kind in {"PriorBox", "Concat"} else 'bottom: "conv"'
+    text = conv(outputs=36) + f'layer {{ name: "y" type: "{kind}" {bottoms} top: "y" {ALONE[kind]} }}\n'
+    nets = net_of(text), watched(net_of(text))
+
+    def run() -> None:
+        for net in nets:
+            net.forward()
+            net.forward()
+        assert_same(*nets)
+
+    return *nets, run
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        ("PriorBox", {"variance": [0.5]}),
+        ("PriorBox", {"offsets": [(0.25, 0.5)]}),
+        ("PriorBox", {"step": (2.0, 3.0)}),
+        ("Pooling", {"method": AVE}),
+        ("ShuffleChannel", {"group": 4}),
+        ("Reorg", {"stride": 3}),
+        ("Reshape", {"factor": 3}),
+    ],
+)
+def test_settings_of_a_layer_whose_step_is_kept(kind: str, setting: dict[str, Any]) -> None:
+    *nets, run = kept_alone(kind)
+    run()
+    for net in nets:
+        vars(net.layer_dict["y"]).update(setting)
+    run()
+
+
+def by_width(param: Any) -> None:
+    param.permute_param.order[:] = [0, 3, 2, 1]
+
+
+def by_height(param: Any) -> None:
+    param.concat_param.axis = 2
+
+
+def cut_off(param: Any) -> None:
+    param.prior_box_param.clip = True
+
+
+@pytest.mark.parametrize(("kind", "change"), [("Permute", by_width), ("Concat", by_height), ("PriorBox", cut_off)])
+def test_parameters_of_a_layer_whose_step_is_kept(kind: str, change: Any) -> None:
+    """Those that reshape and forward read."""
+    *nets, run = kept_alone(kind)
+    run()
+    for net in nets:
+        change(net.layer_dict["y"].param)
+    run()
+
+
+def test_backward_after_the_net_was_reshaped_to_another_shape_and_back() -> None:
+    """Maps of 9 x 8 and of 8 x 9 pixels both give 4 x 4 windows."""
+    pool = 'layer { name: "y" type: "Pooling" bottom: "conv" top: "y" pooling_param { pool: AVE kernel_size: 3 stride: 2 } }'
+    nets = net_of("force_backward: true " + conv() + pool), watched(net_of("force_backward: true " + conv() + pool))
+    for net in nets:
+        for shape in ((2, 6, 9, 8), (2, 6, 8, 9), (2, 6, 9, 8)):
+            net.blobs["data"].reshape(shape)
+            if shape[2] == 8:
+                net.reshape()
+            else:
+                net.blobs["data"].data[...] = np.random.default_rng(1).standard_normal(shape)
+                net.forward()
+                net.forward()
+        net.blobs["y"].diff[...] = np.random.default_rng(2).standard_normal((2, 8, 4, 4))
+        net.backward()
+    for mine, other in zip(*(net.blobs.values() for net in nets), strict=True):
+        np.testing.assert_allclose(mine.diff, other.diff, rtol=1e-5, atol=1e-5)
 
 
 def test_layers_that_share_weights_keep_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:

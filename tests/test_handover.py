@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
-from minicaffe import get_num_threads, handover, loops, set_num_threads, threads
+from minicaffe import blocks, get_num_threads, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
 from minicaffe.blocks import Calls, Job, JobList
 from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, stand_by, take, wait_for
@@ -176,7 +178,14 @@ def neighbours(dtype: type) -> tuple[Calls, Array, Array]:
     return Calls(add_neighbours, dtype, given), x, 2 * x[:LENGTH] - x[3:]
 
 
-compiled = pytest.mark.skipif(not loops.installed(), reason="Numba (the extra fast) is not installed")
+@pytest.fixture
+def _numba() -> Iterator[None]:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with loops.using("numba"):
+        yield
+
+
+compiled = pytest.mark.usefixtures("_numba")
 
 
 @compiled
@@ -229,6 +238,24 @@ def test_a_job_within_a_task_runs_on_its_thread() -> None:
     ys = np.zeros((5, LENGTH))
     threads.run(partial(Job(calls).run, address_of(x), address_of(y)) for y in ys)
     np.testing.assert_array_equal(ys, np.broadcast_to(wanted, ys.shape))
+
+
+@compiled
+def test_the_room_is_for_all_threads_though_their_number_is_set_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, x, wanted = neighbours(np.float32)
+    job, y, numbers, sizes = Job(calls), np.zeros(LENGTH, np.float32), iter([COUNT] + 9 * [1]), list[int]()
+
+    class Noted(blocks.Scratch):
+        def __call__(self, name: str, *shape: int, dtype: Any = None) -> Array:
+            sizes.append(*shape)
+            return super().__call__(name, *shape, dtype=dtype)
+
+    monkeypatch.setattr(blocks, "get_num_threads", lambda: next(numbers))
+    monkeypatch.setattr(blocks, "Scratch", Noted)
+    monkeypatch.setattr(blocks._kept, "scratch", None, raising=False)
+    job.run(address_of(x), address_of(y))
+    assert sizes == [job.words[handover.MOST_THREADS] * job.words[handover.EACH]]
+    np.testing.assert_array_equal(y, wanted)
 
 
 @compiled
@@ -301,3 +328,52 @@ def test_jobs_end_as_they_were_when_ctrl_c_comes_in(monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     assert JobList(jobs).run() == 3
     np.testing.assert_array_equal(arrays[3], np.full(LENGTH, 8, np.float32))
+
+
+@compiled
+def test_ctrl_c_again_and_again_waits_for_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    (job,), arrays, _ = doubling(1)
+    arrays[0][:] = 1
+    finish, left = handover.finish, [KeyboardInterrupt] * 5
+
+    def begun(jobs: object, state: Any, words: Any, *_: int) -> None:
+        state[handover.LEFT] = -1 - handover.begin(job.address, words, 0)
+        state[handover.THREADS] = 1
+
+    def interrupted(*given: object) -> int:
+        if left:
+            raise left.pop()
+        return int(finish(*given))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(handover, "share", begun)
+    monkeypatch.setattr(handover, "finish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        JobList([job]).run()
+    assert not left
+    np.testing.assert_array_equal(arrays[1], np.full(LENGTH, 2, np.float32))
+
+
+@compiled
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals of a thread are of Unix")
+def test_ctrl_c_waits_for_threads_that_were_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the caller waits for one that is late."""
+    set_num_threads(2)
+    monkeypatch.setattr(threads, "_cores", lambda: 1)  # none looks for work
+    finish, inside = handover.finish, list[int]()
+    (job,), *_ = doubling(1)
+
+    def late(*given: object) -> int:
+        if threading.current_thread() is threading.main_thread():
+            return int(finish(*given))  # type: ignore[arg-type]
+        inside.append(1)
+        time.sleep(0.02)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(0.02)
+        return inside.pop()
+
+    monkeypatch.setattr(handover, "finish", late)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                JobList([job]).run()
+        assert not inside

@@ -73,13 +73,6 @@ def may_be_epilogue(layer: Layer) -> bool:
     return type(layer) in EPILOGUES and len(layer.param.bottom) == 1
 
 
-def settings_of(layer: Layer) -> object:
-    """The numbers, beside the blobs, that a chain's step depends on."""
-    if isinstance(layer, Eltwise):
-        return tuple(layer.coeff)
-    return layer.eps if isinstance(layer, BatchNorm) else layer.negative_slope if isinstance(layer, ReLU) else None
-
-
 def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
     """What the layer, which may be an Epilogue and has its shapes, does to bottom[0] (N, M, ...), in float64; None where its
     numbers lie along other axes than M's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.prior_box import aspect_ratios
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.tracing.memory import memory_needs
 
 IMAGE = (40, 60)
 
@@ -35,6 +40,25 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(pixels[0], expected, rtol=1e-6)
     np.testing.assert_allclose(pixels[1], expected + np.array([40, 0, 40, 0]), rtol=1e-6)
     np.testing.assert_allclose(top[0, 1].reshape(-1, 4), np.tile([0.1, 0.2, 0.3, 0.4], (8, 1)), rtol=1e-6)
+
+
+def test_a_net_that_is_run_again_and_again_keeps_the_boxes(loops_way: str) -> None:
+    text = (
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 50 dim: 90 } } }'
+        'layer { name: "y" type: "PriorBox" bottom: "data" bottom: "data" top: "y" prior_box_param { min_size: 8 } }'
+    )
+    nets = [Net(parse_net(text, "made.prototxt"), TEST) for _ in range(2)]
+    nets[0].forward()  # what is made once in a process
+    net, data = nets[1], nets[1].blobs["y"].count * 4
+    kept = memory_needs(net).kept
+    tracemalloc.start()
+    try:
+        net.forward()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept == (data if loops_way == "numba" else 0)
+    assert held == pytest.approx(data + kept, abs=20_000)
 
 
 def reference(height: int, width: int, mins: list[int], maxs: list[int], ratios: list[float]) -> np.ndarray:
