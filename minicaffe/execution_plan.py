@@ -166,7 +166,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class _Made:
-    """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what these hold, settings of the layers that
+    """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what they hold, settings of layers that
     may be changed, and the parameters of a layer alone, which its reshape reads."""
 
     shapes: dict[Blob, tuple[int, ...]]
