@@ -67,7 +67,7 @@ Step = Callable[[], None]
 @dataclass
 class Chain:
     """Consecutive layers, each but the first in place on the first one's top, or one alone whose step can be kept. index: the
-    first one's. alone: one that has a kept_step.
+    first one's. alone: one that has a kept_step; hopeless: which has turned out to be None.
 
     together: whether they last ran as one step.
     """
@@ -75,6 +75,7 @@ class Chain:
     index: int
     nodes: list[Node]
     alone: bool = False
+    hopeless: bool = False
     together: bool = False
     _ready: _Kept | None = None
 
@@ -148,13 +149,16 @@ class Chain:
         return step
 
     def _may_keep(self) -> bool:
-        return self.nodes[0].layer.phase == TEST and not gpu_mode() and (loops.compiled() or not self.alone)
+        keeps = self.nodes[0].layer.phase == TEST and not gpu_mode()
+        return keeps and (not self.alone or (loops.compiled() and not self.hopeless))
 
     def _step(self) -> Step | None:
         """What runs the layers together, reshaped; None where they have to run one by one."""
         first = self.nodes[0]
         if self.alone:
-            return first.layer.kept_step(first.bottoms, first.tops)
+            step = first.layer.kept_step(first.bottoms, first.tops)
+            self.hopeless = step is None  # so that the layer is not reshaped twice each time
+            return step
         after = self.nodes[1:] if takes_epilogue(first.layer) else self.nodes  # the first layer: a convolution or the like
         if gpu_mode():
             on_device = device_epilogue_of(first.layer, [node.layer for node in after], first.tops[0].shape)
@@ -235,16 +239,17 @@ class _KeptRun:
     def run(self, at_once: int) -> int:
         """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
         for one, step in self._steps:
-            one.together = True
             one.nodes[0].layer.guard(step.place)
         done = 0
         while done < len(self._owners):
             run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()
             behind = self._owners[self._jobs.largest][0].guard(run)  # of memory, it is the one that there is no room for
-            fitting = (behind - done) * SECONDS / (time.perf_counter() - start)
+            fitting = (behind - done) * SECONDS / max(1e-9, time.perf_counter() - start)
             at_once, done = max(1, min(2 * at_once, int(fitting))), behind
             layer, step = self._owners[done - 1]
             layer.guard(step.mend)
+        for one, _ in self._steps:
+            one.together = True
         return at_once
 
 

@@ -419,6 +419,18 @@ def test_backward_after_the_net_was_reshaped_to_another_shape_and_back() -> None
         np.testing.assert_allclose(mine.diff, other.diff, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("in_order")
+def test_a_layer_that_has_no_jobs_is_reshaped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = net_of('layer { name: "mask" type: "Pooling" bottom: "data" top: "y" top: "m" pooling_param { kernel_size: 2 } }')
+    with loops.using("numba"):
+        net.forward()
+        reshaped: list[int] = []
+        reshape = Pooling.reshape
+        monkeypatch.setattr(Pooling, "reshape", lambda *given: reshaped.append(1) or reshape(*given))
+        net.forward()
+    assert len(reshaped) == 1
+
+
 def test_layers_that_share_weights_keep_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     net = net_of(CHAINS["shared weights"][0])
     other = net_of(CHAINS["shared weights"][0])
