@@ -53,7 +53,7 @@ def test_without_labels_and_with_numbers_beyond_nnz() -> None:
     assert batches(net, 1)[0][0].tolist() == [[0, 3, 0, 0]]
 
 
-@given(arrays(np.float32, (3, 5), elements=st.sampled_from([0.0, 0.0, 1.5, -2.0, 1e30])))
+@given(arrays(np.float32, (3, 5), elements=st.sampled_from([0.0, 0.0, 1.5, -2.0, 2.0**100])))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_stored_sparse_is_read_dense(rows: np.ndarray) -> None:
     shutil.rmtree("made", ignore_errors=True)
