@@ -37,9 +37,10 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
     kernel_y, kernel_x, stride_y, stride_x = map_[5], map_[6], map_[7], map_[8]
     first, count, width, channel, many, start, lanes = tile
     plane, pitch, half = height * across, kernel_y * kernel_x * width, stride_x - 1
+    whole = (count + lanes - 1) // lanes * lanes
     for row in range(many * kernel_y * kernel_x):
         # what lies behind is multiplied, too: old numbers, denormal ones, would take a hundred times as long
-        for i in range(count, (count + lanes - 1) // lanes * lanes):
+        for i in range(count, whole):
             columns[at(start + row * width + i)] = 0
     j = 0
     while j < count:  # a run of windows of one row
