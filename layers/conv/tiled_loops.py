@@ -36,33 +36,41 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
     channels, height, across, down, over = map_[0], map_[1], map_[2], map_[3], map_[4]
     kernel_y, kernel_x, stride_y, stride_x = map_[5], map_[6], map_[7], map_[8]
     first, count, width, channel, many, start, lanes = tile
-    plane, pitch = height * across, kernel_y * kernel_x * width
+    plane, pitch, half = height * across, kernel_y * kernel_x * width, stride_x - 1
+    whole = (count + lanes - 1) // lanes * lanes
     for row in range(many * kernel_y * kernel_x):
         # what lies behind is multiplied, too: old numbers, denormal ones, would take a hundred times as long
-        for i in range(count, (count + lanes - 1) // lanes * lanes):
+        for i in range(count, whole):
             columns[at(start + row * width + i)] = 0
     j = 0
     while j < count:  # a run of windows of one row
         row, ox = (first + j) // over, (first + j) % over
         image, run = row // down, min(over - ox, count - j)
-        for tap in range(kernel_y * kernel_x):
-            iy = row % down * stride_y - map_[9] + tap // kernel_x * map_[11]
-            ix = ox * stride_x - map_[10] + tap % kernel_x * map_[12]
-            begin, end = 0, 0  # of the run, those that lie on the map
-            if 0 <= iy < height:
-                begin, end = max(0, (stride_x - 1 - ix) // stride_x), min(run, (across - 1 - ix) // stride_x + 1)
-            source, to = ((image * channels + channel) * height + iy) * across + ix, start + tap * width + j
-            for i in range(0, run, lanes):  # zeros behind the run are overwritten by the next one
-                from_, stop, room = begin - i, end - i, width - j - i
-                if stride_x == 1:
-                    copy_inside(x, source + i, plane, columns, to + i, pitch, many, from_, stop, room, lanes)
-                elif stride_x == 2:
-                    copy_every_other_inside(x, source + 2 * i, plane, columns, to + i, pitch, many, from_, stop, room, lanes)
-                else:
-                    for c in range(many):
-                        for k in range(i, min(run, i + lanes)):
-                            seen = begin <= k < end
-                            columns[at(to + c * pitch + k)] = x[at(source + c * plane + k * stride_x)] if seen else 0
+        top, left, to = (row - image * down) * stride_y - map_[9], ox * stride_x - map_[10], start + j
+        for ky in range(kernel_y):
+            iy = top + ky * map_[11]
+            source = ((image * channels + channel) * height + iy) * across
+            for kx in range(kernel_x):
+                ix = left + kx * map_[12]
+                begin, end = 0, 0  # of the run, those that lie on the map
+                if 0 <= iy < height and stride_x <= 2:  # a division takes as long as to copy some vectors
+                    begin, end = max(0, (half - ix) >> half), min(run, ((across - 1 - ix) >> half) + 1)
+                elif 0 <= iy < height:
+                    begin, end = max(0, (half - ix) // stride_x), min(run, (across - 1 - ix) // stride_x + 1)
+                i = 0
+                while i < run:  # zeros behind the run are overwritten by the next one; range would divide
+                    at_x, from_, stop, room = source + ix + i * stride_x, begin - i, end - i, width - j - i
+                    if stride_x == 1:
+                        copy_inside(x, at_x, plane, columns, to + i, pitch, many, from_, stop, room, lanes)
+                    elif stride_x == 2:
+                        copy_every_other_inside(x, at_x, plane, columns, to + i, pitch, many, from_, stop, room, lanes)
+                    else:
+                        for c in range(many):
+                            for k in range(min(run - i, lanes)):
+                                seen = from_ <= k < stop
+                                columns[at(to + i + c * pitch + k)] = x[at(at_x + c * plane + k * stride_x)] if seen else 0
+                    i += lanes
+                to += width
         j += run
 
 

@@ -19,6 +19,10 @@ from minicaffe.loops import Registers, intrinsic
 MASKED_BYTES = 64
 """Of a vector: only with AVX-512 does a store under a mask take no longer than another on all processors."""
 
+AHEAD = 3
+"""How many vectors ahead copy_inside calls what follows into the cache: of rows that lie far apart no processor does so by
+itself."""
+
 
 class Vectors:
     """Writes instructions on vectors of `lanes` numbers with llvmlite's builder. of: the numbers' type."""
@@ -246,6 +250,7 @@ def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any
     def copy_all(masks: Sequence[Any], count: Any) -> None:
         with cgutils.for_range(builder, many, intp=int64) as rows:
             source = builder.gep(x, [builder.add(start, builder.mul(rows.index, apart))])
+            vectors.prefetch(builder.gep(source, [int64(stride * AHEAD * lanes)]))
             target = builder.gep(y, [builder.add(to, builder.mul(rows.index, pitch))])
             parts = [vectors.load_where(builder.gep(source, [offset]), mask) for offset, mask in zip(offsets, masks)]
             vectors.store_some(parts[0] if stride == 1 else vectors.every_other(*parts), target, count)
