@@ -85,8 +85,8 @@ class Chain:
     def forward(self, may: bool = True) -> bool:
         """Run the chain as one step, if it may; False, with nothing computed, if it has to run layer by layer."""
         self.together = False
-        alone = len(self.nodes) == 1
-        if not may or self.backward_lacks() or (gpu_mode() and alone) or (self.alone and not self._may_keep()):
+        single = gpu_mode() and len(self.nodes) == 1
+        if not may or self.backward_lacks() or single or (self.alone and not self._may_keep()):
             self.forget()  # the layers are about to be reshaped one by one
             return False
         self.nodes[0].layer.guard(self._run)  # errors name the first layer, unless another has named itself
