@@ -195,6 +195,7 @@ BUILT_IN = {
     "SpatialProduct": "spatial_product:SpatialProduct",
     "SpatialTransformer": "spatial_transformer:SpatialTransformer",
     "Split": "split:Split",
+    "SquareBoxData": "square_box_data:SquareBoxData",
     "SqueezeDetLoss": "squeeze_det_loss:SqueezeDetLoss",
     "Swish": "swish:Swish",
     "TanH": "tanh:TanH",

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from minicaffe.access import granted
 from minicaffe.blob import Array
-from minicaffe.data.image_bytes import Pixels, read_image, resized
+from minicaffe.data.image_bytes import Pixels, read_image
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.window_file import Window, WindowFile, read_window_file
@@ -20,7 +20,7 @@ from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
 from .reading.prefetching import PrefetchingLayer
-from .reading.window_warp import centred_mean, placed
+from .reading.window_warp import centred_mean, placed, warp_into
 
 
 class WindowData(PrefetchingLayer):
@@ -122,14 +122,7 @@ class WindowSource:
         x1, y1, x2, y2 = place.box
         if x1 < 0 or y1 < 0 or x2 >= width or y2 >= height or x2 < x1 or y2 < y1:
             raise DataError(f"{self._path(window.image)}: is {width} x {height}, which lacks the window {window.box}")
-        if place.height < 1 or place.width < 1:
-            return
-        warped = resized(pixels[y1 : y2 + 1, x1 : x2 + 1], place.height, place.width)
-        rows, columns = slice(place.top, place.top + place.height), slice(place.left, place.left + place.width)
-        values = (warped[:, ::-1] if mirrored else warped).transpose(2, 0, 1).astype(self.dtype)
-        if self.mean is not None:
-            values -= self.mean[:, rows, columns]
-        out[:, rows, columns] = values * self.dtype.type(self.param.scale)
+        warp_into(out, pixels, place, mirrored, self.mean, self.param.scale)
 
     def _path(self, image: int) -> str:
         return granted(f"{self.param.root_folder}{self.images[image]}")

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 
 from minicaffe.blob import Array
 from minicaffe.data.data_transformer import check_mean, read_mean
+from minicaffe.data.image_bytes import Pixels, resized
 from minicaffe.proto import caffe_pb2
 
 from .scenes import rounded
@@ -33,7 +34,12 @@ def placed(box: Box, image: tuple[int, int], crop: int, context_pad: int, square
     """Place a box of an image (height, width) in a crop x crop square; mirrored: the padding changes sides too."""
     if not context_pad and not square:
         return Placed(box, crop, crop)
-    x1, y1, x2, y2 = _widened(box, crop, context_pad, square)
+    return padded(_widened(box, crop, context_pad, square), image, crop, mirrored)
+
+
+def padded(box: Box, image: tuple[int, int], crop: int, mirrored: bool) -> Placed:
+    """Place a box that may reach beyond its image (height, width) in a crop x crop square."""
+    x1, y1, x2, y2 = box
     f = np.float32
     # in float32, as the original: float64 would place some crops a pixel away
     scale_x, scale_y = f(crop) / f(x2 - x1 + 1), f(crop) / f(y2 - y1 + 1)
@@ -53,6 +59,19 @@ def clipped(box: Box, image: tuple[int, int], crop: int, context_pad: int, squar
         box = _widened(box, crop, context_pad, square)
     x1, y1, x2, y2 = box
     return max(0, x1), max(0, y1), min(x2, image[1] - 1), min(y2, image[0] - 1)
+
+
+def warp_into(out: Array, pixels: Pixels, place: Placed, mirrored: bool, mean: Array | None, scale: float = 1) -> None:
+    """Write what a box has inside its image to its place in out (C, crop, crop): (pixel - mean) * scale."""
+    if place.height < 1 or place.width < 1:
+        return
+    x1, y1, x2, y2 = place.box
+    warped = resized(pixels[y1 : y2 + 1, x1 : x2 + 1], place.height, place.width)
+    rows, columns = slice(place.top, place.top + place.height), slice(place.left, place.left + place.width)
+    values = (warped[:, ::-1] if mirrored else warped).transpose(2, 0, 1).astype(out.dtype)
+    if mean is not None:
+        values -= mean[:, rows, columns]
+    out[:, rows, columns] = values * out.dtype.type(scale)
 
 
 def centred_mean(transform: caffe_pb2.TransformationParameter, shape: tuple[int, int, int], dtype: DTypeLike) -> Array | None:

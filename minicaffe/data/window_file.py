@@ -244,3 +244,48 @@ def _cut(tokens: _Tokens) -> Cut:
     if not (0 <= x1 <= x2 < width and 0 <= y1 <= y2 < height):
         raise DataError(f"{tokens.path}:{tokens.line}: the image of {width} x {height} lacks the window {x1} {y1} {x2} {y2}")
     return Cut(path, height, width, (x1, y1, x2, y2))
+
+
+class SquareBoxes(NamedTuple):
+    """The images (path, height, width), the number of their channels, and the objects (image, x, y), in pixels."""
+
+    images: list[tuple[str, int, int]]
+    channels: int
+    objects: list[tuple[int, int, int]]
+
+
+def read_square_boxes(path: str | PathLike[str]) -> SquareBoxes:
+    """The objects of a file of pulkitag's SquareBoxData. Raises DataError, with the line.
+
+    # SqBoxWindowDataLayer / IMAGES / then for each: # INDEX / NUMBER OF OBJECTS / PATH / CHANNELS HEIGHT WIDTH / and for each
+    of its objects X Y, and of its square box, which is not kept, the centre X Y and the side
+    """
+    tokens = _Tokens(path)
+    for wanted in ("#", "SqBoxWindowDataLayer"):
+        if (mark := tokens.text(f'"{wanted}"')) != wanted:
+            raise DataError(f'{path}:{tokens.line}: expected "{wanted}", got "{mark}"')
+    count = tokens.count("the number of images")
+    images: list[tuple[str, int, int]] = []
+    objects: list[tuple[int, int, int]] = []
+    channels = 0
+    while tokens.tokens:
+        if (mark := tokens.text("#")) != "#":
+            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
+        if (index := tokens.whole("the image's index")) != len(images):
+            raise DataError(f"{path}:{tokens.line}: the image has index {index}, expected {len(images)}")
+        boxes, name = tokens.count("the number of objects"), tokens.text("the image's path")
+        channels, height, width = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
+        images.append((name, height, width))
+        objects += [_object(tokens, index) for _ in range(boxes)]
+    if len(images) != count:
+        raise DataError(f"{path}: has {len(images)} images, but says {count}")
+    if not objects:
+        raise DataError(f"{path}: has no objects")
+    return SquareBoxes(images, channels, objects)
+
+
+def _object(tokens: _Tokens, image: int) -> tuple[int, int, int]:
+    x, y = (tokens.whole(f"an object's {axis}") for axis in "xy")
+    for what in ("x", "y", "side"):
+        tokens.whole(f"a box's {what}")
+    return image, x, y

@@ -16,7 +16,6 @@ _TYPES = {
     "temporal segment networks (github.com/yjxiong/caffe)": "SegData",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
-    "pulkitag's Caffe (github.com/pulkitag/caffe)": "SquareBoxData",
     "happynear's Caffe (github.com/happynear/caffe-windows)": "SoftTruncation",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
