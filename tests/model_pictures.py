@@ -162,6 +162,11 @@ def draw_all(folder: str) -> None:
     run(f"detect {faces}.prototxt {faces}.caffemodel face.png --classes faces.txt --draw boxes")
     beside("plate", "boxes/car.png", suffix="jpg")
     beside("face", "boxes/face.png", suffix="jpg")
+    cifar = zoo / "cifar10_bvlc_examples/cifar10_full"
+    Path("cifar.txt").write_text("airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n")
+    files = f"{cifar}.prototxt {cifar}_iter_60000.caffemodel.h5 car.png"
+    run(f"classify {files} --mean 125,123,114 --labels cifar.txt --top 3 --draw classes")
+    beside("classes", "classes/car.png", suffix="jpg")
     deformable, shapes = examples / "deformable", examples / "shapes"
     files = f"{deformable}/test.prototxt {deformable}/deformable_rfcn.caffemodel {shapes}/scene.png"
     run(f"detect {files} --cfg {shapes}/shapes.yml --classes {shapes}/classes.txt --draw deformable --threshold 0.9")

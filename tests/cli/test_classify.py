@@ -60,6 +60,21 @@ def test_the_best_classes(folder: Path) -> None:
     assert best("green.png", *MEAN) == ["class 1"]
 
 
+def test_drawn(folder: Path) -> None:
+    """The picture is the image, enlarged, and a line for each class; no picture replaces an image, and the JSON names it."""
+    words = ("classify", "deploy.prototxt", "net.caffemodel", "red.png", "blue.png", "--top", 2, *MEAN)
+    result = run(*words, "--draw", "out")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[3] == f"  drawn: {Path('out/red.png')}" and lines[7] == f"  drawn: {Path('out/blue.png')}"
+    with Image.open("out/red.png") as red:
+        assert red.size == (330, 220 + 2 * 28) and red.getpixel((3, 3)) == red.getpixel((329, 219)) == (250, 20, 30)
+    found = json.loads((told := run(*words, "--draw", ".", "--json")).stdout)
+    assert [one["file"] for one in found] == ["red-2.png", "blue-2.png"]
+    assert "drawn: red-2.png" in told.stderr
+    assert "file; give the name of a folder" in run(*words, "--draw", "red.png").stderr
+
+
 def test_rgb(folder: Path) -> None:
     """Red first: the net's first class is red; and a mean, blue first, takes it away again."""
     assert best("red.png", "green.png", "blue.png", "--rgb", *MEAN) == ["class 0", "class 1", "class 2"]
@@ -189,8 +204,9 @@ def test_a_net_of_listed_clips(folder: Path) -> None:
     Path("frames").mkdir()
     for i in range(4):
         Image.new("RGB", (30, 20), (i, i, i)).save(f"frames/{i}.png")
-    result = run("classify", "clip.prototxt", "frames", "--random-weights", "--top", 1)
+    result = run("classify", "clip.prototxt", "frames", "--random-weights", "--top", 1, "--draw", "out")
     assert result.exit_code == 0 and result.stdout.startswith("frames/0.png to frames/2.png:\n"), result.output
+    assert result.stdout.endswith(f"  drawn: {Path('out/0.png')}\n") and len(list(Path("out").iterdir())) == 1
 
 
 @pytest.mark.parametrize("grey", ["is_color: false }", "} transform_param { force_gray: true }"])
