@@ -40,7 +40,7 @@ from minicaffe.errors import PrototxtWarning
 from minicaffe.proto import caffe_pb2
 
 WILD = Path(__file__).resolve().parents[2] / "shared" / "wild"
-LEAST = 213
+LEAST = 214
 """How many run today."""
 SMALL = 3e9
 """Most multiply-adds of a net that --brief runs."""

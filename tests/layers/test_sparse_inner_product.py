@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
@@ -29,6 +31,14 @@ def test_it_is_inner_product() -> None:
     for one, other in zip(sparse.layer.blobs, dense.layer.blobs, strict=True):
         np.testing.assert_array_equal(one.diff, other.diff)
     sparse.check_gradient()
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 0.0, 0.0, 2.5, -1.0]), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_any_rows_of_mostly_zeros_give_the_sum_of_the_weights_that_they_name(rows: list[list[float]]) -> None:
+    case = LayerCase(text("SparseInnerProduct"), np.array(rows))
+    weight, bias = (blob.data for blob in case.layer.blobs)
+    wanted = [bias + sum(value * weight[:, k] for k, value in enumerate(row) if value) for row in rows]
+    np.testing.assert_allclose(case.forward()[0], wanted, atol=1e-12)
 
 
 def test_error_names_the_type() -> None:
