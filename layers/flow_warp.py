@@ -3,7 +3,7 @@
     y[c, i, j] = x[c, i + v[i, j], j + u[i, j]], between the four pixels around; fill_value outside of the image
 
 The flow's channel 0 is u, to the right, and channel 1 is v, down, in pixels. Past the last row or column its pixels count
-twice. The loops are the formula, row by row; NumPy gathers each of the four pixels of all places at once.
+twice. The loops are the formula, row by row; NumPy takes the four pixels of all places of a channel at once.
 Source: FlowNet 2's flow_warp_layer.cpp (Ilg et al., 2017).
 """
 
@@ -22,6 +22,8 @@ from minicaffe.loops import loop
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
+BLOCK = 8192
+"""Places whose numbers NumPy holds at once: they stay in cache."""
 Pixels = NDArray[np.uint32]
 """The pixels around each place, (4, W), numbered from 0 row by row: top left, top right, bottom left, bottom right."""
 
@@ -136,8 +138,7 @@ class FlowWarp(Layer):
                 run(partial(warp, planes, flow, rows, self.dtype.type(fill), y) for rows in _spans(x.shape[1]))
             else:
                 place = Places(flow)
-                values = sum(planes[:, at] * share for at, share in place.corners())
-                y.reshape(planes.shape)[:] = np.where(place.inside, values, self.dtype.type(fill))
+                run(partial(_warp, plane, place, self.dtype.type(fill), to) for plane, to in zip(x, y))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for n, (x, flow, dy) in enumerate(zip(bottom[0].data, self.flows(bottom[1]), top[0].diff)):
@@ -148,13 +149,15 @@ class FlowWarp(Layer):
                 if loops.compiled():
                     run(partial(warp_back, dy, flow, channels, dx) for channels in _spans(len(x)))
                 else:
-                    _scatter(dy.reshape(planes.shape), Places(flow), dx)
+                    place, given = Places(flow), dy.reshape(planes.shape)
+                    run(partial(_warp_back, given, place, channels, dx) for channels in _spans(len(x)))
             if propagate_down[1]:
                 dflow = bottom[1].diff[n]
                 if loops.compiled():
                     run(partial(warp_back_to_flow, (planes, dy), flow, rows, dflow) for rows in _spans(x.shape[1]))
                 else:
-                    _slopes(planes, dy.reshape(planes.shape), Places(flow), dflow.reshape(2, -1))
+                    place, both, to = Places(flow), (x, dy.reshape(planes.shape)), dflow.reshape(2, -1)
+                    run(partial(_slopes, both, place, span, to) for span in _spans(to.shape[1]))
 
 
 def _spans(count: int) -> list[tuple[int, int]]:
@@ -162,51 +165,69 @@ def _spans(count: int) -> list[tuple[int, int]]:
     return [(part.start, part.stop) for part in parts(count)]
 
 
-def _scatter(dy: Array, place: Places, dx: Array) -> None:
-    for at, share in place.corners():
-        kept = at[place.inside]
-        for channel, given in zip(dx, dy * share):
-            sums = np.bincount(kept, given[place.inside], minlength=len(channel))
-            np.add(channel, sums.astype(dx.dtype), out=channel)
-
-
-def _slopes(x: Array, dy: Array, place: Places, dflow: Array) -> None:
-    for axis, slopes in enumerate((place.to_the_right, place.down)):
-        slope = sum(x[:, at] * share for at, share in slopes())
-        dflow[axis] = np.where(place.inside, np.einsum("cp,cp->p", dy, slope), 0)
-
-
-Corner = tuple[NDArray[np.intp], Array]
-"""Of each pixel of y (H * W,) a pixel of x, and its share."""
-
-
 class Places:
-    """The places that a flow (2, H, W) points to: `inside` (H * W,), and the four pixels around each."""
+    """The places that a flow (2, H, W) points to, of each pixel of y (H * W,): whether it is `inside`, the column at the `left`
+    and the row `above`, and the parts `x` to the right and `y` down from there."""
 
     def __init__(self, flow: Array) -> None:
-        height, width = self.size = flow.shape[1:]
-        at_x, at_y = (flow + np.mgrid[:height, :width][::-1].astype(flow.dtype)).reshape(2, -1)
-        self.inside = (at_x >= 0) & (at_y >= 0) & (at_x < width) & (at_y < height)  # NaN is outside
+        self.height, self.width = flow.shape[1:]
+        at_x = (flow[0] + np.arange(self.width, dtype=flow.dtype)).ravel()
+        at_y = (flow[1] + np.arange(self.height, dtype=flow.dtype)[:, None]).ravel()
+        self.inside = (at_x >= 0) & (at_y >= 0) & (at_x < self.width) & (at_y < self.height)  # NaN is outside
         at_x, at_y = (np.where(self.inside, at, 0) for at in (at_x, at_y))
         self.left, self.above = at_x.astype(np.intp), at_y.astype(np.intp)
-        self.right, self.below = np.minimum(self.left + 1, width - 1), np.minimum(self.above + 1, height - 1)
-        self.x, self.y = at_x - self.left, at_y - self.above
+        self.x, self.y = at_x - np.floor(at_x), at_y - np.floor(at_y)
 
-    def corners(self) -> list[Corner]:
-        """The pixels and their shares, of y."""
-        return self._pixels((1 - self.x) * (1 - self.y), self.x * (1 - self.y), (1 - self.x) * self.y, self.x * self.y)
+    def corners(self) -> tuple[NDArray[np.intp], Array]:
+        """The four pixels of each place (4, H * W) and their shares, which are 0 outside of the image."""
+        right, below = np.minimum(self.left + 1, self.width - 1), np.minimum(self.above + 1, self.height - 1)
+        pixels = np.stack([row * self.width + column for row in (self.above, below) for column in (self.left, right)])
+        lower, upper = np.where(self.inside, self.y, 0), np.where(self.inside, 1 - self.y, 0)
+        return pixels, np.stack([part * beside for part in (upper, lower) for beside in (1 - self.x, self.x)])
 
-    def to_the_right(self) -> list[Corner]:
-        """The pixels and their shares, of y's slope to the right."""
-        return self._pixels(self.y - 1, 1 - self.y, -self.y, self.y)
+    def around(self, pixels: Array, part: slice = slice(None)) -> Array:
+        """Of a channel's _pixels those around a part of the places, (4, P)."""
+        found: Array = pixels.take(self.above[part] * self.width + self.left[part], axis=0).T
+        return found
 
-    def down(self) -> list[Corner]:
-        """The pixels and their shares, of y's slope downwards."""
-        return self._pixels(self.x - 1, -self.x, 1 - self.x, self.x)
 
-    def _pixels(self, *shares: Array) -> list[Corner]:
-        """Those at the top left, top right, bottom left and bottom right, with these shares."""
-        width = self.size[1]
-        return list(
-            zip([row * width + column for row in (self.above, self.below) for column in (self.left, self.right)], shares)
-        )
+def _pixels(x: Array) -> Array:
+    """Each pixel of a channel (H, W) with those to the right, below, and below to the right, (H * W, 4): side by side, four
+    numbers are found in the time of one."""
+    pixels = np.empty((*x.shape, 4), x.dtype)
+    for k, rows in ((0, x), (2, np.concatenate([x[1:], x[-1:]]))):
+        pixels[..., k] = rows
+        pixels[:, :-1, k + 1], pixels[:, -1:, k + 1] = rows[:, 1:], rows[:, -1:]
+    return pixels.reshape(-1, 4)
+
+
+def _warp(x: Array, place: Places, fill: Array, y: Array) -> None:
+    """A channel y (H, W) of x."""
+    top_left, top_right, low_left, low_right = place.around(_pixels(x))
+    upper, lower = top_left + (top_right - top_left) * place.x, low_left + (low_right - low_left) * place.x
+    y[...] = np.where(place.inside, upper + (lower - upper) * place.y, fill).reshape(y.shape)
+
+
+def _warp_back(dy: Array, place: Places, channels: tuple[int, int], dx: Array) -> None:
+    """dx (C, H * W) from one channel to before another; sums are in float64."""
+    pixels, shares = place.corners()
+    given = np.empty(shares.shape)
+    for c in range(*channels):
+        np.multiply(shares, np.where(place.inside, dy[c], 0), out=given)
+        dx[c] = np.bincount(pixels.ravel(), given.ravel(), minlength=len(place.inside))
+
+
+def _slopes(both: tuple[Array, Array], place: Places, span: tuple[int, int], dflow: Array) -> None:
+    """dflow (2, H * W) of x (C, H, W) and dy (C, H * W), from one place to before another."""
+    blocks = [slice(start, min(start + BLOCK, span[1])) for start in range(*span, BLOCK)]
+    dflow[:, span[0] : span[1]] = 0
+    for plane, dy in zip(*both):
+        pixels = _pixels(plane)
+        for part in blocks:
+            top_left, top_right, low_left, low_right = place.around(pixels, part)
+            upper, left, more = top_right - top_left, low_left - top_left, low_right - low_left
+            more -= upper
+            dflow[0, part] += (upper + more * place.y[part]) * dy[part]
+            dflow[1, part] += (left + more * place.x[part]) * dy[part]
+    for part in blocks:
+        dflow[:, part] = np.where(place.inside[part], dflow[:, part], 0)

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+from minicaffe import loops
 from minicaffe.errors import LayerError
+from minicaffe.layers import flow_warp
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
 
@@ -50,6 +52,26 @@ def test_a_whole_flow_moves_the_image(channels: int, height: int, width: int, ri
             if 0 <= i + down < height and 0 <= j + right < width:
                 wanted[..., i, j] = x[..., i + down, j + right]
     np.testing.assert_allclose(y, wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_computes_what_the_loops_say(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places inside, past each edge and unknown, in blocks of which the last is shorter."""
+    monkeypatch.setattr(flow_warp, "BLOCK", 11)
+    x, dy, flow = normal(3, 6, 7).astype(dtype), normal(3, 6, 7).astype(dtype), (3 * normal(2, 6, 7)).astype(dtype)
+    flow[0, 2, 3], flow[1, 4, 1] = np.nan, np.inf
+    dy[:, 2, 3] = np.nan  # of a place that gives nothing
+    y, dx, dflow = np.zeros_like(x), np.zeros((3, 42), dtype), np.zeros_like(flow)
+    flow_warp.warp(x.reshape(3, 42), flow, (0, 6), dtype(0), y)
+    flow_warp.warp_back(dy, flow, (0, 3), dx)
+    flow_warp.warp_back_to_flow((x.reshape(3, 42), dy), flow, (0, 6), dflow)
+    with loops.using("numpy"):
+        case = LayerCase('type: "FlowWarp"', x[None], flow[None], dtype=dtype)
+        np.testing.assert_allclose(case.forward()[0][0], y, atol=1e-5)
+        found = case.backward(dy[None])
+    np.testing.assert_allclose(found[0][0].reshape(3, 42), dx, atol=1e-5)
+    np.testing.assert_allclose(found[1][0], dflow, atol=1e-4)
+    assert 5 < (dflow[0] == 0).sum() < 37
 
 
 def test_no_gradient_where_none_is_asked_for() -> None:
