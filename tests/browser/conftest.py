@@ -19,6 +19,8 @@ from pages import Open, Opened
 from minicaffe import TEST, Net, Tracer
 from minicaffe.formats.prototxt import parse_net
 
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The one without windows first: it opens a page in a quarter of the processor time."""
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 TWO_LAYERS = """name: "two layers"
 input: "data" input_shape { dim: 1 dim: 2 dim: 9 dim: 7 }
@@ -33,7 +35,7 @@ layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.skip("no Chromium on the PATH")
     quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]

@@ -29,8 +29,8 @@ from build import CannotBuildError, build, include_folder, run  # noqa: E402
 
 SANITIZERS = {
     "": "",
-    "address,undefined": "-O1 -g -fsanitize=address,undefined -fsanitize-sections=cuda_shared -fno-sanitize-recover=all",
-    "thread": "-O1 -g -fsanitize=thread -DCPU_DEVICE_THREADS -Wl,-z,nodelete",
+    "address,undefined": "-O1 -g1 -fsanitize=address,undefined -fsanitize-sections=cuda_shared -fno-sanitize-recover=all",
+    "thread": "-O1 -g1 -fsanitize=thread -DCPU_DEVICE_THREADS -Wl,-z,nodelete",
 }
 PRELOADED = {  # the C++ library too: the sanitizers find its throw only where it is loaded from the start
     "": [],
