@@ -143,7 +143,7 @@ class Job:
         self.address = address_of(self.words)
         if flags is not None:
             self.words[[handover.FLAGS, handover.FLAG_COUNT]] = address_of(flags), len(flags)
-        self._table = self.words[handover.HEAD :].reshape(calls.shape)
+        self.table = self.words[handover.HEAD :].reshape(calls.shape)
         self._addresses: tuple[int, ...] = ()
         self._room = 0, 0
         self.dtype, self._each = calls.dtype, int(self.words[handover.EACH])
@@ -153,7 +153,7 @@ class Job:
         if addresses != self._addresses:
             self._addresses = ()  # until all are there: Ctrl-C may come in between
             for place, address in zip(self._calls.later, addresses, strict=True):
-                np.add(self._calls.table[:, place], address, out=self._table[:, place])
+                np.add(self._calls.table[:, place], address, out=self.table[:, place])
             self._addresses = addresses
 
     def run(self, *addresses: int) -> None:
@@ -163,7 +163,7 @@ class Job:
 
     def room(self, threads: int) -> int:
         """Bytes of temporary memory on so many threads."""
-        return min(threads, len(self._table)) * self._each
+        return min(threads, len(self.table)) * self._each
 
     def take_room(self, threads: int, address: int) -> None:
         """Its temporary memory, for so many threads, is there."""
@@ -181,16 +181,18 @@ class JobList:
         rooms = [job.room(self._threads) for job in jobs]
         self._room = max(rooms, default=0)
         self.largest = rooms.index(self._room) if rooms else 0
-        self._addresses = np.array([job.address for job in jobs], np.int64)
+        self._widest = max((len(job.table) for job in jobs), default=0)
+        self._words = np.array([0] * handover.JOBS + [job.address for job in jobs], np.int64)
 
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
         it."""
+        self._words[[handover.FIRST, handover.END]] = first, len(self._jobs) if end is None else min(end, len(self._jobs))
         with kept_scratch(self._jobs[0].dtype, self._threads) as scratch:
             room = address_of(scratch("rooms", self._room, dtype=np.uint8))
             for job in self._jobs[first:end]:
                 job.take_room(self._threads, room)
-            return first + run_jobs(self._addresses[first:end])
+            return run_jobs(self._words, self._widest)
 
 
 class BlobJob:

@@ -7,14 +7,18 @@ a second thread would gain nothing. So for a short time each looks at a word of 
     caller    take(words, number)             then words[number * STEP] = GIVEN
               wait_for(words, helpers, ...)   until none of them is GIVEN any more, or for so many looks
 
-What a helper is GIVEN is Python's. A job, a table of compiled calls, it runs where it stands, and is FREE again:
+What a helper is GIVEN is Python's. A list of jobs, which are tables of compiled calls, it follows where it stands, and is FREE
+again. Each thread goes from job to job by itself, as soon as all calls of the one before have ended; who comes late takes part
+in what is left. Between two layers of a net is no Python:
 
-    caller    begin(job, words, helpers)      CALLED are those that are free
-              finish(job, words, ...)         runs calls itself, until none is left and none is running
-              share(jobs, state, words, ...)  both, for job after job: between two layers of a net is no Python
+    caller    begin(jobs, words, helpers)     CALLED are those that are free
+              follow(jobs, words, 0, ...)     runs calls itself, to the end of the list
+              followers(jobs, words, ...)     are gone soon after
 
-    job: HEAD words, then a row for each call: the address of a loop's entry, and what it reads its arguments from (loops.py).
-    Loops are given its address
+    list: JOBS words, then the addresses of jobs
+    job: HEAD words, then a row for each call: the address of a loop's entry, and what it reads its arguments from (loops.py)
+
+Loops are given the addresses of both.
 """
 
 from __future__ import annotations
@@ -32,22 +36,20 @@ Words = NDArray[np.int64]
 
 ASLEEP, FREE, GIVEN, TAKEN, CALLED = range(5)
 """A helper's word: it waits in the pool's queue; it looks at its word; it has something to do; somebody is about to say what;
-it runs calls of a job, whose address and the number of its room there are in the next two words."""
+it follows the list whose address is in the next word."""
 
 STEP = 16
 """From one helper's word to the next: two lines of the cache, which a processor fetches together."""
 
-NEXT, ACTIVE, COUNT = 0, STEP, 2 * STEP
+NEXT, ENDED, COUNT = 0, STEP, 2 * STEP
 WIDTH, ROOM, EACH, MOST_THREADS, FLAGS, FLAG_COUNT, HEAD = *range(COUNT + 1, COUNT + 7), 3 * STEP
-"""A job's words: the next call; how many of those CALLED run calls; how many calls there are; the words of a row; where the
-threads' temporary memory begins, the bytes of each one's, and for how many it is; where the job's flags (float32) lie, and how
-many; where the rows begin."""
+"""A job's words: the next call; how many calls have ended; how many there are; the words of a row; where the threads' temporary
+memory begins, the bytes of each one's, and for how many it is; where the job's flags (float32) lie, and how many; where the
+rows begin."""
 
-PLACE, LEFT, THREADS, STATE = range(4)
-"""What share is told and tells, STATE numbers: the next of the jobs, what is left of it, and how many threads it is for."""
-
-DONE = 1 << 32
-"""LEFT of a job that was run by other means."""
+ACTIVE, MEMBERS, FIRST, END, JOBS = range(5)
+"""A list's words: how many of those CALLED follow it; how many helpers have come; the place of the job to begin with, and the
+one behind the last; where the addresses begin."""
 
 MOST = 62
 """Helpers that can stand by: bits of a whole number."""
@@ -181,6 +183,7 @@ def _write_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
     row = builder.gep(words, [builder.add(int64(HEAD), builder.mul(i, width))])
     entry = ir.FunctionType(ir.VoidType(), [words.type, int64]).as_pointer()
     builder.call(builder.inttoptr(builder.load(row), entry), [builder.gep(row, [int64(1)]), room])
+    builder.atomic_rmw("add", builder.gep(words, [int64(ENDED)]), int64(1), "acq_rel")
     builder.branch(again)
     builder.position_at_end(end)
 
@@ -192,22 +195,52 @@ def run_calls(words: Words, job: int, number: int) -> None:
     raise NotImplementedError
 
 
-def _write_count(builder: Any, registers: Registers, *given: Any) -> None:
-    _, job, change = given
-    active = builder.inttoptr(builder.add(job, job.type(8 * ACTIVE)), job.type.as_pointer())
-    builder.atomic_rmw("add", active, change, "acq_rel")
+def _write_add(builder: Any, registers: Registers, *given: Any) -> Any:
+    words, place, change = given
+    return builder.atomic_rmw("add", builder.gep(words, [place]), change, "acq_rel")
 
 
-@intrinsic(_write_count)
-def count(words: Words, job: int, change: int) -> None:
-    """Add to the helpers that run calls of the job at this address. words: any."""
-    raise NotImplementedError
+@intrinsic(_write_add, returns=True)
+def add(words: Words, place: int, change: int) -> int:
+    """words[place] += change, at once; returns what it was."""
+    was = int(words[place])
+    words[place] += change
+    return was
+
+
+@loop("int64, int64[::1], int64, int64, int64")
+def follow(jobs: int, words: Words, number: int, place: int, most: int) -> int:
+    """Run calls of the jobs of the list at this address, from the one at `place` on. number: of the thread, and of its room;
+    the caller is 0. words: any.
+
+    Returns the place of a job of which others still run calls after so many looks; at the end, or behind a job that is flagged,
+    -1 - place.
+    """
+    mine = place_of(words, jobs)
+    end = load(words, mine + END)
+    while place < end:
+        address = load(words, mine + JOBS + place)
+        job = place_of(words, address)
+        calls, left = load(words, job + COUNT), most
+        ended = load(words, job + ENDED)
+        if ended < calls and number < load(words, job + MOST_THREADS):
+            run_calls(words, address, number)
+            ended = load(words, job + ENDED)
+        while ended < calls:
+            if left <= 0:
+                return place
+            wait_while(words, job + ENDED, ended, 1000)
+            ended, left = load(words, job + ENDED), left - 1000
+        place += 1
+        if is_flagged(words, job):
+            return -1 - place
+    return -1 - place
 
 
 @loop("int64[::1], int64, int64, int64")
 def stand_by(words: Words, number: int, most: int, pause: int) -> None:
     """While a helper is FREE, look until it is GIVEN something, then so many looks more; or for `most` looks, and then it is
-    ASLEEP. CALLED, it runs calls, is FREE and looks again."""
+    ASLEEP. CALLED, it follows the list, is FREE and looks again."""
     place = number * STEP
     while True:
         wait_while(words, place, FREE, most)
@@ -218,10 +251,13 @@ def stand_by(words: Words, number: int, most: int, pause: int) -> None:
         if exchange(words, place, CALLED, CALLED) != CALLED:
             wait_while(words, place, GIVEN, pause)
             return
-        job = words[place + 1]
-        run_calls(words, job, words[place + 2])
-        count(words, job, -1)
-        store(words, place, FREE)
+        jobs = words[place + 1]
+        mine = place_of(words, jobs)
+        member, at_job = 1 + add(words, mine + MEMBERS, 1), load(words, mine + FIRST)
+        while at_job >= 0:
+            at_job = follow(jobs, words, member, at_job, most)
+        store(words, place, FREE)  # before the caller can have another list
+        add(words, mine + ACTIVE, -1)
 
 
 @loop("int64[::1], int64")
@@ -241,52 +277,39 @@ def wait_for(words: Words, helpers: int, most: int) -> None:
 
 
 @loop("int64, int64[::1], int64")
-def begin(job: int, words: Words, helpers: int) -> int:
-    """Let at most so many helpers that are FREE run calls of the job; returns how many did. The caller's room is number 0."""
-    mine, called = place_of(words, job), 0
-    store(words, mine + NEXT, 0)
+def begin(jobs: int, words: Words, helpers: int) -> int:
+    """The list at this address from FIRST to END anew: let at most so many helpers that are FREE follow it; returns how many
+    do."""
+    mine, called = place_of(words, jobs), 0
+    for place in range(load(words, mine + FIRST), load(words, mine + END)):
+        job = place_of(words, load(words, mine + JOBS + place))
+        store(words, job + NEXT, 0)
+        store(words, job + ENDED, 0)
     store(words, mine + ACTIVE, 0)
+    store(words, mine + MEMBERS, 0)
     for number in range(len(words) // STEP):
         if called < helpers and exchange(words, number * STEP, FREE, TAKEN) == FREE:
             called += 1
-            count(words, job, 1)
-            words[number * STEP + 1], words[number * STEP + 2] = job, called
+            add(words, mine + ACTIVE, 1)
+            words[number * STEP + 1] = jobs
             store(words, number * STEP, CALLED)
     return called
 
 
-@loop("int64, int64[::1], int64, int64")
-def finish(job: int, words: Words, number: int, most: int) -> int:
-    """Run calls of the job that has begun, and wait until those CALLED run none any more, or for so many looks. Returns how
-    many still do. number: of the room. words: any."""
-    run_calls(words, job, number)
-    active = place_of(words, job) + ACTIVE
+@loop("int64, int64[::1]")
+def join(jobs: int, words: Words) -> int:
+    """The number of a helper that comes to follow the list by itself. words: any."""
+    return 1 + int(add(words, place_of(words, jobs) + MEMBERS, 1))
+
+
+@loop("int64, int64[::1], int64")
+def followers(jobs: int, words: Words, most: int) -> int:
+    """How many of those CALLED still follow the list: none, or after so many looks. words: any."""
+    active = place_of(words, jobs) + ACTIVE
     while most > 0 and load(words, active) != 0:
         wait_while(words, active, load(words, active), 1000)
         most -= 1000
     return int(load(words, active))
-
-
-@loop("int64[::1], int64[::1], int64[::1], int64, int64")
-def share(jobs: Words, state: Words, words: Words, threads: int, most: int) -> None:
-    """begin and finish, on so many threads, the jobs at these addresses from jobs[state[PLACE]] on, one after the other.
-
-    Returns at a job that is not done: state[LEFT] is -1 - n, if only n helpers were FREE, or n, if n still run calls. It is
-    to be DONE when share is called again. Else state[LEFT] is 0; returns at the end, or behind a job that is flagged.
-    """
-    while state[PLACE] < len(jobs):
-        job = jobs[state[PLACE]]
-        mine = place_of(words, job)
-        if state[LEFT] != DONE:
-            state[THREADS] = max(1, min(threads, load(words, mine + COUNT), load(words, mine + MOST_THREADS)))
-            called = begin(job, words, state[THREADS] - 1)
-            state[LEFT] = finish(job, words, 0, most) if called == state[THREADS] - 1 else -1 - called
-            if state[LEFT] != 0:
-                return
-        state[LEFT] = 0
-        state[PLACE] += 1
-        if is_flagged(words, mine):
-            return
 
 
 @lru_cache(maxsize=1)

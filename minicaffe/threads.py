@@ -26,6 +26,7 @@ import numpy as np
 
 from . import handover, loops
 from .errors import Error
+from .loops import address_of
 
 Task = Callable[[], object]
 
@@ -168,62 +169,52 @@ def run(tasks: Iterable[Task]) -> None:
                 raise error
 
 
-def run_jobs(jobs: handover.Words) -> int:
-    """Run the jobs (handover.py) at these addresses, one after the other, each on all threads, the caller's included. Returns
-    how many were run: all, or up to one that is flagged. The loops have to be compiled."""
-    threads = 1 if getattr(_here, "working", False) else get_num_threads()
-    looks, words, pool = 0, NOBODY, None
-    if threads > 1:
-        looks = handover.looks()[0]
+def run_jobs(jobs: handover.Words, widest: int) -> int:
+    """Run the jobs of the list (handover.py), one after the other, each on all threads, the caller's included. widest: most
+    calls of a job. Returns the place behind the last that was run: the list's end, or behind one that is flagged. The loops
+    have to be compiled."""
+    address, first = address_of(jobs), int(jobs[handover.FIRST])
+    helpers = 0 if getattr(_here, "working", False) else min(get_num_threads(), widest) - 1
+    begun, ended, closed, bell = list[None](), list[None](), list[None](), SimpleQueue[None]()
+    words, looks, behind = NOBODY, 0, -1
+    if helpers > 0:
         with _lock:
             pool = _the_pool()
-        words = pool.words
-    state = np.zeros(handover.STATE, np.int64)
-    while True:
-        try:
-            handover.share(jobs, state, words, threads, looks)
-            place, left, most = map(int, state)
-            if pool is not None and left < 0:
-                _share_with_sleepers(int(jobs[place]), pool, range(-left, most))
-        finally:
-            _wait_until(lambda: not state[handover.LEFT] or handover.finish(jobs[state[handover.PLACE]], words, 0, looks) <= 0)
-        if not left:
-            return place
-        state[handover.LEFT] = handover.DONE
-
-
-def _share_with_sleepers(job: int, pool: _Pool, rooms: Iterable[int]) -> None:
-    """Run the calls of a job that has begun together with threads that are asleep, which take these rooms."""
-    free, bell = list(rooms), SimpleQueue[None]()
-    begun, ended, closed = list[None](), list[None](), list[None]()
+        words, looks = pool.words, handover.looks()[0]
 
     def help_() -> None:
         begun.append(None)
         try:
             if not closed:  # else the caller has gone on, or sees that this has begun
-                handover.finish(job, pool.words, free.pop(), 0)
+                number, place = handover.join(address, words), first
+                while (place := handover.follow(address, words, number, place, looks)) >= 0:
+                    time.sleep(0)  # for a thread without a core of its own
         finally:
             ended.append(None)
             bell.put(None)
 
     def is_done() -> bool:
-        if handover.finish(job, pool.words, 0, handover.looks()[0]) > 0:
+        nonlocal behind
+        behind = -1 - handover.follow(address, words, 0, first, looks)
+        if behind < 0:
             return False
         closed.append(None)
         if len(ended) < len(begun):
             with suppress(Empty):
                 bell.get(timeout=LONGEST)
-        return len(ended) == len(begun)
+        return len(ended) == len(begun) and not handover.followers(address, words, looks)
 
     try:
-        pool.wake(help_, len(free))
-        handover.finish(job, pool.words, 0, 0)
+        called = handover.begin(address, words, max(0, helpers))
+        if called < helpers:
+            pool.wake(help_, helpers - called)
     finally:
         _wait_until(is_done)
+    return behind
 
 
 def _wait_until(is_done: Callable[[], bool]) -> None:
-    """Ask again and again, and only then raise Ctrl-C: threads read the job and write to the caller's arrays."""
+    """Ask again and again, and only then raise Ctrl-C: threads read the jobs and write to the caller's arrays."""
     raised: BaseException | None = None
     while True:
         try:

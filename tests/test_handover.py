@@ -18,7 +18,7 @@ import pytest
 from minicaffe import blocks, get_num_threads, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
 from minicaffe.blocks import Calls, Job, JobList
-from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, stand_by, take, wait_for
+from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, add, load, stand_by, take, wait_for, wait_while
 from minicaffe.loops import Later, Room, address_of, loop
 
 COUNT = 3
@@ -312,45 +312,76 @@ def test_a_job_with_a_flag_ends_them(cores: int, monkeypatch: pytest.MonkeyPatch
 
 @compiled
 def test_jobs_end_as_they_were_when_ctrl_c_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While helpers run calls of a job, which has to end first: it writes to the caller's arrays."""
+    """While helpers run calls of a job, which has to end first: it writes to the caller's arrays. Once, or again and again."""
     jobs, arrays, _ = doubling(3)
     arrays[0][:] = 1
-    share = handover.share
+    follow, left, caller = handover.follow, list[type[BaseException]](), threading.get_ident()
 
-    def interrupted(*given: object) -> None:
-        share(*given)  # type: ignore[arg-type]
-        raise KeyboardInterrupt
+    def interrupted(*given: int) -> int:
+        place = follow(*given)  # type: ignore[arg-type]
+        if left and threading.get_ident() == caller:
+            raise left.pop()
+        return int(place)
 
-    monkeypatch.setattr(handover, "share", interrupted)
-    for _ in range(20):
+    monkeypatch.setattr(handover, "follow", interrupted)
+    for times in (*[1] * 20, 5):
+        left[:], arrays[-1][:] = [KeyboardInterrupt] * times, 0
         with pytest.raises(KeyboardInterrupt):
             JobList(jobs).run()
-    monkeypatch.undo()
+        assert not left
+        np.testing.assert_array_equal(arrays[-1], np.full(LENGTH, 8, np.float32))
     assert JobList(jobs).run() == 3
-    np.testing.assert_array_equal(arrays[3], np.full(LENGTH, 8, np.float32))
+
+
+@loop("int64[::1], T[::1], int64", in_calls=True)
+def met(seen: Array, y: Array, i: int) -> None:
+    """y[i] = how many have come here, once there are two, or after a second or so."""
+    add(seen, 0, 1)
+    wait_while(seen, 0, 1, 10**8)
+    y[i] = load(seen, 0)
 
 
 @compiled
-def test_ctrl_c_again_and_again_waits_for_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cores", [COUNT, 1])
+def test_a_helper_that_comes_late_takes_part_in_what_is_left(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asleep when the list began; the second job cannot end without it."""
+    monkeypatch.setattr(threads, "_cores", lambda: cores)
+    until(ASLEEP, helpers=range(COUNT - 1))
+    set_num_threads(2)
     (job,), arrays, _ = doubling(1)
+    seen, y = np.zeros(1, np.int64), np.zeros(2, np.float32)
+    meeting = Job(Calls(met, np.float32, [(Later(0, (1,)), Later(0, (2,)), i) for i in range(2)]))
+    meeting.at(address_of(seen), address_of(y))
+    join, late = handover.join, list[int]()
+
+    def slow(*given: int) -> int:
+        time.sleep(0.05)
+        late.append(int(join(*given)))  # type: ignore[arg-type]
+        return late[-1]
+
+    monkeypatch.setattr(handover, "join", slow)
+    arrays[0][:] = 3
+    assert JobList([job, meeting]).run() == 2
+    assert late == [1]
+    np.testing.assert_array_equal(arrays[1], np.full(LENGTH, 6, np.float32))
+    np.testing.assert_array_equal(y, [2, 2])
+
+
+@compiled
+def test_threads_without_a_room_leave_a_job_to_the_others() -> None:
+    """Where the memory was taken for fewer threads than there are now."""
+    (job, other), arrays, _ = doubling(2)
+    jobs, words = JobList([job, other]), job.words
     arrays[0][:] = 1
-    finish, left = handover.finish, [KeyboardInterrupt] * 5
-
-    def begun(jobs: object, state: Any, words: Any, *_: int) -> None:
-        state[handover.LEFT] = -1 - handover.begin(job.address, words, 0)
-        state[handover.THREADS] = 1
-
-    def interrupted(*given: object) -> int:
-        if left:
-            raise left.pop()
-        return int(finish(*given))  # type: ignore[arg-type]
-
-    monkeypatch.setattr(handover, "share", begun)
-    monkeypatch.setattr(handover, "finish", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        JobList([job]).run()
-    assert not left
-    np.testing.assert_array_equal(arrays[1], np.full(LENGTH, 2, np.float32))
+    jobs.run()
+    for one in (job, other):
+        one.take_room(1, address_of(words))
+    list_, helpers = jobs._words, np.zeros(0, np.int64)
+    handover.begin(address_of(list_), helpers, 0)
+    assert handover.follow(address_of(list_), helpers, 1, 0, 1) == 0  # number 1 waits for number 0
+    assert not job.words[handover.ENDED]
+    assert handover.follow(address_of(list_), helpers, 0, 0, 1) == -3
+    assert handover.follow(address_of(list_), helpers, 1, 0, 1) == -3
 
 
 @compiled
@@ -359,19 +390,19 @@ def test_ctrl_c_waits_for_threads_that_were_asleep(monkeypatch: pytest.MonkeyPat
     """It comes while the caller waits for one that is late."""
     set_num_threads(2)
     monkeypatch.setattr(threads, "_cores", lambda: 1)  # none looks for work
-    finish, inside = handover.finish, list[int]()
+    follow, inside = handover.follow, list[int]()
     (job,), *_ = doubling(1)
 
-    def late(*given: object) -> int:
+    def late(*given: int) -> int:
         if threading.current_thread() is threading.main_thread():
-            return int(finish(*given))  # type: ignore[arg-type]
+            return int(follow(*given))  # type: ignore[arg-type]
         inside.append(1)
         time.sleep(0.02)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(0.02)
-        return inside.pop()
+        return -1 - inside.pop()
 
-    monkeypatch.setattr(handover, "finish", late)
+    monkeypatch.setattr(handover, "follow", late)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             while True:
