@@ -437,6 +437,14 @@ def registers(bits: int) -> Registers:
     return Registers(32 if width == 512 or features.get("neon") else 16, width // bits)
 
 
+@lru_cache(maxsize=1)
+def cores_share_cache() -> bool:
+    """Whether what a core has written comes quickly to its neighbours: AMD's, which alone have SSE4a, share a third cache."""
+    from llvmlite.binding import get_host_cpu_features
+
+    return bool(get_host_cpu_features().get("sse4a"))
+
+
 def loop(types: str, in_calls: bool = False) -> Callable[[Callable[P, Any]], Loop[P]]:
     """The decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only directly."""
     return lambda definition: Loop(types, definition, in_calls)

@@ -34,8 +34,8 @@ LEAST_WINDOWS = 9
 TASK = 1 << 19
 """Multiplications of a task, at least, for 7 us."""
 OTHERS, LEAST_USE = 2 << 20, 4
-"""Bytes of maps that lie in another thread's cache, whence they come at 3 GB/s: a second thread gains only where each number of
-them is used so often for each lane of a vector."""
+"""Bytes of maps that lie in another thread's cache, whence they come at 3 GB/s on a Xeon: there a second thread gains only where
+each number of them is used so often for each lane of a vector."""
 MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
 MOST_TAPS = 4096
@@ -94,7 +94,7 @@ def _cut(
     each, across, lanes = panel_rows(registers), tile_vectors(registers), registers.lanes
     filters, taps, count = all_ // group, math.prod(window.kernel), images * math.prod(y)
     depth, tile = channels * taps, across * lanes
-    least = LEAST_USE * lanes
+    least = 0 if loops.cores_share_cache() else LEAST_USE * lanes
     alone = math.prod(shapes[0]) * 4 <= OTHERS and count * filters * depth < least * images * channels * math.prod(x[1:])
     together = min(channels, max(1, COLUMNS // (tile * itemsize) // taps))
     together = -(-channels // -(-channels // together))  # no last one that is much smaller
@@ -104,7 +104,7 @@ def _cut(
     strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, count * all_ * depth // TASK)
     two = 2 if affordable > MANY * threads else 1
     cuts, lots = [slice(0, strips)], [slice(0, panels)]
-    if group == 1 and (strips < threads <= panels or strips < 2 * threads <= panels):
+    if group == 1 and threads <= panels and (strips < threads or (strips < 2 * threads and count < all_)):
         lots = parts(panels, -(-panels // affordable), two, threads)
     elif group < threads * two:
         cuts = parts(strips, -(-strips // affordable), two, threads)

@@ -39,7 +39,7 @@ PANELS = 6
 """Panels whose factors a task makes."""
 FEW_TILES = 96
 """Tiles for each thread, below which threads share them and divide the filters."""
-TASK = 8 << 20
+TASK = 2 << 20
 """Multiplications of a task, at least."""
 
 UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))

@@ -68,8 +68,11 @@ def _merged(axes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 @lru_cache(maxsize=512)
 def _calls(axes: tuple[tuple[int, int, int], ...], start: int, dtype: np.dtype[Any], threads: int) -> Calls:
     lengths, from_, to = zip(*axes, strict=True)
-    sizes = [1 + sum((length - 1) * step for length, step in zip(lengths, steps)) for steps in (from_, to)]
-    x, y = (Later(begin, (size,)) for begin, size in zip((0, start), sizes))
-    rows, each = math.prod(lengths[:-1]), max(1, lengths[-1])
-    some = parts(rows, -(-LEAST // each), 2, threads)
-    return Calls(copy_strided, dtype, [(x, y, (part.start, part.stop, *lengths[1:], *from_, *to)) for part in some])
+    rows, each, calls = math.prod(lengths[:-1]), lengths[-1], []
+    for piece in parts(each, LEAST, 2, threads) if rows == 1 else [slice(0, each)]:  # one long row is cut
+        cut, begins = (*lengths[:-1], piece.stop - piece.start), (piece.start * from_[-1], start + piece.start)
+        sizes = [1 + sum((length - 1) * step for length, step in zip(cut, steps)) for steps in (from_, to)]
+        x, y = (Later(begin, (size,)) for begin, size in zip(begins, sizes))
+        some = parts(rows, -(-LEAST // each), 2, threads)
+        calls += [(x, y, (part.start, part.stop, *cut[1:], *from_, *to)) for part in some]
+    return Calls(copy_strided, dtype, calls)

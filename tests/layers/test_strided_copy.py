@@ -67,18 +67,22 @@ def test_what_is_not_for_the_loop() -> None:
         assert not copied(x[:0], x, np.zeros(1))
 
 
-def test_large_arrays_are_shared_by_threads() -> None:
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("rows", [1, 47])
+def test_large_arrays_are_shared_by_threads(rows: int, step: int) -> None:
+    """One long row, too; of all numbers, or every second one."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    x = np.random.default_rng(1).standard_normal((3, 47, 1000)).astype(np.float32)
+    x = np.random.default_rng(1).standard_normal((3, rows, step * 47000 // rows)).astype(np.float32)[..., ::step]
     before = get_num_threads()
     try:
         for threads in (1, 2, 3):
             set_num_threads(threads)
             with loops.using("numba"):
-                y, view = np.full(x.size, np.nan, np.float32), x.swapaxes(0, 1)
-                calls = copy_calls(view.shape, steps(view), (3000, 1000, 1), x.dtype)
-                assert calls is not None and len(calls.table) == min(2 * threads, math.prod(view.shape) // LEAST)
-                assert copied(view, x, y)
-            np.testing.assert_array_equal(y, view.reshape(-1))
+                y, view = np.full(x.size + 5, np.nan, np.float32), x.swapaxes(0, 1) if rows > 1 else x[1:2]
+                calls = copy_calls(view.shape, steps(view), steps(np.empty(view.shape, np.float32)), x.dtype)
+                assert calls is not None and len(calls.table) == min(2 * threads, view.size // LEAST)
+                assert copied(view, view, y, 5)
+            np.testing.assert_array_equal(y[5 : 5 + view.size], view.reshape(-1))
+            assert np.isnan(y[:5]).all() and np.isnan(y[5 + view.size :]).all()
     finally:
         set_num_threads(before)
