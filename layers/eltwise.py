@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from minicaffe import loops
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BlobJob, Calls, Index, Job, KeptStep, each_block
+from minicaffe.blocks import LEAST, BlobJob, Calls, Index, Job, KeptStep, each_block
 from minicaffe.layer import Layer
 from minicaffe.loops import Later, loop
 from minicaffe.proto import caffe_pb2
@@ -20,8 +20,6 @@ from minicaffe.threads import get_num_threads, parts
 from .conv.epilogue import NOTHING, Epilogue
 from .conv.epilogue_gpu import DeviceEpilogue
 
-LEAST = 1 << 14
-"""Fewest numbers that are worth a thread of the loop."""
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 
 

@@ -6,35 +6,21 @@ NumPy takes the maximum of two arrays several times as fast as that of an array 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BlobJob, Calls, Index, Job, KeptStep, each_block
+from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
-from minicaffe.loops import Later, loop
-from minicaffe.threads import get_num_threads, parts
+
+from .conv.epilogue_loops import PASSES
 
 ROW = 1 << 12
 """How many zeros are kept."""
 
-LEAST = 1 << 14
-"""Fewest numbers that are worth a thread of the loop."""
-
 _zeros: dict[np.dtype[Any], Array] = {}
-
-
-@loop("T[::1], T[::1]", in_calls=True)
-def relu_in_place(slope: Array, y: Array) -> None:
-    """y = slope[0] * y where y < 0."""
-    factor, zero = slope[0], y.dtype.type(0)
-    for i in range(len(y)):
-        value = y[i]
-        below = zero if factor == zero else value * factor  # -inf * 0 would be NaN
-        y[i] = below if value < zero else value
 
 
 class ReLU(Layer):
@@ -51,7 +37,7 @@ class ReLU(Layer):
     weight_names = ()
     elementwise = True
     copies = (0, 0)
-    loops = ((relu_in_place,), ())
+    loops = PASSES, ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.negative_slope = self.param.relu_param.negative_slope
@@ -68,12 +54,6 @@ class ReLU(Layer):
             self._sign.data[...] = x  # y has lost the sign of x
         x, y = x.reshape(-1), top[0].data.reshape(-1)
         each_block(x.shape, lambda index: relu(x[index], self.negative_slope, out=y[index]))
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
-        if top[0] is not bottom[0] or self.negative_slope < 0 or not top[0].count:
-            return None
-        slope: Array = np.array([self.negative_slope], self.dtype)
-        return KeptStep([BlobJob(Job(_calls(top[0].count, top[0].dtype, get_num_threads())), (slope,), top[0], "update")])
 
     def kept_settings(self) -> object:
         return self.negative_slope
@@ -105,12 +85,6 @@ class ReLU(Layer):
         """The blob whose elements are greater than 0 where x is."""
         # otherwise y > 0 exactly where x > 0: in place y serves
         return self._sign if self.negative_slope < 0 and top[0] is bottom[0] else bottom[0]
-
-
-@lru_cache(maxsize=512)
-def _calls(count: int, dtype: np.dtype[Any], threads: int) -> Calls:
-    some = [Later(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, 2, threads)]
-    return Calls(relu_in_place, dtype, [(Later(0, (1,)), part) for part in some])
 
 
 def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Array:

@@ -33,6 +33,9 @@ BLOCK = 1 << 17
 """Elements of a block, about: 512 KB of float32. Measured: with 128 KB, whose passes take about 10 us each, two threads lose
 more time to the GIL than they save (BatchNorm in TRAIN: 18.6 ms against 7.5); 2 MB do not stay in a core's cache."""
 
+LEAST = 1 << 14
+"""Fewest numbers that are worth a call of a loop that does little with each."""
+
 MOST_KEPT = 24 << 20
 """Bytes of temporary arrays that a thread keeps for its next task, for each thread that they are for."""
 

@@ -67,7 +67,8 @@ Step = Callable[[], None]
 @dataclass
 class Chain:
     """Consecutive layers, each but the first in place on the first one's top, or one alone whose step can be kept. index: the
-    first one's. alone: one that has a kept_step; hopeless: which has turned out to be None.
+    first one's. alone: there is one, which is run here only if its step is made of jobs; hopeless: its bottoms' shapes, where
+    it turned out not to be.
 
     together: whether they last ran as one step.
     """
@@ -75,7 +76,7 @@ class Chain:
     index: int
     nodes: list[Node]
     alone: bool = False
-    hopeless: bool = False
+    hopeless: tuple[tuple[int, ...], ...] | None = None
     together: bool = False
     _ready: _Kept | None = None
 
@@ -150,14 +151,17 @@ class Chain:
 
     def _may_keep(self) -> bool:
         keeps = self.nodes[0].layer.phase == TEST and not gpu_mode()
-        return keeps and (not self.alone or (loops.compiled() and not self.hopeless))
+        return keeps and (not self.alone or (loops.compiled() and self.hopeless != self._shapes()))
+
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(blob.shape for blob in self.nodes[0].bottoms)
 
     def _step(self) -> Step | None:
         """What runs the layers together, reshaped; None where they have to run one by one."""
         first = self.nodes[0]
         if self.alone:
-            step = first.layer.kept_step(first.bottoms, first.tops)
-            self.hopeless = step is None  # so that the layer is not reshaped twice each time
+            step = _step_alone(first)
+            self.hopeless = self._shapes() if step is None else None  # so that the layer is not reshaped twice each time
             return step
         after = self.nodes[1:] if takes_epilogue(first.layer) else self.nodes  # the first layer: a convolution or the like
         if gpu_mode():
@@ -215,9 +219,9 @@ class _Kept(NamedTuple):
 
 
 class _KeptRun:
-    """Kept steps of chains that follow one another, which run as one list of jobs."""
+    """Kept steps of chains that follow one another, which run as one list of jobs. behind: the chain that would be the next."""
 
-    def __init__(self, chains: Sequence[Chain]) -> None:
+    def __init__(self, chains: Sequence[Chain], behind: Chain | None) -> None:
         self.end = chains[-1].index + len(chains[-1].nodes)
         """The layer behind."""
         self._kept = [(one, kept) for one in chains if (kept := one.kept())]
@@ -227,13 +231,15 @@ class _KeptRun:
         self._owners = [(one.nodes[0].layer, step) for one, step, _ in of_jobs]
         """Whose each job is."""
         self._jobs = JobList([job for *_, job in of_jobs])
-        self._keeping = [one for one in chains if one.keeping]
+        self._keeping, self._behind = [one for one in chains if one.keeping], behind
 
     def may_run(self) -> bool:
-        """Whether nothing at all has changed."""
+        """Whether nothing at all has changed, nor does one more chain belong here."""
         for one, kept in self._kept:
             if one.kept() is not kept:
                 return False
+        if self._behind is not None and self._behind.may_run_kept():
+            return False
         return self._made.is_same() and not any(one.backward_lacks() for one in self._keeping)
 
     def run(self, at_once: int) -> int:
@@ -302,13 +308,19 @@ class ExecutionPlan:
         if run is None:
             found: list[Chain] = []
             i = first
-            while (chain := self.chains.get(i)) and (i := i + len(chain.nodes)) - 1 <= last and chain.may_run_kept():
+            while (chain := self._within(i, last)) and chain.may_run_kept():
                 found.append(chain)
+                i += len(chain.nodes)
             if not found:
                 return first
-            run = self._kept[first, last] = _KeptRun(found)
+            run = self._kept[first, last] = _KeptRun(found, chain)
         self._at_once = run.run(self._at_once)
         return run.end
+
+    def _within(self, first: int, last: int) -> Chain | None:
+        """The chain that begins there, if it ends by `last`."""
+        chain = self.chains.get(first)
+        return chain if chain is not None and first + len(chain.nodes) - 1 <= last else None
 
     def _look_around(self) -> None:
         """Drop the chains' steps where they may have to be others now."""
@@ -356,9 +368,11 @@ def _begins(node: Node) -> bool:
 
 
 def _keeps_step(node: Node) -> bool:
-    """Whether it has a kept_step: of our classes, since one derived from them may compute anything."""
+    """Whether it has a kept_step, or is one pass over a blob: of our classes, since one derived from them may compute
+    anything."""
     kind = type(node.layer)
-    return kind.__module__.startswith(OURS) and kind.kept_step is not Layer.kept_step and not any(node.layer.loss_weights)
+    has = may_be_epilogue(node.layer) or (kind.__module__.startswith(OURS) and kind.kept_step is not Layer.kept_step)
+    return has and not any(node.layer.loss_weights)
 
 
 def _follows(node: Node, first: Node) -> bool:
@@ -377,6 +391,15 @@ def _overwrites(chain: Chain) -> bool:
 def _step_of(first: Node, epilogue: Epilogue) -> Step:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
     return layer.ready(bottoms, tops, epilogue) if takes_epilogue(layer) else epilogue_step(bottoms[0], tops[0], epilogue)
+
+
+def _step_alone(node: Node) -> KeptStep | None:
+    layer, bottoms, tops = node.layer, node.bottoms, node.tops
+    if not may_be_epilogue(layer):
+        return layer.kept_step(bottoms, tops)
+    epilogue = epilogue_of(layer, bottoms)
+    step = None if epilogue is None else epilogue_step(bottoms[0], tops[0], joined([epilogue], layer.dtype))
+    return step if isinstance(step, KeptStep) else None
 
 
 def _run_gpu(first: Node, epilogue: DeviceEpilogue) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chains import BIASED, CHAINS, FIXED, ONE_BY_ONE, TRAINED, assert_same, conv, net_of, on, ran_together, watched
+from chains import BIASED, CHAINS, FIXED, ONE_BY_ONE, RENAMED, TRAINED, assert_same, conv, net_of, on, ran_together, watched
 
 from minicaffe import blocks, limits, loops
 from minicaffe.blob import Blob
@@ -626,3 +626,62 @@ def test_a_class_derived_from_ours_may_compute_anything(in_order: list[int], mon
         for _ in range(3):
             net.forward()
         np.testing.assert_array_equal(net.blobs["pool"].data, wanted)
+
+
+PASSES = {
+    "BatchNorm": "",
+    "Scale": BIASED,
+    "Bias": RENAMED,
+    "ReLU": "",
+    "ReLU, leaky": "relu_param { negative_slope: 0.25 }",
+}
+"""Layers that are one pass over a blob: BatchNorm has fixed statistics."""
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("name", PASSES)
+def test_a_layer_of_one_pass_runs_as_a_job(name: str, in_place: bool, in_order: list[int]) -> None:
+    """Behind a layer that takes no epilogue; of several images, and so large that threads share it."""
+    shuffled = 'layer { name: "x" type: "ShuffleChannel" bottom: "data" top: "x" shuffle_channel_param { group: 3 } }'
+    kind, y = name.split(",", maxsplit=1)[0], "x" if in_place else "y"
+    text = shuffled + f'layer {{ name: "one" type: "{kind}" bottom: "x" top: "{y}" {PASSES[name]} }}'
+    with loops.using("numba"):
+        net, other = net_of(text), watched(net_of(text))
+        for shape in ((2, 6, 83, 97), (1, 6, 7, 5), (3, 6, 11, 5)):
+            for one in (net, other):
+                one.blobs["data"].reshape(*shape)
+            for scale in (1, 3, 2):
+                in_order.clear()
+                for one in (net, other):
+                    one.blobs["data"].data[...] = scale * np.random.default_rng(1).standard_normal(shape)
+                    one.forward()
+                assert_same(net, other)
+            assert in_order == [1 if kind == "Scale" and in_place else 2]  # its gradient needs what it would overwrite
+
+
+def test_a_relu_of_one_number_after_another_runs_as_a_job(in_order: list[int]) -> None:
+    text = 'layer { name: "x" type: "Flatten" bottom: "data" top: "x" flatten_param { axis: 0 } }' + on("ReLU", "x")
+    with loops.using("numba"):
+        net, other = net_of(text), watched(net_of(text))
+        other.forward()
+        for _ in range(3):
+            in_order.clear()
+            net.forward()
+        assert net.blobs["x"].shape == (net.blobs["data"].count,)
+        assert_same(net, other)
+        assert in_order == [1]  # Flatten's top has the memory of its bottom
+
+
+def test_a_layer_alone_that_was_empty_becomes_a_job(in_order: list[int]) -> None:
+    """What has turned out to have no jobs is asked again with other shapes."""
+    text = 'layer { name: "x" type: "Concat" bottom: "data" bottom: "data" top: "x" }'
+    with loops.using("numba"):
+        net = net_of(text)
+        for images in (0, 2):
+            net.blobs["data"].reshape(images, 6, 7, 5)
+            net.blobs["data"].data[...] = 1
+            for _ in range(3):
+                in_order.clear()
+                net.forward()
+        assert in_order == [2]
+        assert (net.blobs["x"].data == 1).all()

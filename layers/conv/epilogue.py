@@ -42,7 +42,7 @@ class Epilogue:
     def __call__(self, y: Array, channels: slice = EVERY) -> None:
         """Apply to y (N, M', *rows) in place, which holds the given M' of the M channels."""
         if y.size > SMALL and loops.compiled() and (places := _places(y)) is not None:
-            scale_shift_relu(flat(y), places, self.table(channels, y.shape[1], y.dtype))
+            scale_shift_relu(self.table(channels, y.shape[1], y.dtype), (places[0], 0, *places[1:]), flat(y))
             return
         axes = [1] * (y.ndim - 2)
         if self.scale is not None:

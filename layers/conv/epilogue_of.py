@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from minicaffe import loops
 from minicaffe.blob import Blob
-from minicaffe.blocks import BlobJob, Calls, Index, Job, KeptStep, each_block
+from minicaffe.blocks import LEAST, BlobJob, Calls, Index, Job, KeptStep, each_block
 from minicaffe.cuda.convolution import MOST_AXES
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
@@ -36,10 +36,8 @@ from minicaffe.threads import get_num_threads, parts
 
 from .epilogue import EVERY, Epilogue
 from .epilogue_gpu import DeviceEpilogue
-from .epilogue_loops import scale_shift_relu_planes
+from .epilogue_loops import scale_shift_relu, scale_shift_relu_planes
 
-LEAST = 1 << 14
-"""Fewest numbers that are worth a call."""
 EPILOGUES = (BatchNorm, Scale, Bias, ReLU)
 """In the order that one launch on the GPU has."""
 TAKES_EPILOGUE = (Convolution, DepthwiseConvolution, Eltwise)
@@ -150,16 +148,36 @@ def _vector(blob: Blob) -> NDArray[np.float64]:
 
 
 def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
-    """What makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is this."""
-    if y is x or y.dtype != x.dtype or not loops.compiled():
+    """What makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is this. A
+    ReLU takes any shape."""
+    if y.dtype != x.dtype or not y.count or not loops.compiled():
         return partial(_by_blocks, x, y, epilogue)
-    images, channels, *rest = y.shape
-    job = Job(_calls(images * channels, channels, math.prod(rest), y.dtype, get_num_threads()))
-    return KeptStep([BlobJob(job, (x, epilogue.table(EVERY, channels, y.dtype)), y)])
+    by_number = epilogue.dtype is None and (y is x or len(y.shape) < 2)
+    images, channels, *rest = (1, 1, y.count) if by_number else y.shape
+    sizes, table = (images, channels, math.prod(rest)), epilogue.table(EVERY, channels, y.dtype)
+    if y is x:
+        return KeptStep([BlobJob(Job(_calls_in_place(*sizes, y.dtype, get_num_threads())), (table,), y, "update")])
+    return KeptStep([BlobJob(Job(_calls(*sizes, y.dtype, get_num_threads())), (x, table), y)])
 
 
 @lru_cache(maxsize=512)
-def _calls(planes: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
+def _calls_in_place(images: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
+    after, image, calls = Later(0, (3, channels)), channels * count, []
+    if images * channels == 1:
+        for part in parts(count, LEAST, 2, threads):
+            length = part.stop - part.start
+            calls.append((after, (1, 0, 1, length, length, length), Later(part.start, (length,))))
+    else:
+        for part in parts(channels, LEAST // max(1, images * count), 2, threads):
+            some, whole = part.stop - part.start, (images - 1) * image
+            place = images, part.start, some, image, count, count
+            calls.append((after, place, Later(part.start * count, (whole + some * count,))))
+    return Calls(scale_shift_relu, dtype, calls)
+
+
+@lru_cache(maxsize=512)
+def _calls(images: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
+    planes = images * channels
     map_, after = Later(0, (planes * count,)), Later(0, (3, channels))
     some = parts(planes, max(1, LEAST // max(1, count)), 2, threads)
     calls = [(map_, after, map_, (part.start, part.stop, channels, count)) for part in some]

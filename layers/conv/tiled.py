@@ -34,8 +34,8 @@ LEAST_WINDOWS = 9
 TASK = 1 << 19
 """Multiplications of a task, at least, for 7 us."""
 OTHERS, LEAST_USE = 2 << 20, 4
-"""Bytes of maps that lie in another thread's cache, whence they come at 3 GB/s on a Xeon: there a second thread gains only where
-each number of them is used so often for each lane of a vector."""
+"""Bytes of maps that lie in another thread's cache, whence they come at 3 GB/s on a Xeon: there a second thread gains only
+where each number of them is used so often for each lane of a vector."""
 MANY = 8
 """A thread gets two tasks, since threads end at unequal times, where it could have so many."""
 MOST_TAPS = 4096

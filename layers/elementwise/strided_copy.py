@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Calls
+from minicaffe.blocks import LEAST, Calls
 from minicaffe.loops import Later, loop
 from minicaffe.threads import get_num_threads, parts
-
-LEAST = 1 << 14
-"""Fewest numbers that are worth a thread."""
 
 AXES = 4
 """Of the loop: an array's axes that follow one another in memory count as one."""

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.blocks import Calls
+from minicaffe.blocks import LEAST, Calls
 from minicaffe.layers.conv.convolution_blocks import cut
 from minicaffe.loops import Later, Room
 
 from .pooling_loops import SUMS, ave_pool, ave_pool_one, line_length, max_pool, windows_of
 from .pooling_methods import divisors
 from .pooling_windows import PoolAxis
-
-LEAST = 1 << 14
-"""Fewest pixels that are worth a thread."""
 
 
 @lru_cache(maxsize=512)
