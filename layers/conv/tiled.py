@@ -29,8 +29,9 @@ STRIP = 9
 longer rows."""
 COLUMNS, PANELS = 24 << 10, 128 << 10
 """Bytes of a tile's columns, for the first cache, and of panels, for the second."""
-LEAST_WINDOWS = 9
-"""Of all images: for fewer, most of a tile would be computed in vain."""
+LEAST_WINDOWS, FEW_WEIGHTS = 9, 1 << 19
+"""Of all images: for fewer, most of a tile would be computed in vain; with so few weights that takes no longer than to leave the
+list of jobs for BLAS."""
 TASK = 1 << 19
 """Multiplications of a task, at least, for 7 us."""
 OTHERS, LEAST_USE = 2 << 20, 4
@@ -54,7 +55,7 @@ def suits(x: Array, weight: Array, window: Window, y: Array) -> bool:
         and (x.ndim == 4 or window.pointwise)
         and x.dtype in (np.float32, np.float64)
         and all(a.dtype == x.dtype and a.flags.c_contiguous and a.size for a in arrays)
-        and y.size // y.shape[1] >= LEAST_WINDOWS
+        and (y.size // y.shape[1] >= LEAST_WINDOWS or weight.size <= FEW_WEIGHTS)
         and math.prod(window.kernel) <= MOST_TAPS
     )
 

@@ -104,8 +104,6 @@ def test_as_columns_and_blas(window: Window, group: int, images: int, size: tupl
     epilogue = (NOTHING, Epilogue(shift=numbers[0]), Epilogue(numbers[0], numbers[1], 0.0), Epilogue(numbers[0], None, 0.1))[
         seed % 4
     ]
-    if images * np.prod(window.output(size)) < tiled.LEAST_WINDOWS:
-        return
     wanted = expected(x, weight, window, group, epilogue)
     tolerance = 1e-12 if dtype is np.float64 else 1e-4
     np.testing.assert_allclose(convolved(x, weight, window, group, epilogue), wanted, rtol=tolerance, atol=tolerance)
@@ -268,7 +266,9 @@ def test_what_the_loops_leave_to_others() -> None:
     assert not tiled.suits(x[..., ::-1], weight, PIXEL, y)
     assert not tiled.suits(x.astype(np.float16), weight.astype(np.float16), PIXEL, y.astype(np.float16))
     assert not tiled.suits(x.astype(np.float64), weight, PIXEL, y)
-    assert not tiled.suits(x[:, :, :2, :4].copy(), weight, PIXEL, y[:, :, :2, :4].copy())  # 8 windows
+    for inputs, filters in ((512, 1024), (513, 1024)):
+        few, weights = np.ones((1, inputs, 2, 4), np.float32), np.ones((filters, inputs, 1, 1), np.float32)
+        assert tiled.suits(few, weights, PIXEL, np.ones((1, filters, 2, 4), np.float32)) == (inputs == 512)  # 8 windows
     wide = Window((64, 65), (1, 1), (40, 40), (1, 1))
     assert not tiled.suits(x, np.ones((4, 3, *wide.kernel), np.float32), wide, np.ones((1, 4, 22, 23), np.float32))
     deep = np.ones((1, 3, 5, 7, 2), np.float32)
