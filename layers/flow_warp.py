@@ -44,7 +44,7 @@ def find_places(flow: Array, i: int, around: Pixels, part: Array) -> None:
             part[1, j] -= above
         else:
             around[:, j] = 0
-            part[0, j] = -1
+            part[:, j] = -1
 
 
 @loop("T[:,::1], T[:,:,::1], UniTuple(int64, 2), T, T[:,:,::1]")
