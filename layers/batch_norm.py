@@ -211,7 +211,7 @@ class BatchNorm(Layer):
             affine(y, y, times=learnt[0], plus=learnt[1])
 
     def kept_settings(self) -> object:
-        return self.eps
+        return self.eps, self.use_global_stats
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.layout != BVLC:

@@ -114,7 +114,7 @@ class Calls:
     """
 
     def __init__(self, loop: Loop[Any], dtype: DTypeLike, calls: Sequence[Sequence[Any]]) -> None:
-        self.dtype, self._held = np.dtype(dtype), calls  # the arrays whose addresses the rows have
+        self.dtype, self.held = np.dtype(dtype), calls  # the arrays whose addresses the rows have
         rows = [loop.words(dtype, arguments) for arguments in calls]
         self.shape = len(rows), 1 + max((len(words) for words, _ in rows), default=0)
         self.words = np.zeros(handover.HEAD + math.prod(self.shape), np.int64)
@@ -172,7 +172,7 @@ class Job:
         """Its temporary memory, for so many threads, is there."""
         if (address, threads) != self._room:
             self._room = address, threads
-            self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, threads
+            self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, min(threads, len(self.table))
 
 
 class JobList:
@@ -190,12 +190,13 @@ class JobList:
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
         it."""
-        self._words[[handover.FIRST, handover.END]] = first, len(self._jobs) if end is None else min(end, len(self._jobs))
+        words = self._words.copy()
+        words[[handover.FIRST, handover.END]] = first, len(self._jobs) if end is None else min(end, len(self._jobs))
         with kept_scratch(self._jobs[0].dtype, self._threads) as scratch:
             room = address_of(scratch("rooms", self._room, dtype=np.uint8))
             for job in self._jobs[first:end]:
                 job.take_room(self._threads, room)
-            return run_jobs(self._words, self._widest)
+            return run_jobs(words, self._widest)
 
 
 class BlobJob:
@@ -216,6 +217,7 @@ class BlobJob:
             if self._seen:  # as in most forwards: all are where they were
                 self._top.data_memory.writes += 1
                 return
+        self._seen = []
         given = [one.data_address("read") if isinstance(one, Blob) else address_of(one) for one in self._given]
         self.job.at(*given, self._top.data_address(self._access))
         self._seen = [(blob, ref(blob.data_memory)) for blob in (*self._given, self._top) if isinstance(blob, Blob)]

@@ -47,6 +47,7 @@ from .layers.conv.epilogue_of import (
     epilogue_step,
     gradient_of,
     is_last,
+    may_be_alone,
     may_be_epilogue,
     may_follow,
     takes_epilogue,
@@ -371,7 +372,7 @@ def _keeps_step(node: Node) -> bool:
     """Whether it has a kept_step, or is one pass over a blob: of our classes, since one derived from them may compute
     anything."""
     kind = type(node.layer)
-    has = may_be_epilogue(node.layer) or (kind.__module__.startswith(OURS) and kind.kept_step is not Layer.kept_step)
+    has = may_be_alone(node.layer) or (kind.__module__.startswith(OURS) and kind.kept_step is not Layer.kept_step)
     return has and not any(node.layer.loss_weights)
 
 
@@ -394,8 +395,9 @@ def _step_of(first: Node, epilogue: Epilogue) -> Step:
 
 
 def _step_alone(node: Node) -> KeptStep | None:
+    """Its step, if it is made of jobs."""
     layer, bottoms, tops = node.layer, node.bottoms, node.tops
-    if not may_be_epilogue(layer):
+    if not may_be_alone(layer):
         return layer.kept_step(bottoms, tops)
     epilogue = epilogue_of(layer, bottoms)
     step = None if epilogue is None else epilogue_step(bottoms[0], tops[0], joined([epilogue], layer.dtype))

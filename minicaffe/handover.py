@@ -12,10 +12,12 @@ again. Each thread goes from job to job by itself, as soon as all calls of the o
 in what is left. Between two layers of a net is no Python:
 
     caller    begin(jobs, words, helpers)     CALLED are those that are free
-              follow(jobs, words, 0, ...)     runs calls itself, to the end of the list
-              followers(jobs, words, ...)     are gone soon after
+              finish(jobs, words, ...)        follows it to its end, too, until nobody else does
+    sleeper   join(jobs, words)               once it is awake, unless the list is CLOSED
+              follow(jobs, words, number, ...)
+              leave(jobs, words)
 
-    list: JOBS words, then the addresses of jobs
+    list: JOBS words, then the addresses of jobs; for one time
     job: HEAD words, then a row for each call: the address of a loop's entry, and what it reads its arguments from (loops.py)
 
 Loops are given the addresses of both.
@@ -24,8 +26,9 @@ Loops are given the addresses of both.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +50,12 @@ WIDTH, ROOM, EACH, MOST_THREADS, FLAGS, FLAG_COUNT, HEAD = *range(COUNT + 1, COU
 memory begins, the bytes of each one's, and for how many it is; where the job's flags (float32) lie, and how many; where the
 rows begin."""
 
-ACTIVE, MEMBERS, FIRST, END, JOBS = range(5)
-"""A list's words: how many of those CALLED follow it; how many helpers have come; the place of the job to begin with, and the
-one behind the last; where the addresses begin."""
+ACTIVE, MEMBERS, CLOSED, FIRST, END, JOBS = range(6)
+"""A list's words: how many helpers follow it, or are about to; how many have come; whether it is too late to come; the place of
+the job to begin with, and the one behind the last; where the addresses begin."""
+
+FOREVER = 1 << 62
+"""More looks than there will be."""
 
 MOST = 62
 """Helpers that can stand by: bits of a whole number."""
@@ -197,7 +203,7 @@ def run_calls(words: Words, job: int, number: int) -> None:
 
 def _write_add(builder: Any, registers: Registers, *given: Any) -> Any:
     words, place, change = given
-    return builder.atomic_rmw("add", builder.gep(words, [place]), change, "acq_rel")
+    return builder.atomic_rmw("add", builder.gep(words, [place]), change, "seq_cst")
 
 
 @intrinsic(_write_add, returns=True)
@@ -278,15 +284,12 @@ def wait_for(words: Words, helpers: int, most: int) -> None:
 
 @loop("int64, int64[::1], int64")
 def begin(jobs: int, words: Words, helpers: int) -> int:
-    """The list at this address from FIRST to END anew: let at most so many helpers that are FREE follow it; returns how many
-    do."""
+    """Let at most so many helpers that are FREE follow the new list at this address, from FIRST to END; returns how many do."""
     mine, called = place_of(words, jobs), 0
     for place in range(load(words, mine + FIRST), load(words, mine + END)):
         job = place_of(words, load(words, mine + JOBS + place))
         store(words, job + NEXT, 0)
         store(words, job + ENDED, 0)
-    store(words, mine + ACTIVE, 0)
-    store(words, mine + MEMBERS, 0)
     for number in range(len(words) // STEP):
         if called < helpers and exchange(words, number * STEP, FREE, TAKEN) == FREE:
             called += 1
@@ -296,20 +299,56 @@ def begin(jobs: int, words: Words, helpers: int) -> int:
     return called
 
 
+@loop("int64, int64[::1], int64")
+def finish(jobs: int, words: Words, most: int) -> int:
+    """Follow the list to its end, as its caller, and close it. Returns -1 - the place behind the last job that was run, once
+    nobody else follows it; after so many looks 0. words: any."""
+    mine = place_of(words, jobs)
+    place = follow(jobs, words, 0, load(words, mine + FIRST), most)
+    if place >= 0:
+        return 0
+    add(words, mine + CLOSED, 1)
+    active = add(words, mine + ACTIVE, 0)
+    while active != 0 and most > 0:
+        wait_while(words, mine + ACTIVE, active, 1000)
+        active, most = add(words, mine + ACTIVE, 0), most - 1000
+    return int(place) if active == 0 else 0
+
+
 @loop("int64, int64[::1]")
 def join(jobs: int, words: Words) -> int:
-    """The number of a helper that comes to follow the list by itself. words: any."""
-    return 1 + int(add(words, place_of(words, jobs) + MEMBERS, 1))
+    """The number of a helper that comes to follow the list by itself; 0: it comes too late. words: any."""
+    mine = place_of(words, jobs)
+    add(words, mine + ACTIVE, 1)
+    if add(words, mine + CLOSED, 0) == 0:
+        return 1 + int(add(words, mine + MEMBERS, 1))
+    add(words, mine + ACTIVE, -1)
+    return 0
 
 
-@loop("int64, int64[::1], int64")
-def followers(jobs: int, words: Words, most: int) -> int:
-    """How many of those CALLED still follow the list: none, or after so many looks. words: any."""
-    active = place_of(words, jobs) + ACTIVE
-    while most > 0 and load(words, active) != 0:
-        wait_while(words, active, load(words, active), 1000)
-        most -= 1000
-    return int(load(words, active))
+@loop("int64, int64[::1]")
+def leave(jobs: int, words: Words) -> None:
+    """A helper that has joined follows the list no longer. words: any."""
+    add(words, place_of(words, jobs) + ACTIVE, -1)
+
+
+class MachineCode(NamedTuple):
+    """finish, join, follow and leave, whatever way loops run by now, as C calls them: no signal is handled between an error and
+    the beginning of finish."""
+
+    finish: Callable[[int, Words, int], int]
+    join: Callable[[int, Words], int]
+    follow: Callable[[int, Words, int, int, int], int]
+    leave: Callable[[int, Words], None]
+
+
+@lru_cache(maxsize=1)
+def machine_code() -> MachineCode:
+    """The loops have to be compiled."""
+    wanted = (finish, join, follow, leave)
+    for one in wanted:
+        one.compile(np.int64)
+    return MachineCode(*(one.dispatcher() for one in wanted))
 
 
 @lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -35,9 +35,6 @@ MOST = 4096
 """More threads than any machine has cores."""
 BUFFER = 512
 """Elements of NumPy's buffer in short_buffers. Shorter rows are still copied, which costs less than a loop for each."""
-
-LONGEST = 0.01
-"""Seconds until a thread that waits for another looks whether it has missed that it ended."""
 
 NOBODY: handover.Words = np.zeros(0, np.int64)
 """The words of no helpers."""
@@ -173,58 +170,30 @@ def run_jobs(jobs: handover.Words, widest: int) -> int:
     """Run the jobs of the list (handover.py), one after the other, each on all threads, the caller's included. widest: most
     calls of a job. Returns the place behind the last that was run: the list's end, or behind one that is flagged. The loops
     have to be compiled."""
-    address, first = address_of(jobs), int(jobs[handover.FIRST])
+    address, words, looks = address_of(jobs), NOBODY, 0
     helpers = 0 if getattr(_here, "working", False) else min(get_num_threads(), widest) - 1
-    begun, ended, closed, bell = list[None](), list[None](), list[None](), SimpleQueue[None]()
-    words, looks, behind = NOBODY, 0, -1
     if helpers > 0:
         with _lock:
             pool = _the_pool()
         words, looks = pool.words, handover.looks()[0]
+    code, behind = handover.machine_code(), 0
 
     def help_() -> None:
-        begun.append(None)
-        try:
-            if not closed:  # else the caller has gone on, or sees that this has begun
-                number, place = handover.join(address, words), first
-                while (place := handover.follow(address, words, number, place, looks)) >= 0:
-                    time.sleep(0)  # for a thread without a core of its own
-        finally:
-            ended.append(None)
-            bell.put(None)
-
-    def is_done() -> bool:
-        nonlocal behind
-        behind = -1 - handover.follow(address, words, 0, first, looks)
-        if behind < 0:
-            return False
-        closed.append(None)
-        if len(ended) < len(begun):
-            with suppress(Empty):
-                bell.get(timeout=LONGEST)
-        return len(ended) == len(begun) and not handover.followers(address, words, looks)
+        if number := code.join(address, words):  # else the caller has gone on
+            place = int(jobs[handover.FIRST])  # jobs: held for those that come too late
+            while (place := code.follow(address, words, number, place, looks)) >= 0:
+                time.sleep(0)  # for a thread without a core of its own
+            code.leave(address, words)
 
     try:
         called = handover.begin(address, words, max(0, helpers))
         if called < helpers:
-            pool.wake(help_, helpers - called)
-    finally:
-        _wait_until(is_done)
-    return behind
-
-
-def _wait_until(is_done: Callable[[], bool]) -> None:
-    """Ask again and again, and only then raise Ctrl-C: threads read the jobs and write to the caller's arrays."""
-    raised: BaseException | None = None
-    while True:
-        try:
-            while not is_done():
-                time.sleep(0)  # for a thread without a core of its own
-            break
-        except BaseException as error:
-            raised = error
-    if raised is not None:
-        raise raised
+            pool.wake(help_, min(helpers - called, pool.sleepers()))
+        while (behind := code.finish(address, words, looks)) >= 0:
+            time.sleep(0)
+    finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
+        behind = code.finish(address, words, handover.FOREVER)
+    return -1 - behind
 
 
 def _taken_back(tickets: list[Any]) -> int:
@@ -310,6 +279,11 @@ class _Pool:
         """Have so many threads that are asleep run job, which raises nothing."""
         for _ in range(times):
             self._jobs.put(job)
+
+    def sleepers(self) -> int:
+        """About how many threads are asleep, and not being woken."""
+        asleep = np.count_nonzero(self.words[:: handover.STEP] == handover.ASLEEP)
+        return max(0, int(asleep) - self._jobs.qsize())
 
     def stop(self) -> None:
         """End the threads after what they have been given."""

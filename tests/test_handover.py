@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -311,26 +312,47 @@ def test_a_job_with_a_flag_ends_them(cores: int, monkeypatch: pytest.MonkeyPatch
 
 
 @compiled
-def test_jobs_end_as_they_were_when_ctrl_c_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While helpers run calls of a job, which has to end first: it writes to the caller's arrays. Once, or again and again."""
-    jobs, arrays, _ = doubling(3)
-    arrays[0][:] = 1
-    follow, left, caller = handover.follow, list[type[BaseException]](), threading.get_ident()
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="alarms are of Unix")
+@pytest.mark.parametrize("cores", [COUNT, 1])
+@pytest.mark.parametrize("again", [0, 3e-5])
+def test_a_list_that_has_begun_ends_before_an_error(again: float, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helpers write to the caller's arrays: Ctrl-C, once or again and again, waits for the end."""
+    monkeypatch.setattr(threads, "_cores", lambda: cores)
+    jobs, arrays, _ = doubling(40)
+    arrays[0][:], held, came_out, random = 1, list[handover.Words](), 0, np.random.default_rng(1)
+    run_jobs = threads.run_jobs
+    JobList(jobs).run()
 
-    def interrupted(*given: int) -> int:
-        place = follow(*given)  # type: ignore[arg-type]
-        if left and threading.get_ident() == caller:
-            raise left.pop()
-        return int(place)
+    class Alarm(BaseException):
+        pass
 
-    monkeypatch.setattr(handover, "follow", interrupted)
-    for times in (*[1] * 20, 5):
-        left[:], arrays[-1][:] = [KeyboardInterrupt] * times, 0
-        with pytest.raises(KeyboardInterrupt):
-            JobList(jobs).run()
-        assert not left
-        np.testing.assert_array_equal(arrays[-1], np.full(LENGTH, 8, np.float32))
-    assert JobList(jobs).run() == 3
+    def handler(_: int, frame: FrameType | None) -> None:
+        if held and frame is not None and frame.f_code is run_jobs.__code__:
+            raise Alarm
+
+    def seen(words: handover.Words, widest: int) -> int:
+        held.append(words)
+        return run_jobs(words, widest)
+
+    monkeypatch.setattr(blocks, "run_jobs", seen)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for _ in range(500):
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 1e-3), again)
+            try:
+                JobList(jobs).run()
+            except Alarm:
+                came_out += 1
+            words = held.pop()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert not words[handover.ACTIVE]
+            assert {int(job.words[handover.ENDED]) for job in jobs} == {LENGTH}  # of this time, or of the last
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert came_out
+    assert JobList(jobs).run() == len(jobs)
+    np.testing.assert_array_equal(arrays[-1], np.full(LENGTH, 2**40, np.float32))
 
 
 @loop("int64[::1], T[::1], int64", in_calls=True)
@@ -346,20 +368,22 @@ def met(seen: Array, y: Array, i: int) -> None:
 def test_a_helper_that_comes_late_takes_part_in_what_is_left(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was asleep when the list began; the second job cannot end without it."""
     monkeypatch.setattr(threads, "_cores", lambda: cores)
-    until(ASLEEP, helpers=range(COUNT - 1))
     set_num_threads(2)
+    threads._the_pool()
+    time.sleep(10 * handover.SECONDS)  # it stands by for so long
+    until(ASLEEP, helpers=range(1))
     (job,), arrays, _ = doubling(1)
     seen, y = np.zeros(1, np.int64), np.zeros(2, np.float32)
     meeting = Job(Calls(met, np.float32, [(Later(0, (1,)), Later(0, (2,)), i) for i in range(2)]))
     meeting.at(address_of(seen), address_of(y))
-    join, late = handover.join, list[int]()
+    code, late = handover.machine_code(), list[int]()
 
-    def slow(*given: int) -> int:
+    def slow(jobs: int, words: handover.Words) -> int:
         time.sleep(0.05)
-        late.append(int(join(*given)))  # type: ignore[arg-type]
+        late.append(code.join(jobs, words))
         return late[-1]
 
-    monkeypatch.setattr(handover, "join", slow)
+    monkeypatch.setattr(handover, "machine_code", lambda: code._replace(join=slow))
     arrays[0][:] = 3
     assert JobList([job, meeting]).run() == 2
     assert late == [1]
@@ -368,43 +392,47 @@ def test_a_helper_that_comes_late_takes_part_in_what_is_left(cores: int, monkeyp
 
 
 @compiled
-def test_threads_without_a_room_leave_a_job_to_the_others() -> None:
-    """Where the memory was taken for fewer threads than there are now."""
-    (job, other), arrays, _ = doubling(2)
-    jobs, words = JobList([job, other]), job.words
-    arrays[0][:] = 1
-    jobs.run()
-    for one in (job, other):
-        one.take_room(1, address_of(words))
-    list_, helpers = jobs._words, np.zeros(0, np.int64)
-    handover.begin(address_of(list_), helpers, 0)
-    assert handover.follow(address_of(list_), helpers, 1, 0, 1) == 0  # number 1 waits for number 0
-    assert not job.words[handover.ENDED]
-    assert handover.follow(address_of(list_), helpers, 0, 0, 1) == -3
-    assert handover.follow(address_of(list_), helpers, 1, 0, 1) == -3
+@pytest.mark.parametrize("many", [1, 2, PARTS])
+def test_a_job_has_room_for_the_threads_that_run_its_calls(many: int) -> None:
+    """Of a list in which others have more calls: so many threads, and no more, take one."""
+    calls, x, _ = neighbours(np.float32)
+    few, y = Job(Calls(add_neighbours, np.float32, calls.held[:many])), np.zeros(LENGTH, np.float32)
+    few.at(address_of(x), address_of(y))
+    few.take_room(COUNT, address_of(np.zeros(few.room(COUNT), np.uint8)))
+    assert few.words[handover.MOST_THREADS] * few.words[handover.EACH] == few.room(COUNT)
+    (other,), *_ = doubling(1)
+    list_, nobody = JobList([few, other])._words, np.zeros(0, np.int64)
+    list_[handover.END] = 2
+    address, beyond = address_of(list_), min(many, COUNT)
+    handover.begin(address, nobody, 0)
+    assert handover.follow(address, nobody, beyond, 0, 1) == 0  # it waits for those that have room
+    assert not few.words[handover.ENDED]
 
 
 @compiled
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals of a thread are of Unix")
-def test_ctrl_c_waits_for_threads_that_were_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes while the caller waits for one that is late."""
-    set_num_threads(2)
-    monkeypatch.setattr(threads, "_cores", lambda: 1)  # none looks for work
-    follow, inside = handover.follow, list[int]()
-    (job,), *_ = doubling(1)
+def test_who_comes_after_the_end_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A helper that was asleep is woken when the list has ended."""
+    monkeypatch.setattr(threads, "_cores", lambda: 1)
+    woken: list[Any] = []
+    monkeypatch.setattr(threads._Pool, "wake", lambda self, job, times: woken.extend([job] * times))
+    jobs, arrays, _ = doubling(2)
+    arrays[0][:] = 1
+    assert JobList(jobs).run() == 2
+    assert len(woken) == COUNT - 1
+    arrays[-1][:] = 0
+    handover.store(jobs[0].words, handover.NEXT, 0)  # as if it were about to begin again
+    with loops.using("numpy"):  # loops may run another way by then
+        for help_ in woken:
+            help_()
+    assert jobs[0].words[handover.NEXT] == 0 and not arrays[-1].any()
 
-    def late(*given: int) -> int:
-        if threading.current_thread() is threading.main_thread():
-            return int(follow(*given))  # type: ignore[arg-type]
-        inside.append(1)
-        time.sleep(0.02)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        time.sleep(0.02)
-        return -1 - inside.pop()
 
-    monkeypatch.setattr(handover, "follow", late)
-    for _ in range(3):
-        with pytest.raises(KeyboardInterrupt):
-            while True:
-                JobList([job]).run()
-        assert not inside
+@compiled
+def test_no_more_are_woken_than_are_asleep() -> None:
+    set_num_threads(4)
+    pool = threads._the_pool()
+    pool.words[:] = ASLEEP
+    assert pool.sleepers() == 3
+    pool.words[STEP] = handover.CALLED
+    assert pool.sleepers() == 2
+    pool.words[STEP] = ASLEEP

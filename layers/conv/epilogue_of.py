@@ -71,6 +71,12 @@ def may_be_epilogue(layer: Layer) -> bool:
     return type(layer) in EPILOGUES and len(layer.param.bottom) == 1
 
 
+def may_be_alone(layer: Layer) -> bool:
+    """Whether it may be the Epilogue of no other layer: its numbers are then those of its forward. BatchNorm subtracts the mean
+    before it multiplies, which is more exact where the mean is far from 0."""
+    return may_be_epilogue(layer) and not isinstance(layer, BatchNorm)
+
+
 def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
     """What the layer, which may be an Epilogue and has its shapes, does to bottom[0] (N, M, ...), in float64; None where its
     numbers lie along other axes than M's.

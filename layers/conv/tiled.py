@@ -30,8 +30,8 @@ longer rows."""
 COLUMNS, PANELS = 24 << 10, 128 << 10
 """Bytes of a tile's columns, for the first cache, and of panels, for the second."""
 LEAST_WINDOWS, FEW_WEIGHTS = 9, 1 << 19
-"""Of all images: for fewer, most of a tile would be computed in vain; with so few weights that takes no longer than to leave the
-list of jobs for BLAS."""
+"""Of all images: for fewer, most of a tile would be computed in vain; with so few weights that takes no longer than to leave
+the list of jobs for BLAS."""
 TASK = 1 << 19
 """Multiplications of a task, at least, for 7 us."""
 OTHERS, LEAST_USE = 2 << 20, 4
