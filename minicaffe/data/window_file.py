@@ -99,6 +99,18 @@ class _Tokens:
         except ValueError as error:
             raise DataError(f'{self.path}:{self.line}: expected {what}, got "{token}"') from error
 
+    def next_image(self, expected: int) -> int:
+        """Take "# INDEX", at which an image begins, and return the index. Raises DataError."""
+        self.mark("#")
+        if (index := self.whole("the image's index")) != expected:
+            raise DataError(f"{self.path}:{self.line}: the image has index {index}, expected {expected}")
+        return index
+
+    def mark(self, wanted: str) -> None:
+        """Take what has to stand there. Raises DataError."""
+        if (mark := self.text(f'"{wanted}"')) != wanted:
+            raise DataError(f'{self.path}:{self.line}: expected "{wanted}", got "{mark}"')
+
 
 def read_window_file(path: str | PathLike[str]) -> WindowFile:
     """The images and windows of a window file. Raises DataError, with the line."""
@@ -107,10 +119,7 @@ def read_window_file(path: str | PathLike[str]) -> WindowFile:
     windows: list[Window] = []
     channels = 0
     while tokens.tokens:
-        if (mark := tokens.text("#")) != "#":
-            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
-        if (index := tokens.whole("the image's index")) != len(images):
-            raise DataError(f"{path}:{tokens.line}: the image has index {index}, expected {len(images)}")
+        index = tokens.next_image(len(images))
         images.append(tokens.text("the image's path"))
         # The last image's count, as in Caffe.
         channels, _, _ = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
@@ -125,10 +134,7 @@ def read_labelled_windows(path: str | PathLike[str], has_difficult: bool) -> lis
     tokens = _Tokens(path)
     images: list[LabelledImage] = []
     while tokens.tokens:
-        if (mark := tokens.text("#")) != "#":
-            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
-        if (index := tokens.whole("the image's index")) != len(images):
-            raise DataError(f"{path}:{tokens.line}: the image has index {index}, expected {len(images)}")
+        tokens.next_image(len(images))
         line, name = tokens.line, tokens.text("the image's path")
         _, height, width = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
         columns = ["class", "mark ignored", *["mark difficult"] * has_difficult]
@@ -148,8 +154,7 @@ def read_frcnn_list(path: str | PathLike[str], classes: int) -> list[LabelledIma
     tokens = _Tokens(path)
     images: list[LabelledImage] = []
     while tokens.tokens:
-        if (mark := tokens.text("#")) != "#":
-            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
+        tokens.mark("#")
         tokens.whole("the image's index")
         name, line = tokens.text("the image's path"), tokens.line
         boxes = [_true_box(tokens, classes) for _ in range(tokens.count("the number of boxes"))]
@@ -220,8 +225,7 @@ def read_window_groups(path: str | PathLike[str]) -> WindowGroups:
     """
     tokens = _Tokens(path)
     for wanted in ("#", "GenericDataLayer"):
-        if (mark := tokens.text(f'"{wanted}"')) != wanted:
-            raise DataError(f'{path}:{tokens.line}: expected "{wanted}", got "{mark}"')
+        tokens.mark(wanted)
     examples, images, numbers = (tokens.whole(f"the number of {what}") for what in ("examples", "images", "labels"))
     if examples < 1 or images < 1 or numbers < 0:
         raise DataError(f"{path}:{tokens.line}: {examples} examples of {images} images and {numbers} labels")
@@ -262,17 +266,13 @@ def read_square_boxes(path: str | PathLike[str]) -> SquareBoxes:
     """
     tokens = _Tokens(path)
     for wanted in ("#", "SqBoxWindowDataLayer"):
-        if (mark := tokens.text(f'"{wanted}"')) != wanted:
-            raise DataError(f'{path}:{tokens.line}: expected "{wanted}", got "{mark}"')
+        tokens.mark(wanted)
     count = tokens.count("the number of images")
     images: list[tuple[str, int, int]] = []
     objects: list[tuple[int, int, int]] = []
     channels = 0
     while tokens.tokens:
-        if (mark := tokens.text("#")) != "#":
-            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
-        if (index := tokens.whole("the image's index")) != len(images):
-            raise DataError(f"{path}:{tokens.line}: the image has index {index}, expected {len(images)}")
+        index = tokens.next_image(len(images))
         boxes, name = tokens.count("the number of objects"), tokens.text("the image's path")
         channels, height, width = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
         images.append((name, height, width))
