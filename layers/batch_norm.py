@@ -29,6 +29,7 @@ from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
 
+from .conv.epilogue_loops import PASSES
 from .elementwise.batch_norm_layouts import (
     BVLC,
     BY_FORK,
@@ -74,6 +75,7 @@ class BatchNorm(Layer):
     param_block = ("batch_norm_param",)
     weight_names = ("mean_sum", "variance_sum", "factor")
     copies = (0, 0)
+    loops = PASSES, ()
     kinds = (
         Kind(WHOSE[BVLC], ("bvlc",), "3 blobs: mean and variance as sums, factor"),
         Kind(WHOSE[INTEL], ("intel",), "4 blobs, or 5, BVLC's first"),

@@ -142,27 +142,31 @@ class FlowWarp(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for n, (x, flow, dy) in enumerate(zip(bottom[0].data, self.flows(bottom[1]), top[0].diff)):
-            planes = x.reshape(len(x), flow[0].size)
+            planes, place = x.reshape(len(x), flow[0].size), None if loops.compiled() else Places(flow)
             if propagate_down[0]:
                 dx = bottom[0].diff[n].reshape(planes.shape)
                 dx[...] = 0
-                if loops.compiled():
+                if place is None:
                     run(partial(warp_back, dy, flow, channels, dx) for channels in _spans(len(x)))
                 else:
-                    place, given = Places(flow), dy.reshape(planes.shape)
-                    run(partial(_warp_back, given, place, channels, dx) for channels in _spans(len(x)))
+                    given, corners = dy.reshape(planes.shape), place.corners()
+                    run(partial(_warp_back, given, corners, place.inside, channels, dx) for channels in _spans(len(x)))
             if propagate_down[1]:
                 dflow = bottom[1].diff[n]
-                if loops.compiled():
+                if place is None:
                     run(partial(warp_back_to_flow, (planes, dy), flow, rows, dflow) for rows in _spans(x.shape[1]))
                 else:
-                    place, both, to = Places(flow), (x, dy.reshape(planes.shape)), dflow.reshape(2, -1)
+                    both, to = (x, dy.reshape(planes.shape)), dflow.reshape(2, -1)
                     run(partial(_slopes, both, place, span, to) for span in _spans(to.shape[1]))
 
 
 def _spans(count: int) -> list[tuple[int, int]]:
     """(first, stop) of each thread's part of count rows or channels."""
     return [(part.start, part.stop) for part in parts(count)]
+
+
+Corners = tuple[NDArray[np.intp], Array]
+"""The four pixels around each place, and their shares, (4, H * W) each."""
 
 
 class Places:
@@ -178,7 +182,7 @@ class Places:
         self.left, self.above = at_x.astype(np.intp), at_y.astype(np.intp)
         self.x, self.y = at_x - np.floor(at_x), at_y - np.floor(at_y)
 
-    def corners(self) -> tuple[NDArray[np.intp], Array]:
+    def corners(self) -> Corners:
         """The four pixels of each place (4, H * W) and their shares, which are 0 outside of the image."""
         right, below = np.minimum(self.left + 1, self.width - 1), np.minimum(self.above + 1, self.height - 1)
         pixels = np.stack([row * self.width + column for row in (self.above, below) for column in (self.left, right)])
@@ -208,13 +212,13 @@ def _warp(x: Array, place: Places, fill: Array, y: Array) -> None:
     y[...] = np.where(place.inside, upper + (lower - upper) * place.y, fill).reshape(y.shape)
 
 
-def _warp_back(dy: Array, place: Places, channels: tuple[int, int], dx: Array) -> None:
+def _warp_back(dy: Array, corners: Corners, inside: NDArray[np.bool_], channels: tuple[int, int], dx: Array) -> None:
     """dx (C, H * W) from one channel to before another; sums are in float64."""
-    pixels, shares = place.corners()
+    pixels, shares = corners
     given = np.empty(shares.shape)
     for c in range(*channels):
-        np.multiply(shares, np.where(place.inside, dy[c], 0), out=given)
-        dx[c] = np.bincount(pixels.ravel(), given.ravel(), minlength=len(place.inside))
+        np.multiply(shares, np.where(inside, dy[c], 0), out=given)
+        dx[c] = np.bincount(pixels.ravel(), given.ravel(), minlength=len(inside))
 
 
 def _slopes(both: tuple[Array, Array], place: Places, span: tuple[int, int], dflow: Array) -> None:

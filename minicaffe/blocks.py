@@ -114,7 +114,7 @@ class Calls:
     """
 
     def __init__(self, loop: Loop[Any], dtype: DTypeLike, calls: Sequence[Sequence[Any]]) -> None:
-        self.dtype, self.held = np.dtype(dtype), calls  # the arrays whose addresses the rows have
+        self.dtype, self._held = np.dtype(dtype), calls  # the arrays whose addresses the rows have
         rows = [loop.words(dtype, arguments) for arguments in calls]
         self.shape = len(rows), 1 + max((len(words) for words, _ in rows), default=0)
         self.words = np.zeros(handover.HEAD + math.prod(self.shape), np.int64)
@@ -146,7 +146,7 @@ class Job:
         self.address = address_of(self.words)
         if flags is not None:
             self.words[[handover.FLAGS, handover.FLAG_COUNT]] = address_of(flags), len(flags)
-        self.table = self.words[handover.HEAD :].reshape(calls.shape)
+        self._table = self.words[handover.HEAD :].reshape(calls.shape)
         self._addresses: tuple[int, ...] = ()
         self._room = 0, 0
         self.dtype, self._each = calls.dtype, int(self.words[handover.EACH])
@@ -156,7 +156,7 @@ class Job:
         if addresses != self._addresses:
             self._addresses = ()  # until all are there: Ctrl-C may come in between
             for place, address in zip(self._calls.later, addresses, strict=True):
-                np.add(self._calls.table[:, place], address, out=self.table[:, place])
+                np.add(self._calls.table[:, place], address, out=self._table[:, place])
             self._addresses = addresses
 
     def run(self, *addresses: int) -> None:
@@ -166,13 +166,13 @@ class Job:
 
     def room(self, threads: int) -> int:
         """Bytes of temporary memory on so many threads."""
-        return min(threads, len(self.table)) * self._each
+        return min(threads, len(self._table)) * self._each
 
     def take_room(self, threads: int, address: int) -> None:
         """Its temporary memory, for so many threads, is there."""
         if (address, threads) != self._room:
             self._room = address, threads
-            self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, min(threads, len(self.table))
+            self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, min(threads, len(self._table))
 
 
 class JobList:
@@ -184,7 +184,7 @@ class JobList:
         rooms = [job.room(self._threads) for job in jobs]
         self._room = max(rooms, default=0)
         self.largest = rooms.index(self._room) if rooms else 0
-        self._widest = max((len(job.table) for job in jobs), default=0)
+        self._widest = max((int(job.words[handover.COUNT]) for job in jobs), default=0)
         self._words = np.array([0] * handover.JOBS + [job.address for job in jobs], np.int64)
 
     def run(self, first: int = 0, end: int | None = None) -> int:

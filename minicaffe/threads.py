@@ -176,7 +176,7 @@ def run_jobs(jobs: handover.Words, widest: int) -> int:
         with _lock:
             pool = _the_pool()
         words, looks = pool.words, handover.looks()[0]
-    code, behind = handover.machine_code(), 0
+    code = handover.machine_code()
 
     def help_() -> None:
         if number := code.join(address, words):  # else the caller has gone on
@@ -189,7 +189,7 @@ def run_jobs(jobs: handover.Words, widest: int) -> int:
         called = handover.begin(address, words, max(0, helpers))
         if called < helpers:
             pool.wake(help_, min(helpers - called, pool.sleepers()))
-        while (behind := code.finish(address, words, looks)) >= 0:
+        while code.finish(address, words, looks) >= 0:
             time.sleep(0)
     finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
         behind = code.finish(address, words, handover.FOREVER)

@@ -396,7 +396,7 @@ def test_a_helper_that_comes_late_takes_part_in_what_is_left(cores: int, monkeyp
 def test_a_job_has_room_for_the_threads_that_run_its_calls(many: int) -> None:
     """Of a list in which others have more calls: so many threads, and no more, take one."""
     calls, x, _ = neighbours(np.float32)
-    few, y = Job(Calls(add_neighbours, np.float32, calls.held[:many])), np.zeros(LENGTH, np.float32)
+    few, y = Job(Calls(add_neighbours, np.float32, calls._held[:many])), np.zeros(LENGTH, np.float32)
     few.at(address_of(x), address_of(y))
     few.take_room(COUNT, address_of(np.zeros(few.room(COUNT), np.uint8)))
     assert few.words[handover.MOST_THREADS] * few.words[handover.EACH] == few.room(COUNT)

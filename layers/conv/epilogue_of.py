@@ -174,7 +174,7 @@ def _calls_in_place(images: int, channels: int, count: int, dtype: np.dtype[Any]
             length = part.stop - part.start
             calls.append((after, (1, 0, 1, length, length, length), Later(part.start, (length,))))
     else:
-        for part in parts(channels, LEAST // max(1, images * count), 2, threads):
+        for part in parts(channels, LEAST // (images * count), 2, threads):
             some, whole = part.stop - part.start, (images - 1) * image
             place = images, part.start, some, image, count, count
             calls.append((after, place, Later(part.start * count, (whole + some * count,))))
