@@ -21,7 +21,7 @@ from minicaffe.threads import get_num_threads, parts
 from .compiled_product import CompiledProduct
 from .epilogue import NOTHING, Epilogue
 from .tiled_loops import Numbers, convolve_strips
-from .tiles import LANES, panel_rows, tile_vectors
+from .tiles import LANES, most_beside, panel_rows, tile_vectors
 from .window import Window
 
 STRIP = 9
@@ -92,7 +92,7 @@ def _cut(
     if window.pointwise:  # a map is one row
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
     registers = loops.registers(8 * itemsize)
-    each, across, lanes = panel_rows(registers), tile_vectors(registers), registers.lanes
+    each, across, lanes, beside = panel_rows(registers), tile_vectors(registers), registers.lanes, most_beside(registers)
     filters, taps, count = all_ // group, math.prod(window.kernel), images * math.prod(y)
     depth, tile = channels * taps, across * lanes
     least = 0 if loops.cores_share_cache() else LEAST_USE * lanes
@@ -112,7 +112,7 @@ def _cut(
     widest = each * max(lot.stop - lot.start for lot in lots)
     k = LANES * -(-together * taps // LANES)
     chunk = min(widest, each * max(1, PANELS // (each * k * itemsize)))
-    sizes = (strip, together, chunk, each, across, lanes)
+    sizes = (strip, together, chunk, each, across, lanes, beside)
     pieces: list[Numbers] = []
     for g in range(group):
         for cut in cuts:
@@ -121,5 +121,5 @@ def _cut(
                 rows = g * filters + each * lot.start, g * filters + min(filters, each * lot.stop)
                 pieces.append((*windows, *rows, g * channels, *sizes))
     map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
-    vectors = -(-strip // lanes)
-    return map_, pieces, (-(-vectors // across) * tile * together * taps, widest * strip, chunk * k)
+    tiles = -(-strip // tile)
+    return map_, pieces, (tiles * (tile + beside) * together * taps, widest * strip, chunk * k)

@@ -40,7 +40,7 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
     whole = (count + lanes - 1) // lanes * lanes
     for row in range(many * kernel_y * kernel_x):
         # what lies behind is multiplied, too: old numbers, denormal ones, would take a hundred times as long
-        for i in range(count, whole):
+        for i in range(count, min(whole, width)):
             columns[at(start + row * width + i)] = 0
     j = 0
     while j < count:  # a run of windows of one row
@@ -90,7 +90,17 @@ def put(rows: Array, strip: Numbers, y: Array) -> None:
         j += run
 
 
-@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 11), T[::1], T[::1], T[::1]", in_calls=True)
+@loop("UniTuple(int64, 5), int64")
+def begin_of(tiles: Numbers, tile: int) -> int:
+    """Where a tile of a strip begins: each has its part of the vectors, and of the windows beside them.
+
+    tiles: windows, vectors and windows beside them, numbers of a vector, tiles.
+    """
+    count, vectors, beside, lanes, number = tiles
+    return min(count, vectors * tile // number * lanes + beside * tile // number)
+
+
+@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 12), T[::1], T[::1], T[::1]", in_calls=True)
 def convolve_strips(  # noqa: PLR0913, PLR0917
     x: Array, weight: Array, after: Array, y: Array, map_: Numbers, part: Numbers, columns: Array, rows: Array, panels: Array
 ) -> None:
@@ -98,37 +108,47 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
 
     map_: as lay_out has it, then filters in all and channels of a group. part: windows from, to; filters from, to; the group's
     first channel; most windows of a strip, channels of a block, filters at a time and of a panel; vectors of a tile, numbers of
-    a vector. Memory: columns for a strip's of a block, rows for the sums of a strip, panels for the filters at a time.
+    a vector, windows beside the vectors. Memory: columns for a strip's of a block, rows for the sums of a strip, panels for the
+    filters at a time.
     """
-    begin, stop, first, last, channel, most, together, chunk, each, across, lanes = part
+    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few = part
     taps, windows, filters, channels = map_[5] * map_[6], map_[3] * map_[4], map_[13], map_[14]
     depth, pitch = channels * taps, across * lanes
     for j in range(begin, stop, most):
         count, image, window = min(most, stop - j), j // windows, j % windows
-        whole, vectors = window + count <= windows, (count + lanes - 1) // lanes
-        tiles, width = (vectors + across - 1) // across, vectors * lanes
-        out, numbers, apart = (y, count, windows) if whole else (rows, width, width)
+        whole, width = window + count <= windows, (count + lanes - 1) // lanes * lanes
+        vectors, beside = count // lanes, count % lanes
+        tiles = (vectors + across - 1) // across
+        if beside > most_few * tiles:  # they are a vector, too
+            vectors, beside = vectors + 1, 0
+            tiles = (vectors + across - 1) // across
+        cut = count, vectors, beside, lanes, tiles
+        out, apart = (y, windows) if whole else (rows, width)
         for c in range(0, channels, together):
             many = min(together, channels - c)
             k, final = many * taps, c + many == channels
             for tile in range(tiles):
-                s, end = vectors * tile // tiles * lanes, min(count, vectors * (tile + 1) // tiles * lanes)
-                lay_out(x, map_, (j + s, end - s, pitch, channel + c, many, tile * k * pitch, lanes), columns)
+                s, end, to = begin_of(cut, tile), begin_of(cut, tile + 1), tile * k * (pitch + most_few)
+                few = (end - s) % lanes if beside else 0
+                lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, to, lanes), columns)
+                if few:
+                    lay_out(x, map_, (j + end - few, few, few, channel + c, many, to + k * pitch, lanes), columns)
             size, run, step = (k + LANES - 1) // LANES * LANES * each, (k + each - 1) // each, (each + tiles - 1) // tiles
             for f in range(first, last, chunk):
                 behind = min(f + chunk, last)
                 for m in range(f, behind, each):
                     turned(weight, m * depth + c * taps, depth, last - m, k, panels, (m - f) // each * size, each)
                 for tile in range(tiles):
-                    s, end = vectors * tile // tiles * lanes, min(numbers, vectors * (tile + 1) // tiles * lanes)
+                    s, end, seen = begin_of(cut, tile), begin_of(cut, tile + 1), tile * k * (pitch + most_few)
+                    few = (end - s) % lanes if beside else 0
                     ahead = c * taps + tile * step % each * run  # of the rows that are turned next
                     for m in range(f, behind, each):
                         following = (m + chunk) * depth if m + chunk < last else (first + m - f) * depth + k
                         to = (image * filters + m) * windows + window + s if whole else (m - first) * width + s
                         products(
-                            panels, (m - f) // each * size, columns, tile * k * pitch, pitch, rows, (m - first) * width + s,
-                            width, after, m, filters, out, to, apart, end - s, k, c == 0, final, last - m, weight, final,
-                            following + ahead, run, depth, step, each
+                            panels, (m - f) // each * size, columns, seen, pitch, seen + k * pitch, few, rows,
+                            (m - first) * width + s, width, after, m, filters, out, to, apart, end - s, k, c == 0, final,
+                            last - m, weight, final, following + ahead, run, depth, step, each
                         )  # fmt: skip
         if not whole:
             put(rows, (j, count, width, windows, filters, first, last), y)

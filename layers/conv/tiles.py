@@ -2,6 +2,7 @@
 
 turned           some filters' weights, row by row -> a panel (K, filters): what a tile multiplies by lies side by side
 products         a tile: sums (filters, windows) += panel^T @ columns (K, windows), then the epilogue
+                 (a vector has windows of one filter; of the few that fill no vector, filters of one window)
 panel_products   the same of a whole panel and many windows, without an epilogue (winograd_loops.py)
 """
 
@@ -32,32 +33,49 @@ def tile_vectors(registers: Registers) -> int:
     return registers.count * 3 // (4 * panel_rows(registers))
 
 
-class _Tile:
-    """Writes the instructions of one tile: some rows of a panel times some vectors of columns, which begin at a pointer."""
+def most_beside(registers: Registers) -> int:
+    """Windows beside the vectors that a tile may have: those registers hold their sums that are left."""
+    rows, vectors = panel_rows(registers), tile_vectors(registers)
+    return max(0, registers.count - rows * vectors - vectors - 2)  # a weight, and those of all filters
 
-    def __init__(self, vectors: Vectors, count: int, columns: Any) -> None:
+
+class _Tile:
+    """Writes the instructions of one tile: some rows of a panel times some vectors of columns, which begin at a pointer.
+
+    few: how many windows are beside the vectors; their columns (K, few) begin at another pointer. A vector of `filters` has the
+    sums of one of them.
+    """
+
+    def __init__(self, vectors: Vectors, count: int, columns: Any, filters: Vectors, few: int, beside: Any) -> None:
         self.builder, self.vectors, self.count, self.columns = vectors.builder, vectors, count, columns
+        self.filters, self.few, self.beside = filters, few, beside
 
     def begun(self, places: Sequence[Any], fresh: Any) -> list[list[Any]]:
-        """The sums of each row so far: 0, or what memory has, which is read only then."""
+        """The sums so far, of each row and then of the windows beside: 0, or what memory has, which is read only then."""
         builder, before = self.builder, self.builder.block
         read, end = (builder.append_basic_block(name) for name in ("read", "begun"))
         builder.cbranch(fresh, end, read)
         builder.position_at_end(read)
         found = [self.vectors.load(place, self.count) for place in places]
+        found.append([self.filters.gathered(self.window_beside(places, i)) for i in range(self.few)])
         builder.branch(end)
         builder.position_at_end(end)
-        sums = [[builder.phi(self.vectors.type) for _ in row] for row in found]
+        sums = [[builder.phi(value.type) for value in row] for row in found]
         for phi, value in zip(chain(*sums), chain(*found)):
-            phi.add_incoming(self.vectors.zero, before)
+            phi.add_incoming(value.type(None), before)
             phi.add_incoming(value, read)
         return sums
+
+    def window_beside(self, places: Sequence[Any], i: int) -> list[Any]:
+        """Where the numbers of the i-th window beside the vectors lie, of rows at these places."""
+        behind = self.vectors.int32(self.count * self.vectors.lanes + i)
+        return [self.builder.gep(place, [behind]) for place in places]
 
     def products(
         self, begun: list[list[Any]], panel: Any, pitch: Any, depth: Any, width: Any, ahead: Sequence[Any]
     ) -> list[list[Any]]:
-        """The loop over K: begun plus all products, of each row. panel: a pointer to the first weights, the next ones lie
-        `pitch` further. ahead: what is called into the cache meanwhile, at an even pace, since the memory can bring only a few
+        """The loop over K: begun plus all products. panel: a pointer to the first weights, the next ones lie `pitch` further.
+        ahead: what is called into the cache meanwhile, at an even pace, since the memory can bring only a few
         lines at a time: a pointer, how many calls make a row, how far apart the rows lie, and the step from call to call."""
         builder, vectors, before, int64 = self.builder, self.vectors, self.builder.block, depth.type
         loop, turn, end = (builder.append_basic_block(name) for name in ("products", "next_row", "made"))
@@ -65,15 +83,20 @@ class _Tile:
         builder.branch(loop)
         builder.position_at_end(loop)
         k, limit = builder.phi(int64), builder.phi(int64)
-        line, factors, called, row = (builder.phi(of.type) for of in (self.columns, panel, first, first))
-        sums = [[builder.phi(vectors.type) for _ in one] for one in begun]
+        line, few, factors, called, row = (builder.phi(of.type) for of in (self.columns, self.beside, panel, first, first))
+        sums = [[builder.phi(value.type) for value in one] for one in begun]
         seen, made = vectors.load(line, self.count), []
         vectors.prefetch(called)
-        for r, totals in enumerate(sums):
+        *rows, beside = sums
+        for r, totals in enumerate(rows):
             factor = vectors.everywhere(builder.load(builder.gep(factors, [int64(r)])))
             made.append([vectors.add_product(total, factor, x) for total, x in zip(totals, seen)])
+        numbers = self.filters.everywhere_of([builder.gep(few, [int64(i)]) for i in range(self.few)])
+        weights = self.filters.load(factors, 1) * self.few
+        made.append([self.filters.add_product(*triple) for triple in zip(beside, numbers, weights)])
         following = builder.add(k, int64(1))
-        on = [builder.gep(pointer, [by]) for pointer, by in ((line, width), (factors, pitch), (called, step))]
+        steps = (line, width), (factors, pitch), (called, step), (few, int64(self.few))
+        on = [builder.gep(pointer, [by]) for pointer, by in steps]
         builder.cbranch(builder.icmp_unsigned("<", following, limit), loop, turn)
         builder.position_at_end(turn)
         next_row, next_limit = builder.gep(row, [apart]), builder.add(limit, each)
@@ -81,6 +104,7 @@ class _Tile:
         builder.cbranch(builder.icmp_unsigned("<", following, depth), loop, end)
         moved = [(k, int64(0), following, following), (limit, each, limit, next_limit), (row, first, row, next_row)]
         moved += [(line, self.columns, on[0], on[0]), (factors, panel, on[1], on[1]), (called, first, on[2], next_row)]
+        moved += [(few, self.beside, on[3], on[3])]
         moved += [(phi, start, then, then) for phi, start, then in zip(chain(*sums), chain(*begun), chain(*made))]
         for phi, *values in moved:
             for value, block in zip(values, (before, loop, turn)):
@@ -90,11 +114,12 @@ class _Tile:
 
 
 def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
-    """products, for each number of vectors that a tile may have; and for half of the rows, where the others are missing."""
-    panels, start, columns, seen, apart, sums, place, width, after, row, of, y, to, pitch, wanted, *others = given
+    """products, for each number of vectors and of windows beside them that a tile may have; and, without such, for half of the
+    rows, where the others are missing."""
+    panels, start, columns, seen, apart, beside, few, sums, place, width, after, row, of, y, to, pitch, wanted, *others = given
     depth, fresh, last, filters, weight, call_y, *ahead, _ = others
-    int64, vectors, most = depth.type, Vectors(builder, panels.type.pointee, registers.lanes), panel_rows(registers)
-    lanes = registers.lanes
+    int64, lanes, most, limit = depth.type, registers.lanes, panel_rows(registers), most_beside(registers)
+    vectors, narrow = (Vectors(builder, panels.type.pointee, count) for count in (lanes, most))
 
     def rows(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
         """A pointer for each row, to the last one's again where there are fewer filters."""
@@ -107,38 +132,48 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     is_fresh, is_last = (builder.icmp_unsigned("!=", flag, int64(0)) for flag in (fresh, last))
     call = [builder.gep(weight, ahead[:1]), *ahead[1:]]
 
-    def tile(each: int, count: int) -> None:
-        one, before = _Tile(vectors, count, builder.gep(columns, [seen])), int64((count - 1) * lanes)
+    def tile(each: int, count: int, few: int = 0) -> None:
+        one = _Tile(vectors, count, builder.gep(columns, [seen]), narrow, few, builder.gep(columns, [beside]))
         places, targets, scales = rows(each, sums, place, width), rows(each, y, to, pitch), rows(each, after, row, int64(1))
+        before = int64((count - 1) * lanes)
         with builder.if_then(builder.icmp_unsigned("!=", call_y, int64(0))):
             for target in targets:
                 vectors.prefetch(target, count, to_write=True)
         begun = one.begun(places, is_fresh)
-        made = one.products(begun, builder.gep(panels, [start]), int64(most), depth, apart, call)
+        *made, made_beside = one.products(begun, builder.gep(panels, [start]), int64(most), depth, apart, call)
         with builder.if_else(is_last) as (finish, leave):
             with finish:
-                for total, scale, target in zip(made, scales, targets):
-                    shift, slope = (builder.gep(scale, [builder.mul(of, int64(i))]) for i in (1, 2))
-                    *whole, rest = vectors.epilogue(total, vectors.everywhere_of((scale, shift, slope)))
+                numbers = [[builder.gep(scale, [builder.mul(of, int64(i))]) for scale in scales] for i in range(3)]
+                for total, target, *three in zip(made, targets, *numbers):
+                    *whole, rest = vectors.epilogue(total, vectors.everywhere_of(three))
                     vectors.store(whole, target)
                     vectors.store_some(rest, builder.gep(target, [before]), builder.sub(wanted, before))
+                if few:
+                    for i, value in enumerate(narrow.epilogue(made_beside, [narrow.gathered(three) for three in numbers])):
+                        narrow.scatter(value, one.window_beside(targets, i))
             with leave:
                 for total, where in zip(made, places):
                     vectors.store(total, where)
+                for i, value in enumerate(made_beside):
+                    narrow.scatter(value, one.window_beside(places, i))
 
-    count = builder.udiv(builder.add(wanted, int64(lanes - 1)), int64(lanes))
-    with builder.if_else(builder.icmp_unsigned("<=", filters, int64(most // 2))) as (half, all_):
+    count = builder.udiv(builder.add(builder.sub(wanted, few), int64(lanes - 1)), int64(lanes))
+    is_half = builder.icmp_unsigned("<=", filters, int64(most // 2))
+    halves = builder.and_(is_half, builder.icmp_unsigned("==", few, int64(0)))
+    with builder.if_else(halves) as (half, all_):
         with half:
-            _switch(builder, count, tile_vectors(registers), lambda vectors: tile(most // 2, vectors))
+            _switch(builder, count, range(1, tile_vectors(registers) + 1), lambda count: tile(most // 2, count))
         with all_:
-            _switch(builder, count, tile_vectors(registers), lambda vectors: tile(most, vectors))
+            both = [limit + 1 + i for i in range(tile_vectors(registers) * (limit + 1))]
+            number = builder.add(builder.mul(count, int64(limit + 1)), few)
+            _switch(builder, number, both, lambda number: tile(most, *divmod(number, limit + 1)))
 
 
-def _switch(builder: Any, value: Any, most: int, write: Callable[[int], None]) -> None:
-    """write(value), of the numbers 1 to most."""
+def _switch(builder: Any, value: Any, numbers: Sequence[int], write: Callable[[int], None]) -> None:
+    """write(value), of these numbers."""
     end = builder.append_basic_block("end")
     choice = builder.switch(value, end)
-    for number in range(1, most + 1):
+    for number in numbers:
         choice.add_case(value.type(number), body := builder.append_basic_block(f"vectors_{number}"))
         builder.position_at_end(body)
         write(number)
@@ -153,6 +188,8 @@ def products(  # noqa: PLR0913, PLR0917
     columns: Array,
     seen: int,
     apart: int,
+    beside: int,
+    few: int,
     sums: Array,
     place: int,
     width: int,
@@ -180,15 +217,18 @@ def products(  # noqa: PLR0913, PLR0917
 
     filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most; of
     columns and sums whole vectors are read and written. The panel begins at `start`; rows of columns at `seen`, `apart` from
-    one to the next; rows of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
+    one to the next; those of the last `few` windows, most_beside at most, where they fill no vector, at `beside`, `few` apart;
+    rows of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
     slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of weight, from ahead on,
     `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.
     """
+    whole = wanted - few
     for r in range(min(filters, rows)):
         for j in range(wanted):
             total = 0 if fresh else sums[place + r * width + j]
             for k in range(depth):
-                total += panels[start + k * rows + r] * columns[seen + k * apart + j]
+                x = columns[seen + k * apart + j] if j < whole else columns[beside + k * few + j - whole]
+                total += panels[start + k * rows + r] * x
             if last:
                 value, slope = total * after[row + r] + after[of + row + r], after[2 * of + row + r]
                 y[to + r * pitch + j] = value if not value < 0 else value * slope if slope else 0
@@ -227,13 +267,14 @@ def turned(  # noqa: PLR0917
 
 def _write_panel_products(builder: Any, registers: Registers, *given: Any) -> None:
     panel, columns, sums, start, to, depth, width = given
-    int64, rows, vectors = depth.type, panel_rows(registers), Vectors(builder, panel.type.pointee, registers.lanes)
+    int64, rows = depth.type, panel_rows(registers)
+    vectors, narrow = (Vectors(builder, panel.type.pointee, count) for count in (registers.lanes, rows))
     first = builder.gep(panel, [start])
     ahead = builder.gep(first, [int64(AHEAD)]), depth, int64(0), int64(rows)
 
     def tile(count: int, offset: Any) -> None:
-        one = _Tile(vectors, count, builder.gep(columns, [offset]))
-        made = one.products([[vectors.zero] * count] * rows, first, int64(rows), depth, width, ahead)
+        one = _Tile(vectors, count, builder.gep(columns, [offset]), narrow, 0, columns)
+        *made, _ = one.products([[vectors.zero] * count] * rows + [[]], first, int64(rows), depth, width, ahead)
         for r, total in enumerate(made):
             vectors.store(total, builder.gep(sums, [builder.add(builder.add(to, offset), builder.mul(width, int64(r)))]))
 
@@ -252,7 +293,7 @@ def _each_tile(builder: Any, registers: Registers, width: Any, most: int, write:
     left = builder.sub(all_, at_vector)
     now = builder.select(builder.icmp_unsigned("<", left, int64(most)), left, int64(most))
     offset = builder.mul(at_vector, int64(registers.lanes))
-    _switch(builder, now, most, lambda count: write(count, offset))
+    _switch(builder, now, range(1, most + 1), lambda count: write(count, offset))
     builder.branch(tail)
     builder.position_at_end(tail)
     following = builder.add(at_vector, now)

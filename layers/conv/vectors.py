@@ -57,6 +57,18 @@ class Vectors:
         """A vector of each number at these pointers."""
         return [self.everywhere(self.builder.load(pointer)) for pointer in pointers]
 
+    def gathered(self, pointers: Sequence[Any]) -> Any:
+        """A vector of the numbers at these pointers, one each."""
+        made = self._nothing
+        for lane, pointer in enumerate(pointers):
+            made = self.builder.insert_element(made, self.builder.load(pointer), self.int32(lane))
+        return made
+
+    def scatter(self, value: Any, pointers: Sequence[Any]) -> None:
+        """A vector's numbers to these pointers, one each."""
+        for lane, pointer in enumerate(pointers):
+            self.builder.store(self.builder.extract_element(value, self.int32(lane)), pointer)
+
     def every_other(self, first: Any, second: Any, start: int = 0) -> Any:
         """Every other number of two vectors, the first one's first, from number `start` on; past the end, the last again."""
         return self._shuffled(first, [min(start + 2 * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)

@@ -16,7 +16,7 @@ from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import tiled
 from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
 from minicaffe.layers.conv.tiled_loops import lay_out, put
-from minicaffe.layers.conv.tiles import LANES, panel_rows, products, tile_vectors, turned
+from minicaffe.layers.conv.tiles import LANES, most_beside, panel_rows, products, tile_vectors, turned
 from minicaffe.layers.conv.vectors import copy, copy_every_other, copy_every_other_inside, copy_inside
 from minicaffe.layers.conv.window import Window
 from minicaffe.loops import loop
@@ -32,7 +32,7 @@ def _compiled() -> None:
         pytest.skip("MINICAFFE_LOOPS leaves Numba alone")
 
 
-@loop("T[::1], T[::1], T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 13)")
+@loop("T[::1], T[::1], T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15)")
 def multiplied(
     weight: np.ndarray,
     panel: np.ndarray,
@@ -42,10 +42,10 @@ def multiplied(
     y: np.ndarray,
     n: tuple[int, ...],
 ) -> None:
-    start, depth, width, fresh, last, apart, filters, row, of, to, pitch, wanted, rows = n
+    start, depth, width, fresh, last, apart, filters, row, of, to, pitch, wanted, beside, few, rows = n
     turned(weight, start, apart, filters, depth, panel, 8, rows)
     products(
-        panel, 8, columns, 1, width, sums, 2, width, after, row, of, y, to, pitch, wanted,
+        panel, 8, columns, 1, width, beside, few, sums, 2, width, after, row, of, y, to, pitch, wanted,
         depth, fresh, last, filters, weight, last, 0, 5, 0, 0, rows,
     )  # fmt: skip
 
@@ -128,7 +128,7 @@ def test_strided_windows_as_many_as_pixels() -> None:
     assert y[0, 2, 0].tolist() == [0] * 4 + (x[0, 0, 0, ::2] + x[0, 1, 0, ::2]).tolist() + [0] * 4
 
 
-@pytest.mark.parametrize("size", [(5, 5), (13, 13), (28, 28), (23, 29)])
+@pytest.mark.parametrize("size", [(5, 5), (7, 7), (13, 13), (14, 14), (28, 28), (23, 29)])
 def test_pixels_read_where_they_lie(size: tuple[int, int]) -> None:
     """One strip and several, of whole vectors and not, few filters and many; channels in one block and in several."""
     random = np.random.default_rng(3)
@@ -154,14 +154,17 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_machine_code_does_what_the_definition_says(dtype: type) -> None:
     random, depth, registers = np.random.default_rng(1), 37, loops.registers(8 * np.dtype(dtype).itemsize)
-    rows, most = panel_rows(registers), tile_vectors(registers) * registers.lanes
-    for wanted, filters, fresh, last in ((most, 9, 1, 0), (most - 1, 7, 0, 1), (most // 3, 1, 1, 1), (most // 2, 4, 0, 0)):
-        width = most + 3
-        weight, columns = (random.standard_normal(n).astype(dtype) for n in (3 + 8 * 41 + depth, 1 + depth * width))
+    rows, most, limit = panel_rows(registers), tile_vectors(registers) * registers.lanes, most_beside(registers)
+    cases = [(most, 0, 9, 1, 0), (most - 1, 0, 7, 0, 1), (most // 3, 0, 1, 1, 1), (most // 2, 0, 4, 0, 0)]
+    cases += [(most, few, *rest) for few in range(1, limit + 1) for rest in ((9, 1, 0), (7, 0, 1), (3, 1, 1), (8, 0, 0))]
+    cases += [(registers.lanes, limit, 5, 0, 1)]
+    for in_vectors, few, filters, fresh, last in cases:
+        width, wanted, beside = most + 4, in_vectors + few, 1 + depth * (most + 4)
+        weight, columns = (random.standard_normal(n).astype(dtype) for n in (3 + 8 * 41 + depth, beside + depth * few))
         after, y = random.standard_normal(3 * 11).astype(dtype), np.full(9 * (width + 8), np.inf, dtype)
         after[2 * 11 : 2 * 11 + 5] = 0, 0.5, 0, 1, 0
         sums, panel = random.standard_normal(2 + 9 * width).astype(dtype), np.zeros(8 + 8 * 3 * LANES, dtype)
-        numbers = (3, depth, width, fresh, last, 41, filters, 2, 11, 5, width + 3, wanted, rows)
+        numbers = (3, depth, width, fresh, last, 41, filters, 2, 11, 5, width + 3, wanted, beside, few, rows)
         results = []
         for run in (multiplied, multiplied.definition):
             made = panel.copy(), sums.copy(), y.copy()
