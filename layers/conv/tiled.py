@@ -27,7 +27,7 @@ from .window import Window
 STRIP = 9
 """Most tiles of a strip; twice as many where a window sees so few numbers that all of them are a block, so that y is written in
 longer rows."""
-COLUMNS, PANELS = 24 << 10, 128 << 10
+COLUMNS, PANELS = 28 << 10, 128 << 10
 """Bytes of a tile's columns, for the first cache, and of panels, for the second."""
 LEAST_WINDOWS, FEW_WEIGHTS = 9, 1 << 19
 """Of all images: for fewer, most of a tile would be computed in vain; with so few weights that takes no longer than to leave
