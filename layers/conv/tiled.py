@@ -24,11 +24,15 @@ from .tiled_loops import Numbers, convolve_strips
 from .tiles import LANES, most_beside, panel_rows, tile_vectors
 from .window import Window
 
+DEPTH = 256
+"""Most numbers of K in a block, where a channel has no more. A tile's columns are 24 KB then, for the first cache; 48 with
+AVX-512, whose tile multiplies each number for twice as long: that leaves time to bring them from the second. With half of it,
+sums go to memory and back twice as often (0.97 of the speed)."""
 STRIP = 9
-"""Most tiles of a strip; twice as many where a window sees so few numbers that all of them are a block, so that y is written in
+"""Most tiles of a strip; twice as many where a window sees so few numbers that they are half a block, so that y is written in
 longer rows."""
-COLUMNS, PANELS = 28 << 10, 128 << 10
-"""Bytes of a tile's columns, for the first cache, and of panels, for the second."""
+PANELS = 128 << 10
+"""Bytes of panels, for the second cache."""
 LEAST_WINDOWS, FEW_WEIGHTS = 9, 1 << 19
 """Of all images: for fewer, most of a tile would be computed in vain; with so few weights that takes no longer than to leave
 the list of jobs for BLAS."""
@@ -97,9 +101,9 @@ def _cut(
     depth, tile = channels * taps, across * lanes
     least = 0 if loops.cores_share_cache() else LEAST_USE * lanes
     alone = math.prod(shapes[0]) * 4 <= OTHERS and count * filters * depth < least * images * channels * math.prod(x[1:])
-    together = min(channels, max(1, COLUMNS // (tile * itemsize) // taps))
+    together = min(channels, max(1, DEPTH // taps))
     together = -(-channels // -(-channels // together))  # no last one that is much smaller
-    number = -(-count // (tile * (STRIP if together < channels else 2 * STRIP)))
+    number = -(-count // (tile * (STRIP if 2 * depth > DEPTH else 2 * STRIP)))
     number = threads * -(-number // threads) if number > 1 else 1
     strip = lanes * -(-count // (lanes * number))  # no last one that is much narrower
     strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, count * all_ * depth // TASK)

@@ -247,7 +247,7 @@ def test_results_do_not_depend_on_threads_strips_or_images() -> None:
 
 def test_many_channels_are_laid_out_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(2)
-    channels = 3 * tiled.COLUMNS // (9 * 8) // 24 + 5
+    channels = 3 * tiled.DEPTH // 9 + 5
     x, weight = random.standard_normal((1, channels, 9, 13)), random.standard_normal((7, channels, 3, 3))
     window = Window((3, 3), (1, 1), (1, 1), (1, 1))
     wanted = expected(x, weight, window, 1, Epilogue(negative_slope=0.2))
