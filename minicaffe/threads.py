@@ -90,12 +90,13 @@ def check_variable() -> None:
 
 
 def parts(length: int, least: int = 1, each: int = 1, threads: int | None = None) -> list[slice]:
-    """range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows.
+    """range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows, the longer ones
+    first: taken one by one, they end at about the same time.
 
     threads: how many; None: as many as layers compute on now. What is kept by their number has to pass it.
     """
     count = max(1, min((threads or get_num_threads()) * each, length // max(1, least)))
-    ends = [length * i // count for i in range(count + 1)]
+    ends = [length // count * i + min(i, length % count) for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(ends)]
 
 

@@ -59,8 +59,8 @@ def test_a_whole_number_of_numpy_is_a_number_of_threads() -> None:
 @pytest.mark.parametrize(
     ("length", "least", "each", "sizes"),
     [
-        (10, 1, 1, [3, 3, 4]),
-        (10, 1, 2, [1, 2, 2, 1, 2, 2]),
+        (10, 1, 1, [4, 3, 3]),
+        (10, 1, 2, [2, 2, 2, 2, 1, 1]),
         (10, 4, 2, [5, 5]),
         (3, 4, 1, [3]),
         (2, 1, 5, [1, 1]),
