@@ -37,7 +37,7 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 PANELS = 6
 """Panels whose factors a task makes."""
-FEW_TILES = 96
+FEW_TILES = 56
 """Tiles for each thread, below which threads share them and divide the filters."""
 TASK = 2 << 20
 """Multiplications of a task, at least."""
