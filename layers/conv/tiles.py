@@ -36,7 +36,8 @@ def tile_vectors(registers: Registers) -> int:
 def most_beside(registers: Registers) -> int:
     """Windows beside the vectors that a tile may have: those registers hold their sums that are left."""
     rows, vectors = panel_rows(registers), tile_vectors(registers)
-    return max(0, registers.count - rows * vectors - vectors - 2)  # a weight, and those of all filters
+    each = -(-rows // registers.lanes)  # registers for a number of each filter
+    return max(0, registers.count - rows * vectors - vectors - 1 - each) // each
 
 
 class _Tile:
