@@ -89,15 +89,20 @@ def check_variable() -> None:
         raise Error(f"{VARIABLE} must be a whole number of threads, at least 1 and at most {MOST}, got {text!r}")
 
 
+def cut(length: int, count: int) -> list[slice]:
+    """range(length) in `count` about equal slices, or as many as it has numbers; the longer ones first: threads that take them
+    one by one end at about the same time."""
+    count = max(1, min(count, length))
+    ends = [length // count * i + min(i, length % count) for i in range(count + 1)]
+    return [slice(a, b) for a, b in pairwise(ends)]
+
+
 def parts(length: int, least: int = 1, each: int = 1, threads: int | None = None) -> list[slice]:
-    """range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows, the longer ones
-    first: taken one by one, they end at about the same time.
+    """range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows.
 
     threads: how many; None: as many as layers compute on now. What is kept by their number has to pass it.
     """
-    count = max(1, min((threads or get_num_threads()) * each, length // max(1, least)))
-    ends = [length // count * i + min(i, length % count) for i in range(count + 1)]
-    return [slice(a, b) for a, b in pairwise(ends)]
+    return cut(length, min((threads or get_num_threads()) * each, length // max(1, least)))
 
 
 def run(tasks: Iterable[Task]) -> None:

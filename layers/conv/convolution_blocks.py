@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 from numpy.typing import DTypeLike
 
 from minicaffe.blocks import Scratch, kept_scratch
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.threads import cut, get_num_threads, parts, run
 
 BLOCK_BYTES = 6 << 20
 """About how many bytes of columns and of products with them are made at a time (at least LEAST columns, or one row of
@@ -54,12 +54,6 @@ class Block:
     rows: slice
     groups: slice
     lane: slice
-
-
-def cut(length: int, count: int) -> list[slice]:
-    """range(length) in about `count` nearly equal parts."""
-    count = max(1, min(count, length))
-    return [slice(a, b) for a, b in pairwise([length * i // count for i in range(count + 1)])]
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from .tiles import LANES, most_beside, panel_rows, tile_vectors
 from .window import Window
 
 DEPTH = 256
-"""Most numbers of K in a block, where a channel has no more. A tile's columns are 24 KB then, for the first cache; 48 with
-AVX-512, whose tile multiplies each number for twice as long: that leaves time to bring them from the second. With half of it,
-sums go to memory and back twice as often (0.97 of the speed)."""
+"""Most numbers of K in a block, where a channel has no more. A tile's columns then are 24 KB with AVX2, for the first cache; 48
+with AVX-512, whose tile multiplies each number for twice as long: that leaves time to bring them from the second. With half
+of it, sums go to memory and back twice as often (0.97 of the speed)."""
 STRIP = 9
-"""Most tiles of a strip; twice as many where a window sees so few numbers that they are half a block, so that y is written in
-longer rows."""
+"""Most tiles of a strip; twice as many where a window sees so few numbers that they are half a block at most, so that y is
+written in longer rows."""
 PANELS = 128 << 10
 """Bytes of panels, for the second cache."""
 LEAST_WINDOWS, FEW_WEIGHTS = 9, 1 << 19

@@ -18,7 +18,7 @@ from minicaffe.loops import Registers, intrinsic
 from .vectors import Vectors
 
 LANES = 16
-"""A row of columns has a multiple of so many numbers: whole vectors, whatever the processor."""
+"""Depths of panels, and rows of Winograd's tiles, are multiples of it: whole vectors, whatever the processor."""
 AHEAD = 256
 """How many numbers of a panel are called into the cache before they are needed."""
 
@@ -216,10 +216,10 @@ def products(  # noqa: PLR0913, PLR0917
     """sums (filters, windows) += panel (depth, rows), turned around @ columns (depth, windows); fresh: = in place of +=; last:
     to y, with the epilogue.
 
-    filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most; of
-    columns and sums whole vectors are read and written. The panel begins at `start`; rows of columns at `seen`, `apart` from
-    one to the next; those of the last `few` windows, most_beside at most, where they fill no vector, at `beside`, `few` apart;
-    rows of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
+    filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most, of
+    whose columns and sums whole vectors are read and written, and the last `few` of them, most_beside at most, that are beside
+    the vectors. The panel begins at `start`; rows of columns at `seen`, `apart` from one to the next; of the few windows at
+    `beside`, `few` apart; of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
     slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of weight, from ahead on,
     `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.
     """

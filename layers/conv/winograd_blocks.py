@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 
 from minicaffe import threads
 from minicaffe.blob import Array
@@ -107,7 +107,7 @@ class Tiling:
 
 def _parts(length: int, count: int) -> list[range]:
     """range(length) in `count` about equal parts."""
-    return [range(a, b) for a, b in pairwise(length * i // count for i in range(count + 1))]
+    return [range(part.start, part.stop) for part in threads.cut(length, count)]
 
 
 def _overlap(first: int, step: int, count: int, size: int) -> tuple[slice, slice]:

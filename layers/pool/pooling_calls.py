@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blocks import LEAST, Calls
-from minicaffe.layers.conv.convolution_blocks import cut
 from minicaffe.loops import Later, Room
+from minicaffe.threads import cut
 
 from .pooling_loops import SUMS, ave_pool, ave_pool_one, line_length, max_pool, windows_of
 from .pooling_methods import divisors
