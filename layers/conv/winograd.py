@@ -188,7 +188,7 @@ def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> 
     workers = max(1, min(workers, 36 * tiles * factors // TASK))
     lanes = min(workers, panels) if tiles < FEW_TILES * workers else 1
     blocks = list(tiling.blocks(most, workers=-(-workers // lanes)))
-    return blocks, [slice(panels * i // lanes, panels * (i + 1) // lanes) for i in range(lanes)]
+    return blocks, threads.cut(panels, lanes)
 
 
 def factors_of(weight: Array, group: int) -> Array:
