@@ -27,6 +27,7 @@ import re
 import sys
 import threading
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -280,10 +281,24 @@ class _Cache:
 
 def _stamp(made: FunctionType, inner: Iterable[str]) -> str:
     """What Numba's cache does not look at: the module's name, by which it imports it when it loads code, and the dates of other
-    files whose functions a loop calls."""
-    modules = {sys.modules[made.__globals__[name].__module__].__file__ or "" for name in inner}
-    dates = [f"{os.stat(path).st_mtime_ns:x}" for path in sorted(modules - {made.__code__.co_filename})]
-    return "_".join(["", made.__module__.replace(".", "_"), *dates])
+    files that a loop's code is made of: those whose functions it calls, and what these use of their packages."""
+    modules = {made.__module__, *(made.__globals__[name].__module__ for name in inner)}
+    files = set[str]().union(*map(_files, modules))
+    dates = [os.stat(path).st_mtime_ns for path in sorted(files - {made.__code__.co_filename})]
+    return f"_{made.__module__.replace('.', '_')}_{zlib.crc32(repr(dates).encode()):x}"
+
+
+@lru_cache(maxsize=256)
+def _files(module: str) -> frozenset[str]:
+    """The files of a module and of those of its package that it has functions or classes of, and so on."""
+    found, todo = set[str](), [module] if module in sys.modules else []
+    while todo:
+        name = todo.pop()
+        found.add(name)
+        used = {getattr(value, "__module__", None) or "" for value in list(vars(sys.modules[name]).values())}
+        package = name.rpartition(".")[0]
+        todo += [one for one in used - found if package and one.rpartition(".")[0] == package and one in sys.modules]
+    return frozenset(path for name in found if (path := getattr(sys.modules[name], "__file__", None)))
 
 
 @dataclass(frozen=True)
