@@ -20,16 +20,16 @@ from minicaffe.threads import get_num_threads
 from .conv import depthwise
 from .conv.compiled_product import CompiledProduct
 from .conv.convolution_blocks import BLOCK_BYTES
-from .conv.convolution_products import Product, add_weight_gradient, chosen, data_gradient, suits
+from .conv.convolution_products import Product, add_weight_gradient, chosen, data_gradient, suits, takes_panels
 from .conv.coordinates import Map, windowed
 from .conv.epilogue import NOTHING, Epilogue, joined
 from .conv.epilogue_gpu import DeviceEpilogue
 from .conv.epilogue_loops import backward, scale_shift_relu
-from .conv.tiled_loops import convolve_strips
+from .conv.kept_weights import KeptWeights, factors_bytes, panels_bytes
+from .conv.tiled_loops import convolve_strips, make_panels
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import LOOPS as WINOGRAD
 from .conv.winograd import LoopsProduct, tiles_at_once
-from .conv.winograd_kept import KeptFactors, kept_bytes
 from .elementwise.channels import sum_channels
 from .im2col import folded
 
@@ -57,7 +57,7 @@ class Convolution(Layer):
     param_block = ("convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
-    _loops: ClassVar[depthwise.Loops] = (convolve_strips,), (backward, scale_shift_relu)
+    _loops: ClassVar[depthwise.Loops] = (convolve_strips, make_panels), (backward, scale_shift_relu)
     _depthwise_loops = staticmethod(depthwise.loops_of)
 
     _checked: list[tuple[int, ...]] | None = None
@@ -81,7 +81,7 @@ class Convolution(Layer):
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
         shapes = [self._weight_shape(), self._bias_shape()][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
-        self._factors = KeptFactors() if self.phase == TEST else None  # in TRAIN the weights change with every step
+        self._kept = KeptWeights() if self.phase == TEST else None  # in TRAIN the weights change with every step
         winograd = self.dtype == np.float32 and self.window.kernel == (3, 3) and self.window.stride == (1, 1)
         transforms = WINOGRAD if winograd else ()
         self.loops = (*self._loops[0], *transforms), (*self._loops[1], *transforms)
@@ -99,9 +99,14 @@ class Convolution(Layer):
         return sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)
 
     def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """Winograd's factors, in TEST."""
-        kept = self._factors is not None and self._by_winograd(bottom[0], top[0])
-        return kept_bytes(self.blobs[0].data, self.group) if kept else 0
+        """Winograd's factors or panels, in TEST."""
+        if self._kept is None:
+            return 0
+        x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
+        if self._by_winograd(bottom[0], top[0]):
+            return factors_bytes(self.blobs[0].data, self.group)
+        keeps = takes_panels((x, self._weight_shape(), y), self.window, self.group)
+        return panels_bytes(self.blobs[0].data, self.group) if keeps else 0
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         """Forward: columns, and what they are made from and multiplied to, or Winograd's tiles. Backward: bordered copies,
@@ -122,6 +127,10 @@ class Convolution(Layer):
         arrays = (np.broadcast_to(np.zeros((), blob.dtype), blob.shape) for blob in (x, self.blobs[0], y))
         maps, weight, out = arrays
         return suits(maps, weight, self.window, self.group, out, kept=self.phase != TRAIN)
+
+    def _maps_shape(self, blob: Blob) -> tuple[int, ...]:
+        """That of _maps."""
+        return math.prod(blob.shape[: self.axis]), *blob.shape[self.axis :], *(() if self.spatial_axes else (1,))
 
     def _winograd_bytes(self, y: Blob) -> int:
         """Two buffers a thread, each of a block's transformed tiles, 36 numbers a tile and channel."""
@@ -237,7 +246,7 @@ class Convolution(Layer):
     # What Deconvolution turns around.
 
     def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> Product:
-        return chosen(x, weight, self.window, self.group, y, epilogue, self._factors)
+        return chosen(x, weight, self.window, self.group, y, epilogue, self._kept)
 
     def _data_gradient(self, dy: Array, weight: Array, dx: Array) -> None:
         data_gradient(dy, weight, self.window, self.group, dx)

@@ -40,7 +40,10 @@ class Deconvolution(Convolution):
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])
 
-    def _by_winograd(self, x: Blob, y: Blob) -> bool:  # a stride of 1, which it needs, is rare; no factors are kept
+    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 0
+
+    def _by_winograd(self, x: Blob, y: Blob) -> bool:  # a stride of 1, which it needs, is rare
         return False
 
     def _weight_shape(self) -> tuple[int, ...]:

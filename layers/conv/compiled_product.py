@@ -13,16 +13,17 @@ class CompiledProduct:
     """y = epilogue of x convolved with weight, of the shapes that the calls are for; for one thread at a time.
 
     calls: of a loop whose arrays that come with the call are x, weight, the epilogue's table (3, filters), flat, and y.
+    made: what the loop takes in place of the weights.
     """
 
-    def __init__(self, calls: Calls, epilogue: Epilogue, filters: int) -> None:
-        self._job = Job(calls)
+    def __init__(self, calls: Calls, epilogue: Epilogue, filters: int, made: Array | None = None) -> None:
+        self._job, self._made = Job(calls), made
         self._after = epilogue.table(EVERY, filters, calls.dtype)
 
     def __call__(self, x: Array, weight: Array, y: Array) -> None:
         """The arrays are C-contiguous."""
-        self._job.run(*map(address_of, (x, weight, self._after, y)))
+        self._job.run(*map(address_of, (x, weight if self._made is None else self._made, self._after, y)))
 
     def step(self, x: Blob, weight: Blob, y: Blob) -> KeptStep:
         """The same of blobs."""
-        return KeptStep([BlobJob(self._job, (x, weight, self._after), y)])
+        return KeptStep([BlobJob(self._job, (x, weight if self._made is None else self._made, self._after), y)])

@@ -20,9 +20,9 @@ from minicaffe.threads import get_num_threads
 from . import convolve as direct
 from . import depthwise, tiled, winograd, winograd_weights
 from .epilogue import NOTHING, Epilogue
+from .kept_weights import KeptWeights
 from .window import Window
 from .winograd_blocks import Tiling
-from .winograd_kept import KeptFactors
 from .winograd_matrices import TILE, TOGETHER
 
 Product = Callable[[Array, Array, Array], None]
@@ -43,11 +43,11 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
 
 
 def chosen(  # noqa: PLR0917
-    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptFactors | None = None
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
 ) -> Product:
     """The way that suits these arrays: convolve, for them or others of their shapes and types, in equal circumstances.
 
-    kept: keeps Winograd's factors, for as long as the weights have these values; None computes them anew each time.
+    kept: keeps what is made of the weights, for as long as they have these values; None makes it anew each time.
     """
     shapes = x.shape, weight.shape, y.shape
     if depthwise.suits(x, weight, window, group, y):
@@ -58,8 +58,14 @@ def chosen(  # noqa: PLR0917
             return winograd.LoopsProduct(window, group, shapes, factors, epilogue)
         return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
     if tiled.suits(x, weight, window, y):
-        return tiled.product(window, group, shapes, y.dtype, epilogue)
+        panels = kept.panels(weight, group) if kept and takes_panels(shapes, window, group) else None
+        return tiled.product(window, group, shapes, y.dtype, epilogue, panels)
     return lambda x, weight, y: direct.convolve(x, weight, window, group, y, epilogue)
+
+
+def takes_panels(shapes: tiled.Shapes, window: Window, group: int) -> bool:
+    """Whether panels are kept of weights of which no factors are, in TEST. shapes: of x, weight and y."""
+    return not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window) and tiled.keeps_panels(shapes)
 
 
 def circumstances() -> tuple[object, ...]:

@@ -148,7 +148,8 @@ def _write_runs(builder: Any, registers: Registers, *given: Any) -> None:
             with finish:
                 scale = builder.gep(after, [channel])
                 shift, slope = (builder.gep(scale, [builder.mul(channels, int64(i))]) for i in (1, 2))
-                vectors.store(vectors.epilogue(made, vectors.everywhere_of((scale, shift, slope))), to)
+                sloped = vectors.is_slope(builder.load(slope))
+                vectors.store(vectors.epilogue(made, vectors.everywhere_of((scale, shift, slope)), sloped), to)
             with leave:
                 vectors.store(made, to)
 

@@ -98,7 +98,8 @@ def _write_blocks(builder: Any, registers: Registers, stride: int, *given: Any) 
     taps = gep(weight, [builder.mul(channel, int64(KERNEL**2))])
     kernel = vectors.everywhere_of([gep(taps, [int64(tap)]) for tap in range(KERNEL**2)])
     scale = gep(after, [channel])
-    scaling = vectors.everywhere_of([gep(scale, [builder.mul(channels, int64(i))]) for i in range(3)])
+    scaling = vectors.everywhere_of(numbers := [gep(scale, [builder.mul(channels, int64(i))]) for i in range(3)])
+    sloped = vectors.is_slope(builder.load(numbers[2]))
     block = _Block(vectors, stride, kernel, rows_of(registers))
     step = int64(block.width)
     with cgutils.for_range_slice(builder, int64(0), down, int64(block.rows), int64) as (top, _):
@@ -111,7 +112,7 @@ def _write_blocks(builder: Any, registers: Registers, stride: int, *given: Any) 
             def write(masks: Sequence[Any], count: Any) -> None:
                 # pointers that both branches share would take the registers of the sums
                 sums = block.sums([gep(source, [left]) for source in sources], masks)
-                for target, value in zip(targets, vectors.epilogue(sums, scaling)):
+                for target, value in zip(targets, vectors.epilogue(sums, scaling, sloped)):
                     vectors.store_some(value, gep(target, [j]), count)
 
             starts = builder.icmp_signed(">=", left, int64(0))

@@ -2,12 +2,14 @@
 
     y (M, windows) = epilogue of weight (M, K) @ columns (K, windows)        K: channels times taps
 
-Windows are taken in strips, those of several images one after another, and K in blocks. The columns of a strip are laid out
-tile by tile, the weights of some filters turned into panels (tiles.py): the second cache holds both. All panels pass over the
-columns of a tile, which the first cache holds; what lies side by side there comes without a miss. The weights that come next
-are called into the cache meanwhile. Each sum is made in
-the order of K, whatever the strips and the threads. The epilogue is that of epilogue.py: v = sum * scale + shift, then v or,
-where v < 0, slope * v.
+Windows are taken in strips, those of several images one after another, and K in blocks. The weights of some filters are turned
+into panels (tiles.py), the columns of a tile of windows laid out, and all those panels pass over them: the first cache holds
+the columns, the second the panels, and what lies side by side comes without a miss. Where more filters follow, the columns of
+the whole strip are kept for them, in the second cache. The weights that come next are called into the cache meanwhile.
+
+Where there are few windows, to make panels takes a tenth of the time: a layer then keeps those of all weights (make_panels).
+Each sum is made in the order of K, whatever the strips and the threads. The epilogue is that of epilogue.py: v = sum * scale +
+shift, then v or, where v < 0, slope * v.
 """
 
 from __future__ import annotations
@@ -104,7 +106,23 @@ def begin_of(tiles: Numbers, tile: int) -> int:
     return min(count, vectors * tile // number * lanes + beside * tile // number)
 
 
-@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 12), T[::1], T[::1], T[::1]", in_calls=True)
+@loop("T[::1], UniTuple(int64, 6), UniTuple(int64, 2), T[::1]")
+def make_panels(weight: Array, sizes: Numbers, part: tuple[int, int], panels: Array) -> None:
+    """panels (blocks of K, panels, K of a block, filters of a panel) of weight (M, C, taps), both flat: the panels from, to.
+
+    sizes: groups, filters of a group, C, taps, channels of a block, filters of a panel. No panel has filters of two groups.
+    """
+    groups, filters, channels, taps, together, each = sizes
+    depth, size = channels * taps, (together * taps + LANES - 1) // LANES * LANES * each
+    per_group = (filters + each - 1) // each
+    for panel in range(part[0], part[1]):
+        group, m = panel // per_group, panel % per_group * each
+        for c in range(0, channels, together):
+            start, to = (group * filters + m) * depth + c * taps, (c // together * groups * per_group + panel) * size
+            turned(weight, start, depth, filters - m, min(together, channels - c) * taps, panels, to, each)
+
+
+@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 14), T[::1], T[::1], T[::1]", in_calls=True)
 def convolve_strips(  # noqa: PLR0913, PLR0917
     x: Array, weight: Array, after: Array, y: Array, map_: Numbers, part: Numbers, columns: Array, rows: Array, panels: Array
 ) -> None:
@@ -112,12 +130,18 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
 
     map_: as lay_out has it, then filters in all and channels of a group. part: windows from, to; filters from, to; the group's
     first channel; most windows of a strip, channels of a block, filters at a time and of a panel; vectors of a tile, numbers of
-    a vector, windows beside the vectors. Memory: columns for a strip's of a block, rows for the sums of a strip, panels for the
-    filters at a time.
+    a vector, windows beside the vectors; how many panels make_panels has made, which weight is then, and the one that the
+    filters begin with, or 0. Memory: columns for a tile's of a block, for those of a strip where not all filters are taken at a
+    time; rows for the sums of a strip, panels for the filters at a time.
     """
-    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few = part
+    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, all_panels, first_panel = part
     taps, windows, filters, channels = map_[5] * map_[6], map_[3] * map_[4], map_[13], map_[14]
-    depth, pitch = channels * taps, across * lanes
+    depth, pitch, source = channels * taps, across * lanes, weight if all_panels else panels
+    sloped = 0
+    for m in range(first, last):
+        slope = after[2 * filters + m]
+        if slope != 0 and slope != 1:  # noqa: PLR1714
+            sloped = 1
     for j in range(begin, stop, most):
         count, image, window = min(most, stop - j), j // windows, j % windows
         whole, width = window + count <= windows, (count + lanes - 1) // lanes * lanes
@@ -131,28 +155,35 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
         for c in range(0, channels, together):
             many = min(together, channels - c)
             k, final = many * taps, c + many == channels
-            for tile in range(tiles):
-                s, end, to = begin_of(cut, tile), begin_of(cut, tile + 1), tile * k * (pitch + most_few)
-                few = (end - s) % lanes if beside else 0
-                lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, to, lanes), columns)
-                if few:
-                    lay_out(x, map_, (j + end - few, few, few, channel + c, many, to + k * pitch, lanes), columns)
             size, run, step = (k + LANES - 1) // LANES * LANES * each, (k + each - 1) // each, (each + tiles - 1) // tiles
+            far, block = depth, 0
+            if all_panels:  # they lie one after the other; all filters are taken at a time
+                size = (together * taps + LANES - 1) // LANES * LANES * each
+                run, step, far, block = k, each, 0, (c // together * all_panels + first_panel) * size
             for f in range(first, last, chunk):
                 behind = min(f + chunk, last)
-                for m in range(f, behind, each):
-                    turned(weight, m * depth + c * taps, depth, last - m, k, panels, (m - f) // each * size, each)
-                for tile in range(tiles):
-                    s, end, seen = begin_of(cut, tile), begin_of(cut, tile + 1), tile * k * (pitch + most_few)
-                    few = (end - s) % lanes if beside else 0
-                    ahead = c * taps + tile * step % each * run  # of the rows that are turned next
+                if not all_panels:
                     for m in range(f, behind, each):
-                        following = (m + chunk) * depth if m + chunk < last else (first + m - f) * depth + k
+                        turned(weight, m * depth + c * taps, depth, last - m, k, panels, (m - f) // each * size, each)
+                for tile in range(tiles):
+                    s, end = begin_of(cut, tile), begin_of(cut, tile + 1)
+                    few, seen = (end - s) % lanes if beside else 0, tile * k * (pitch + most_few) if last - first > chunk else 0
+                    if f == first:
+                        lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, seen, lanes), columns)
+                        if few:
+                            lay_out(x, map_, (j + end - few, few, few, channel + c, many, seen + k * pitch, lanes), columns)
+                    share = c * taps + tile * step % each * run  # of the weights that are turned next
+                    for m in range(f, behind, each):
+                        panel = block + (m - f) // each * size
+                        if all_panels:
+                            ahead = panel + size
+                        else:
+                            ahead = share + ((m + chunk) * depth if m + chunk < last else (first + m - f) * depth + k)
                         to = (image * filters + m) * windows + window + s if whole else (m - first) * width + s
                         products(
-                            panels, (m - f) // each * size, columns, seen, pitch, seen + k * pitch, few, rows,
-                            (m - first) * width + s, width, after, m, filters, out, to, apart, end - s, k, c == 0, final,
-                            last - m, weight, final, following + ahead, run, depth, step, each
+                            source, panel, columns, seen, pitch, seen + k * pitch, few, rows, (m - first) * width + s, width,
+                            after, m, filters, out, to, apart, end - s, k, c == 0, final, sloped, last - m,
+                            weight, final, ahead, run, far, step, each
                         )  # fmt: skip
         if not whole:
             put(rows, (j, count, width, windows, filters, first, last), y)

@@ -118,7 +118,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     """products, for each number of vectors and of windows beside them that a tile may have; and, without such, for half of the
     rows, where the others are missing."""
     panels, start, columns, seen, apart, beside, few, sums, place, width, after, row, of, y, to, pitch, wanted, *others = given
-    depth, fresh, last, filters, weight, call_y, *ahead, _ = others
+    depth, fresh, last, sloped, filters, weight, call_y, *ahead, _ = others
     int64, lanes, most, limit = depth.type, registers.lanes, panel_rows(registers), most_beside(registers)
     vectors, narrow = (Vectors(builder, panels.type.pointee, count) for count in (lanes, most))
 
@@ -130,7 +130,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
             found.append(builder.gep(found[-1], [builder.select(there, step, int64(0))]))
         return found
 
-    is_fresh, is_last = (builder.icmp_unsigned("!=", flag, int64(0)) for flag in (fresh, last))
+    is_fresh, is_last, is_sloped = (builder.icmp_unsigned("!=", flag, int64(0)) for flag in (fresh, last, sloped))
     call = [builder.gep(weight, ahead[:1]), *ahead[1:]]
 
     def tile(each: int, count: int, few: int = 0) -> None:
@@ -146,11 +146,12 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
             with finish:
                 numbers = [[builder.gep(scale, [builder.mul(of, int64(i))]) for scale in scales] for i in range(3)]
                 for total, target, *three in zip(made, targets, *numbers):
-                    *whole, rest = vectors.epilogue(total, vectors.everywhere_of(three))
+                    *whole, rest = vectors.epilogue(total, vectors.everywhere_of(three), is_sloped)
                     vectors.store(whole, target)
                     vectors.store_some(rest, builder.gep(target, [before]), builder.sub(wanted, before))
                 if few:
-                    for i, value in enumerate(narrow.epilogue(made_beside, [narrow.gathered(three) for three in numbers])):
+                    gathered = [narrow.gathered(three) for three in numbers]
+                    for i, value in enumerate(narrow.epilogue(made_beside, gathered, is_sloped)):
                         narrow.scatter(value, one.window_beside(targets, i))
             with leave:
                 for total, where in zip(made, places):
@@ -204,6 +205,7 @@ def products(  # noqa: PLR0913, PLR0917
     depth: int,
     fresh: int,
     last: int,
+    sloped: int,
     filters: int,
     weight: Array,
     call_y: int,
@@ -214,7 +216,7 @@ def products(  # noqa: PLR0913, PLR0917
     rows: int,
 ) -> None:
     """sums (filters, windows) += panel (depth, rows), turned around @ columns (depth, windows); fresh: = in place of +=; last:
-    to y, with the epilogue.
+    to y, with the epilogue; sloped: 0 if each filter's slope is 0 or 1.
 
     filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most, of
     whose columns and sums whole vectors are read and written, and the last `few` of them, most_beside at most, that are beside

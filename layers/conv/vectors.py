@@ -86,16 +86,30 @@ class Vectors:
         product = self.builder.fmul(a, b, flags=("contract",))
         return self.builder.fadd(total, product, flags=("contract",))
 
-    def epilogue(self, sums: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-        """v = sum * scale + shift, then v or, where v < 0, slope * v. after: scale, shift and slope, everywhere_of."""
+    def epilogue(self, sums: Sequence[Any], after: Sequence[Any], sloped: Any) -> list[Any]:
+        """v = sum * scale + shift, then v or, where v < 0, slope * v. after: scale, shift and slope, everywhere_of. sloped (a
+        bit): whether a slope may be another number than 0 and 1; with those alone it is half of the work."""
         builder, (scale, shift, slope) = self.builder, after
         lowest = self.everywhere(self.type.element(float("-inf")))
         # where the slope is 0, what is below 0 becomes 0 before it is multiplied: -inf * 0 would be NaN
         least = builder.select(builder.fcmp_ordered("==", slope, self.zero), self.zero, lowest)
         values = [self.add_product(shift, total, scale) for total in sums]
         values = [builder.select(builder.fcmp_ordered("<", value, least), least, value) for value in values]
-        below = [builder.fcmp_ordered("<", value, self.zero) for value in values]
-        return [builder.select(is_below, builder.fmul(v, slope), v) for is_below, v in zip(below, values)]
+        before = builder.block
+        with builder.if_then(sloped):
+            below = [builder.fcmp_ordered("<", value, self.zero) for value in values]
+            made = [builder.select(is_below, builder.fmul(v, slope), v) for is_below, v in zip(below, values)]
+            then = builder.block
+        results = [builder.phi(self.type) for _ in values]
+        for phi, value, other in zip(results, values, made):
+            phi.add_incoming(value, before)
+            phi.add_incoming(other, then)
+        return results
+
+    def is_slope(self, number: Any) -> Any:
+        """Whether a number is neither 0 nor 1."""
+        found = [self.builder.fcmp_unordered("!=", number, number.type(of)) for of in (0.0, 1.0)]
+        return self.builder.and_(*found)
 
     def load_some(self, pointer: Any, count: Any) -> Any:
         """A vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
@@ -157,6 +171,31 @@ class Vectors:
             write(i, None)
         with builder.if_then(builder.icmp_signed("<", whole, count)):
             write(whole, builder.sub(count, whole))
+
+    def repeat(self, count: Any, pointers: Sequence[tuple[Any, Any]], write: Callable[..., None]) -> None:
+        """write(*pointers), `count` (int64) times; each time a pointer goes on by the number beside it.
+
+        The loop stays as it is: LLVM would unroll it, and to make ready for eight rows takes longer than to copy three.
+        """
+        builder, before = self.builder, self.builder.block
+        loop, end = (builder.append_basic_block(name) for name in ("repeat", "repeated"))
+        builder.cbranch(builder.icmp_signed(">", count, count.type(0)), loop, end)
+        builder.position_at_end(loop)
+        left, *places = (builder.phi(value.type) for value in (count, *(pointer for pointer, _ in pointers)))
+        write(*places)
+        fewer, latch = builder.sub(left, count.type(1)), builder.block
+        left.add_incoming(count, before)
+        left.add_incoming(fewer, latch)
+        for place, (pointer, step) in zip(places, pointers):
+            place.add_incoming(pointer, before)
+            place.add_incoming(builder.gep(place, [step]), latch)
+        branch = builder.cbranch(builder.icmp_signed(">", fewer, count.type(0)), loop, end)
+        module = builder.module
+        disable = module.add_metadata(["llvm.loop.unroll.disable"])
+        loop_id = module.add_metadata([f"loop {len(module.metadata)}"])
+        loop_id.operands = loop_id, disable
+        branch.set_metadata("llvm.loop", loop_id)
+        builder.position_at_end(end)
 
     def prefetch(self, pointer: Any, count: int = 1, to_write: bool = False) -> None:
         """Have the memory of so many vectors at this pointer, which need not exist, brought into the second cache."""
@@ -251,8 +290,6 @@ def _write_copy_every_other_inside(builder: Any, registers: Registers, *given: A
 
 def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
     """A loop over the rows, without masks where all numbers are inside, and with whole vectors where they have room."""
-    from numba.core import cgutils
-
     x, start, apart, y, to, pitch, many, first, last, room, _ = given
     int64, vectors, lanes = start.type, Vectors(builder, x.type.pointee, registers.lanes), registers.lanes
     # of what is read of a row; behind its last number there may be nothing
@@ -260,12 +297,12 @@ def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any
     offsets = [int64(part * lanes) for part in range(stride)]
 
     def copy_all(masks: Sequence[Any], count: Any) -> None:
-        with cgutils.for_range(builder, many, intp=int64) as rows:
-            source = builder.gep(x, [builder.add(start, builder.mul(rows.index, apart))])
+        def copy_row(source: Any, target: Any) -> None:
             vectors.prefetch(builder.gep(source, [int64(stride * AHEAD * lanes)]))
-            target = builder.gep(y, [builder.add(to, builder.mul(rows.index, pitch))])
             parts = [vectors.load_where(builder.gep(source, [offset]), mask) for offset, mask in zip(offsets, masks)]
             vectors.store_some(parts[0] if stride == 1 else vectors.every_other(*parts), target, count)
+
+        vectors.repeat(many, [(builder.gep(x, [start]), apart), (builder.gep(y, [to]), pitch)], copy_row)
 
     def masks() -> list[Any]:
         return [vectors.inside(builder.sub(low, offset), builder.sub(high, offset)) for offset in offsets]

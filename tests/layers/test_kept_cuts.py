@@ -33,10 +33,10 @@ CUTS: dict[str, Callable[[int], Calls]] = {
         STRIDED, (MAPS[0], (40, 1, 3, 5), (1, 40, 30, 64)), FLOAT, threads
     ),
     "tiled, strips": lambda threads: tiled._calls.__wrapped__(
-        POINT, 1, ((1, 64, 60, 64), (96, 64, 1, 1), (1, 96, 60, 64)), FLOAT, threads
+        POINT, 1, ((1, 64, 60, 64), (96, 64, 1, 1), (1, 96, 60, 64)), FLOAT, threads, False
     ),
     "tiled, filters": lambda threads: tiled._calls.__wrapped__(
-        POINT, 1, ((1, 512, 3, 5), (1024, 512, 1, 1), (1, 1024, 3, 5)), FLOAT, threads
+        POINT, 1, ((1, 512, 3, 5), (1024, 512, 1, 1), (1, 1024, 3, 5)), FLOAT, threads, True
     ),
     "winograd": winograd_calls,
 }

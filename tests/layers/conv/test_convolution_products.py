@@ -9,7 +9,7 @@ from layer_case import LayerCase
 from minicaffe import TEST, TRAIN, Phase, loops
 from minicaffe.errors import Error
 from minicaffe.layers.conv import convolution_products as products
-from minicaffe.layers.conv import winograd, winograd_kept
+from minicaffe.layers.conv import kept_weights, winograd
 from minicaffe.layers.conv.window import Window
 
 SQUARE = Window((3, 3), (1, 1), (1, 1), (1, 1))
@@ -108,7 +108,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(group)
         return factors_of(weight, group)
 
-    for module in (winograd, winograd_kept):
+    for module in (winograd, kept_weights):
         monkeypatch.setattr(module, "factors_of", count)
     return made
 
@@ -135,6 +135,34 @@ def test_factors_are_made_once_until_the_weights_change(monkeypatch: pytest.Monk
     assert made == [1] * 4
 
 
+def test_panels_follow_the_weights(loops_way: str) -> None:
+    """Whatever held view or copy they are written through; the memory they are made in stays the same."""
+    text = 'type: "Convolution" convolution_param { num_output: 12 kernel_size: 1 group: 2 weight_filler { type: "gaussian" } }'
+    x = np.random.default_rng(0).standard_normal((1, 18, 7, 9), dtype=np.float32)
+    case = LayerCase(text, x, dtype=np.float32, phase=TEST)
+    before = case.forward()[0].copy()
+    told = case.layer.cached_bytes(case.bottom, case.top)
+    assert told == (case.layer._kept.nbytes if loops_way == "numba" else 0) and (told > 0) == (loops_way == "numba")
+    held = case.layer.blobs[0].data
+    for channel, write in ((3, held), (7, case.layer.blobs[0].data)):
+        write[channel, 5] += 1
+        after = case.forward()[0].copy()
+        part = x[0, (channel // 6) * 9 + 5]
+        np.testing.assert_allclose((after - before)[0, channel, :, :], part, rtol=1e-4, atol=1e-4)
+        assert (np.delete(after, channel, axis=1) == np.delete(before, channel, axis=1)).all()
+        before = after
+        assert case.layer.cached_bytes(case.bottom, case.top) == told
+
+
+def test_panels_are_kept_for_few_windows_only(loops_way: str) -> None:
+    text = 'type: "Convolution" convolution_param { num_output: 12 kernel_size: 1 weight_filler { type: "gaussian" } }'
+    for size, kept in (((20, 40), True), ((20, 41), False)):
+        case = LayerCase(text, np.ones((1, 8, *size), np.float32), dtype=np.float32, phase=TEST)
+        case.forward()
+        told = case.layer.cached_bytes(case.bottom, case.top)
+        assert (case.layer._kept.nbytes > 0) == (told > 0) == (kept and loops_way == "numba")
+
+
 def test_nothing_is_kept_in_train(monkeypatch: pytest.MonkeyPatch) -> None:
     made = counted(monkeypatch)
     case = layer(TRAIN)
@@ -145,9 +173,9 @@ def test_nothing_is_kept_in_train(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_how_much_is_kept_is_known(loops_way: str) -> None:
     weight = np.zeros((6, 4, 3, 3), np.float32)
-    kept = winograd_kept.KeptFactors()
+    kept = kept_weights.KeptWeights()
     assert kept.nbytes == 0
     made = kept.factors(weight, 2)
-    assert kept.nbytes == winograd_kept.kept_bytes(weight, 2)
+    assert kept.nbytes == kept_weights.factors_bytes(weight, 2)
     rows = made.shape[-1] if loops_way == "numba" else 3
     assert kept.nbytes == 6 * 4 * 9 * 4 + 2 * 36 * rows * 4 * 4

@@ -46,7 +46,7 @@ def multiplied(
     turned(weight, start, apart, filters, depth, panel, 8, rows)
     products(
         panel, 8, columns, 1, width, beside, few, sums, 2, width, after, row, of, y, to, pitch, wanted,
-        depth, fresh, last, filters, weight, last, 0, 5, 0, 0, rows,
+        depth, fresh, last, 1, filters, weight, last, 0, 5, 0, 0, rows,
     )  # fmt: skip
 
 
@@ -80,6 +80,10 @@ def convolved(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epi
     y = np.full((len(x), len(weight), *window.output(x.shape[2:])), np.nan, x.dtype)
     assert tiled.suits(x, weight, window, y)
     tiled.convolve(x, weight, window, group, y, epilogue)
+    of_panels, panels = np.full_like(y, np.nan), tiled.panels_of(weight, group)
+    shapes = x.shape, weight.shape, y.shape
+    tiled.product(window, group, shapes, y.dtype, epilogue, panels)(x, np.full_like(weight, np.nan), of_panels)
+    assert of_panels.tobytes() == y.tobytes()
     return y
 
 
@@ -252,6 +256,42 @@ def test_many_channels_are_laid_out_some_at_a_time(monkeypatch: pytest.MonkeyPat
     window = Window((3, 3), (1, 1), (1, 1), (1, 1))
     wanted = expected(x, weight, window, 1, Epilogue(negative_slope=0.2))
     np.testing.assert_allclose(convolved(x, weight, window, 1, Epilogue(negative_slope=0.2)), wanted, rtol=1e-9, atol=1e-9)
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(1, 21),
+    st.integers(1, 5),
+    st.tuples(st.integers(1, 3), st.integers(1, 4)),
+    st.sampled_from([np.float32, np.float64]),
+)
+def test_panels_are_the_weights_of_some_filters_turned(
+    group: int, filters: int, channels: int, kernel: tuple[int, int], dtype: type
+) -> None:
+    taps = kernel[0] * kernel[1]
+    channels += tiled.DEPTH_KEPT // taps  # two blocks of K
+    weight = np.arange(group * filters * channels * taps, dtype=dtype).reshape(-1, channels, *kernel)
+    panels = tiled.panels_of(weight, group)
+    blocks, count, k, each = panels.shape
+    assert blocks == 2 and count == group * -(-filters // each) and k % LANES == 0
+    together = -(-channels // 2)
+    for block, c in enumerate((0, together)):
+        part = weight[:, c : c + together].reshape(group, filters, -1)
+        for panel in range(count):
+            g, m = divmod(panel, count // group)
+            own = part[g, m * each : (m + 1) * each]
+            assert (panels[block, panel, : own.shape[1], : len(own)] == own.T).all()
+    changed = weight + 1
+    again = tiled.panels_of(changed, group, panels)
+    assert np.shares_memory(again, panels) and (again[0, 0, 0, 0], panels[0, 0, 0, 0]) == (1, 1)
+
+
+def test_slopes_of_all_kinds() -> None:
+    random = np.random.default_rng(7)
+    x, weight = random.standard_normal((1, 5, 3, 17)), random.standard_normal((19, 5, 1, 1))
+    for slope in (0.0, 1.0, 0.5, -2.0):
+        wanted = expected(x, weight, PIXEL, 1, Epilogue(negative_slope=slope))
+        np.testing.assert_allclose(convolved(x, weight, PIXEL, 1, Epilogue(negative_slope=slope)), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_numbers_that_are_not_finite_stay_in_their_windows() -> None:
