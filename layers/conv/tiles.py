@@ -164,23 +164,11 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     halves = builder.and_(is_half, builder.icmp_unsigned("==", few, int64(0)))
     with builder.if_else(halves) as (half, all_):
         with half:
-            _switch(builder, count, range(1, tile_vectors(registers) + 1), lambda count: tile(most // 2, count))
+            vectors.switch(count, range(1, tile_vectors(registers) + 1), lambda count: tile(most // 2, count))
         with all_:
             both = [limit + 1 + i for i in range(tile_vectors(registers) * (limit + 1))]
             number = builder.add(builder.mul(count, int64(limit + 1)), few)
-            _switch(builder, number, both, lambda number: tile(most, *divmod(number, limit + 1)))
-
-
-def _switch(builder: Any, value: Any, numbers: Sequence[int], write: Callable[[int], None]) -> None:
-    """write(value), of these numbers."""
-    end = builder.append_basic_block("end")
-    choice = builder.switch(value, end)
-    for number in numbers:
-        choice.add_case(value.type(number), body := builder.append_basic_block(f"vectors_{number}"))
-        builder.position_at_end(body)
-        write(number)
-        builder.branch(end)
-    builder.position_at_end(end)
+            vectors.switch(number, both, lambda number: tile(most, *divmod(number, limit + 1)))
 
 
 @intrinsic(_write_products)
@@ -281,22 +269,22 @@ def _write_panel_products(builder: Any, registers: Registers, *given: Any) -> No
         for r, total in enumerate(made):
             vectors.store(total, builder.gep(sums, [builder.add(builder.add(to, offset), builder.mul(width, int64(r)))]))
 
-    _each_tile(builder, registers, width, tile_vectors(registers), tile)
+    _each_tile(vectors, width, tile_vectors(registers), tile)
 
 
-def _each_tile(builder: Any, registers: Registers, width: Any, most: int, write: Callable[[int, Any], None]) -> None:
+def _each_tile(vectors: Vectors, width: Any, most: int, write: Callable[[int, Any], None]) -> None:
     """write(count, offset) for every `most` vectors of `width` numbers, and for the rest: how many, and where they begin."""
-    int64, block = width.type, builder.append_basic_block
+    builder, int64, block = vectors.builder, width.type, vectors.builder.append_basic_block
     before, head, tail, end = builder.block, block("head"), block("tail"), block("end")
-    all_ = builder.udiv(width, int64(registers.lanes))
+    all_ = builder.udiv(width, int64(vectors.lanes))
     builder.branch(head)
     builder.position_at_end(head)
     at_vector = builder.phi(int64)
     at_vector.add_incoming(int64(0), before)
     left = builder.sub(all_, at_vector)
     now = builder.select(builder.icmp_unsigned("<", left, int64(most)), left, int64(most))
-    offset = builder.mul(at_vector, int64(registers.lanes))
-    _switch(builder, now, range(1, most + 1), lambda count: write(count, offset))
+    offset = builder.mul(at_vector, int64(vectors.lanes))
+    vectors.switch(now, range(1, most + 1), lambda count: write(count, offset))
     builder.branch(tail)
     builder.position_at_end(tail)
     following = builder.add(at_vector, now)

@@ -33,7 +33,7 @@ class Vectors:
         self.builder, self.lanes, self.type = builder, lanes, ir.VectorType(of, lanes)
         self.bytes = 4 if isinstance(of, ir.FloatType) else 8
         self.zero, self._nothing = ir.Constant(self.type, [0.0] * lanes), ir.Constant(self.type, ir.Undefined)
-        self.int32, self._bits = ir.IntType(32), ir.VectorType(ir.IntType(1), lanes)
+        self.int32, self.int64, self._bits = ir.IntType(32), ir.IntType(64), ir.VectorType(ir.IntType(1), lanes)
         self._numbers = ir.Constant(ir.VectorType(self.int32, lanes), list(range(lanes)))
 
     def place(self, pointer: Any, vector: int = 0) -> Any:
@@ -69,9 +69,13 @@ class Vectors:
         for lane, pointer in enumerate(pointers):
             self.builder.store(self.builder.extract_element(value, self.int32(lane)), pointer)
 
+    def from_(self, start: int, step: int, first: Any, second: Any) -> Any:
+        """Every number of two vectors, or every other, from number `start` on; past the end, the last again."""
+        return self._shuffled(first, [min(start + step * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
+
     def every_other(self, first: Any, second: Any, start: int = 0) -> Any:
         """Every other number of two vectors, the first one's first, from number `start` on; past the end, the last again."""
-        return self._shuffled(first, [min(start + 2 * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
+        return self.from_(start, 2, first, second)
 
     def turned(self, rows: Sequence[Any]) -> list[Any]:
         """The numbers of 2, 4, 8 ... vectors column by column: the first of each vector, the second of each, and so on."""
@@ -114,6 +118,13 @@ class Vectors:
     def load_some(self, pointer: Any, count: Any) -> Any:
         """A vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
         return self.load(pointer, 1)[0] if count is None else self.load_where(pointer, self._mask(count))
+
+    def load_every_other(self, pointer: Any, count: Any) -> Any:
+        """load_some of every other number; what lies behind the last one is not read."""
+        builder, lanes, int64 = self.builder, self.lanes, self.int64
+        wanted = int64(2 * lanes - 1) if count is None else builder.sub(builder.add(count, count), int64(1))
+        second = builder.gep(pointer, [int64(lanes)])
+        return self.every_other(self.load_some(pointer, wanted), self.load_some(second, builder.sub(wanted, int64(lanes))))
 
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
         """The first `count` (int64, at least 0; None: all) of a vector, all if there are more."""
@@ -172,30 +183,48 @@ class Vectors:
         with builder.if_then(builder.icmp_signed("<", whole, count)):
             write(whole, builder.sub(count, whole))
 
-    def repeat(self, count: Any, pointers: Sequence[tuple[Any, Any]], write: Callable[..., None]) -> None:
-        """write(*pointers), `count` (int64) times; each time a pointer goes on by the number beside it.
+    def switch(self, value: Any, numbers: Sequence[int], write: Callable[[int], None]) -> None:
+        """write(value), of these numbers."""
+        builder = self.builder
+        end = builder.append_basic_block("end")
+        choice = builder.switch(value, end)
+        for number in numbers:
+            choice.add_case(value.type(number), body := builder.append_basic_block(f"is_{number}"))
+            builder.position_at_end(body)
+            write(number)
+            builder.branch(end)
+        builder.position_at_end(end)
+
+    def repeat(
+        self, count: Any, pointers: Sequence[tuple[Any, Any]], write: Callable[..., Any], values: Sequence[Any] = ()
+    ) -> list[Any]:
+        """values = write(*pointers, *values), `count` (int64) times; each time a pointer goes on by the number beside it.
 
         The loop stays as it is: LLVM would unroll it, and to make ready for eight rows takes longer than to copy three.
         """
-        builder, before = self.builder, self.builder.block
+        builder, before, zero, one = self.builder, self.builder.block, count.type(0), count.type(1)
         loop, end = (builder.append_basic_block(name) for name in ("repeat", "repeated"))
-        builder.cbranch(builder.icmp_signed(">", count, count.type(0)), loop, end)
+        builder.cbranch(builder.icmp_signed(">", count, zero), loop, end)
         builder.position_at_end(loop)
-        left, *places = (builder.phi(value.type) for value in (count, *(pointer for pointer, _ in pointers)))
-        write(*places)
-        fewer, latch = builder.sub(left, count.type(1)), builder.block
-        left.add_incoming(count, before)
-        left.add_incoming(fewer, latch)
-        for place, (pointer, step) in zip(places, pointers):
-            place.add_incoming(pointer, before)
-            place.add_incoming(builder.gep(place, [step]), latch)
-        branch = builder.cbranch(builder.icmp_signed(">", fewer, count.type(0)), loop, end)
-        module = builder.module
+        begun = [count, *(pointer for pointer, _ in pointers), *values]
+        left, *places = phis = [builder.phi(value.type) for value in begun]
+        made = write(*places) or []
+        moved = [builder.gep(place, [step]) for place, (_, step) in zip(places, pointers)]
+        fewer, latch = builder.sub(left, one), builder.block
+        for phi, value, then in zip(phis, begun, [fewer, *moved, *made], strict=True):
+            phi.add_incoming(value, before)
+            phi.add_incoming(then, latch)
+        branch, module = builder.cbranch(builder.icmp_signed(">", fewer, zero), loop, end), builder.module
         disable = module.add_metadata(["llvm.loop.unroll.disable"])
         loop_id = module.add_metadata([f"loop {len(module.metadata)}"])
-        loop_id.operands = loop_id, disable
+        loop_id.operands = loop_id, disable  # a loop is named by itself
         branch.set_metadata("llvm.loop", loop_id)
         builder.position_at_end(end)
+        results = [builder.phi(value.type) for value in values]
+        for phi, value, then in zip(results, values, made):
+            phi.add_incoming(value, before)
+            phi.add_incoming(then, latch)
+        return results
 
     def prefetch(self, pointer: Any, count: int = 1, to_write: bool = False) -> None:
         """Have the memory of so many vectors at this pointer, which need not exist, brought into the second cache."""
@@ -254,13 +283,7 @@ def _write_copies(builder: Any, registers: Registers, given: Sequence[Any], stri
 
     def write(i: Any, left: Any) -> None:
         source = builder.gep(x, [builder.add(start, builder.mul(i, int64(stride)))])
-        if stride == 1:
-            values = vectors.load_some(source, left)
-        else:  # the last number's neighbour may lie behind the array
-            wanted = int64(2 * registers.lanes - 1) if left is None else builder.sub(builder.add(left, left), int64(1))
-            second = builder.gep(source, [int64(registers.lanes)])
-            rest = builder.sub(wanted, int64(registers.lanes))
-            values = vectors.every_other(vectors.load_some(source, wanted), vectors.load_some(second, rest))
+        values = vectors.load_some(source, left) if stride == 1 else vectors.load_every_other(source, left)
         vectors.store_some(values, builder.gep(y, [builder.add(to, i)]), left)
 
     vectors.each(count, write)

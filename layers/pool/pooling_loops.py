@@ -10,13 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.layers.conv.vectors import copy_every_other
 from minicaffe.loops import loop
 
+from .pooled_rows import LOWEST, MOST, add_rows, divide, max_rows, max_windows, mean_windows
 from .pooling_windows import PoolAxis
-
-LOWEST = float(-np.finfo(np.float32).max)
-"""What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
 
 Windows = tuple[int, int, int, int, int, int]
 """Kernel, stride and pad, each of rows and of columns."""
@@ -42,41 +39,32 @@ def max_pool(x: Array, windows: Windows, y: Array, room: Array) -> None:
     """y (M, PH, PW) = the maxima."""
     kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w = windows
     _, height, width = x.shape
-    reach = (y.shape[2] - 1) * stride_w + 1
+    _, down, over = y.shape
     lowest = room.dtype.type(LOWEST)
     room[:] = lowest
-    padded, run = room[0], room[1]
-    line, second, third = padded[pad_w : pad_w + width], padded[min(1, kernel_w - 1) :], padded[min(2, kernel_w - 1) :]
-    flat, maxima = room.reshape(-1), y.reshape(-1)
+    pixels, line, maxima = x.reshape(-1), room.reshape(-1), y.reshape(-1)
+    run, reach = room.shape[1], (over - 1) * stride_w + 1
     for m in range(len(x)):
-        for i in range(y.shape[1]):
+        for i in range(down):
             first, end = max(i * stride_h - pad_h, 0), min(i * stride_h - pad_h + kernel_h, height)
-            out = y[m, i]
+            to = (m * down + i) * over
             if first >= end:
-                out[:] = lowest
+                maxima[to : to + over] = lowest
                 continue
-            upper, middle, lower = x[m, first], x[m, min(first + 1, end - 1)], x[m, min(first + 2, end - 1)]
-            for w in range(width):  # three rows at once; of fewer, one again
-                most = upper[w] if upper[w] > lowest else lowest
-                most = middle[w] if middle[w] > most else most
-                line[w] = lower[w] if lower[w] > most else most
-            for r in range(first + 3, end):
-                row = x[m, r]
-                for w in range(width):
-                    line[w] = row[w] if row[w] > line[w] else line[w]
-            best = out if stride_w == 1 else run
-            for w in range(reach):  # and three columns
-                most = second[w] if second[w] > padded[w] else padded[w]
-                best[w] = third[w] if third[w] > most else most
-            for k in range(3, kernel_w):
-                ahead = padded[k:]
-                for w in range(reach):
-                    best[w] = ahead[w] if ahead[w] > best[w] else best[w]
-            if stride_w == 2:
-                copy_every_other(flat, len(padded), maxima, (m * y.shape[1] + i) * len(out), len(out))
-            elif stride_w > 2:
-                for j in range(len(out)):
-                    out[j] = best[j * stride_w]
+            if kernel_w <= MOST and stride_w <= 2:
+                row = (m * height + first) * width
+                max_windows(pixels, row, width, end - first, kernel_w, -pad_w, width, maxima, to, over, stride_w)
+                continue
+            for r in range(first, end, MOST):
+                max_rows(pixels, (m * height + r) * width, width, min(MOST, end - r), line, pad_w, width, 1, r == first)
+            for k in range(0, kernel_w, MOST):
+                if stride_w <= 2:
+                    max_rows(line, k, 1, min(MOST, kernel_w - k), maxima, to, over, stride_w, k == 0)
+                else:
+                    max_rows(line, k, 1, min(MOST, kernel_w - k), line, run, reach, 1, k == 0)
+            if stride_w > 2:
+                for j in range(over):
+                    maxima[to + j] = line[run + j * stride_w]
 
 
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,:,::1], int32[:,:,::1], T[:,::1], int32[:,::1]")
@@ -140,41 +128,31 @@ def ave_pool(x: Array, windows: Windows, sizes: Array, y: Array, room: Array) ->
     """y (M, PH, PW) = the sums of the windows / sizes (PH, PW)."""
     kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w = windows
     _, height, width = x.shape
-    reach = (y.shape[2] - 1) * stride_w + 1
+    _, down, over = y.shape
     room[:] = 0
-    padded, total = room[0], room[1]
-    line, second = padded[pad_w : pad_w + width], padded[min(1, kernel_w - 1) :]
+    pixels, line, means, of = x.reshape(-1), room.reshape(-1), y.reshape(-1), sizes.reshape(-1)
+    run, reach = room.shape[1], (over - 1) * stride_w + 1
     for m in range(len(x)):
-        for i in range(y.shape[1]):
+        for i in range(down):
             first, end = max(i * stride_h - pad_h, 0), min(i * stride_h - pad_h + kernel_h, height)
-            out, size = y[m, i], sizes[i]
+            to = (m * down + i) * over
+            if kernel_w <= MOST and stride_w <= 2:
+                row, rows, at_size = (m * height + first) * width, max(0, end - first), i * over
+                mean_windows(pixels, row, width, rows, kernel_w, -pad_w, width, means, to, over, stride_w, of, at_size)
+                continue
             if first >= end:
-                line[:] = 0
-            elif first + 1 == end:
-                line[:] = x[m, first]
-            else:
-                upper, lower = x[m, first], x[m, first + 1]
-                for w in range(width):
-                    line[w] = upper[w] + lower[w]
-            for r in range(first + 2, end):
-                row = x[m, r]
-                for w in range(width):
-                    line[w] += row[w]
-            if kernel_w == 1:
-                total[:reach] = padded[:reach]
-            else:
-                for w in range(reach):
-                    total[w] = padded[w] + second[w]
-            for k in range(2, kernel_w):
-                ahead = padded[k:]
-                for w in range(reach):
-                    total[w] += ahead[w]
-            if stride_w == 2:  # a number that the compiler knows
-                for j in range(len(out)):
-                    out[j] = total[2 * j] / size[j]
-            else:
-                for j in range(len(out)):
-                    out[j] = total[j * stride_w] / size[j]
+                line[pad_w : pad_w + width] = 0
+            for r in range(first, end, MOST):
+                add_rows(pixels, (m * height + r) * width, width, min(MOST, end - r), line, pad_w, width, 1, r == first)
+            for k in range(0, kernel_w, MOST):
+                if stride_w <= 2:
+                    add_rows(line, k, 1, min(MOST, kernel_w - k), means, to, over, stride_w, k == 0)
+                else:
+                    add_rows(line, k, 1, min(MOST, kernel_w - k), line, run, reach, 1, k == 0)
+            if stride_w > 2:
+                for j in range(over):
+                    means[to + j] = line[run + j * stride_w]
+            divide(means, to, of, i * over, over)
 
 
 SUMS = 16

@@ -92,6 +92,27 @@ def test_compiled_loops_compute_what_numpy_does(dtype: type) -> None:
         np.testing.assert_allclose(array, expected, rtol=1e-6)
 
 
+wide = st.builds(
+    lambda size, kernel, stride, pad: PoolAxis(size, min(kernel, size + pad), stride, min(pad, kernel - 1)),
+    st.integers(1, 75),
+    st.integers(1, 8),
+    st.integers(1, 3),
+    st.integers(0, 3),
+).filter(lambda axis: axis.pooled > 0)
+
+
+@given(axes, wide, st.sampled_from([np.float32, np.float64]), st.integers(0, 99))
+def test_rows_of_any_width_by_the_vector(rows: PoolAxis, columns: PoolAxis, dtype: type, seed: int) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x = maps(rows, columns, seed, dtype)
+    for by_maximum in (True, False):
+        found = []
+        for way in ("numpy", "numba"):
+            with loops.using(way), np.errstate(all="ignore"):
+                found.append(pooled(by_maximum, x, rows, columns))
+        np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_averages_of_whole_maps(dtype: type) -> None:
     """Of fewer pixels than there are sums side by side, and of more."""

@@ -1,0 +1,225 @@
+"""Maxima and sums of numbers by the vector: what pooling in compiled loops is made of.
+
+max_windows, mean_windows       a row of small windows, where the map lies
+max_rows, add_rows, divide      of large ones: up to three rows, number by number, and then columns of that row, which are
+                                numbers beside each other, at the stride of the windows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from minicaffe.blob import Array
+from minicaffe.layers.conv.vectors import Vectors
+from minicaffe.loops import Registers, intrinsic
+
+LOWEST = float(-np.finfo(np.float32).max)
+"""What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
+
+MOST = 3
+"""Rows, or columns, at a time."""
+STRIDES = 1, 2
+
+
+def _write_max_rows(builder: Any, registers: Registers, *given: Any) -> None:
+    lowest = given[0].type.pointee(LOWEST)
+
+    def larger(vectors: Vectors, most: Any, value: Any) -> Any:
+        most = vectors.everywhere(lowest) if most is None else most
+        return builder.select(builder.fcmp_ordered(">", value, most), value, most)
+
+    _write_rows(builder, registers, given, larger)
+
+
+def _write_add_rows(builder: Any, registers: Registers, *given: Any) -> None:
+    _write_rows(builder, registers, given, lambda _, total, value: value if total is None else builder.fadd(total, value))
+
+
+def _write_rows(builder: Any, registers: Registers, given: Any, join: Callable[[Vectors, Any, Any], Any]) -> None:
+    """For each number of rows and stride, of what is there so far or of nothing: None."""
+    x, start, apart, rows, y, to, count, stride, fresh = given
+    int64, vectors = to.type, Vectors(builder, x.type.pointee, registers.lanes)
+    is_one, is_fresh = builder.icmp_signed("==", stride, int64(1)), builder.icmp_signed("!=", fresh, int64(0))
+
+    def write(terms: int, step: int, begins: bool) -> None:
+        def one(i: Any, left: Any) -> None:
+            place, source = (
+                builder.gep(y, [builder.add(to, i)]),
+                builder.gep(x, [builder.add(start, builder.mul(i, int64(step)))]),
+            )
+            value = None if begins else vectors.load_some(place, left)
+            for _ in range(terms):
+                row = vectors.load_some(source, left) if step == 1 else vectors.load_every_other(source, left)
+                value, source = join(vectors, value, row), builder.gep(source, [apart])
+            vectors.store_some(value, place, left)
+
+        vectors.each(count, one)
+
+    def write_each(terms: int) -> None:
+        with builder.if_else(is_one) as branches:
+            for branch, step in zip(branches, STRIDES):
+                with branch, builder.if_else(is_fresh) as (begin, go_on):
+                    with begin:
+                        write(terms, step, begins=True)
+                    with go_on:
+                        write(terms, step, begins=False)
+
+    vectors.switch(rows, range(1, MOST + 1), write_each)
+
+
+@intrinsic(_write_max_rows)
+def max_rows(  # noqa: PLR0913, PLR0917
+    x: Array, start: int, apart: int, rows: int, y: Array, to: int, count: int, stride: int, fresh: int
+) -> None:
+    """y[to + i] = the maximum of x[start + stride i] and the like of the other rows, 1 to MOST, which begin `apart`, and of
+    y[to + i], or LOWEST if fresh. For i below count, stride 1 or 2; what is read of x is not what is written of y."""
+    for i in range(count):
+        most = LOWEST if fresh else y[to + i]
+        for r in range(rows):
+            value = x[start + r * apart + stride * i]
+            most = value if value > most else most
+        y[to + i] = most
+
+
+@intrinsic(_write_add_rows)
+def add_rows(  # noqa: PLR0913, PLR0917
+    x: Array, start: int, apart: int, rows: int, y: Array, to: int, count: int, stride: int, fresh: int
+) -> None:
+    """max_rows' sums."""
+    for i in range(count):
+        total = 0 if fresh else y[to + i]
+        for r in range(rows):
+            total += x[start + r * apart + stride * i]
+        y[to + i] = total
+
+
+def _write_divide(builder: Any, registers: Registers, *given: Any) -> None:
+    y, to, sizes, start, count = given
+    vectors = Vectors(builder, y.type.pointee, registers.lanes)
+
+    def write(i: Any, left: Any) -> None:
+        place, size = builder.gep(y, [builder.add(to, i)]), builder.gep(sizes, [builder.add(start, i)])
+        vectors.store_some(builder.fdiv(vectors.load_some(place, left), vectors.load_some(size, left)), place, left)
+
+    vectors.each(count, write)
+
+
+@intrinsic(_write_divide)
+def divide(y: Array, to: int, sizes: Array, start: int, count: int) -> None:
+    """y[to + i] /= sizes[start + i] for i below count."""
+    for i in range(count):
+        y[to + i] /= sizes[start + i]
+
+
+def _write_windows(
+    builder: Any, registers: Registers, given: Any, neutral: float, join: Callable[[Any, Any], Any], finish: Callable[..., Any]
+) -> None:
+    """Two vectors of each row, without masks where both lie on the map: the rows are joined, and then what windows see of them,
+    column by column. Of three columns at a stride of 2 the last window is not in them."""
+    from numba.core import cgutils
+
+    x, start, pitch, rows, columns, left, width, y, to, count, stride = given
+    int64, vectors, lanes = to.type, Vectors(builder, x.type.pointee, registers.lanes), registers.lanes
+    nothing = vectors.everywhere(x.type.pointee(neutral))
+
+    def joined_rows(first: Any, masks: Sequence[Any]) -> list[Any]:
+        def row(pointer: Any, *values: Any) -> list[Any]:
+            pointers = pointer, builder.gep(pointer, [int64(lanes)])
+            parts = [vectors.load_where(place, mask) for place, mask in zip(pointers, masks)]
+            if neutral:
+                parts = [part if mask is None else builder.select(mask, part, nothing) for mask, part in zip(masks, parts)]
+            return [join(value, part) for value, part in zip(values, parts)]
+
+        return vectors.repeat(rows, [(builder.gep(x, [builder.add(start, first)]), pitch)], row, [nothing, nothing])
+
+    def write(step: int, seen: int) -> None:
+        each = lanes - 1 if seen > step else lanes
+        with cgutils.for_range_slice(builder, int64(0), count, int64(each if step > 1 else lanes), int64) as (i, _):
+            first = builder.add(left, builder.mul(i, int64(step)))
+            places = first, builder.add(first, int64(lanes))
+            ends = builder.icmp_signed("<=", builder.add(first, int64(2 * lanes)), width)
+            with builder.if_else(builder.and_(builder.icmp_signed(">=", first, int64(0)), ends)) as (inside, border):
+                with inside:
+                    whole, after_whole = joined_rows(first, [None, None]), builder.block
+                with border:
+                    part, after_part = joined_rows(first, [vectors.between(place, width) for place in places]), builder.block
+            both = [builder.phi(vectors.type) for _ in whole]
+            for phi, one, other in zip(both, whole, part):
+                phi.add_incoming(one, after_whole)
+                phi.add_incoming(other, after_part)
+            value, *others = (vectors.from_(column, step, *both) for column in range(seen))
+            for other in others:
+                value = join(value, other)
+            some, place = builder.sub(count, i), builder.gep(y, [builder.add(to, i)])
+            with builder.if_else(builder.icmp_signed(">=", some, int64(lanes))) as (full, rest):
+                for branch, number in ((full, None), (rest, some)):
+                    with branch:  # what is behind the last window is overwritten by the next ones
+                        vectors.store_some(finish(vectors, value, i, number), place, number)
+
+    with builder.if_else(builder.icmp_signed("==", stride, int64(1))) as branches:
+        for branch, step in zip(branches, STRIDES):
+            with branch:
+                vectors.switch(columns, range(1, MOST + 1), partial(write, step))
+
+
+def _write_max_windows(builder: Any, registers: Registers, *given: Any) -> None:
+    def larger(most: Any, value: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", value, most), value, most)
+
+    _write_windows(builder, registers, given, LOWEST, larger, lambda _, value, *__: value)
+
+
+def _write_mean_windows(builder: Any, registers: Registers, *given: Any) -> None:
+    *given, sizes, place = given
+
+    def divided(vectors: Vectors, value: Any, i: Any, some: Any) -> Any:
+        return builder.fdiv(value, vectors.load_some(builder.gep(sizes, [builder.add(place, i)]), some))
+
+    _write_windows(builder, registers, given, 0.0, builder.fadd, divided)
+
+
+@intrinsic(_write_max_windows)
+def max_windows(  # noqa: PLR0913, PLR0917
+    x: Array, start: int, pitch: int, rows: int, columns: int, left: int, width: int, y: Array, to: int, count: int, stride: int
+) -> None:
+    """y[to + i] = the maximum, or LOWEST, of the window that begins at column left + stride * i of a map, for i below count.
+
+    The map's rows that windows see begin at start, pitch apart; only columns from 0 to below width count. columns: of
+    a window, 1 to MOST; stride: 1 or 2.
+    """
+    for i in range(count):
+        most = LOWEST
+        for column in range(left + stride * i, left + stride * i + columns):
+            for r in range(rows if 0 <= column < width else 0):
+                value = x[start + r * pitch + column]
+                most = value if value > most else most
+        y[to + i] = most
+
+
+@intrinsic(_write_mean_windows)
+def mean_windows(  # noqa: PLR0913, PLR0917
+    x: Array,
+    start: int,
+    pitch: int,
+    rows: int,
+    columns: int,
+    left: int,
+    width: int,
+    y: Array,
+    to: int,
+    count: int,
+    stride: int,
+    sizes: Array,
+    place: int,
+) -> None:
+    """The sums of max_windows' windows / sizes[place + i]."""
+    for i in range(count):
+        total = 0
+        for column in range(left + stride * i, left + stride * i + columns):
+            for r in range(rows if 0 <= column < width else 0):
+                total += x[start + r * pitch + column]
+        y[to + i] = total / sizes[place + i]
