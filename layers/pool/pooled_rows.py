@@ -174,12 +174,12 @@ def _write_max_windows(builder: Any, registers: Registers, *given: Any) -> None:
 
 
 def _write_mean_windows(builder: Any, registers: Registers, *given: Any) -> None:
-    *given, sizes, place = given
+    *windows, sizes, place = given
 
     def divided(vectors: Vectors, value: Any, i: Any, some: Any) -> Any:
         return builder.fdiv(value, vectors.load_some(builder.gep(sizes, [builder.add(place, i)]), some))
 
-    _write_windows(builder, registers, given, 0.0, builder.fadd, divided)
+    _write_windows(builder, registers, windows, 0.0, builder.fadd, divided)
 
 
 @intrinsic(_write_max_windows)

@@ -16,7 +16,8 @@ from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from . import pooling_loops
-from .pooling_loops import LOWEST, line_length, windows_of
+from .pooled_rows import LOWEST
+from .pooling_loops import line_length, windows_of
 from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
 from .pooling_windows import PoolAxis, reduce_windows, window_taps, windows_backward
 

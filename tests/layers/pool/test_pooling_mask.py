@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.blocks import Scratch
-from minicaffe.layers.pool.pooling_loops import LOWEST
+from minicaffe.layers.pool.pooled_rows import LOWEST
 from minicaffe.layers.pool.pooling_mask import first_maximum, first_maximum_dealt
 from minicaffe.layers.pool.pooling_methods import max_pool
 from minicaffe.layers.pool.pooling_windows import PoolAxis
