@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
@@ -461,6 +461,26 @@ class Unchanged:
             if memory.writes != writes or blob.data_memory is not memory or blob._shape != shape:
                 return False
         return True
+
+
+class Places:
+    """Where blobs' numbers lie on the host, for those who keep the addresses. Who frees a blob's memory frees it."""
+
+    def __init__(self, blobs: Iterable[Blob]) -> None:
+        self._seen = [(blob, blob.data_memory._address) for blob in dict.fromkeys(blobs)]
+
+    def hold(self) -> bool:
+        """Whether they lie there, and nowhere else."""
+        for blob, address in self._seen:
+            memory = blob.data_memory
+            if memory._address != address or memory.state is not MemoryState.HOST:
+                return False
+        return True
+
+
+def have_shapes(shapes: Mapping[Blob, tuple[int, ...]]) -> bool:
+    """Whether blobs have these shapes."""
+    return all(blob._shape == shape for blob, shape in shapes.items())
 
 
 class DeviceArray(Protocol):

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from typing import Any
-from weakref import ref
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import handover, limits
-from .blob import ALIGNMENT, Access, Blob, MemoryState, SyncedMemory, aligned_zeros
+from .blob import ALIGNMENT, Access, Blob, Places, aligned_zeros
 from .loops import Loop, Room, address_of
 from .threads import get_num_threads, parts, run, run_jobs
 
@@ -140,6 +139,9 @@ class Job:
     flags: numbers that the calls leave at 0, unless somebody has to see to the result before it is used.
     """
 
+    moves: ClassVar[int] = 0
+    """How often any job has been moved to other addresses."""
+
     def __init__(self, calls: Calls, flags: NDArray[np.float32] | None = None) -> None:
         self._calls, self._flags = calls, flags
         self.words = calls.words.copy()
@@ -155,6 +157,7 @@ class Job:
         """addresses: of arrays that are C-contiguous, in the order of the loop's arguments."""
         if addresses != self._addresses:
             self._addresses = ()  # until all are there: Ctrl-C may come in between
+            Job.moves += 1
             for place, address in zip(self._calls.later, addresses, strict=True):
                 np.add(self._calls.table[:, place], address, out=self._table[:, place])
             self._addresses = addresses
@@ -204,23 +207,19 @@ class BlobJob:
     before top. access: to top."""
 
     def __init__(self, job: Job, given: Sequence[Blob | NDArray[Any]], top: Blob, access: Access = "write") -> None:
-        self.job, self._given, self._top, self._access = job, given, top, access
-        self._seen: list[tuple[Blob, ref[SyncedMemory]]] = []  # who frees a blob's memory frees it
+        self.job, self.top, self._given, self._access = job, top, given, access
+        self.blobs = [*(one for one in given if isinstance(one, Blob)), top]
+        self._places: Places | None = None
 
     def place(self) -> None:
         """Have the job at the present addresses."""
-        for blob, seen in self._seen:
-            memory = blob.data_memory
-            if memory is not seen() or memory.state is not MemoryState.HOST:
-                break
-        else:
-            if self._seen:  # as in most forwards: all are where they were
-                self._top.data_memory.writes += 1
-                return
-        self._seen = []
+        if self._places is not None and self._places.hold():  # as in most forwards
+            self.top.data_memory.writes += 1
+            return
+        self._places = None
         given = [one.data_address("read") if isinstance(one, Blob) else address_of(one) for one in self._given]
-        self.job.at(*given, self._top.data_address(self._access))
-        self._seen = [(blob, ref(blob.data_memory)) for blob in (*self._given, self._top) if isinstance(blob, Blob)]
+        self.job.at(*given, self.top.data_address(self._access))
+        self._places = Places(self.blobs)
 
 
 class KeptStep:
@@ -233,12 +232,10 @@ class KeptStep:
         before: Callable[[], object] | None = None,
         mend: Callable[[], object] | None = None,
     ) -> None:
-        self.jobs, self._before, self._mend = jobs, before, mend
+        self.jobs, self.before, self._mend = jobs, before, mend
 
     def place(self) -> None:
         """Have the jobs at the blobs' present addresses: they are about to run."""
-        if self._before is not None:
-            self._before()
         for job in self.jobs:
             job.place()
 
@@ -248,6 +245,8 @@ class KeptStep:
             self._mend()
 
     def __call__(self) -> None:
+        if self.before is not None:
+            self.before()
         self.place()
         if self.jobs:
             JobList([job.job for job in self.jobs]).run()

@@ -32,9 +32,9 @@ from typing import NamedTuple
 import numpy as np
 
 from . import loops
-from .blob import Blob, Unchanged
+from .blob import Blob, Places, Unchanged, have_shapes
 from .blob_memory import BlobMemory
-from .blocks import JobList, KeptStep, each_block
+from .blocks import Job, JobList, KeptStep, each_block
 from .cuda.pairs import data_pair
 from .cuda.replay import Graphs
 from .layer import Layer
@@ -71,7 +71,7 @@ class Chain:
     first one's. alone: there is one, which is run here only if its step is made of jobs; hopeless: its bottoms' shapes, where
     it turned out not to be.
 
-    together: whether they last ran as one step.
+    together: whether they last ran as one step. ready: the step, if it is kept.
     """
 
     index: int
@@ -79,7 +79,7 @@ class Chain:
     alone: bool = False
     hopeless: tuple[tuple[int, ...], ...] | None = None
     together: bool = False
-    _ready: _Kept | None = None
+    ready: _Kept | None = None
 
     def __post_init__(self) -> None:
         self.keeping = [node for node in self.nodes[1:] if node.layer.keeps_input]
@@ -102,7 +102,7 @@ class Chain:
 
     def kept(self) -> _Kept | None:
         """The step, if it is kept and made of jobs."""
-        return self._ready if self._ready is not None and isinstance(self._ready.step, KeptStep) else None
+        return self.ready if self.ready is not None and isinstance(self.ready.step, KeptStep) else None
 
     def may_run_kept(self) -> bool:
         """Whether nothing has changed that the kept step was made of, and the chain may run as one."""
@@ -135,19 +135,19 @@ class Chain:
 
     def forget(self) -> None:
         """Make the step anew at the next forward."""
-        self._ready = None
+        self.ready = None
 
     def _ready_step(self) -> Step | None:
         """The last step again, if nothing has changed that it was made of, in TEST on the CPU; else what _step makes."""
-        if self._ready is not None and self._ready.made.is_same():
-            return self._ready.step
+        if self.ready is not None and self.ready.made.is_same():
+            return self.ready.step
         self.forget()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
         made = _Made.of(self.nodes, self.alone) if self._may_keep() else None  # before the weights are read
         step = self._step()
         if made is not None and step is not None and made.is_same():
-            self._ready = _Kept(made, step)
+            self.ready = _Kept(made, step)
         return step
 
     def _may_keep(self) -> bool:
@@ -203,9 +203,8 @@ class _Made:
 
     def is_same(self) -> bool:
         """Whether nothing has changed, for sure."""
-        for blob, shape in self.shapes.items():
-            if blob.shape != shape:
-                return False
+        if not have_shapes(self.shapes):
+            return False
         for layer, blobs in self.blobs:
             if layer.blobs != blobs:
                 return False
@@ -232,12 +231,17 @@ class _KeptRun:
         self._owners = [(one.nodes[0].layer, step) for one, step, _ in of_jobs]
         """Whose each job is."""
         self._jobs = JobList([job for *_, job in of_jobs])
+        self._before = [(one.nodes[0].layer, before) for one, step in self._steps if (before := step.before) is not None]
+        placed = [job for _, step in self._steps for job in step.jobs]
+        self._blobs, self._tops = [blob for job in placed for blob in job.blobs], [job.top for job in placed]
+        self._places: Places | None = None
+        self._moves = 0
         self._keeping, self._behind = [one for one in chains if one.keeping], behind
 
     def may_run(self) -> bool:
         """Whether nothing at all has changed, nor does one more chain belong here."""
         for one, kept in self._kept:
-            if one.kept() is not kept:
+            if one.ready is not kept:
                 return False
         if self._behind is not None and self._behind.may_run_kept():
             return False
@@ -245,8 +249,16 @@ class _KeptRun:
 
     def run(self, at_once: int) -> int:
         """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
-        for one, step in self._steps:
-            one.nodes[0].layer.guard(step.place)
+        for layer, before in self._before:
+            layer.guard(before)
+        if self._places is not None and self._moves == Job.moves and self._places.hold():  # as in most forwards
+            for top in self._tops:
+                top.data_memory.writes += 1
+        else:
+            self._places = None
+            for one, step in self._steps:
+                one.nodes[0].layer.guard(step.place)
+            self._places, self._moves = Places(self._blobs), Job.moves
         done = 0
         while done < len(self._owners):
             run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()

@@ -686,3 +686,21 @@ def test_a_layer_alone_that_was_empty_becomes_a_job(in_order: list[int]) -> None
                 net.forward()
         assert in_order == [2]
         assert (net.blobs["x"].data == 1).all()
+
+
+def test_jobs_that_another_run_moved_are_moved_back(in_order: list[int]) -> None:
+    """A part of a net has jobs of the whole: run on other memory, it moves them."""
+    with loops.using("numba"):
+        net = kept_net()
+        data = net.blobs["data"]
+        other, mine = Blob(data.shape), Blob(data.shape)
+        mine.share_data(data)
+        other.data[...] = -3
+        (wanted,) = [net.forward()[name].copy() for name in net.outputs for _ in range(3)][-1:]
+        data.share_data(other)
+        net.forward(end="pool")
+        assert in_order[-1] == 2
+        data.share_data(mine)
+        np.testing.assert_array_equal(net.forward()[net.outputs[-1]], wanted)
+        data.share_data(other)
+        assert (net.forward()[net.outputs[-1]] != wanted).any()
