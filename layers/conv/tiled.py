@@ -53,6 +53,8 @@ MOST_TAPS = 4096
 MOST_WINDOWS = 800
 """Of all images, for which a layer keeps panels of its weights: 28x28. Of so many, to make them takes 3 % of the time, of 7x7 a
 tenth, and where the weights come from memory a fifth."""
+MOST_WEIGHTS = 4 << 20
+"""Of a layer whose panels are kept: they are as large. A fully connected layer made a convolution may have 100 million."""
 
 PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
 
@@ -83,7 +85,7 @@ def takes(shapes: Shapes, window: Window) -> bool:
 
 def keeps_panels(shapes: Shapes) -> bool:
     """Whether it is worth it to make the panels of the weights once."""
-    return _windows(shapes[2]) <= MOST_WINDOWS
+    return _windows(shapes[2]) <= MOST_WINDOWS and math.prod(shapes[1]) <= MOST_WEIGHTS
 
 
 def _windows(y: Sequence[int]) -> int:

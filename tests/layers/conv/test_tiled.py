@@ -286,6 +286,13 @@ def test_panels_are_the_weights_of_some_filters_turned(
     assert np.shares_memory(again, panels) and (again[0, 0, 0, 0], panels[0, 0, 0, 0]) == (1, 1)
 
 
+def test_panels_are_kept_where_windows_and_weights_are_few() -> None:
+    for size, filters, kept in (((20, 40), 4, True), ((20, 41), 4, False), ((3, 5), 4096, True), ((3, 5), 4097, False)):
+        shapes = (1, 1024, *size), (filters, 1024, 1, 1), (1, filters, *size)
+        assert tiled.keeps_panels(shapes) == kept
+    assert not tiled.keeps_panels(((3, 7, 20, 20), (5, 7, 1, 1), (3, 5, 20, 20)))
+
+
 def test_slopes_of_all_kinds() -> None:
     random = np.random.default_rng(7)
     x, weight = random.standard_normal((1, 5, 3, 17)), random.standard_normal((19, 5, 1, 1))
