@@ -104,9 +104,9 @@ class Convolution(Layer):
             return 0
         x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
         if self._by_winograd(bottom[0], top[0]):
-            return factors_bytes(self.blobs[0].data, self.group)
-        keeps = takes_panels((x, self._weight_shape(), y), self.window, self.group)
-        return panels_bytes(self.blobs[0].data, self.group) if keeps else 0
+            return factors_bytes(self._weight_shape(), self.group)
+        keeps = takes_panels((x, self._weight_shape(), y), self.window, self.group, self.dtype)
+        return panels_bytes(self._weight_shape(), self.group, self.dtype) if keeps else 0
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         """Forward: columns, and what they are made from and multiplied to, or Winograd's tiles. Backward: bordered copies,

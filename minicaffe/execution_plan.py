@@ -24,7 +24,7 @@ first to the last: Python between two layers, whose code has left the cache mean
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import loops
-from .blob import Blob, Places, Unchanged, have_shapes
+from .blob import Blob, Places, SyncedMemory, Unchanged, have_shapes
 from .blob_memory import BlobMemory
 from .blocks import Job, JobList, KeptStep, each_block
 from .cuda.pairs import data_pair
@@ -108,6 +108,10 @@ class Chain:
         """Whether nothing has changed that the kept step was made of, and the chain may run as one."""
         kept = None if gpu_mode() else self.kept()
         return kept is not None and not self.backward_lacks() and kept.made.is_same()
+
+    def has_weights_in(self, memories: Container[SyncedMemory]) -> bool:
+        """Whether a blob of its layers shares one of these memories: what is written there has to be read first."""
+        return any(blob.data_memory in memories for node in self.nodes for blob in node.layer.blobs)
 
     def backward(self) -> bool:
         """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
@@ -320,9 +324,11 @@ class ExecutionPlan:
             self._kept.clear()  # and with it what old steps hold, before new ones are made
         if run is None:
             found: list[Chain] = []
+            written = set[SyncedMemory]()
             i = first
-            while (chain := self._within(i, last)) and chain.may_run_kept():
+            while (chain := self._within(i, last)) and chain.may_run_kept() and not chain.has_weights_in(written):
                 found.append(chain)
+                written.update(top.data_memory for top in chain.nodes[0].tops)
                 i += len(chain.nodes)
             if not found:
                 return first

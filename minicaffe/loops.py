@@ -33,7 +33,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import methodcaller
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, Generic, ParamSpec
 
 import numpy as np
@@ -45,6 +45,7 @@ P = ParamSpec("P")
 
 VARIABLE = "MINICAFFE_LOOPS"
 WAYS = ("auto", "numpy", "numba")
+LAYERS = "minicaffe.layers."
 AHEAD = "minicaffe loops"
 """The name of the thread that compiles ahead."""
 
@@ -281,7 +282,8 @@ class _Cache:
 
 def _stamp(made: FunctionType, inner: Iterable[str]) -> str:
     """What Numba's cache does not look at: the module's name, by which it imports it when it loads code, and the dates of other
-    files that a loop's code is made of: those whose functions it calls, and what these use of their packages."""
+    files that a loop's code is made of: those whose functions it calls, and what these use of their packages, constants left
+    out."""
     modules = {made.__module__, *(made.__globals__[name].__module__ for name in inner)}
     files = set[str]().union(*map(_files, modules))
     dates = [os.stat(path).st_mtime_ns for path in sorted(files - {made.__code__.co_filename})]
@@ -290,14 +292,16 @@ def _stamp(made: FunctionType, inner: Iterable[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _files(module: str) -> frozenset[str]:
-    """The files of a module and of those of its package that it has functions or classes of, and so on."""
+    """The files of a module and of those of its package, or of the layers, that it imports or has functions or classes of, and
+    so on."""
     found, todo = set[str](), [module] if module in sys.modules else []
+    package = LAYERS if module.startswith(LAYERS) else module.rpartition(".")[0] + "."
     while todo:
         name = todo.pop()
         found.add(name)
-        used = {getattr(value, "__module__", None) or "" for value in list(vars(sys.modules[name]).values())}
-        package = name.rpartition(".")[0]
-        todo += [one for one in used - found if package and one.rpartition(".")[0] == package and one in sys.modules]
+        values = list(vars(sys.modules[name]).values())
+        used = {one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) or "" for one in values}
+        todo += [one for one in used - found if one.startswith(package) and package != "." and one in sys.modules]
     return frozenset(path for name in found if (path := getattr(sys.modules[name], "__file__", None)))
 
 

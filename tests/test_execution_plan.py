@@ -704,3 +704,30 @@ def test_jobs_that_another_run_moved_are_moved_back(in_order: list[int]) -> None
         np.testing.assert_array_equal(net.forward()[net.outputs[-1]], wanted)
         data.share_data(other)
         assert (net.forward()[net.outputs[-1]] != wanted).any()
+
+
+WRITTEN = (
+    'layer { name: "source" type: "Input" top: "source" input_param { shape { dim: 12 dim: 6 dim: 1 dim: 1 } } }\n'
+    + 'layer { name: "w" type: "ReLU" bottom: "source" top: "w" }\n'
+    + "".join(
+        f'layer {{ name: "{name}" type: "Convolution" bottom: "data" top: "{name}" '
+        f"convolution_param {{ num_output: {outputs} kernel_size: {kernel} }} }}\n"
+        for name, outputs, kernel in (("panels", 12, 1), ("other", 3, 3))
+    )
+    + 'layer { name: "seen" type: "Silence" bottom: "w" }\n'
+)
+
+
+def test_weights_that_a_layer_before_writes(in_order: list[int]) -> None:
+    """What is made of weights is not kept where a job of the same list writes them."""
+    with loops.using("numba"):
+        net = net_of(WRITTEN)
+        net.blobs["data"].reshape(1, 6, 5, 7)
+        net.reshape()
+        net.blobs["data"].data[...] = 1
+        layer = net.layers[[one.name for one in net.layers].index("panels")]
+        layer.blobs[0].share_data(net.blobs["w"])
+        for i in range(1, 8):
+            net.blobs["source"].data[...] = i
+            net.forward()
+            assert (net.blobs["panels"].data == 6 * i).all()

@@ -204,3 +204,14 @@ def test_a_loop_runs_once_even_if_a_signals_handler_raises_in_it() -> None:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, before)
     assert x[0] == 2
+
+
+def test_a_loop_is_compiled_anew_when_what_it_is_made_of_changes() -> None:
+    """max_pool calls what pooled_rows.py writes with the vectors of another package, tiles are made of the same vectors."""
+    from minicaffe.layers.conv import tiled_loops
+    from minicaffe.layers.pool import pooling_loops
+
+    for module, least in ((tiled_loops, {"tiled_loops", "tiles", "vectors"}), (pooling_loops, {"pooled_rows", "vectors"})):
+        found = {Path(file).stem for file in loops._files(module.__name__)}
+        assert found >= least
+        assert not found & {"blob", "net", "__init__"}

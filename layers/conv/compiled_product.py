@@ -13,7 +13,7 @@ class CompiledProduct:
     """y = epilogue of x convolved with weight, of the shapes that the calls are for; for one thread at a time.
 
     calls: of a loop whose arrays that come with the call are x, weight, the epilogue's table (3, filters), flat, and y.
-    made: what the loop takes in place of the weights.
+    made: what the loop takes in place of the weights that a call gives.
     """
 
     def __init__(self, calls: Calls, epilogue: Epilogue, filters: int, made: Array | None = None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def chosen(  # noqa: PLR0917
 ) -> Product:
     """The way that suits these arrays: convolve, for them or others of their shapes and types, in equal circumstances.
 
-    kept: keeps what is made of the weights, for as long as they have these values; None makes it anew each time.
+    kept: keeps what is made of the weights, which is good for as long as they have these values; None: it is for any weights.
     """
     shapes = x.shape, weight.shape, y.shape
     if depthwise.suits(x, weight, window, group, y):
@@ -58,14 +59,15 @@ def chosen(  # noqa: PLR0917
             return winograd.LoopsProduct(window, group, shapes, factors, epilogue)
         return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
     if tiled.suits(x, weight, window, y):
-        panels = kept.panels(weight, group) if kept and takes_panels(shapes, window, group) else None
+        panels = kept.panels(weight, group) if kept and takes_panels(shapes, window, group, y.dtype) else None
         return tiled.product(window, group, shapes, y.dtype, epilogue, panels)
     return lambda x, weight, y: direct.convolve(x, weight, window, group, y, epilogue)
 
 
-def takes_panels(shapes: tiled.Shapes, window: Window, group: int) -> bool:
+def takes_panels(shapes: tiled.Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> bool:
     """Whether panels are kept of weights of which no factors are, in TEST. shapes: of x, weight and y."""
-    return not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window) and tiled.keeps_panels(shapes)
+    possible = not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window)
+    return possible and tiled.keeps_panels(shapes, group, dtype)
 
 
 def circumstances() -> tuple[object, ...]:

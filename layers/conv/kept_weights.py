@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +27,7 @@ LEAST_PART = 1 << 20
 
 
 class KeptWeights:
-    """The factors or panels of one layer's weights."""
+    """The factors or the panels of one layer's weights, whichever its maps wanted last."""
 
     def __init__(self) -> None:
         self._of: tuple[Array, Array] | None = None
@@ -40,12 +42,13 @@ class KeptWeights:
     def panels(self, weight: Array, group: int) -> Array:
         """tiled.panels_of(weight, group), in the memory of the last ones."""
         shape, old = tiled.panels_shape(weight.shape, group, weight.dtype), self._panels
+        self._of = None
         self._panels = tiled.panels_of(weight, group, old if old is not None and old.shape == shape else None)
         return self._panels
 
     def factors(self, weight: Array, group: int) -> Array:
         """factors_of(weight, group), made anew only when the weights have changed, or what they are multiplied by."""
-        kept = self._of
+        kept, self._panels = self._of, None
         shape = factors_shape(weight.shape, group)
         if kept is None or kept[0].shape != weight.shape or kept[1].shape != shape or not same_bits(kept[0], weight):
             self._of = kept = None  # free the old factors before the new ones are made
@@ -55,14 +58,14 @@ class KeptWeights:
         return kept[1]
 
 
-def factors_bytes(weight: Array, group: int) -> int:
-    """What is kept for these weights by Winograd, in bytes: the factors, about four times their size, and a copy."""
-    return weight.nbytes + math.prod(factors_shape(weight.shape, group)) * weight.itemsize
+def factors_bytes(weight: Sequence[int], group: int) -> int:
+    """What is kept for weights of this shape by Winograd, in bytes: the factors, about four times their size, and a copy."""
+    return (math.prod(weight) + math.prod(factors_shape(weight, group))) * 4
 
 
-def panels_bytes(weight: Array, group: int) -> int:
-    """What is kept for these weights by tiled.py, in bytes."""
-    return math.prod(tiled.panels_shape(weight.shape, group, weight.dtype)) * weight.itemsize
+def panels_bytes(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
+    """What is kept for weights of this shape by tiled.py, in bytes."""
+    return math.prod(tiled.panels_shape(weight, group, dtype)) * dtype.itemsize
 
 
 def same_bits(a: Array, b: Array) -> bool:

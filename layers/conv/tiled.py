@@ -53,8 +53,8 @@ MOST_TAPS = 4096
 MOST_WINDOWS = 800
 """Of all images, for which a layer keeps panels of its weights: 28x28. Of so many, to make them takes 3 % of the time, of 7x7 a
 tenth, and where the weights come from memory a fifth."""
-MOST_WEIGHTS = 4 << 20
-"""Of a layer whose panels are kept: they are as large. A fully connected layer made a convolution may have 100 million."""
+MOST_KEPT = 4 << 20
+"""Numbers of panels that a layer keeps: a fully connected layer made a convolution may have 100 million weights."""
 
 PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
 
@@ -83,9 +83,9 @@ def takes(shapes: Shapes, window: Window) -> bool:
     )
 
 
-def keeps_panels(shapes: Shapes) -> bool:
-    """Whether it is worth it to make the panels of the weights once."""
-    return _windows(shapes[2]) <= MOST_WINDOWS and math.prod(shapes[1]) <= MOST_WEIGHTS
+def keeps_panels(shapes: Shapes, group: int, dtype: np.dtype[Any]) -> bool:
+    """Whether it is worth it to make the panels of the weights once. shapes: of x, weight and y."""
+    return _windows(shapes[2]) <= MOST_WINDOWS and math.prod(panels_shape(shapes[1], group, dtype)) <= MOST_KEPT
 
 
 def _windows(y: Sequence[int]) -> int:

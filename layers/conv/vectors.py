@@ -4,8 +4,8 @@
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
     copy_inside, copy_every_other_inside       a vector of many rows, where they lie on the map, and 0 beside it
 
-Vectors writes the instructions that they, the tiles (tiles.py), the runs (depthwise.py) and the blocks of 3x3 kernels
-(depthwise_3x3.py) are made of.
+Vectors writes the instructions that they, the tiles (tiles.py), the runs (depthwise.py), the blocks of 3x3 kernels
+(depthwise_3x3.py), Winograd's loops and those of pooling are made of.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes. kept: by layers between forwards (Winograd's factors), and from forward to backward. blobs: the data of all.
-    diffs: of weights and blobs, in TRAIN. working: the largest of a layer, besides its blobs. peak: the sum.
+    """Bytes. kept: by layers between forwards (Winograd's factors, panels of weights), and from forward to backward. blobs: the
+    data of all. diffs: of weights and blobs, in TRAIN. working: the largest of a layer, besides its blobs. peak: the sum.
     peak_of_outputs: with keep="outputs"; None in TRAIN."""
 
     weights: int

@@ -287,10 +287,13 @@ def test_panels_are_the_weights_of_some_filters_turned(
 
 
 def test_panels_are_kept_where_windows_and_weights_are_few() -> None:
+    of = np.dtype(np.float32)
     for size, filters, kept in (((20, 40), 4, True), ((20, 41), 4, False), ((3, 5), 4096, True), ((3, 5), 4097, False)):
         shapes = (1, 1024, *size), (filters, 1024, 1, 1), (1, filters, *size)
-        assert tiled.keeps_panels(shapes) == kept
-    assert not tiled.keeps_panels(((3, 7, 20, 20), (5, 7, 1, 1), (3, 5, 20, 20)))
+        assert tiled.keeps_panels(shapes, 1, of) == kept
+    assert not tiled.keeps_panels(((3, 7, 20, 20), (5, 7, 1, 1), (3, 5, 20, 20)), 1, of)
+    # a panel has its own filters, and whole vectors of K: of groups of two weights it is many times as large
+    assert not tiled.keeps_panels(((1, 1 << 17, 3, 5), (1 << 17, 2, 1, 1), (1, 1 << 17, 3, 5)), 1 << 16, of)
 
 
 def test_slopes_of_all_kinds() -> None:
