@@ -17,7 +17,8 @@ from minicaffe.blob import Blob, MemoryState
 from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.conv.convolution_blocks import BLOCK_BYTES
-from minicaffe.loops import loop
+from minicaffe.layers.conv.kept_weights import panels_bytes
+from minicaffe.loops import compiled, loop
 from minicaffe.mode import Phase
 from minicaffe.net import Keep
 from minicaffe.tracing.summary import summarize
@@ -256,6 +257,11 @@ def test_the_peak_is_what_a_run_takes(text: str, phase: Phase, keep: Keep, tmp_p
     assert predicted == pytest.approx(measured, rel=0.15)
 
 
+def panels(*weights: tuple[int, ...]) -> int:
+    """Bytes of the panels that convolutions of few windows keep, with compiled loops, of weights of these shapes."""
+    return sum(panels_bytes(shape, 1, np.dtype(np.float32)) for shape in weights) if compiled() else 0
+
+
 def test_what_the_peak_is_made_of() -> None:
     """By hand: two convolutions on an Input of 2 x 6 x 5 x 7; all blobs, or those alive together."""
     text = layers_of(
@@ -270,11 +276,14 @@ def test_what_the_peak_is_made_of() -> None:
     memory = summarize(Net(parse_net(text), TEST)).memory
     assert memory.weights == 4 * weights
     assert memory.blobs == 4 * (data + a + b + c)
-    assert (memory.kept, memory.diffs) == (0, 0)
+    kept = panels((11, 6, 3, 3), (13, 11, 3, 3))
+    assert (memory.kept, memory.diffs) == (kept, 0)
     working = memory.working
     assert working == get_num_threads() * 2 * BLOCK_BYTES
-    assert memory.peak == 4 * (weights + data + a + b + c) + working
-    assert memory.peak_of_outputs == 4 * (weights + data + a + b + c) + working  # c is an output: it may stand from the first
+    assert memory.peak == 4 * (weights + data + a + b + c) + kept + working
+    assert (
+        memory.peak_of_outputs == 4 * (weights + data + a + b + c) + kept + working
+    )  # c is an output: it may stand from the first
 
 
 KEEPING = layers_of(
@@ -312,8 +321,10 @@ def test_a_scale_that_runs_with_its_convolution_keeps_nothing() -> None:
         "s Scale a a",
         "r ReLU a a",
     )
-    assert summarize(Net(parse_net(text), TEST)).memory.kept == 0
-    assert summarize(Net(parse_net(text + layers_of("loss Reduction a loss loss_weight: 1")), TEST)).memory.kept == 4 * 4 * 35
+    of_weights = panels((4, 3, 3, 3))
+    assert summarize(Net(parse_net(text), TEST)).memory.kept == of_weights
+    with_loss = parse_net(text + layers_of("loss Reduction a loss loss_weight: 1"))
+    assert summarize(Net(with_loss, TEST)).memory.kept == of_weights + 4 * 4 * 35
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
