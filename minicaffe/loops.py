@@ -46,6 +46,7 @@ P = ParamSpec("P")
 VARIABLE = "MINICAFFE_LOOPS"
 WAYS = ("auto", "numpy", "numba")
 LAYERS = "minicaffe.layers."
+"""Whose loops are made of each other's functions, in several packages."""
 AHEAD = "minicaffe loops"
 """The name of the thread that compiles ahead."""
 

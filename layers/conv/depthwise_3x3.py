@@ -75,7 +75,7 @@ class _Block:
             places = [vectors.builder.gep(row, [vectors.int32(column)]) for column in self.columns]
             values = [vectors.load_where(place, mask) for place, mask in zip(places, masks)]
             if self.stride == 2:
-                values = [vectors.every_other(values[0], values[1], column) for column in range(KERNEL)]
+                values = [vectors.every(2, values[0], values[1], column) for column in range(KERNEL)]
             for r in range(self.rows):
                 tap = i - r * self.stride
                 if 0 <= tap < KERNEL:

@@ -137,6 +137,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
     begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, all_panels, first_panel = part
     taps, windows, filters, channels = map_[5] * map_[6], map_[3] * map_[4], map_[13], map_[14]
     depth, pitch, source = channels * taps, across * lanes, weight if all_panels else panels
+    size = (together * taps + LANES - 1) // LANES * LANES * each
     sloped = 0
     for m in range(first, last):
         slope = after[2 * filters + m]
@@ -155,10 +156,8 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
         for c in range(0, channels, together):
             many = min(together, channels - c)
             k, final = many * taps, c + many == channels
-            size, run, step = (k + LANES - 1) // LANES * LANES * each, (k + each - 1) // each, (each + tiles - 1) // tiles
-            far, block = depth, 0
+            run, step, far, block = (k + each - 1) // each, (each + tiles - 1) // tiles, depth, 0
             if all_panels:  # they lie one after the other; all filters are taken at a time
-                size = (together * taps + LANES - 1) // LANES * LANES * each
                 run, step, far, block = k, each, 0, (c // together * all_panels + first_panel) * size
             for f in range(first, last, chunk):
                 behind = min(f + chunk, last)

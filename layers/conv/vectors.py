@@ -69,13 +69,9 @@ class Vectors:
         for lane, pointer in enumerate(pointers):
             self.builder.store(self.builder.extract_element(value, self.int32(lane)), pointer)
 
-    def from_(self, start: int, step: int, first: Any, second: Any) -> Any:
-        """Every number of two vectors, or every other, from number `start` on; past the end, the last again."""
+    def every(self, step: int, first: Any, second: Any, start: int = 0) -> Any:
+        """Every step-th number of two vectors, the first one's first, from number `start` on; past the end, the last again."""
         return self._shuffled(first, [min(start + step * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
-
-    def every_other(self, first: Any, second: Any, start: int = 0) -> Any:
-        """Every other number of two vectors, the first one's first, from number `start` on; past the end, the last again."""
-        return self.from_(start, 2, first, second)
 
     def turned(self, rows: Sequence[Any]) -> list[Any]:
         """The numbers of 2, 4, 8 ... vectors column by column: the first of each vector, the second of each, and so on."""
@@ -124,7 +120,7 @@ class Vectors:
         builder, lanes, int64 = self.builder, self.lanes, self.int64
         wanted = int64(2 * lanes - 1) if count is None else builder.sub(builder.add(count, count), int64(1))
         second = builder.gep(pointer, [int64(lanes)])
-        return self.every_other(self.load_some(pointer, wanted), self.load_some(second, builder.sub(wanted, int64(lanes))))
+        return self.every(2, self.load_some(pointer, wanted), self.load_some(second, builder.sub(wanted, int64(lanes))))
 
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
         """The first `count` (int64, at least 0; None: all) of a vector, all if there are more."""
@@ -323,7 +319,7 @@ def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any
         def copy_row(source: Any, target: Any) -> None:
             vectors.prefetch(builder.gep(source, [int64(stride * AHEAD * lanes)]))
             parts = [vectors.load_where(builder.gep(source, [offset]), mask) for offset, mask in zip(offsets, masks)]
-            vectors.store_some(parts[0] if stride == 1 else vectors.every_other(*parts), target, count)
+            vectors.store_some(parts[0] if stride == 1 else vectors.every(stride, *parts), target, count)
 
         vectors.repeat(many, [(builder.gep(x, [start]), apart), (builder.gep(y, [to]), pitch)], copy_row)
 

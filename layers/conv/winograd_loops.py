@@ -148,10 +148,10 @@ def _write_deal(builder: Any, registers: Registers, *given: Any) -> None:
     int64, vectors = count.type, Vectors(builder, pixels.type.pointee, registers.lanes)
     with cgutils.for_range_slice(builder, int64(0), count, int64(registers.lanes), int64) as (i, _):
         a, b, c, d = vectors.load(builder.gep(pixels, [builder.mul(i, int64(4))]), 4)
-        halves = [(vectors.every_other(a, b, start), vectors.every_other(c, d, start)) for start in (0, 1)]
+        halves = [(vectors.every(2, a, b, start), vectors.every(2, c, d, start)) for start in (0, 1)]
         for k in range(4):  # numbers k, k + 4, ...: of every other ones, again every other one
             place = builder.gep(line, [builder.add(builder.add(to, i), builder.mul(step, int64(k)))])
-            vectors.store([vectors.every_other(*halves[k % 2], start=k // 2)], place)
+            vectors.store([vectors.every(2, *halves[k % 2], start=k // 2)], place)
 
 
 @intrinsic(_write_deal)

@@ -25,24 +25,27 @@ MOST = 3
 STRIDES = 1, 2
 
 
+def _larger(builder: Any, most: Any, value: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", value, most), value, most)
+
+
+def _sum(builder: Any, total: Any, value: Any) -> Any:
+    return builder.fadd(total, value)
+
+
 def _write_max_rows(builder: Any, registers: Registers, *given: Any) -> None:
-    lowest = given[0].type.pointee(LOWEST)
-
-    def larger(vectors: Vectors, most: Any, value: Any) -> Any:
-        most = vectors.everywhere(lowest) if most is None else most
-        return builder.select(builder.fcmp_ordered(">", value, most), value, most)
-
-    _write_rows(builder, registers, given, larger)
+    _write_rows(builder, registers, given, LOWEST, partial(_larger, builder))
 
 
 def _write_add_rows(builder: Any, registers: Registers, *given: Any) -> None:
-    _write_rows(builder, registers, given, lambda _, total, value: value if total is None else builder.fadd(total, value))
+    _write_rows(builder, registers, given, 0.0, partial(_sum, builder))
 
 
-def _write_rows(builder: Any, registers: Registers, given: Any, join: Callable[[Vectors, Any, Any], Any]) -> None:
-    """For each number of rows and stride, of what is there so far or of nothing: None."""
+def _write_rows(builder: Any, registers: Registers, given: Any, neutral: float, join: Callable[[Any, Any], Any]) -> None:
+    """For each number of rows and stride, of what is there so far or of nothing."""
     x, start, apart, rows, y, to, count, stride, fresh = given
     int64, vectors = to.type, Vectors(builder, x.type.pointee, registers.lanes)
+    nothing = vectors.everywhere(x.type.pointee(neutral))
     is_one, is_fresh = builder.icmp_signed("==", stride, int64(1)), builder.icmp_signed("!=", fresh, int64(0))
 
     def write(terms: int, step: int, begins: bool) -> None:
@@ -51,10 +54,10 @@ def _write_rows(builder: Any, registers: Registers, given: Any, join: Callable[[
                 builder.gep(y, [builder.add(to, i)]),
                 builder.gep(x, [builder.add(start, builder.mul(i, int64(step)))]),
             )
-            value = None if begins else vectors.load_some(place, left)
+            value = nothing if begins else vectors.load_some(place, left)
             for _ in range(terms):
                 row = vectors.load_some(source, left) if step == 1 else vectors.load_every_other(source, left)
-                value, source = join(vectors, value, row), builder.gep(source, [apart])
+                value, source = join(value, row), builder.gep(source, [apart])
             vectors.store_some(value, place, left)
 
         vectors.each(count, one)
@@ -151,7 +154,7 @@ def _write_windows(
             for phi, one, other in zip(both, whole, part):
                 phi.add_incoming(one, after_whole)
                 phi.add_incoming(other, after_part)
-            value, *others = (vectors.from_(column, step, *both) for column in range(seen))
+            value, *others = (vectors.every(step, both[0], both[1], column) for column in range(seen))
             for other in others:
                 value = join(value, other)
             some, place = builder.sub(count, i), builder.gep(y, [builder.add(to, i)])
@@ -167,10 +170,7 @@ def _write_windows(
 
 
 def _write_max_windows(builder: Any, registers: Registers, *given: Any) -> None:
-    def larger(most: Any, value: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", value, most), value, most)
-
-    _write_windows(builder, registers, given, LOWEST, larger, lambda _, value, *__: value)
+    _write_windows(builder, registers, given, LOWEST, partial(_larger, builder), lambda _, value, *__: value)
 
 
 def _write_mean_windows(builder: Any, registers: Registers, *given: Any) -> None:
@@ -179,7 +179,7 @@ def _write_mean_windows(builder: Any, registers: Registers, *given: Any) -> None
     def divided(vectors: Vectors, value: Any, i: Any, some: Any) -> Any:
         return builder.fdiv(value, vectors.load_some(builder.gep(sizes, [builder.add(place, i)]), some))
 
-    _write_windows(builder, registers, windows, 0.0, builder.fadd, divided)
+    _write_windows(builder, registers, windows, 0.0, partial(_sum, builder), divided)
 
 
 @intrinsic(_write_max_windows)

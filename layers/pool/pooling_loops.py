@@ -34,6 +34,31 @@ def line_length(columns: PoolAxis) -> int:
     return columns.pad + max(columns.size, columns.reach - columns.pad)
 
 
+@loop("T[::1], T[::1], T[::1], UniTuple(int64, 9), int64")
+def pool_row(x: Array, room: Array, y: Array, row: tuple[int, ...], by_maximum: int) -> None:
+    """A row of y = the maxima of windows of any width, or their sums. room: two lines, flat; the first has LOWEST, or 0,
+    beside the map.
+
+    row: where the map's rows that the windows see begin in x, how many there are, their width; kernel, stride and pad of the
+    columns; where the row of y begins, how many windows it has, the length of a line.
+    """
+    start, rows, width, kernel, stride, pad, to, over, run = row
+    for r in range(0, rows, MOST):
+        if by_maximum:
+            max_rows(x, start + r * width, width, min(MOST, rows - r), room, pad, width, 1, r == 0)
+        else:
+            add_rows(x, start + r * width, width, min(MOST, rows - r), room, pad, width, 1, r == 0)
+    at_once = stride <= 2
+    out, place, count, step = (y, to, over, stride) if at_once else (room, run, (over - 1) * stride + 1, 1)
+    for k in range(0, kernel, MOST):
+        if by_maximum:
+            max_rows(room, k, 1, min(MOST, kernel - k), out, place, count, step, k == 0)
+        else:
+            add_rows(room, k, 1, min(MOST, kernel - k), out, place, count, step, k == 0)
+    for j in range(0 if at_once else over):
+        y[to + j] = room[run + j * stride]
+
+
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,:,::1], T[:,::1]", in_calls=True)
 def max_pool(x: Array, windows: Windows, y: Array, room: Array) -> None:
     """y (M, PH, PW) = the maxima."""
@@ -42,29 +67,17 @@ def max_pool(x: Array, windows: Windows, y: Array, room: Array) -> None:
     _, down, over = y.shape
     lowest = room.dtype.type(LOWEST)
     room[:] = lowest
-    pixels, line, maxima = x.reshape(-1), room.reshape(-1), y.reshape(-1)
-    run, reach = room.shape[1], (over - 1) * stride_w + 1
+    pixels, lines, maxima, run = x.reshape(-1), room.reshape(-1), y.reshape(-1), room.shape[1]
     for m in range(len(x)):
         for i in range(down):
             first, end = max(i * stride_h - pad_h, 0), min(i * stride_h - pad_h + kernel_h, height)
-            to = (m * down + i) * over
+            row, to = (m * height + first) * width, (m * down + i) * over
             if first >= end:
                 maxima[to : to + over] = lowest
-                continue
-            if kernel_w <= MOST and stride_w <= 2:
-                row = (m * height + first) * width
+            elif kernel_w <= MOST and stride_w <= 2:
                 max_windows(pixels, row, width, end - first, kernel_w, -pad_w, width, maxima, to, over, stride_w)
-                continue
-            for r in range(first, end, MOST):
-                max_rows(pixels, (m * height + r) * width, width, min(MOST, end - r), line, pad_w, width, 1, r == first)
-            for k in range(0, kernel_w, MOST):
-                if stride_w <= 2:
-                    max_rows(line, k, 1, min(MOST, kernel_w - k), maxima, to, over, stride_w, k == 0)
-                else:
-                    max_rows(line, k, 1, min(MOST, kernel_w - k), line, run, reach, 1, k == 0)
-            if stride_w > 2:
-                for j in range(over):
-                    maxima[to + j] = line[run + j * stride_w]
+            else:
+                pool_row(pixels, lines, maxima, (row, end - first, width, kernel_w, stride_w, pad_w, to, over, run), 1)
 
 
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,:,::1], int32[:,:,::1], T[:,::1], int32[:,::1]")
@@ -130,29 +143,19 @@ def ave_pool(x: Array, windows: Windows, sizes: Array, y: Array, room: Array) ->
     _, height, width = x.shape
     _, down, over = y.shape
     room[:] = 0
-    pixels, line, means, of = x.reshape(-1), room.reshape(-1), y.reshape(-1), sizes.reshape(-1)
-    run, reach = room.shape[1], (over - 1) * stride_w + 1
+    pixels, lines, means, of, run = x.reshape(-1), room.reshape(-1), y.reshape(-1), sizes.reshape(-1), room.shape[1]
     for m in range(len(x)):
         for i in range(down):
             first, end = max(i * stride_h - pad_h, 0), min(i * stride_h - pad_h + kernel_h, height)
-            to = (m * down + i) * over
-            if kernel_w <= MOST and stride_w <= 2:
-                row, rows, at_size = (m * height + first) * width, max(0, end - first), i * over
-                mean_windows(pixels, row, width, rows, kernel_w, -pad_w, width, means, to, over, stride_w, of, at_size)
-                continue
+            row, to, size = (m * height + first) * width, (m * down + i) * over, i * over
             if first >= end:
-                line[pad_w : pad_w + width] = 0
-            for r in range(first, end, MOST):
-                add_rows(pixels, (m * height + r) * width, width, min(MOST, end - r), line, pad_w, width, 1, r == first)
-            for k in range(0, kernel_w, MOST):
-                if stride_w <= 2:
-                    add_rows(line, k, 1, min(MOST, kernel_w - k), means, to, over, stride_w, k == 0)
-                else:
-                    add_rows(line, k, 1, min(MOST, kernel_w - k), line, run, reach, 1, k == 0)
-            if stride_w > 2:
-                for j in range(over):
-                    means[to + j] = line[run + j * stride_w]
-            divide(means, to, of, i * over, over)
+                means[to : to + over] = 0
+                divide(means, to, of, size, over)
+            elif kernel_w <= MOST and stride_w <= 2:
+                mean_windows(pixels, row, width, end - first, kernel_w, -pad_w, width, means, to, over, stride_w, of, size)
+            else:
+                pool_row(pixels, lines, means, (row, end - first, width, kernel_w, stride_w, pad_w, to, over, run), 0)
+                divide(means, to, of, size, over)
 
 
 SUMS = 16

@@ -293,7 +293,7 @@ def test_panels_are_kept_where_windows_and_weights_are_few() -> None:
         assert tiled.keeps_panels(shapes, 1, of) == kept
     assert not tiled.keeps_panels(((3, 7, 20, 20), (5, 7, 1, 1), (3, 5, 20, 20)), 1, of)
     # a panel has its own filters, and whole vectors of K: of groups of two weights it is many times as large
-    assert not tiled.keeps_panels(((1, 1 << 17, 3, 5), (1 << 17, 2, 1, 1), (1, 1 << 17, 3, 5)), 1 << 16, of)
+    assert not tiled.keeps_panels(((1, 1 << 18, 3, 5), (1 << 18, 2, 1, 1), (1, 1 << 18, 3, 5)), 1 << 17, of)
 
 
 def test_slopes_of_all_kinds() -> None:
