@@ -44,7 +44,7 @@ from minicaffe.tracing.tracer import Tracer
 from minicaffe.training.parse_log import parse_log
 from minicaffe.training.solver_state import read_state
 
-LAYERS = 1024
+LAYERS = 4096
 """Most layers of a net here: twice as many are measured too."""
 
 Prepare = Callable[[int, Path], Run]
