@@ -46,8 +46,9 @@ def read_priors(layer: Layer, data: Array, code: int) -> Priors:
 
 def box_areas(boxes: Array) -> Array:
     """Areas (...) of boxes (..., 4): 0 where xmax < xmin or ymax < ymin."""
-    sides = boxes[..., 2:] - boxes[..., :2]
-    areas: Array = np.where((sides < 0).any(axis=-1), 0, sides[..., 0] * sides[..., 1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        sides = boxes[..., 2:] - boxes[..., :2]
+        areas: Array = np.where((sides < 0).any(axis=-1), 0, sides[..., 0] * sides[..., 1])
     return areas
 
 
@@ -109,13 +110,21 @@ def best_first(scores: Array, least: float, top_k: int | None) -> NDArray[np.int
 
 
 def nms(
-    boxes: Array, scores: Array, overlap: float, *, least: float = -np.inf, top_k: int | None = None, eta: float = 1.0
+    boxes: Array,
+    scores: Array,
+    overlap: float,
+    *,
+    least: float = -np.inf,
+    top_k: int | None = None,
+    eta: float = 1.0,
+    areas: Array | None = None,
 ) -> NDArray[np.intp]:
     """Indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
-    overlaps a kept one by more than overlap. eta < 1: each box that is kept lowers overlap to eta times it, down to 0.5."""
+    overlaps a kept one by more than overlap. eta < 1: each box that is kept lowers overlap to eta times it, down to 0.5.
+    areas: the boxes' (N,), for one who asks several times."""
     order = best_first(scores, least, top_k)
     ranked = boxes[order]
-    if (best := suppressed(ranked, box_areas(ranked), 0, overlap, eta=eta)) is not None:
+    if (best := suppressed(ranked, box_areas(ranked) if areas is None else areas[order], 0, overlap, eta=eta)) is not None:
         return order[best]
     most = np.zeros(len(order), boxes.dtype)  # each box's largest overlap with a kept one
     kept: list[int] = []

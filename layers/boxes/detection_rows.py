@@ -11,7 +11,9 @@ import numpy as np
 
 from minicaffe.blob import Array
 
-from .box_codes import nms
+from .box_codes import box_areas, nms
+
+NONE = np.zeros(0, np.intp)
 
 
 def image_detections(
@@ -27,13 +29,16 @@ def image_detections(
 ) -> Array:
     """One image's detections (n, 6): class, score, box, by class and score, from boxes (L, P, 4), L the classes or 1, and
     scores (C, P). keep_top_k: of all classes, < 0 for no limit."""
-    found = [np.empty((0, 6), scores.dtype)]
-    for k in range(len(scores)):
-        if k != background:
-            own = boxes[k if len(boxes) > 1 else 0]
-            kept = nms(own, scores[k], nms_threshold, least=least, top_k=top_k, eta=eta)
-            found.append(np.column_stack([np.full(len(kept), k, scores.dtype), scores[k, kept], own[kept]]))
-    rows = np.concatenate(found)
+    areas, sets = box_areas(boxes), len(boxes)
+    kept = [
+        nms(boxes[k % sets], own, nms_threshold, least=least, top_k=top_k, eta=eta, areas=areas[k % sets])
+        if k != background
+        else NONE
+        for k, own in enumerate(scores)
+    ]
+    counts = np.array([len(some) for some in kept], np.intp)
+    label, place = np.repeat(np.arange(len(scores)), counts), np.concatenate([NONE, *kept])
+    rows = np.column_stack([label.astype(scores.dtype), scores[label, place], boxes[label % sets, place]])
     if -1 < keep_top_k < len(rows):
         best = np.sort(np.argsort(-rows[:, 1], kind="stable")[:keep_top_k])
         rows = rows[best]
