@@ -121,11 +121,11 @@ class Convolution(Layer):
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:
         """Whether forward, at these shapes, takes Winograd's way."""
-        if self.spatial_axes != 2 or self.axis != 1:
+        if self.spatial_axes != 2:
             return False
         # `suits` looks at types and shapes: nothing is allocated
-        arrays = (np.broadcast_to(np.zeros((), blob.dtype), blob.shape) for blob in (x, self.blobs[0], y))
-        maps, weight, out = arrays
+        shapes = self._maps_shape(x), self.blobs[0].shape, self._maps_shape(y)
+        maps, weight, out = (np.broadcast_to(np.zeros((), self.dtype), shape) for shape in shapes)
         return suits(maps, weight, self.window, self.group, out, kept=self.phase != TRAIN)
 
     def _maps_shape(self, blob: Blob) -> tuple[int, ...]:

@@ -58,15 +58,16 @@ def chosen(  # noqa: PLR0917
         if factors is not None and winograd.takes_loops(factors, shapes):
             return winograd.LoopsProduct(window, group, shapes, factors, epilogue)
         return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
-    if tiled.suits(x, weight, window, y):
-        panels = kept.panels(weight, group) if kept and takes_panels(shapes, window, group, y.dtype) else None
+    turned = kept is not None and takes_panels(shapes, window, group, y.dtype)
+    if tiled.suits(x, weight, window, y, turned):
+        panels = kept.panels(weight, group) if kept and turned else None
         return tiled.product(window, group, shapes, y.dtype, epilogue, panels)
     return lambda x, weight, y: direct.convolve(x, weight, window, group, y, epilogue)
 
 
 def takes_panels(shapes: tiled.Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> bool:
     """Whether panels are kept of weights of which no factors are, in TEST. shapes: of x, weight and y."""
-    possible = not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window)
+    possible = not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window, turned=True)
     return possible and tiled.keeps_panels(shapes, group, dtype)
 
 

@@ -36,8 +36,8 @@ written in longer rows."""
 PANELS = 128 << 10
 """Bytes of panels, for the second cache."""
 LEAST_WINDOWS, FEW_WEIGHTS = 9, 1 << 19
-"""Of all images: for fewer, most of a tile would be computed in vain; with so few weights that takes no longer than to leave
-the list of jobs for BLAS."""
+"""Of all images: for fewer, to make panels of the weights takes longer than BLAS; with so few weights no longer than to leave
+the list of jobs for it."""
 TURNED = 1 << 18
 """Bytes of weights, at least, of which one thread makes panels."""
 TASK = 1 << 19
@@ -61,24 +61,24 @@ PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def suits(x: Array, weight: Array, window: Window, y: Array) -> bool:
-    """Whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
+def suits(x: Array, weight: Array, window: Window, y: Array, turned: bool = False) -> bool:
+    """Whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows). turned: as takes has it."""
     arrays = (x, weight, y)
     return (
         all(a.dtype == x.dtype and a.flags.c_contiguous for a in arrays)
         and x.dtype in (np.float32, np.float64)
-        and takes((x.shape, weight.shape, y.shape), window)
+        and takes((x.shape, weight.shape, y.shape), window, turned)
     )
 
 
-def takes(shapes: Shapes, window: Window) -> bool:
-    """The same of the shapes of x, weight and y alone."""
+def takes(shapes: Shapes, window: Window, turned: bool) -> bool:
+    """The same of the shapes of x, weight and y alone. turned: whether the weights' panels are there already."""
     x, weight, y = shapes
     return (
         loops.compiled()
         and (len(x) == 4 or window.pointwise)
         and all(map(math.prod, shapes))
-        and (_windows(y) >= LEAST_WINDOWS or math.prod(weight) <= FEW_WEIGHTS)
+        and (turned or _windows(y) >= LEAST_WINDOWS or math.prod(weight) <= FEW_WEIGHTS)
         and math.prod(window.kernel) <= MOST_TAPS
     )
 
@@ -163,7 +163,8 @@ def _cut(
     number = -(-count // (tile * (STRIP if 2 * depth > DEPTH else 2 * STRIP)))
     number = threads * -(-number // threads) if number > 1 else 1
     strip = lanes * -(-count // (lanes * number))  # no last one that is much narrower
-    strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, count * all_ * depth // TASK)
+    whole = lanes * -(-count // lanes)  # a vector's windows take as long as one
+    strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, whole * all_ * depth // TASK)
     two = 2 if affordable > MANY * threads else 1
     cuts, lots = [slice(0, strips)], [slice(0, panels)]
     if group == 1 and threads <= panels and (strips < threads or (strips < 2 * threads and count < all_)):

@@ -135,6 +135,14 @@ def test_factors_are_made_once_until_the_weights_change(monkeypatch: pytest.Monk
     assert made == [1] * 4
 
 
+@pytest.mark.parametrize("shape", [(32, 29, 40), (2, 32, 29, 40), (1, 2, 32, 29, 40)])
+def test_factors_are_counted_whatever_axis_has_the_channels(shape: tuple[int, ...], loops_way: str) -> None:
+    text = f'type: "Convolution" convolution_param {{ num_output: 33 kernel_size: 3 pad: 1 axis: {len(shape) - 3} }}'
+    case = LayerCase(text, np.ones(shape, np.float32), dtype=np.float32, phase=TEST)
+    case.forward()
+    assert case.layer.cached_bytes(case.bottom, case.top) == case.layer._kept.nbytes > 0
+
+
 def test_panels_follow_the_weights(loops_way: str) -> None:
     """Whatever held view or copy they are written through; the memory they are made in stays the same."""
     text = 'type: "Convolution" convolution_param { num_output: 12 kernel_size: 1 group: 2 weight_filler { type: "gaussian" } }'
@@ -161,6 +169,17 @@ def test_panels_are_kept_for_few_windows_only(loops_way: str) -> None:
         case.forward()
         told = case.layer.cached_bytes(case.bottom, case.top)
         assert (case.layer._kept.nbytes > 0) == (told > 0) == (kept and loops_way == "numba")
+
+
+def test_panels_of_one_window(loops_way: str) -> None:
+    """Of so many weights that to make them anew each time would take longer than BLAS."""
+    text = 'type: "Convolution" convolution_param { num_output: 700 kernel_size: 1 weight_filler { type: "gaussian" } }'
+    x = np.random.default_rng(1).standard_normal((1, 800, 1, 1), dtype=np.float32)
+    case = LayerCase(text, x, dtype=np.float32, phase=TEST)
+    expected = case.layer.blobs[0].data.reshape(700, 800) @ x.reshape(800)
+    np.testing.assert_allclose(case.forward()[0].reshape(700), expected, rtol=1e-4, atol=1e-4)
+    told = case.layer.cached_bytes(case.bottom, case.top)
+    assert case.layer._kept.nbytes == told and (told > 0) == (loops_way == "numba")
 
 
 def test_of_maps_that_change_their_size_the_last_ones_are_kept(loops_way: str) -> None:

@@ -321,7 +321,8 @@ def test_what_the_loops_leave_to_others() -> None:
     assert not tiled.suits(x.astype(np.float64), weight, PIXEL, y)
     for inputs, filters in ((512, 1024), (513, 1024)):
         few, weights = np.ones((1, inputs, 2, 4), np.float32), np.ones((filters, inputs, 1, 1), np.float32)
-        assert tiled.suits(few, weights, PIXEL, np.ones((1, filters, 2, 4), np.float32)) == (inputs == 512)  # 8 windows
+        out = np.ones((1, filters, 2, 4), np.float32)  # 8 windows
+        assert tiled.suits(few, weights, PIXEL, out) == (inputs == 512) and tiled.suits(few, weights, PIXEL, out, turned=True)
     wide = Window((64, 65), (1, 1), (40, 40), (1, 1))
     assert not tiled.suits(x, np.ones((4, 3, *wide.kernel), np.float32), wide, np.ones((1, 4, 22, 23), np.float32))
     deep = np.ones((1, 3, 5, 7, 2), np.float32)
