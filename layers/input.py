@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import KeptStep
 from minicaffe.layer import Layer
 
 
@@ -36,3 +37,6 @@ class Input(Layer):
         """Nothing: the data is already there."""
 
     forward_gpu = forward_cpu
+
+    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
+        return KeptStep([])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -36,7 +36,7 @@ LEAST = 1 << 14
 """Fewest numbers that are worth a call of a loop that does little with each."""
 
 MOST_KEPT = 24 << 20
-"""Bytes of temporary arrays that a thread keeps for its next task, for each thread that they are for."""
+"""Bytes of temporary arrays that a thread keeps for its next task, and as many for each thread of its next list of jobs."""
 
 _kept = threading.local()
 
@@ -90,9 +90,8 @@ class Scratch:
 
 
 @contextmanager
-def kept_scratch(dtype: DTypeLike, threads: int = 1) -> Iterator[Scratch]:
-    """This thread's Scratch, kept from task to task and from layer to layer; for one task at a time. threads: for how many the
-    task takes memory.
+def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
+    """This thread's Scratch, kept from task to task and from layer to layer; for one task at a time.
 
     New memory of some MB would be given back to the system after each task, and then cost a page fault a page: up to four
     times a depthwise convolution's time.
@@ -101,8 +100,26 @@ def kept_scratch(dtype: DTypeLike, threads: int = 1) -> Iterator[Scratch]:
     if scratch is None or scratch.dtype != dtype:
         scratch = _kept.scratch = Scratch(dtype)
     yield scratch
-    if scratch.bytes > MOST_KEPT * threads:
+    if scratch.bytes > MOST_KEPT:
         _kept.scratch = None
+
+
+class _Room(NamedTuple):
+    """Memory for the temporary arrays of jobs, and where it lies."""
+
+    memory: NDArray[np.uint8]
+    address: int
+
+
+def _room_of(size: int) -> _Room:
+    """This thread's, of at least so many bytes, kept from one list of jobs to the next."""
+    room: _Room | None = getattr(_kept, "room", None)
+    if room is None or room.memory.nbytes < size:
+        limits.check("its temporary memory", size, "bytes")
+        room = _kept.room = None  # free the old memory before allocating more
+        memory = aligned_zeros(size, np.dtype(np.uint8))
+        room = _kept.room = _Room(memory, address_of(memory))
+    return room
 
 
 class Calls:
@@ -193,13 +210,16 @@ class JobList:
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
         it."""
-        words = self._words.copy()
-        words[[handover.FIRST, handover.END]] = first, len(self._jobs) if end is None else min(end, len(self._jobs))
-        with kept_scratch(self._jobs[0].dtype, self._threads) as scratch:
-            room = address_of(scratch("rooms", self._room, dtype=np.uint8))
-            for job in self._jobs[first:end]:
-                job.take_room(self._threads, room)
+        words, room = self._words.copy(), _room_of(self._room)
+        words[handover.FIRST] = first
+        words[handover.END] = len(self._jobs) if end is None else min(end, len(self._jobs))
+        for job in self._jobs[first:end]:
+            job.take_room(self._threads, room.address)
+        try:
             return run_jobs(words, self._widest)
+        finally:
+            if room.memory.nbytes > MOST_KEPT * self._threads:
+                _kept.room = None
 
 
 class BlobJob:

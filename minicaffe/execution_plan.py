@@ -293,6 +293,13 @@ class ExecutionPlan:
         self._kept: dict[tuple[int, int], _KeptRun] = {}
         """By the first layer and the last one that could follow."""
 
+    def run_jobs(self, first: int, last: int, one_by_one: bool = False) -> int:
+        """Run what is kept as jobs of the layers from first to last, as far as it goes, unless one_by_one; returns the layer
+        behind. Jobs need nothing that NumPy and BLAS do (threads.computing)."""
+        self._look_around()
+        self.at = first
+        return first if one_by_one or self.memory is not None else self._run_kept(first, last)
+
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
         self._look_around()

@@ -359,11 +359,14 @@ class Net(PycaffeNet, Hooked):
         if not self._loops_asked_for and not gpu_mode():
             self._loops_asked_for = True
             compile_ahead(self._loops())
-        with self.running(), computing():
-            if self._stream is not None and self._runs_as_graphs(start, end):
-                self.plan.graphs.forward(self._stream, self._run_layers, has_run)
-            else:
-                self._run_layers(start, end, has_run)
+        with self.running():
+            begun = self.plan.run_jobs(start, end, self.forward_is_watched)
+            if begun <= end:
+                with computing():
+                    if self._stream is not None and self._runs_as_graphs(start, end):
+                        self.plan.graphs.forward(self._stream, self._run_layers, has_run)
+                    else:
+                        self._run_layers(begun, end, has_run)
         return sum((loss() for loss in losses), 0.0)
 
     def _run_layers(self, start: int, end: int, has_run: Callable[[int], None] = lambda i: None) -> None:

@@ -246,14 +246,13 @@ def test_the_room_is_for_all_threads_though_their_number_is_set_meanwhile(monkey
     calls, x, wanted = neighbours(np.float32)
     job, y, numbers, sizes = Job(calls), np.zeros(LENGTH, np.float32), iter([COUNT] + 9 * [1]), list[int]()
 
-    class Noted(blocks.Scratch):
-        def __call__(self, name: str, *shape: int, dtype: Any = None) -> Array:
-            sizes.append(*shape)
-            return super().__call__(name, *shape, dtype=dtype)
+    def noted(size: int) -> blocks._Room:
+        sizes.append(size)
+        return room_of(size)
 
+    room_of = blocks._room_of
     monkeypatch.setattr(blocks, "get_num_threads", lambda: next(numbers))
-    monkeypatch.setattr(blocks, "Scratch", Noted)
-    monkeypatch.setattr(blocks._kept, "scratch", None, raising=False)
+    monkeypatch.setattr(blocks, "_room_of", noted)
     job.run(address_of(x), address_of(y))
     assert sizes == [job.words[handover.MOST_THREADS] * job.words[handover.EACH]]
     np.testing.assert_array_equal(y, wanted)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+from minicaffe import TEST
 from minicaffe.errors import LayerError
 from minicaffe.layers.softmax import softmax
 
@@ -34,6 +35,22 @@ def test_golden(case):
 def test_gradient(axis):
     case = LayerCase(f'type: "Softmax" softmax_param {{ axis: {axis} }}', rng.normal(size=(2, 5, 3, 4)))
     assert case.check_gradient().elements == 120
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_compiled_and_not(axis, dtype, loops_way):
+    """With lines that hold what is not finite, which make these lines NaN alone; and with more numbers than loops take."""
+    x = rng.normal(0, 5, size=(17, 23, 19)).astype(dtype)
+    lines = np.moveaxis(x, axis, 2)
+    lines[1, 2, 3], lines[3, 5, 0], lines[5, 7] = np.nan, np.inf, -np.inf
+    lines[7, 11, 4] = -np.inf  # a probability of 0
+    for numbers in (x, np.concatenate([x, x], axis=0 if axis else 1)):
+        with np.errstate(invalid="ignore"):
+            expected = softmax(numbers, axis)
+            (y,) = LayerCase(f'type: "Softmax" softmax_param {{ axis: {axis} }}', numbers, dtype=dtype, phase=TEST).forward()
+        np.testing.assert_allclose(y, expected, rtol=1e-6 if dtype is np.float32 else 1e-13)
+        assert np.isnan(y).any(axis=axis).sum() == 3 * numbers.size // x.size
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-50, 50))

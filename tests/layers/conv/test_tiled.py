@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import blocks, loops
-from minicaffe.blocks import kept_scratch
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import tiled
 from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
@@ -335,11 +334,12 @@ def test_memory_of_many_filters_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(blocks, "_kept", threading.local())
     monkeypatch.setattr(blocks, "MOST_KEPT", 1 << 20)
     monkeypatch.setattr(tiled, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(blocks, "get_num_threads", lambda: 1)
     x, weight = np.ones((1, 2, 3, 2000), np.float32), np.ones((40_000, 2, 1, 1), np.float32)
-    with kept_scratch(np.float32) as kept:
+    for _ in range(2):
         assert (convolved(x, weight[:5].copy(), PIXEL, 1) == 2).all()
-    with kept_scratch(np.float32) as again:
-        assert again is kept and 0 < kept.bytes < 1 << 20
-    assert (convolved(x[..., :6].copy(), weight, PIXEL, 1) == 2).all() and kept.bytes > blocks.MOST_KEPT
-    with kept_scratch(np.float32) as other:
-        assert other is not kept and not other.bytes
+        kept = blocks._kept.room.memory
+        assert 0 < kept.nbytes < 1 << 20
+    assert (convolved(x, weight[:5].copy(), PIXEL, 1) == 2).all() and blocks._kept.room.memory is kept
+    assert (convolved(x[..., :6].copy(), weight, PIXEL, 1) == 2).all()
+    assert blocks._kept.room is None

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from minicaffe import loops, threads
-from minicaffe.blocks import kept_scratch
+from minicaffe import blocks, loops, threads
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import winograd, winograd_loops, winograd_weights
 from minicaffe.layers.conv.epilogue import Epilogue
@@ -269,11 +268,9 @@ def test_old_numbers_behind_the_tiles_are_not_multiplied() -> None:
     x, weight, y = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1), np.zeros((1, 4, 9, 14), np.float32)
     lengths = winograd_loops.memory_sizes(3, 4, 1, 3, 8)
     with loops.using("numba"):
-        with kept_scratch(np.float32) as scratch:
-            scratch("rooms", 4 * sum(lengths) + 4000, dtype=np.uint8).view(np.float32)[:] = 1e-42
+        memory = blocks._room_of(4 * sum(lengths) + 4000).memory.view(np.float32)
+        memory[:] = 1e-42
         winograd.convolve(x, weight, square(), 1, y)
-        with kept_scratch(np.float32) as scratch:
-            memory = scratch("rooms", 4 * sum(lengths), dtype=np.uint8).view(np.float32)
     tiles = memory[lengths[0] + lengths[1] :][: lengths[2]].reshape(36, -1)[:, : 3 * 16].reshape(36, 3, 16)
     assert (tiles[:, :, 12:] == 0).all() and (np.abs(tiles[:, :, :12]) > 1e-9).any(axis=2).all()
 
