@@ -43,8 +43,7 @@ class Concat(Layer):
         shape[self.axis] = sum(blob.shape[self.axis] for blob in bottom)
         top[0].reshape(shape)
         if len(bottom) == 1:
-            top[0].share_data(bottom[0])
-            top[0].share_diff(bottom[0])  # Caffe's case of one bottom: nothing to copy in either direction
+            top[0].share(bottom[0])  # Caffe's case of one bottom: nothing to copy in either direction
 
     def coordinates(self) -> Map | None:
         return IDENTITY if self.axis == 1 else None

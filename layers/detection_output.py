@@ -23,9 +23,8 @@ from minicaffe.layer import Layer
 from .boxes.box_codes import decode, read_priors, refined
 from .boxes.detection_files import files_asked
 from .boxes.detection_pictures import pictures_asked
-from .boxes.detection_rows import image_detections
+from .boxes.detection_rows import image_detections, kept_of_classes
 from .boxes.label_map import MOST_CLASSES
-from .boxes.nms import suppress
 from .boxes.region_output import FIELDS, check_region, region_anchors, region_rows
 
 
@@ -52,7 +51,7 @@ class DetectionOutput(Layer):
     weight_names = ()
     has_gradient = False
     found_axis = 2
-    loops = ((suppress,), ())
+    loops = ((kept_of_classes,), ())
     kinds = (
         Kind("SSD", ("ssd",), "3 or 4 bottoms"),
         Kind("RefineDet", ("refinedet",), "5 bottoms, or a fourth (N, P * 2)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from minicaffe.blob import Blob
 from minicaffe.blocks import KeptStep
@@ -31,8 +32,7 @@ class Flatten(Layer):
         if end <= start:
             raise self.error(f"end_axis {param.end_axis} is before axis {param.axis} in shape {shape}", "flatten_param")
         top[0].reshape(*shape[:start], math.prod(shape[start:end]), *shape[end:])
-        top[0].share_data(bottom[0])  # at each reshape: the bottom may have got new memory
-        top[0].share_diff(bottom[0])
+        top[0].share(bottom[0])  # at each reshape: the bottom may have got new memory
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing: the top is the bottom's memory."""
@@ -40,4 +40,4 @@ class Flatten(Layer):
     forward_gpu = forward_cpu
 
     def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-        return KeptStep([], before=lambda: self.reshape(bottom, top))
+        return KeptStep([], before=partial(top[0].share, bottom[0]))

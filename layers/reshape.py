@@ -8,8 +8,10 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import KeptStep
 from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
@@ -46,8 +48,7 @@ class Reshape(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(self.new_shape(bottom[0].shape))
-        top[0].share_data(bottom[0])  # at each reshape: the bottom may have got new memory
-        top[0].share_diff(bottom[0])
+        top[0].share(bottom[0])  # at each reshape: the bottom may have got new memory
 
     def replaced_axes(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The half-open range of the bottom's axes that shape.dim replaces."""
@@ -89,6 +90,9 @@ class Reshape(Layer):
         """Nothing: the top is the bottom's memory."""
 
     forward_gpu = forward_cpu
+
+    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
+        return KeptStep([], before=partial(top[0].share, bottom[0]))
 
 
 def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:

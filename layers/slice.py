@@ -45,8 +45,7 @@ class Slice(Layer):
         for blob, start, end in zip(top, [0, *self.points], [*self.points, shape[self.axis]], strict=True):
             blob.reshape(*shape[: self.axis], end - start, *shape[self.axis + 1 :])
         if len(top) == 1:
-            top[0].share_data(bottom[0])
-            top[0].share_diff(bottom[0])
+            top[0].share(bottom[0])
 
     def _points(self, shape: tuple[int, ...], tops: int) -> list[int]:
         """Where the tops after the first start."""

@@ -23,8 +23,9 @@ from minicaffe.layer import Layer
 from minicaffe.loops import Later, loop
 from minicaffe.threads import get_num_threads, parts
 
-MOST = 1 << 13
-"""Numbers of x that a compiled loop takes: of more, NumPy's exp by the vector saves more time than the calls cost."""
+MOST, MOST_APART = 1 << 16, 1 << 13
+"""Numbers of x that a compiled loop takes, and where those of a line lie apart: of more, NumPy's exp by the vector saves more
+time than the calls cost."""
 
 LEAST = 1 << 11
 """Numbers that are worth a thread."""
@@ -81,9 +82,11 @@ class Softmax(Layer):
 
     def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
         x, y = bottom[0], top[0]
-        if not 0 < x.count <= MOST or x.dtype != y.dtype:
+        axis = self.axis_of(self.param.softmax_param.axis, x)
+        most = MOST if math.prod(x.shape[axis + 1 :]) == 1 else MOST_APART
+        if not 0 < x.count <= most or x.dtype != y.dtype:
             return None
-        calls = _calls(x.shape, self.axis_of(self.param.softmax_param.axis, x), x.dtype, get_num_threads())
+        calls = _calls(x.shape, axis, x.dtype, get_num_threads())
         return KeptStep([BlobJob(Job(calls), (x,), y, "update" if x is y else "write")])
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -424,6 +424,11 @@ class Blob:
         self._check_shareable(other)
         self.diff_memory = other.diff_memory
 
+    def share(self, other: Blob) -> None:
+        """Share data and diff with other."""
+        self.share_data(other)
+        self.share_diff(other)
+
     def shares_data_with(self, other: Blob) -> bool:
         """Whether data is shared with other."""
         return self.data_memory is other.data_memory

@@ -31,10 +31,13 @@ CASES = {
         "variance: 0.3 variance: 0.4 }",
         [(1, 3, 5, 4), (1, 3, 50, 60)],
     ),
+    "another shape": ('type: "Reshape" reshape_param { shape { dim: 0 dim: -1 dim: 2 } }', [(2, 3, 5, 4)]),
+    "probabilities": ('type: "Softmax"', [(2, 3, 5, 4)]),
+    "probabilities of many boxes": ('type: "Softmax" softmax_param { axis: 2 }', [(2, 700, 21)]),
     "columns first": ('type: "Transpose" transpose_param { dim: 2 dim: 0 dim: 1 }', [(2, 3, 5)]),
 }
-OTHERS = {"Flip", "Reverse", "Reorg"}
-"""Of the family of those that rearrange; steps back, and as many axes, are not for the loop."""
+OTHERS = {"Flip", "Reverse", "Reorg", "Input"}
+"""Of the family of those that rearrange; steps back, and as many axes, are not for the loop. And what computes nothing."""
 
 
 def case_of(text: str, shapes: list[tuple[int, ...]]) -> LayerCase:
@@ -46,22 +49,24 @@ def case_of(text: str, shapes: list[tuple[int, ...]]) -> LayerCase:
 def test_jobs_do_what_forward_does(name: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     case = case_of(*CASES[name])
-    xs = [blob.data.copy() for blob in case.bottom]
+    xs, wanted = [blob.data.copy() for blob in case.bottom], {}
     with loops.using("numpy"):
-        wanted = [y.copy() for y in case.forward()]
+        for factor in (1, 2):
+            for blob, x in zip(case.bottom, xs, strict=True):
+                blob.data[...] = x * factor
+            wanted[factor] = [y.copy() for y in case.forward()]
     with loops.using("numba"):
         step = case.layer.kept_step(case.bottom, case.top)
         assert step is not None
-        for factor in (1, 2):
+        for factor, ys in wanted.items():
             for blob in (*case.bottom, *case.top):
                 blob.give_back("by the test")  # the memory is another each time
                 blob.take_again()
             for blob, x in zip(case.bottom, xs, strict=True):
                 blob.data[...] = x * factor
             step()
-            for blob, y in zip(case.top, wanted, strict=True):
-                scale = 1 if name == "of sizes alone" else factor
-                np.testing.assert_allclose(blob.data, y * scale, rtol=1e-5, atol=1e-6)
+            for blob, y in zip(case.top, ys, strict=True):
+                np.testing.assert_allclose(blob.data, y, rtol=1e-5, atol=1e-6)
 
 
 def test_every_layer_with_jobs_is_here() -> None:

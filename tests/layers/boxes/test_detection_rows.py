@@ -1,0 +1,90 @@
+"""One image's detections of all classes: as compiled and not, and against class by class."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe import loops
+from minicaffe.layers.boxes.box_codes import nms
+from minicaffe.layers.boxes.detection_rows import image_detections
+
+WAYS = ["numpy", *(["numba"] if find_spec("numba") else [])]
+
+
+def boxes_and_scores(seed: int, sets: int, count: int, classes: int, ties: bool, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    corners = random.random((sets, count, 2)) * 0.6
+    boxes = np.concatenate([corners, corners + random.random((sets, count, 2)) * 0.4 - 0.02], axis=2)  # some without an area
+    scores = random.random((count, classes))
+    return boxes.astype(dtype), (np.round(scores * 8) / 8 if ties else scores).astype(dtype).T
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(0, 40),
+    classes=st.integers(1, 5),
+    own_boxes=st.booleans(),
+    ties=st.booleans(),
+    missing=st.booleans(),
+    background=st.integers(-1, 5),
+    least=st.sampled_from([-np.inf, 0.3, 0.5]),
+    top_k=st.sampled_from([None, 0, 1, 7, 39]),
+    eta=st.sampled_from([1.0, 0.9]),
+    threshold=st.sampled_from([0.0, 0.2, 0.7]),
+)
+def test_all_classes_at_once_are_one_after_the_other(
+    dtype: type,
+    seed: int,
+    count: int,
+    classes: int,
+    own_boxes: bool,
+    ties: bool,
+    missing: bool,
+    background: int,
+    least: float,
+    top_k: int | None,
+    eta: float,
+    threshold: float,
+) -> None:
+    sets = classes if own_boxes else 1
+    boxes, scores = boxes_and_scores(seed, sets, count, classes, ties, dtype)
+    scores[:, 3::5] = np.nan  # no score is above anything
+    if missing and count:
+        boxes[0, count // 2, 2] = np.nan
+    rows = []
+    with loops.using("numpy"):
+        for k in range(classes):
+            if k != background:
+                kept = nms(boxes[k % sets], scores[k], threshold, least=least, top_k=top_k, eta=eta)
+                rows += [[k, scores[k, i], *boxes[k % sets, i]] for i in kept]
+    for way in WAYS:
+        with loops.using(way):
+            found = image_detections(
+                boxes,
+                scores,
+                background=background,
+                least=least,
+                nms_threshold=threshold,
+                top_k=top_k,
+                keep_top_k=-1,
+                eta=eta,
+            )
+        np.testing.assert_array_equal(found, np.array(rows, dtype).reshape(-1, 6))
+
+
+def test_the_best_of_all_classes_stay_in_order(loops_way: str) -> None:
+    boxes, scores = boxes_and_scores(3, 1, 50, 4, False, np.float32)
+    all_, best = (
+        image_detections(boxes, scores, background=0, least=0.1, nms_threshold=0.4, top_k=30, keep_top_k=most, eta=1.0)
+        for most in (-1, 9)
+    )
+    assert len(best) == 9 < len(all_)
+    wanted = all_[all_[:, 1] >= np.sort(all_[:, 1])[-9]]
+    np.testing.assert_array_equal(best, wanted)
+    assert (np.diff(best[:, 0]) >= 0).all()
