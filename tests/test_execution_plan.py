@@ -581,6 +581,29 @@ def test_what_is_kept_runs_as_one_list_of_jobs(in_order: list[int]) -> None:
         assert_same(net, other)
 
 
+def test_layers_that_compute_nothing_do_not_part_a_list_of_jobs(in_order: list[int]) -> None:
+    text = (
+        conv("a", outputs=6)
+        + 'layer { name: "drop" type: "Dropout" bottom: "a" top: "a" dropout_param { dropout_ratio: 0.75 } }'
+        + 'layer { name: "lines" type: "Reshape" bottom: "a" top: "x" reshape_param { shape { dim: [0, -1, 3] } } }'
+        + 'layer { name: "y" type: "Softmax" bottom: "x" top: "y" softmax_param { axis: 2 } }'
+    )
+    with loops.using("numba"):
+        net, other = net_of(text), watched(net_of(text))
+        other.share_with(net)
+        for _ in range(3):
+            net.forward()
+        assert in_order[-1] == 2
+        other.forward()
+        assert_same(net, other)
+        before = net.blobs["a"].data.copy()
+        for one in (net, other):
+            one.layers[[layer.name for layer in one.layers].index("drop")].scale_train = False
+            one.forward()
+        np.testing.assert_allclose(net.blobs["a"].data, before / 4, rtol=1e-6)
+        assert_same(net, other)
+
+
 def test_numbers_that_are_not_finite_are_made_again_before_they_are_read(in_order: list[int]) -> None:
     """Winograd makes NaN of what is infinite, and spreads it: its job is flagged, and those behind it wait."""
     with loops.using("numba"):

@@ -36,8 +36,8 @@ CASES = {
     "probabilities of many boxes": ('type: "Softmax" softmax_param { axis: 2 }', [(2, 700, 21)]),
     "columns first": ('type: "Transpose" transpose_param { dim: 2 dim: 0 dim: 1 }', [(2, 3, 5)]),
 }
-OTHERS = {"Flip", "Reverse", "Reorg", "Input"}
-"""Of the family of those that rearrange; steps back, and as many axes, are not for the loop. And what computes nothing."""
+OTHERS = {"Flip", "Reverse", "Reorg", "Input", "Dropout"}
+"""Of the family of those that rearrange; steps back, and as many axes, are not for the loop. And what computes nothing, in TEST."""
 
 
 def case_of(text: str, shapes: list[tuple[int, ...]]) -> LayerCase:
