@@ -37,7 +37,7 @@ CASES = {
     "columns first": ('type: "Transpose" transpose_param { dim: 2 dim: 0 dim: 1 }', [(2, 3, 5)]),
 }
 OTHERS = {"Flip", "Reverse", "Reorg", "Input", "Dropout"}
-"""Of the family of those that rearrange; steps back, and as many axes, are not for the loop. Input and Dropout compute nothing."""
+"""Of the family of those that rearrange; steps back, and as many axes, are not for the loop. The last two compute nothing."""
 
 
 def case_of(text: str, shapes: list[tuple[int, ...]]) -> LayerCase:
