@@ -148,7 +148,8 @@ def _cut(
 ) -> tuple[Numbers, list[Numbers], tuple[int, int, int]]:
     """convolve_strips' map_, its parts, and how long columns, rows and panels are.
 
-    A part has some strips of windows and all filters of a group; or, where there are few strips, some filters.
+    A part has some strips of windows and all filters of a group; or, where there are few strips, some filters; or, where the
+    threads can share groups evenly, one group.
     """
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
     if window.pointwise:  # a map is one row
@@ -167,9 +168,9 @@ def _cut(
     strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, whole * all_ * depth // TASK)
     two = 2 if affordable > MANY * threads else 1
     cuts, lots = [slice(0, strips)], [slice(0, panels)]
-    if group == 1 and threads <= panels and (strips < threads or (strips < 2 * threads and count < all_)):
+    if group % threads and threads <= panels and (strips < threads or (strips < 2 * threads and count < all_)):
         lots = parts(panels, -(-panels // affordable), two, threads)
-    elif group < threads * two:
+    elif group < threads * two or group % threads:  # of three groups one of two threads would have two
         cuts = parts(strips, -(-strips // affordable), two, threads)
     widest = each * max(lot.stop - lot.start for lot in lots)
     k = LANES * -(-together * taps // LANES)
