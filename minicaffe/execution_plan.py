@@ -301,8 +301,8 @@ class ExecutionPlan:
         return first if one_by_one or self.memory is not None else self._run_kept(first, last)
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
-        """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
-        self._look_around()
+        """The layers from first to last that the caller has to run, in order, after run_jobs. Chains are run here, unless
+        one_by_one."""
         i = first
         while i <= last:
             self.at = i

@@ -28,7 +28,7 @@ def kept_of_classes(  # noqa: PLR0917
     (L, P); scores (C, P) of least's type; top_k: 0 for no limit."""
     classes, count = scores.shape
     kept, found = np.empty((classes * count, 2), np.intp), 0
-    likely, values = np.empty(count, np.intp), np.empty(count, boxes.dtype)
+    likely, values = np.empty(count, np.intp), np.empty(count, scores.dtype)
     for k in range(classes):
         if k == background:
             continue
@@ -72,7 +72,8 @@ def image_detections(
     """One image's detections (n, 6): class, score, box, by class and score, from boxes (L, P, 4), L the classes or 1, and
     scores (C, P). keep_top_k: of all classes, < 0 for no limit."""
     areas, sets = box_areas(boxes), len(boxes)
-    if loops.compiled() and nms_threshold >= 0 and top_k != 0 and np.isfinite(boxes).all() and np.isfinite(areas).all():
+    possible = nms_threshold >= 0 and (top_k is None or top_k > 0)
+    if possible and loops.compiled() and np.isfinite(boxes).all() and np.isfinite(areas).all():
         whole = np.ascontiguousarray(boxes), areas, scores, background
         of = kept_of_classes(*whole, scores.dtype.type(least), float(nms_threshold), top_k or 0, float(eta))
         label, place = of[:, 0], of[:, 1]

@@ -34,7 +34,7 @@ def boxes_and_scores(seed: int, sets: int, count: int, classes: int, ties: bool,
     missing=st.booleans(),
     background=st.integers(-1, 5),
     least=st.sampled_from([-np.inf, 0.3, 0.5]),
-    top_k=st.sampled_from([None, 0, 1, 7, 39]),
+    top_k=st.sampled_from([None, -3, 0, 1, 7, 39]),
     eta=st.sampled_from([1.0, 0.9]),
     threshold=st.sampled_from([0.0, 0.2, 0.7]),
 )
