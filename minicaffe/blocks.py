@@ -112,8 +112,11 @@ class _Room(NamedTuple):
 
 
 def _room_of(size: int) -> _Room:
-    """This thread's, of at least so many bytes, kept from one list of jobs to the next. A Scratch would do the same, but to
-    find its array and the address there takes as long as a small layer, when a net has pushed Python's code out of the cache."""
+    """This thread's, of at least so many bytes, kept from one list of jobs to the next.
+
+    A Scratch would do the same, but to find its array and the address there takes as long as a small layer, when a net has
+    pushed Python's code out of the cache.
+    """
     room: _Room | None = getattr(_kept, "room", None)
     if room is None or room.memory.nbytes < size:
         limits.check("its temporary memory", size, "bytes")
