@@ -64,7 +64,7 @@ def test_by_hand() -> None:
 
 
 PARAMS = [
-    ("num_output: 6 kernel_size: 3 pad: 1 group: 2 deformable_group: 2", (2, 4, 3, 5), (3, 5)),
+    ("num_output: 6 kernel_size: 3 pad: 1 group: 2 deformable_group: 2", (1, 4, 3, 5), (3, 5)),
     ("num_output: 4 kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 pad: 1", (1, 3, 5, 6), (3, 7)),
     ("num_output: 2 kernel_size: 3 dilation: 2 pad: 2 deformable_group: 4 bias_term: false", (1, 4, 3, 2), (3, 2)),
     ("num_output: 2 kernel_size: 1 deformable_group: 2", (3, 4, 3, 2), (3, 2)),
