@@ -23,9 +23,9 @@ import scenes  # noqa: E402
 
 
 def average(net: Path, weights: Path) -> float:
-    """The mean average precision in 20 unseen scenes."""
+    """The mean average precision in 12 unseen scenes."""
     detector = load(net / "test.prototxt", weights, SHAPES / "shapes.yml", threshold=0.01)
-    return evaluate.evaluate(detector, range(1_000_000, 1_000_020))["mAP"]
+    return evaluate.evaluate(detector, range(1_000_000, 1_000_012))["mAP"]
 
 
 def test_the_shipped_weights_find_unseen_shapes() -> None:
