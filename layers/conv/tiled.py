@@ -22,7 +22,7 @@ from minicaffe.threads import get_num_threads, parts, run
 from .compiled_product import CompiledProduct
 from .epilogue import NOTHING, Epilogue
 from .tiled_loops import Numbers, convolve_strips, make_panels
-from .tiles import LANES, most_beside, panel_rows, tile_vectors
+from .tiles import LANES, most_alone, most_beside, panel_rows, tile_vectors
 from .window import Window
 
 DEPTH, DEPTH_KEPT = 256, 1024
@@ -175,7 +175,7 @@ def _cut(
     widest = each * max(lot.stop - lot.start for lot in lots)
     k = LANES * -(-together * taps // LANES)
     chunk = widest if all_panels else min(widest, each * max(1, PANELS // (each * k * itemsize)))
-    sizes = (strip, together, chunk, each, across, lanes, beside)
+    sizes = (strip, together, chunk, each, across, lanes, beside, most_alone(registers))
     pieces: list[Numbers] = []
     for g in range(group):
         for cut in cuts:

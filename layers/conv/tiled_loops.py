@@ -122,7 +122,7 @@ def make_panels(weight: Array, sizes: Numbers, part: tuple[int, int], panels: Ar
             turned(weight, start, depth, filters - m, min(together, channels - c) * taps, panels, to, each)
 
 
-@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 14), T[::1], T[::1], T[::1]", in_calls=True)
+@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 15), T[::1], T[::1], T[::1]", in_calls=True)
 def convolve_strips(  # noqa: PLR0913, PLR0917
     x: Array, weight: Array, after: Array, y: Array, map_: Numbers, part: Numbers, columns: Array, rows: Array, panels: Array
 ) -> None:
@@ -130,11 +130,11 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
 
     map_: as lay_out has it, then filters in all and channels of a group. part: windows from, to; filters from, to; the group's
     first channel; most windows of a strip, channels of a block, filters at a time and of a panel; vectors of a tile, numbers of
-    a vector, windows beside the vectors; how many panels make_panels has made, which weight is then, and the one that the
-    filters begin with, or 0. Memory: columns for a tile's of a block, for those of a strip where not all filters are taken at a
+    a vector, windows beside the vectors and without them; how many panels make_panels has made, which weight is then, and the
+    one that the filters begin with, or 0. Memory: columns for a tile's of a block, for those of a strip where not all filters are taken at a
     time; rows for the sums of a strip, panels for the filters at a time.
     """
-    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, all_panels, first_panel = part
+    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, alone, all_panels, first_panel = part
     taps, windows, filters, channels = map_[5] * map_[6], map_[3] * map_[4], map_[13], map_[14]
     depth, pitch, source = channels * taps, across * lanes, weight if all_panels else panels
     size = (together * taps + LANES - 1) // LANES * LANES * each
@@ -148,7 +148,9 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
         whole, width = window + count <= windows, (count + lanes - 1) // lanes * lanes
         vectors, beside = count // lanes, count % lanes
         tiles = (vectors + across - 1) // across
-        if beside and (beside > most_few * tiles or last - first < WORTH_BESIDE * tiles):  # they are a vector, too
+        if count <= alone:
+            tiles = 1
+        elif beside and (beside > most_few * tiles or last - first < WORTH_BESIDE * tiles):  # they are a vector, too
             vectors, beside = vectors + 1, 0
             tiles = (vectors + across - 1) // across
         cut = count, vectors, beside, lanes, tiles
@@ -167,10 +169,12 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                 for tile in range(tiles):
                     s, end = begin_of(cut, tile), begin_of(cut, tile + 1)
                     few, seen = (end - s) % lanes if beside else 0, tile * k * (pitch + most_few) if last - first > chunk else 0
+                    those = seen + k * pitch if vectors else seen  # where the few windows' columns lie
                     if f == first:
-                        lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, seen, lanes), columns)
+                        if vectors:
+                            lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, seen, lanes), columns)
                         if few:
-                            lay_out(x, map_, (j + end - few, few, few, channel + c, many, seen + k * pitch, lanes), columns)
+                            lay_out(x, map_, (j + end - few, few, few, channel + c, many, those, lanes), columns)
                     share = c * taps + tile * step % each * run  # of the weights that are turned next
                     for m in range(f, behind, each):
                         panel = block + (m - f) // each * size
@@ -180,7 +184,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                             ahead = share + ((m + chunk) * depth if m + chunk < last else (first + m - f) * depth + k)
                         to = (image * filters + m) * windows + window + s if whole else (m - first) * width + s
                         products(
-                            source, panel, columns, seen, pitch, seen + k * pitch, few, rows, (m - first) * width + s, width,
+                            source, panel, columns, seen, pitch, those, few, rows, (m - first) * width + s, width,
                             after, m, filters, out, to, apart, end - s, k, c == 0, final, sloped, last - m,
                             weight, final, ahead, run, far, step, each
                         )  # fmt: skip

@@ -40,6 +40,11 @@ def most_beside(registers: Registers) -> int:
     return max(0, registers.count - rows * vectors - vectors - 1 - each) // each
 
 
+def most_alone(registers: Registers) -> int:
+    """Windows that are a tile without vectors of windows: fewer than a vector has, of whose filters' vectors fewer are needed."""
+    return min(panel_rows(registers), registers.lanes) - 1
+
+
 class _Tile:
     """Writes the instructions of one tile: some rows of a panel times some vectors of columns, which begin at a pointer.
 
@@ -115,11 +120,12 @@ class _Tile:
 
 
 def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
-    """products, for each number of vectors and of windows beside them that a tile may have; and, without such, for half of the
-    rows, where the others are missing."""
+    """products, for each number of vectors and of windows beside them that a tile may have, and of windows alone; and, without
+    such, for half of the rows, where the others are missing."""
     panels, start, columns, seen, apart, beside, few, sums, place, width, after, row, of, y, to, pitch, wanted, *others = given
     depth, fresh, last, sloped, filters, weight, call_y, *ahead, _ = others
-    int64, lanes, most, limit = depth.type, registers.lanes, panel_rows(registers), most_beside(registers)
+    int64, lanes, most = depth.type, registers.lanes, panel_rows(registers)
+    limit, alone = most_beside(registers), most_alone(registers)
     vectors, narrow = (Vectors(builder, panels.type.pointee, count) for count in (lanes, most))
 
     def rows(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
@@ -145,7 +151,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
         with builder.if_else(is_last) as (finish, leave):
             with finish:
                 numbers = [[builder.gep(scale, [builder.mul(of, int64(i))]) for scale in scales] for i in range(3)]
-                for total, target, *three in zip(made, targets, *numbers):
+                for total, target, *three in zip(made if count else [], targets, *numbers):
                     *whole, rest = vectors.epilogue(total, vectors.everywhere_of(three), is_sloped)
                     vectors.store(whole, target)
                     vectors.store_some(rest, builder.gep(target, [before]), builder.sub(wanted, before))
@@ -166,9 +172,10 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
         with half:
             vectors.switch(count, range(1, tile_vectors(registers) + 1), lambda count: tile(most // 2, count))
         with all_:
-            both = [limit + 1 + i for i in range(tile_vectors(registers) * (limit + 1))]
-            number = builder.add(builder.mul(count, int64(limit + 1)), few)
-            vectors.switch(number, both, lambda number: tile(most, *divmod(number, limit + 1)))
+            step = max(limit, alone) + 1
+            both = [count * step + few for count in range(1, tile_vectors(registers) + 1) for few in range(limit + 1)]
+            number = builder.add(builder.mul(count, int64(step)), few)
+            vectors.switch(number, [*range(1, alone + 1), *both], lambda number: tile(most, *divmod(number, step)))
 
 
 @intrinsic(_write_products)
@@ -208,7 +215,7 @@ def products(  # noqa: PLR0913, PLR0917
 
     filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most, of
     whose columns and sums whole vectors are read and written, and the last `few` of them, most_beside at most, that are beside
-    the vectors. The panel begins at `start`; rows of columns at `seen`, `apart` from one to the next; of the few windows at
+    the vectors; or without vectors most_alone at most. The panel begins at `start`; rows of columns at `seen`, `apart` from one to the next; of the few windows at
     `beside`, `few` apart; of sums at `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and
     slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and meanwhile, of weight, from ahead on,
     `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.

@@ -15,7 +15,7 @@ from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import tiled
 from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
 from minicaffe.layers.conv.tiled_loops import lay_out, put
-from minicaffe.layers.conv.tiles import LANES, most_beside, panel_rows, products, tile_vectors, turned
+from minicaffe.layers.conv.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
 from minicaffe.layers.conv.vectors import copy, copy_every_other, copy_every_other_inside, copy_inside
 from minicaffe.layers.conv.window import Window
 from minicaffe.loops import loop
@@ -143,6 +143,19 @@ def test_pixels_read_where_they_lie(size: tuple[int, int]) -> None:
         np.testing.assert_allclose(convolved(x[1:].copy(), weight, PIXEL, 1), wanted[1:], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 1)])
+@pytest.mark.parametrize("windows", [(1, 1), (1, 3), (2, 3), (2, 4)])
+def test_windows_that_fill_no_vector(windows: tuple[int, int], kernel: tuple[int, int]) -> None:
+    """Of one image and of three, of channels in several blocks, of filters in two groups."""
+    random, window = np.random.default_rng(4), Window(kernel, (1, 1), (0, 0), (1, 1))
+    x = random.standard_normal((3, 2 * 1100, windows[0] + kernel[0] - 1, windows[1])).astype(np.float32)
+    weight = random.standard_normal((2 * 11, 1100, *kernel)).astype(np.float32) / 30
+    epilogue = Epilogue(random.standard_normal(22).astype(np.float32), None, 0.1)
+    for some in (x, x[1:2].copy()):
+        wanted = expected(some.astype(np.float64), weight.astype(np.float64), window, 2, epilogue)
+        np.testing.assert_allclose(convolved(some, weight, window, 2, epilogue), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_by_hand() -> None:
     x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
     weight = np.array([[[[1, 0], [0, 2]]], [[[0, -1], [0, 0]]]], np.float32)
@@ -161,6 +174,7 @@ def test_the_machine_code_does_what_the_definition_says(dtype: type) -> None:
     cases = [(most, 0, 9, 1, 0), (most - 1, 0, 7, 0, 1), (most // 3, 0, 1, 1, 1), (most // 2, 0, 4, 0, 0)]
     cases += [(most, few, *rest) for few in range(1, limit + 1) for rest in ((9, 1, 0), (7, 0, 1), (3, 1, 1), (8, 0, 0))]
     cases += [(registers.lanes, limit, 5, 0, 1)]
+    cases += [(0, few, *rest) for few in range(1, most_alone(registers) + 1) for rest in ((9, 1, 0), (7, 0, 1), (3, 1, 1))]
     for in_vectors, few, filters, fresh, last in cases:
         width, wanted, beside = most + 4, in_vectors + few, 1 + depth * (most + 4)
         weight, columns = (random.standard_normal(n).astype(dtype) for n in (3 + 8 * 41 + depth, beside + depth * few))
