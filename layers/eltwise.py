@@ -50,7 +50,7 @@ class Eltwise(Layer):
             raise self.error(f"coeff is for SUM, not for {name}", "eltwise_param.coeff")
         if param.operation != SUM and len(bottom) < 2:
             raise self.error("takes at least 2 bottoms, got 1; a SUM takes one", "bottom")
-        self.coeff = list(param.coeff) or [1.0] * len(bottom)
+        self.coeff = tuple(param.coeff) or (1.0,) * len(bottom)
         self._winner = Blob((), np.int32)
         if param.operation == SUM and len(bottom) == 2:
             self.loops = (add_two,), ()
@@ -70,7 +70,7 @@ class Eltwise(Layer):
         self.ready(bottom, top, NOTHING)()
 
     def kept_settings(self) -> object:
-        return tuple(self.coeff)
+        return self.coeff
 
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
         """forward_cpu, and then on the top what comes after it, a ReLU, to be run as long as the shapes are these."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import loops
-from minicaffe.blob import Array, Blob
+from minicaffe.blob import Array, Blob, Unchanged
 from minicaffe.blocks import KeptStep
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer, data_bytes
@@ -57,10 +57,10 @@ class PriorBox(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.prior_box_param
         self._check_sizes()
-        self.offsets = self._offsets()
+        self.offsets = tuple(self._offsets())
         ratios = aspect_ratios(param.aspect_ratio, param.flip)
         self.sides = prior_sides(param.min_size, param.max_size, ratios, whole=not self.choice)
-        self.variance = list(param.variance) or [0.1]
+        self.variance = tuple(param.variance) or (0.1,)
         if len(self.variance) not in (1, 4):
             raise self.error(f"give one variance or 4, got {len(self.variance)}", "prior_box_param.variance")
         self.image = self._pair("img_size", "img_h", "img_w")
@@ -136,14 +136,18 @@ class PriorBox(Layer):
 
     def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
         boxes = self._boxes(bottom, top)
+        written: Unchanged | None = None
 
         def put() -> None:
-            top[0].data[...] = boxes
+            nonlocal written
+            if written is None or not written.holds():
+                top[0].data[...] = boxes
+                written = Unchanged(top)
 
         return KeptStep([], before=put)
 
     def kept_settings(self) -> object:
-        return tuple(self.variance), self.sides.tobytes(), tuple(self.offsets), self.image, self.step
+        return self.variance, self.sides.tobytes(), self.offsets, self.image, self.step
 
     def _boxes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Array:
         """What the top holds, which the bottoms' sizes decide."""
@@ -182,7 +186,9 @@ def prior_sides(
         if len(max_sizes):  # the square between min and max comes second
             sides.append((float(np.sqrt(size * number(max_sizes[i]))),) * 2)
         sides += [(size * float(np.sqrt(r)), size / float(np.sqrt(r))) for r in ratios if abs(r - 1) >= 1e-6]
-    return np.array(sides, np.float32).reshape(-1, 2)
+    made = np.array(sides, np.float32).reshape(-1, 2)
+    made.flags.writeable = False
+    return made
 
 
 def prior_boxes(

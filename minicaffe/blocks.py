@@ -238,7 +238,7 @@ class BlobJob:
     def place(self) -> None:
         """Have the job at the present addresses."""
         if self._places is not None and self._places.hold():  # as in most forwards
-            self.top.data_memory.writes += 1
+            self.top.data_memory.wrote()
             return
         self._places = None
         given = [one.data_address("read") if isinstance(one, Blob) else address_of(one) for one in self._given]
@@ -248,7 +248,8 @@ class BlobJob:
 
 class KeptStep:
     """What a layer, or several together, do in a forward, as jobs, to be run again as long as shapes, weights and settings are
-    the same. before: what comes before the jobs. mend: what sees to the result where the jobs' flags are set."""
+    the same. before: what comes before the jobs, unless nothing that is watched has changed (blob.latest_change) since it last
+    did. mend: what sees to the result where the jobs' flags are set."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import loops
-from .blob import Blob, Places, SyncedMemory, Unchanged, have_shapes
+from .blob import Blob, Places, SyncedMemory, Unchanged, latest_change, note_change
 from .blob_memory import BlobMemory
 from .blocks import Job, JobList, KeptStep, each_block
 from .cuda.pairs import data_pair
@@ -139,7 +139,9 @@ class Chain:
 
     def forget(self) -> None:
         """Make the step anew at the next forward."""
-        self.ready = None
+        if self.ready is not None:
+            self.ready = None
+            note_change()
 
     def _ready_step(self) -> Step | None:
         """The last step again, if nothing has changed that it was made of, in TEST on the CPU; else what _step makes."""
@@ -152,6 +154,7 @@ class Chain:
         step = self._step()
         if made is not None and step is not None and made.is_same():
             self.ready = _Kept(made, step)
+            note_change()
         return step
 
     def _may_keep(self) -> bool:
@@ -177,42 +180,54 @@ class Chain:
         return _step_of(first, joined(epilogues, first.layer.dtype)) if len(epilogues) == len(found) else None
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Made:
     """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what they hold, settings of layers that
-    may be changed, and the parameters of a layer alone, which its reshape reads."""
+    may be changed, and the parameters of a layer alone, which its reshape reads.
 
-    shapes: dict[Blob, tuple[int, ...]]
+    settings, parameters: what reads each, and what it was. looked: the latest change when all but the parameters were the same.
+    """
+
+    shapes_and_weights: Unchanged
     blobs: list[tuple[Layer, list[Blob]]]
-    weights: Unchanged
-    settings: list[tuple[Callable[[], object], object]]
-    """What reads each, and what it was."""
+    settings: Sequence[tuple[Callable[[], object], object]]
+    parameters: Sequence[tuple[Callable[[], object], object]]
+    looked: object = None
 
     @classmethod
     def of(cls, nodes: Sequence[Node], alone: bool) -> _Made:
         blobs = [(node.layer, list(node.layer.blobs)) for node in nodes if node.layer.blobs]
-        readers: list[Callable[[], object]] = [node.layer.kept_settings for node in nodes]
+        settings, parameters = [], []
+        for node in nodes:
+            node.layer.watched, read = True, node.layer.kept_settings
+            if (setting := read()) is not None:
+                settings.append((read, setting))
         if alone:
-            readers.append(nodes[0].layer.param.SerializePartialToString)
-        settings = [(read, setting) for read in readers if (setting := read()) is not None]
-        shapes = {blob: blob.shape for blob in (*nodes[0].bottoms, *nodes[0].tops)}
-        return cls(shapes, blobs, Unchanged(blob for _, some in blobs for blob in some), settings)
+            write = nodes[0].layer.param.SerializePartialToString
+            parameters.append((write, write()))
+        unchanged = Unchanged((blob for _, some in blobs for blob in some), (*nodes[0].bottoms, *nodes[0].tops))
+        return cls(unchanged, blobs, settings, parameters)
 
     @classmethod
     def joined(cls, several: Sequence[_Made]) -> _Made:
         """What all these are made of."""
-        shapes = {blob: shape for one in several for blob, shape in one.shapes.items()}
-        blobs, settings = [some for one in several for some in one.blobs], [some for one in several for some in one.settings]
-        return cls(shapes, blobs, Unchanged.joined([one.weights for one in several]), settings)
+        return cls(
+            Unchanged.joined([one.shapes_and_weights for one in several]),
+            [some for one in several for some in one.blobs],
+            [some for one in several for some in one.settings],
+            [some for one in several for some in one.parameters],
+        )
 
     def is_same(self) -> bool:
         """Whether nothing has changed, for sure."""
-        if not have_shapes(self.shapes):
-            return False
-        for layer, blobs in self.blobs:
-            if layer.blobs != blobs:
+        latest = latest_change()
+        if self.looked is not latest:
+            if any(layer.blobs != blobs for layer, blobs in self.blobs) or not self.shapes_and_weights.holds():
                 return False
-        return self.weights.holds() and all(read() == setting for read, setting in self.settings)
+            if any(read() != setting for read, setting in self.settings):
+                return False
+            self.looked = latest
+        return all(read() == parameter for read, parameter in self.parameters)
 
 
 class _Kept(NamedTuple):
@@ -240,24 +255,33 @@ class _KeptRun:
         self._blobs, self._tops = [blob for job in placed for blob in job.blobs], [job.top for job in placed]
         self._places: Places | None = None
         self._moves = 0
-        self._keeping, self._behind = [one for one in chains if one.keeping], behind
+        self._chains, self._behind = chains, behind
+        self._keeping: list[Chain] = []
+        """Those of which backward may lack something."""
+        self._looked: object = None
+        self._prepared: object = None
+        """The latest change when nothing had changed, and when the steps' `before` ran."""
 
     def may_run(self) -> bool:
         """Whether nothing at all has changed, nor does one more chain belong here."""
-        for one, kept in self._kept:
-            if one.ready is not kept:
+        latest = latest_change()
+        if self._looked is not latest:
+            if any(one.ready is not kept for one, kept in self._kept) or (self._behind and self._behind.may_run_kept()):
                 return False
-        if self._behind is not None and self._behind.may_run_kept():
-            return False
+            self._keeping = [one for one in self._chains if any(node.needs_backward for node in one.keeping)]
+            self._looked = latest
         return self._made.is_same() and not any(one.backward_lacks() for one in self._keeping)
 
     def run(self, at_once: int) -> int:
         """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
-        for layer, before in self._before:
-            layer.guard(before)
+        latest = latest_change()
+        if self._prepared is not latest:
+            for layer, before in self._before:
+                layer.guard(before)
+            self._prepared = latest  # if that has changed something, it comes before the next run, too
         if self._places is not None and self._moves == Job.moves and self._places.hold():  # as in most forwards
             for top in self._tops:
-                top.data_memory.writes += 1
+                top.data_memory.wrote()
         else:
             self._places = None
             for one, step in self._steps:

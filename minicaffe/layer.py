@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from numpy.typing import DTypeLike
 
 from . import limits
-from .blob import Array, Blob, BlobList, only_read
+from .blob import Array, Blob, BlobList, note_change, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
 from .fillers import fill, leaves_zeros
@@ -78,6 +78,7 @@ class Layer:
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
     gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
+    watched: whether another attribute is a change (blob.latest_change).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
     (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable
@@ -120,6 +121,7 @@ class Layer:
     fork: NetFork = UNKNOWN
     choice: Choice | None = None
     forward_only: bool = False
+    watched: bool = False
     gradient_wanted: bool = True
     settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
@@ -144,6 +146,11 @@ class Layer:
         self._weighted: dict[int, tuple[int, ...]] = {}
         self.param_str = param.python_param.param_str
         self.param_str_ = self.param_str
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if self.watched:
+            note_change()
 
     # What a layer defines.
 
@@ -384,7 +391,8 @@ class Layer:
         return None
 
     def kept_settings(self) -> object:
-        """What a step that is kept for the next forward depends on, beside the blobs: attributes that may be changed."""
+        """What a step that is kept for the next forward depends on, beside the blobs: attributes that may be changed, not in
+        place."""
         return None
 
     def guard(self, run: Callable[[], Done]) -> Done:

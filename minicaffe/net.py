@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from . import limits, skipped_fields
 from .batching import forward_all
-from .blob import Arrays, Blob, put_numbers
+from .blob import Arrays, Blob, note_change, put_numbers
 from .blob_memory import BlobMemory
 from .cuda import graph as cuda_graph
 from .cuda.device import current
@@ -298,6 +298,7 @@ class Net(PycaffeNet, Hooked):
             layer.gradient_wanted = True
             node.bottom_needs = [n or b not in layer.index_bottoms for b, n in enumerate(node.bottom_needs)]
             layer.param_propagate_down = [True] * len(layer.blobs)
+        note_change()
 
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: ArrayLike

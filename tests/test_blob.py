@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import Net
-from minicaffe.blob import Blob, BlobList, MemoryState, Unchanged
+from minicaffe.blob import Blob, BlobList, MemoryState, Unchanged, latest_change
 from minicaffe.errors import BlobError, Error, LayerError
 from minicaffe.formats.prototxt import parse_net
 
@@ -150,6 +150,78 @@ def test_a_view_from_before_may_be_written_to() -> None:
     view += 1
     del view
     assert not seen.holds()
+
+
+def grown(blob: Blob) -> None:
+    blob.reshape(5, 3)
+
+
+BLOB_CHANGES = {
+    "written to": lambda blob: blob.data,
+    "zeroed": lambda blob: blob.data_memory.zero(blob.count),
+    "an address to write to": lambda blob: blob.data_address("write"),
+    "reshaped": lambda blob: blob.reshape(3, 2),
+    "grown": grown,
+    "other memory": lambda blob: blob.share_data(written((2, 3))),
+    "other gradient": lambda blob: blob.share_diff(written((2, 3))),
+    "given back": lambda blob: blob.give_back("gone"),
+}
+
+
+@pytest.mark.parametrize("change", BLOB_CHANGES.values(), ids=BLOB_CHANGES)
+def test_changes_of_a_watched_blob_are_noted(change: Any) -> None:
+    blob, other = written((2, 3)), written((2, 3))
+    Unchanged([blob])
+    before = latest_change()
+    blob.read_data()
+    blob.data_for_loops()
+    blob.data_address("read")
+    blob.reshape(2, 3)
+    blob.share_data(blob)
+    change(other)
+    assert latest_change() is before
+    change(blob)
+    assert latest_change() is not before
+
+
+@pytest.mark.parametrize("change", [lambda blob: blob.reshape(3, 2), lambda blob: blob.share_data(written((2, 3)))])
+def test_of_a_watched_shape_the_numbers_do_not_count(change: Any) -> None:
+    blob = written((2, 3))
+    seen, before = Unchanged((), [blob]), latest_change()
+    blob.data[...] = 5
+    assert latest_change() is before and seen.holds()
+    change(blob)
+    assert latest_change() is not before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda blobs: blobs.append(Blob()),
+        lambda blobs: blobs.add_blob(3),
+        lambda blobs: blobs.extend([Blob()]),
+        lambda blobs: blobs.insert(0, Blob()),
+        lambda blobs: blobs.pop(),
+        lambda blobs: blobs.remove(blobs[0]),
+        lambda blobs: blobs.clear(),
+        lambda blobs: blobs.reverse(),
+        lambda blobs: blobs.sort(key=id),
+        lambda blobs: blobs.__setitem__(0, Blob()),
+        lambda blobs: blobs.__setitem__(slice(1), []),
+        lambda blobs: blobs.__delitem__(0),
+        lambda blobs: blobs.__iadd__([Blob()]),
+        lambda blobs: blobs.__imul__(2),
+    ],
+)
+def test_changes_of_a_list_of_blobs_are_noted(change: Any) -> None:
+    blobs = BlobList()
+    for n in (2, 3):
+        blobs.add_blob(n)
+    before = latest_change()
+    assert [blob.shape for blob in blobs] == [(2,), (3,)]
+    assert latest_change() is before
+    change(blobs)
+    assert latest_change() is not before
 
 
 def written(shape: tuple[int, ...]) -> Blob:

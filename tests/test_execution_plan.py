@@ -10,7 +10,7 @@ import pytest
 from chains import BIASED, CHAINS, FIXED, ONE_BY_ONE, RENAMED, TRAINED, assert_same, conv, net_of, on, ran_together, watched
 
 from minicaffe import blocks, limits, loops
-from minicaffe.blob import Blob
+from minicaffe.blob import Blob, Unchanged
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.debug_info import debug_info
@@ -18,6 +18,7 @@ from minicaffe.detection.detect import detect
 from minicaffe.errors import LayerError
 from minicaffe.execution_plan import Chain
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.layers.pooling import AVE, Pooling
 from minicaffe.layers.relu import ReLU
@@ -317,20 +318,25 @@ def other_shape(net: Net) -> None:
     net.blobs["data"].reshape(1, 6, 8, 3)
 
 
+def set_all(layer: Layer, setting: dict[str, Any]) -> None:
+    for name, value in setting.items():
+        setattr(layer, name, value)
+
+
 CHANGES = [changed_weights, changed_shift, other_blob, shared_weights, other_eps, other_shape]
 
 
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(
     ("text", "layer", "setting"),
-    [(CHAINS["bn, relu in place"][0], "p_batchnorm", {"eps": 3.0}), (CHAINS["sum"][0], "sum", {"coeff": [2.0, 5.0]})],
+    [(CHAINS["bn, relu in place"][0], "p_batchnorm", {"eps": 3.0}), (CHAINS["sum"][0], "sum", {"coeff": (2.0, 5.0)})],
 )
 def test_settings_of_the_first_layer_count_too(text: str, layer: str, setting: dict[str, Any]) -> None:
     net, other = net_of(text), watched(net_of(text))
     net.forward()
     net.forward()
     for one in (net, other):
-        vars(one.layer_dict[layer]).update(setting)
+        set_all(one.layer_dict[layer], setting)
         one.forward()
     assert ran_together(net)
     assert_same(net, other)
@@ -367,8 +373,8 @@ def kept_alone(kind: str) -> tuple[Net, Net, Any]:
 @pytest.mark.parametrize(
     ("kind", "setting"),
     [
-        ("PriorBox", {"variance": [0.5]}),
-        ("PriorBox", {"offsets": [(0.25, 0.5)]}),
+        ("PriorBox", {"variance": (0.5,)}),
+        ("PriorBox", {"offsets": ((0.25, 0.5),)}),
         ("PriorBox", {"step": (2.0, 3.0)}),
         ("Pooling", {"method": AVE}),
         ("ShuffleChannel", {"group": 4}),
@@ -380,7 +386,7 @@ def test_settings_of_a_layer_whose_step_is_kept(kind: str, setting: dict[str, An
     *nets, run = kept_alone(kind)
     run()
     for net in nets:
-        vars(net.layer_dict["y"]).update(setting)
+        set_all(net.layer_dict["y"], setting)
     run()
 
 
@@ -579,6 +585,49 @@ def test_what_is_kept_runs_as_one_list_of_jobs(in_order: list[int]) -> None:
         net.forward(start="b", end="both_relu")
         assert sum(in_order) == 5
         assert_same(net, other)
+
+
+def test_where_nothing_has_changed_nothing_is_looked_at(in_order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """But parameters, which may be changed in place."""
+    with loops.using("numba"):
+        net = kept_net()
+        for _ in range(5):
+            net.forward()
+        looked: list[object] = []
+        holds = Unchanged.holds
+        monkeypatch.setattr(Unchanged, "holds", lambda self: looked.append(self) or holds(self))
+        net.forward(data=np.ones(net.blobs["data"].shape))
+        assert in_order[-1] == JOBS and looked == []
+        net.layer_dict["c"].blobs[0] = net.layer_dict["c"].blobs[0]
+        net.forward()
+        assert in_order[-1] == JOBS and len(looked) == 1
+        net.force_backward()
+        net.forward()
+        assert in_order[-1] == JOBS and len(looked) == 2
+
+
+def test_boxes_that_somebody_overwrites_are_put_anew(in_order: list[int]) -> None:
+    """What PriorBox put into its top stays there until then."""
+    text = (
+        conv(outputs=36) + f'layer {{ name: "y" type: "PriorBox" bottom: "conv" bottom: "data" top: "y" {ALONE["PriorBox"]} }}'
+    )
+    with loops.using("numba"):
+        net = net_of(text + 'layer { name: "twice" type: "Concat" bottom: "y" bottom: "y" top: "out" }')
+        wanted, y = net.forward()["out"].copy(), net.blobs["y"]
+        for _ in range(4):
+            net.forward()
+        writes = y.data_memory.writes
+        net.forward()
+        assert y.data_memory.writes == writes
+        held = y.data
+        for value in (7, 8):
+            held[...] = value
+            np.testing.assert_array_equal(net.forward()["out"], wanted)
+        del held
+        net.forward()
+        y.data[0, 1] = 9
+        np.testing.assert_array_equal(net.forward()["out"], wanted)
+        assert in_order[-1] == 3
 
 
 def test_layers_that_compute_nothing_do_not_part_a_list_of_jobs(in_order: list[int]) -> None:

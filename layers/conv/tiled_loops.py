@@ -131,10 +131,12 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
     map_: as lay_out has it, then filters in all and channels of a group. part: windows from, to; filters from, to; the group's
     first channel; most windows of a strip, channels of a block, filters at a time and of a panel; vectors of a tile, numbers of
     a vector, windows beside the vectors and without them; how many panels make_panels has made, which weight is then, and the
-    one that the filters begin with, or 0. Memory: columns for a tile's of a block, for those of a strip where not all filters are taken at a
-    time; rows for the sums of a strip, panels for the filters at a time.
+    one that the filters begin with, or 0. Memory: columns for a tile's of a block, for those of a strip where not all filters
+    are taken at a time; rows for the sums of a strip, panels for the filters at a time.
     """
-    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, alone, all_panels, first_panel = part
+    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, alone, all_panels, first_panel = (
+        part
+    )
     taps, windows, filters, channels = map_[5] * map_[6], map_[3] * map_[4], map_[13], map_[14]
     depth, pitch, source = channels * taps, across * lanes, weight if all_panels else panels
     size = (together * taps + LANES - 1) // LANES * LANES * each
