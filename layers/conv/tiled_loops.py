@@ -5,7 +5,8 @@
 Windows are taken in strips, those of several images one after another, and K in blocks. The weights of some filters are turned
 into panels (tiles.py), the columns of a tile of windows laid out, and all those panels pass over them: the first cache holds
 the columns, the second the panels, and what lies side by side comes without a miss. Where more filters follow, the columns of
-the whole strip are kept for them, in the second cache. The weights that come next are called into the cache meanwhile.
+the whole strip are kept for them, in the second cache. The weights that come next are called into the cache meanwhile. Where
+windows are pixels, and there are few filters for each, columns are read where they lie.
 
 Where there are few windows, to make panels takes a tenth of the time: a layer then keeps those of all weights (make_panels).
 Each sum is made in the order of K, whatever the strips and the threads. The epilogue is that of epilogue.py: v = sum * scale +
@@ -122,7 +123,7 @@ def make_panels(weight: Array, sizes: Numbers, part: tuple[int, int], panels: Ar
             turned(weight, start, depth, filters - m, min(together, channels - c) * taps, panels, to, each)
 
 
-@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 15), T[::1], T[::1], T[::1]", in_calls=True)
+@loop("T[::1], T[::1], T[::1], T[::1], UniTuple(int64, 15), UniTuple(int64, 16), T[::1], T[::1], T[::1]", in_calls=True)
 def convolve_strips(  # noqa: PLR0913, PLR0917
     x: Array, weight: Array, after: Array, y: Array, map_: Numbers, part: Numbers, columns: Array, rows: Array, panels: Array
 ) -> None:
@@ -130,13 +131,13 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
 
     map_: as lay_out has it, then filters in all and channels of a group. part: windows from, to; filters from, to; the group's
     first channel; most windows of a strip, channels of a block, filters at a time and of a panel; vectors of a tile, numbers of
-    a vector, windows beside the vectors and without them; how many panels make_panels has made, which weight is then, and the
-    one that the filters begin with, or 0. Memory: columns for a tile's of a block, for those of a strip where not all filters
-    are taken at a time; rows for the sums of a strip, panels for the filters at a time.
+    a vector, windows beside the vectors and without them; most filters for which pixels are read where they lie, 0 if windows
+    are no pixels; how many panels make_panels has made, which weight is then, and the one that the filters begin with, or 0.
+    Memory: columns for a tile's of a block, for those of a strip where not all filters are taken at a time; rows for the sums
+    of a strip, panels for the filters at a time.
     """
-    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, alone, all_panels, first_panel = (
-        part
-    )
+    begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, alone, most_in_place = part[:14]
+    all_panels, first_panel = part[14], part[15]
     taps, windows, filters, channels = map_[5] * map_[6], map_[3] * map_[4], map_[13], map_[14]
     depth, pitch, source = channels * taps, across * lanes, weight if all_panels else panels
     size = (together * taps + LANES - 1) // LANES * LANES * each
@@ -170,25 +171,32 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                         turned(weight, m * depth + c * taps, depth, last - m, k, panels, (m - f) // each * size, each)
                 for tile in range(tiles):
                     s, end = begin_of(cut, tile), begin_of(cut, tile + 1)
-                    few, seen = (end - s) % lanes if beside else 0, tile * k * (pitch + most_few) if last - first > chunk else 0
-                    those = seen + k * pitch if vectors else seen  # where the few windows' columns lie
+                    few, laid = (end - s) % lanes if beside else 0, tile * k * (pitch + most_few) if last - first > chunk else 0
+                    those = laid + k * pitch if vectors else laid  # where the few windows' columns lie
+                    in_place = whole and last - first <= most_in_place and (end - few - s) % lanes == 0
+                    of, seen, row, called = columns, laid, pitch, (run, far)
+                    if in_place:
+                        of, seen, row = x, (image * map_[0] + channel + c) * windows + window + s, windows
+                        called = 1, windows
                     if f == first:
-                        if vectors:
-                            lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, seen, lanes), columns)
+                        if vectors and not in_place:
+                            lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, laid, lanes), columns)
                         if few:
                             lay_out(x, map_, (j + end - few, few, few, channel + c, many, those, lanes), columns)
                     share = c * taps + tile * step % each * run  # of the weights that are turned next
                     for m in range(f, behind, each):
                         panel = block + (m - f) // each * size
-                        if all_panels:
+                        if in_place:  # vectors of the next tile
+                            ahead = seen + end - few - s + (m - f) // each * lanes
+                        elif all_panels:
                             ahead = panel + size
                         else:
                             ahead = share + ((m + chunk) * depth if m + chunk < last else (first + m - f) * depth + k)
                         to = (image * filters + m) * windows + window + s if whole else (m - first) * width + s
                         products(
-                            source, panel, columns, seen, pitch, those, few, rows, (m - first) * width + s, width,
+                            source, panel, of, seen, row, columns, those, few, rows, (m - first) * width + s, width,
                             after, m, filters, out, to, apart, end - s, k, c == 0, final, sloped, last - m,
-                            weight, final, ahead, run, far, step, each
+                            x if in_place else weight, final, ahead, called[0], called[1], step, each
                         )  # fmt: skip
         if not whole:
             put(rows, (j, count, width, windows, filters, first, last), y)

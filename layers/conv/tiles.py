@@ -122,8 +122,28 @@ class _Tile:
 def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     """products, for each number of vectors and of windows beside them that a tile may have, and of windows alone; and, without
     such, for half of the rows, where the others are missing."""
-    panels, start, columns, seen, apart, beside, few, sums, place, width, after, row, of, y, to, pitch, wanted, *others = given
-    depth, fresh, last, sloped, filters, weight, call_y, *ahead, _ = others
+    (
+        panels,
+        start,
+        columns,
+        seen,
+        apart,
+        others,
+        beside,
+        few,
+        sums,
+        place,
+        width,
+        after,
+        row,
+        of,
+        y,
+        to,
+        pitch,
+        wanted,
+        *more,
+    ) = given
+    depth, fresh, last, sloped, filters, weight, call_y, *ahead, _ = more
     int64, lanes, most = depth.type, registers.lanes, panel_rows(registers)
     limit, alone = most_beside(registers), most_alone(registers)
     vectors, narrow = (Vectors(builder, panels.type.pointee, count) for count in (lanes, most))
@@ -140,7 +160,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     call = [builder.gep(weight, ahead[:1]), *ahead[1:]]
 
     def tile(each: int, count: int, few: int = 0) -> None:
-        one = _Tile(vectors, count, builder.gep(columns, [seen]), narrow, few, builder.gep(columns, [beside]))
+        one = _Tile(vectors, count, builder.gep(columns, [seen]), narrow, few, builder.gep(others, [beside]))
         places, targets, scales = rows(each, sums, place, width), rows(each, y, to, pitch), rows(each, after, row, int64(1))
         before = int64((count - 1) * lanes)
         with builder.if_then(builder.icmp_unsigned("!=", call_y, int64(0))):
@@ -185,6 +205,7 @@ def products(  # noqa: PLR0913, PLR0917
     columns: Array,
     seen: int,
     apart: int,
+    others: Array,
     beside: int,
     few: int,
     sums: Array,
@@ -216,16 +237,17 @@ def products(  # noqa: PLR0913, PLR0917
     filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most, of
     whose columns and sums whole vectors are read and written, and the last `few` of them, most_beside at most, that are beside
     the vectors; or without vectors most_alone at most. The panel begins at `start`; rows of columns at `seen`, `apart` from one
-    to the next; of the few windows at `beside`, `few` apart; of sums at `place`, `width` apart; of y at `to`, `pitch` apart.
-    after (3, of), flat: scale, shift and slope of row, row + 1 ... Called into the cache: the tile's place in y, if call_y; and
-    meanwhile, of weight, from ahead on, `depth` numbers that lie ahead_step, of rows of ahead_each that lie ahead_apart.
+    to the next; of the few windows, in others, at `beside`, `few` apart; of sums at `place`, `width` apart; of y at `to`,
+    `pitch` apart. after (3, of), flat: scale, shift and slope of row, row + 1 ... Called into the cache: the tile's place in y,
+    if call_y; and meanwhile, of weight, from ahead on, `depth` numbers that lie ahead_step, of rows of ahead_each that lie
+    ahead_apart.
     """
     whole = wanted - few
     for r in range(min(filters, rows)):
         for j in range(wanted):
             total = 0 if fresh else sums[place + r * width + j]
             for k in range(depth):
-                x = columns[seen + k * apart + j] if j < whole else columns[beside + k * few + j - whole]
+                x = columns[seen + k * apart + j] if j < whole else others[beside + k * few + j - whole]
                 total += panels[start + k * rows + r] * x
             if last:
                 value, slope = total * after[row + r] + after[of + row + r], after[2 * of + row + r]

@@ -44,7 +44,7 @@ def multiplied(
     start, depth, width, fresh, last, apart, filters, row, of, to, pitch, wanted, beside, few, rows = n
     turned(weight, start, apart, filters, depth, panel, 8, rows)
     products(
-        panel, 8, columns, 1, width, beside, few, sums, 2, width, after, row, of, y, to, pitch, wanted,
+        panel, 8, columns, 1, width, columns, beside, few, sums, 2, width, after, row, of, y, to, pitch, wanted,
         depth, fresh, last, 1, filters, weight, last, 0, 5, 0, 0, rows,
     )  # fmt: skip
 
