@@ -60,8 +60,9 @@ class SyncedMemory:
     write) and "write" (every element is overwritten, so nothing is copied) do not.
 
     The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
-    gone: why the memory was given back; access then raises Error. uploads: how often it was copied to the device. writes: how
-    often it was accessed to be written to. watched: whether that is a change (latest_change).
+    gone: why the memory was given back, or may not be used now; access then raises Error. lent: whether somebody lends it for
+    some time. uploads: how often it was copied to the device. writes: how often it was accessed to be written to. watched:
+    whether that is a change (latest_change).
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class SyncedMemory:
         "_host",
         "dtype",
         "gone",
+        "lent",
         "pinned",
         "size",
         "state",
@@ -86,12 +88,14 @@ class SyncedMemory:
         self._host: Array | None = None
         self._device: DeviceMemory | None = None
         self._address = self._held = self.uploads = self.writes = 0
-        self.watched = False
+        self.lent = self.watched = False
 
     def host(self, count: int, access: Access = "update") -> Array:
         """The first count elements as a writable flat array on the host."""
         if captures.under_way:
             captures.refuse("numbers on the host")
+        if self.gone:
+            raise Error(self.gone)
         if self._host is None:
             self._host = self._new_host()
         # A write of fewer elements than the device holds leaves the others, whose only copy is there.
@@ -115,6 +119,15 @@ class SyncedMemory:
             assert self._host is not None
             self._address = address_of(self._host)
         return self._address
+
+    @property
+    def on_host(self) -> bool:
+        """Whether there is memory on the host."""
+        return self._host is not None
+
+    def lie_in(self, memory: Array) -> None:
+        """Have the numbers in this part (bytes) of somebody's memory on the host."""
+        self._host, self._address, self.state = memory.view(self.dtype), address_of(memory), MemoryState.HOST
 
     def references(self) -> int:
         """How many references there are to the array that owns the numbers on the host, which every view of them holds: 0 if
@@ -205,8 +218,6 @@ class SyncedMemory:
             current().zero(self.device(count, "write"), count * self.dtype.itemsize)
 
     def _new_host(self) -> Array:
-        if self.gone:
-            raise Error(self.gone)
         # What was on the GPU once goes there again, and copies from page-locked memory are faster.
         if self._device is not None or (self.pinned and gpu_mode()):
             return current().pinned(self.size, self.dtype)
@@ -305,8 +316,8 @@ class Blob:
             if self.watched and self._shape != before:
                 note_change()
         # As in Caffe, growing drops the contents, and blobs that shared the old memory keep it.
-        if self._count > self.data_memory.size:
-            self._take(SyncedMemory(self._count, self.dtype, self._pinned))
+        if self._count > self.data_memory.size or self.data_memory.gone:
+            self.take_new()
         if self._count > self.diff_memory.size:
             self.diff_memory = SyncedMemory(self._count, self.dtype)
 
@@ -379,10 +390,15 @@ class Blob:
         """Free data's memory; reading it raises Error with this message until take_again, or a reshape."""
         self._take(SyncedMemory(0, self.dtype, self._pinned, gone))
 
+    def take_new(self) -> SyncedMemory:
+        """Have data in memory of its own, which is allocated at first use."""
+        self._take(SyncedMemory(self._count, self.dtype, self._pinned))
+        return self.data_memory
+
     def take_again(self) -> None:
         """After give_back: let data allocate memory again."""
         if self.data_memory.gone:
-            self._take(SyncedMemory(self._count, self.dtype, self._pinned))
+            self.take_new()
 
     def _take(self, memory: SyncedMemory) -> None:
         before, self.data_memory = self.data_memory, memory

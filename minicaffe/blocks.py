@@ -264,6 +264,11 @@ class KeptStep:
         for job in self.jobs:
             job.place()
 
+    @property
+    def mends(self) -> bool:
+        """Whether mend does anything."""
+        return self._mend is not None
+
     def mend(self) -> None:
         """See to the result."""
         if self._mend is not None:

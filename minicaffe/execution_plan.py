@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -33,7 +34,7 @@ import numpy as np
 
 from . import loops
 from .blob import Blob, Places, SyncedMemory, Unchanged, latest_change, note_change
-from .blob_memory import BlobMemory
+from .blob_memory import BlobMemory, Loan
 from .blocks import Job, JobList, KeptStep, each_block
 from .cuda.pairs import data_pair
 from .cuda.replay import Graphs
@@ -238,9 +239,10 @@ class _Kept(NamedTuple):
 
 
 class _KeptRun:
-    """Kept steps of chains that follow one another, which run as one list of jobs. behind: the chain that would be the next."""
+    """Kept steps of chains that follow one another, which run as one list of jobs. behind: the chain that would be the next.
+    memory: what frees inner blobs, or None."""
 
-    def __init__(self, chains: Sequence[Chain], behind: Chain | None) -> None:
+    def __init__(self, chains: Sequence[Chain], behind: Chain | None, memory: BlobMemory | None) -> None:
         self.end = chains[-1].index + len(chains[-1].nodes)
         """The layer behind."""
         self._kept = [(one, kept) for one in chains if (kept := one.kept())]
@@ -255,6 +257,11 @@ class _KeptRun:
         self._blobs, self._tops = [blob for job in placed for blob in job.blobs], [job.top for job in placed]
         self._places: Places | None = None
         self._moves = 0
+        self._first, self._memory = chains[0].index, memory
+        self._loan: Loan | None = None
+        made = {top for one in chains for top in one.nodes[0].tops}
+        self._given = [blob for one in chains for blob in one.nodes[0].bottoms if blob not in made] if memory else []
+        """What layers before the list have made, whose memory may be gone."""
         self._chains, self._behind = chains, behind
         self._keeping: list[Chain] = []
         """Those of which backward may lack something."""
@@ -275,18 +282,15 @@ class _KeptRun:
     def run(self, at_once: int) -> int:
         """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
         latest = latest_change()
-        if self._prepared is not latest:
-            for layer, before in self._before:
-                layer.guard(before)
+        if self._prepared is not latest or self._moves != Job.moves:  # not in most forwards
+            with self._opened():
+                self._share()
+                self._place()
             self._prepared = latest  # if that has changed something, it comes before the next run, too
-        if self._places is not None and self._moves == Job.moves and self._places.hold():  # as in most forwards
-            for top in self._tops:
-                top.data_memory.wrote()
-        else:
-            self._places = None
-            for one, step in self._steps:
-                one.nodes[0].layer.guard(step.place)
-            self._places, self._moves = Places(self._blobs), Job.moves
+        for blob in self._given:
+            blob.data_address("read")  # raises Error where the memory is gone
+        for top in self._tops:
+            top.data_memory.wrote()
         done = 0
         while done < len(self._owners):
             run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()
@@ -294,10 +298,34 @@ class _KeptRun:
             fitting = (behind - done) * SECONDS / max(1e-9, time.perf_counter() - start)
             at_once, done = max(1, min(2 * at_once, int(fitting))), behind
             layer, step = self._owners[done - 1]
-            layer.guard(step.mend)
+            if step.mends:
+                with self._opened():
+                    layer.guard(step.mend)
         for one, _ in self._steps:
             one.together = True
+        if self._memory is not None and self._loan is not None:
+            self._memory.has_run(self._loan)
         return at_once
+
+    def _opened(self) -> AbstractContextManager[None]:
+        """Where inner blobs' memory may be used; it is made anew if they have other memory by now."""
+        if self._memory is None:
+            return nullcontext()
+        if self._loan is None or not self._loan.holds():
+            self._loan = None  # before memory is taken again
+            self._loan = self._memory.lend(self._first, self.end, self._share)
+        return self._loan.opened()
+
+    def _share(self) -> None:
+        for layer, before in self._before:
+            layer.guard(before)
+
+    def _place(self) -> None:
+        if self._places is None or self._moves != Job.moves or not self._places.hold():
+            self._places = None
+            for one, step in self._steps:
+                one.nodes[0].layer.guard(step.place)
+            self._places, self._moves = Places(self._blobs), Job.moves
 
 
 class ExecutionPlan:
@@ -310,6 +338,7 @@ class ExecutionPlan:
         self.at = 0
         self.graphs = Graphs(self, nodes)
         self._circumstances: tuple[object, ...] = ()
+        self._asked_for: frozenset[str] = frozenset()
         long = [chain for chain in self.chains.values() if len(chain.nodes) > 1]
         self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in long}
         self._at_once = 1
@@ -322,7 +351,10 @@ class ExecutionPlan:
         behind. Jobs need nothing that NumPy and BLAS do (threads.computing)."""
         self._look_around()
         self.at = first
-        return first if one_by_one or self.memory is not None else self._run_kept(first, last)
+        behind = first if one_by_one else self._run_kept(first, last)
+        if behind > last and self.memory:
+            self.memory.end()
+        return behind
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from first to last that the caller has to run, in order, after run_jobs. Chains are run here, unless
@@ -330,7 +362,7 @@ class ExecutionPlan:
         i = first
         while i <= last:
             self.at = i
-            if not one_by_one and self.memory is None and (end := self._run_kept(i, last)) > i:
+            if not one_by_one and (end := self._run_kept(i, last)) > i:
                 i = end
                 continue
             chain = self.chains.get(i)  # none for the rest of a chain that begins before `first`
@@ -346,6 +378,8 @@ class ExecutionPlan:
                 for j in range(i, i + count):
                     self.memory.after(j)
             i += count
+        if self.memory:
+            self.memory.end()
 
     def _run_kept(self, first: int, last: int) -> int:
         """Run as jobs what is kept of the layers from `first` on, as far as it goes. Returns the layer behind."""
@@ -363,7 +397,7 @@ class ExecutionPlan:
                 i += len(chain.nodes)
             if not found:
                 return first
-            run = self._kept[first, last] = _KeptRun(found, chain)
+            run = self._kept[first, last] = _KeptRun(found, chain, self.memory)
         self._at_once = run.run(self._at_once)
         return run.end
 
@@ -374,7 +408,11 @@ class ExecutionPlan:
 
     def _look_around(self) -> None:
         """Drop the chains' steps where they may have to be others now."""
-        now = circumstances() if self.chains and not gpu_mode() else ()
+        now: tuple[object, ...] = circumstances() if self.chains and not gpu_mode() else ()
+        asked_for = self.memory.asked_for_inner() if self.memory else frozenset()
+        if asked_for != self._asked_for:
+            self._asked_for = asked_for
+            self._kept.clear()
         if now != self._circumstances:
             self._circumstances = now
             self._kept.clear()
