@@ -396,8 +396,8 @@ class Blob:
         return self.data_memory
 
     def take_again(self) -> None:
-        """After give_back: let data allocate memory again."""
-        if self.data_memory.gone:
+        """After give_back, or where the memory is lent: let data allocate memory again."""
+        if self.data_memory.gone or self.data_memory.lent:
             self.take_new()
 
     def _take(self, memory: SyncedMemory) -> None:
