@@ -25,8 +25,9 @@ def random_net(source: str | Path, shape: tuple[int, ...], **options: Any) -> Ne
 
 
 def twin(net: Net) -> Net:
-    """The net again, with the same weights, which both share, and the same inputs: made and run in the current way of loops."""
-    other = Net(net.param, TEST)
+    """The net again, with the same weights, which both share, and the same inputs: made and run in the current way of loops.
+    It keeps the outputs alone, as onnxruntime, and as `minicaffe run` and `detect` do."""
+    other = Net(net.param, TEST, keep="outputs")
     for name in net.inputs:
         other.blobs[name].reshape(*net.blobs[name].shape)
         other.blobs[name].data[...] = net.blobs[name].read_data()

@@ -172,9 +172,9 @@ class BlobMemory:
         for name in loan.ends:
             self._free(name)
 
-    def end(self) -> None:
-        """The forward has ended: close what was lent, but what kept blobs share."""
-        if self._later:
+    def end(self, last: int) -> None:
+        """The forward has ended with this layer: close what was lent, but what kept blobs share, or layers behind may read."""
+        if self._later and last == len(self._nodes) - 1:
             kept = {
                 top.data_memory for node in self._nodes for name, top in zip(node.top_names, node.tops) if self._stays(name)
             }

@@ -353,7 +353,7 @@ class ExecutionPlan:
         self.at = first
         behind = first if one_by_one else self._run_kept(first, last)
         if behind > last and self.memory:
-            self.memory.end()
+            self.memory.end(last)
         return behind
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
@@ -379,7 +379,7 @@ class ExecutionPlan:
                     self.memory.after(j)
             i += count
         if self.memory:
-            self.memory.end()
+            self.memory.end(last)
 
     def _run_kept(self, first: int, last: int) -> int:
         """Run as jobs what is kept of the layers from `first` on, as far as it goes. Returns the layer behind."""
