@@ -5,7 +5,7 @@
 float32, one image, random weights. Detection nets are those of --net, else of examples/shapes: test prototxts with the inputs
 data and im_info, on 600 x 1000. The others are small nets on images of their own sizes, written by _architectures.py. Results
 are compared first: PyTorch's blobs with the same rois, and the outputs, whose rows may swap where scores are nearly equal. With
-compiled loops the nets keep the outputs alone, as onnxruntime's do, with NumPy alone every blob, which is faster there. The
+compiled loops the nets keep the outputs alone, as onnxruntime's do, with NumPy alone every blob, which takes no longer. The
 peak is that of a separate process that makes the net and runs it three times, like `minicaffe run` and `detect`: with NumPy
 alone / with compiled loops.
 """

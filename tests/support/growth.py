@@ -12,7 +12,7 @@ import pytest
 
 from minicaffe.errors import Error
 
-FLOOR = 0.012
+FLOOR = 0.02
 """Seconds from which on a time is more than noise."""
 MOST = 2.5
 """How much longer twice as much may take: 2 for what is linear, 4 for what is quadratic."""
