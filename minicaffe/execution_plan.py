@@ -289,6 +289,8 @@ class _KeptRun:
             self._prepared = latest  # if that has changed something, it comes before the next run, too
         for blob in self._given:
             blob.data_address("read")  # raises Error where the memory is gone
+        if self._memory is not None and self._loan is not None:
+            self._memory.begins(self._loan)
         for top in self._tops:
             top.data_memory.wrote()
         done = 0
