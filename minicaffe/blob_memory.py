@@ -76,10 +76,11 @@ class Loan:
 
     Only in `opened` may it be used by others than jobs, which know where it lies. later: what layers behind the list read; open
     until the forward has ended. ends: blobs of other memory that the list is the last to read. first: the list's first layer.
-    is_over: whether what lies beside it is others' by now.
+    before: what earlier lists left to layers that have run by now. is_over: whether what lies beside it is others' by now.
     """
 
     first: int
+    before: list[tuple[SyncedMemory, str]] = field(default_factory=list)
     is_over: bool = False
     ends: list[str] = field(default_factory=list)
     blobs: list[tuple[Blob, SyncedMemory]] = field(default_factory=list)
@@ -176,16 +177,31 @@ class BlobMemory:
                 (memory, GONE.format('" or "'.join(one.names), one.names[0]))
             )
             memory.lent = True
-        self._place({memory: one for memory, one in lent.items() if not memory.on_host})
+        needed = self._needed_by(first)
+        loan.before += [(memory, gone) for memory, gone, _ in self._later if memory not in needed]
+        self._place({memory: one for memory, one in lent.items() if not memory.on_host}, needed)
         for other in self._loans:  # of lists behind this one: they keep clear of what it leaves to later layers
             other.is_over = other.is_over or other.first >= first
         self._loans.add(loan)
         return loan
 
-    def _place(self, lent: dict[SyncedMemory, _Shared]) -> None:
-        """Have these memories where none lies that is needed at the same time, nor any that is open; the largest first."""
-        begin = address_of(self._whole)
-        open_ = [(memory.host_address(0, "read") - begin, memory.size * memory.dtype.itemsize) for memory, *_ in self._later]
+    def _needed_by(self, first: int) -> set[SyncedMemory]:
+        """The memory of blobs that layers from this one on read, or that are kept."""
+        last = {name: j for j, names in enumerate(self._lives.ends) for name in names}
+        return {
+            top.data_memory
+            for node in self._nodes
+            for name, top in zip(node.top_names, node.tops)
+            if self._stays(name) or last.get(name, -1) >= first
+        }
+
+    def _place(self, lent: dict[SyncedMemory, _Shared], needed: Collection[SyncedMemory]) -> None:
+        """Have these memories where none lies that is needed at the same time, nor any that is open and needed; the largest
+        first."""
+        begin, open_ = address_of(self._whole), []
+        for memory, *_ in self._later:
+            if memory in needed:
+                open_.append((memory.host_address(0, "read") - begin, memory.size * memory.dtype.itemsize))
         placed = [(start, start + size, _ALL) for start, size in open_ if 0 <= start < len(self._whole)]
         starts: dict[SyncedMemory, int] = {}
         for memory in sorted(lent, key=lambda memory: -memory.size * memory.dtype.itemsize):
@@ -204,11 +220,14 @@ class BlobMemory:
             memory.lie_in(self._whole[start : start + memory.size * memory.dtype.itemsize])
 
     def begins(self, loan: Loan) -> None:
-        """The list is about to run: what it and lists behind it have left to later layers is old now."""
+        """The list is about to run: what it and lists behind it have left to later layers is old now, and it may write where
+        others' lies that has been read."""
+        for memory, gone in loan.before:
+            memory.gone = gone
         for memory, gone, first in self._later:
             if first >= loan.first:
                 memory.gone = gone
-        self._later = [one for one in self._later if one[2] < loan.first]
+        self._later = [one for one in self._later if not one[0].gone]
 
     def has_run(self, loan: Loan) -> None:
         """The list has run."""
