@@ -94,7 +94,7 @@ class Replay:
 
     def _layers_are_same(self) -> bool:
         try:
-            return all(vars(layer) == kept and layer.blobs == blobs for layer, kept, blobs in self.layers)
+            return all(_attributes(layer) == kept and layer.blobs == blobs for layer, kept, blobs in self.layers)
         except ValueError:  # another array
             return False
 
@@ -307,7 +307,7 @@ class Graphs:
         alive = [(memory, memory.block, use) for use in capture.uses.values() if (memory := use.memory()) is not None]
         return Replay(
             graph,
-            [(node.layer, dict(vars(node.layer)), list(node.layer.blobs)) for node in part.nodes],
+            [(node.layer, _attributes(node.layer), list(node.layer.blobs)) for node in part.nodes],
             same + own,
             [(memory, block, use.count) for memory, block, use in alive if block is not None and use.read],
             [(memory, memory.uploads) for memory, _, use in alive if id(memory) in tables and not use.written],
@@ -339,3 +339,8 @@ def _may_be_captured(layer: Layer) -> bool:
         and layer.has_gpu_forward
         and not METHODS.intersection(vars(layer))
     )
+
+
+def _attributes(layer: Layer) -> dict[str, object]:
+    """A layer's attributes, but the one that forwards on the CPU set."""
+    return {name: value for name, value in vars(layer).items() if name != "watched"}
