@@ -201,18 +201,18 @@ class BlobMemory:
         begin, open_ = address_of(self._whole), []
         for memory, *_ in self._later:
             if memory in needed:
-                open_.append((memory.host_address(0, "read") - begin, memory.size * memory.dtype.itemsize))
+                open_.append((memory.host_address(0, "read") - begin, _room(memory)))
         placed = [(start, start + size, _ALL) for start, size in open_ if 0 <= start < len(self._whole)]
         starts: dict[SyncedMemory, int] = {}
-        for memory in sorted(lent, key=lambda memory: -memory.size * memory.dtype.itemsize):
-            one, size, start = lent[memory], -(-memory.size * memory.dtype.itemsize // ALIGNMENT) * ALIGNMENT, 0
+        for memory in sorted(lent, key=_room, reverse=True):
+            one, size, start = lent[memory], _room(memory), 0
             for from_, to, other in sorted(placed, key=lambda place: place[0]):
                 if other.first <= one.last and one.first <= other.last and from_ < start + size and start < to:
                     start = to
             placed.append((start, start + size, one))
             starts[memory] = start
         end = max((to for _, to, _ in placed), default=0)
-        if end > len(self._whole) or not any(not loan.is_over for loan in self._loans):
+        if end > len(self._whole) or all(loan.is_over for loan in self._loans):
             self._whole = aligned_zeros(end, BYTES)
             for loan in self._loans:  # they move into it in the next forward
                 loan.is_over = True
@@ -247,3 +247,8 @@ class BlobMemory:
                 if memory not in kept:
                     memory.gone = gone
             self._later.clear()
+
+
+def _room(memory: SyncedMemory) -> int:
+    """Its bytes, in whole lines of the cache."""
+    return -(-memory.size * memory.dtype.itemsize // ALIGNMENT) * ALIGNMENT

@@ -44,7 +44,7 @@ def check_plan(random: RandomNet) -> Counts:
 
 def check_keep(random: RandomNet) -> None:
     """keep="outputs" gives the same numbers to the bit, and takes no more memory, of which large nets have enough to tell. From
-    the third forward on, layers may run as one list of jobs, and their blobs lie in the same memory one after the other."""
+    the second forward on, layers may run as one list of jobs, and their blobs lie in the same memory one after the other."""
     whole, outputs = make(random, np.float32), make(random, np.float32, "outputs")
     for time in range(4):
         _same(f"keep, forward {time + 1}", _outputs(whole), _outputs(outputs))
