@@ -25,11 +25,10 @@ from .tiled_loops import Numbers, convolve_strips, make_panels
 from .tiles import LANES, most_alone, most_beside, panel_rows, tile_vectors
 from .window import Window
 
-DEPTH, DEPTH_KEPT = 256, 1024
-"""Most numbers of K in a block, where a channel has no more. A tile's columns then are 24 KB with AVX2, for the first cache; 48
-with AVX-512, whose tile multiplies each number for twice as long: that leaves time to bring them from the second. With half
-of it, sums go to memory and back twice as often (0.97 of the speed). Panels that are kept come from memory one after the other,
-and the columns of one tile have the second cache: with DEPTH it takes 1.02 to 1.05 of the time, with 2048 no less."""
+DEPTH = 1024
+"""Most numbers of K in a block, where a channel has no more. A tile's columns then are 96 KB with AVX2, 192 with AVX-512: they
+come from the second cache, for which a tile leaves the time. A first cache would hold those of 256; but then sums go to
+memory and back more often (1024 channels to 4116 filters of 38x63 take 1.1 times as long). With 2048 it takes 1.0 to 1.05."""
 STRIP = 9
 """Most tiles of a strip; twice as many where a window sees so few numbers that they are half a block at most, so that y is
 written in longer rows."""
@@ -115,7 +114,7 @@ def panels_of(weight: Array, group: int, out: Array | None = None) -> Array:
     shape = panels_shape(weight.shape, group, weight.dtype)
     made = aligned_zeros(math.prod(shape), weight.dtype) if out is None else out.reshape(-1)
     channels, taps = weight.shape[1], math.prod(weight.shape[2:])
-    sizes = group, len(weight) // group, channels, taps, _together(channels, taps, DEPTH_KEPT), shape[3]
+    sizes = group, len(weight) // group, channels, taps, _together(channels, taps), shape[3]
     flat, least = weight.reshape(-1), max(1, TURNED // (weight.itemsize * channels * taps * shape[3]))
     run(partial(make_panels, flat, sizes, (part.start, part.stop), made) for part in parts(shape[1], least))
     return made.reshape(shape)
@@ -124,14 +123,14 @@ def panels_of(weight: Array, group: int, out: Array | None = None) -> Array:
 def panels_shape(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> tuple[int, int, int, int]:
     """The shape of panels_of weights of this shape."""
     channels, taps, each = weight[1], math.prod(weight[2:]), panel_rows(loops.registers(8 * dtype.itemsize))
-    together = _together(channels, taps, DEPTH_KEPT)
+    together = _together(channels, taps)
     k = LANES * -(-together * taps // LANES)
     return -(-channels // together), group * -(-weight[0] // (group * each)), k, each
 
 
-def _together(channels: int, taps: int, most: int) -> int:
-    """Channels of a block of K, of at most so many numbers."""
-    together = min(channels, max(1, most // taps))
+def _together(channels: int, taps: int) -> int:
+    """Channels of a block of K."""
+    together = min(channels, max(1, DEPTH // taps))
     return -(-channels // -(-channels // together))  # no last one that is much smaller
 
 
@@ -165,7 +164,7 @@ def _cut(
     depth, tile = channels * taps, across * lanes
     least = 0 if loops.cores_share_cache() else LEAST_USE * lanes
     alone = math.prod(shapes[0]) * 4 <= OTHERS and count * filters * depth < least * images * channels * math.prod(x[1:])
-    together = _together(channels, taps, DEPTH_KEPT if all_panels else DEPTH)
+    together = _together(channels, taps)
     number = -(-count // (tile * (STRIP if 2 * depth > DEPTH else 2 * STRIP)))
     number = threads * -(-number // threads) if number > 1 else 1
     strip = lanes * -(-count // (lanes * number))  # no last one that is much narrower
@@ -187,10 +186,11 @@ def _cut(
         for cut in cuts:
             windows = strip * cut.start, min(count, strip * cut.stop)
             for lot in lots:
-                rows = g * filters + each * lot.start, g * filters + min(filters, each * lot.stop)
+                those = g * filters + each * lot.start, g * filters + min(filters, each * lot.stop)
                 made = (all_panels[1], g * panels + lot.start) if all_panels else (0, 0)
-                pieces.append((*windows, *rows, g * channels, *sizes, *made))
+                pieces.append((*windows, *those, g * channels, *sizes, *made))
     map_ = (*x, *y, *window.kernel, *window.stride, *window.pad, *window.dilation, all_, channels)
     tiles = -(-strip // tile) if widest > chunk else 1
     room = 1 if all_panels else chunk * k
-    return map_, pieces, (tiles * (tile + beside) * together * taps, widest * strip, room)
+    rows = widest * strip if images > 1 or together < channels else 1
+    return map_, pieces, (tiles * (tile + beside) * together * taps, rows, room)

@@ -134,7 +134,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
     a vector, windows beside the vectors and without them; most filters for which pixels are read where they lie, 0 if windows
     are no pixels; how many panels make_panels has made, which weight is then, and the one that the filters begin with, or 0.
     Memory: columns for a tile's of a block, for those of a strip where not all filters are taken at a time; rows for the sums
-    of a strip, panels for the filters at a time.
+    of a strip, where there are several blocks or images; panels for the filters at a time.
     """
     begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, alone, most_in_place = part[:14]
     all_panels, first_panel = part[14], part[15]
