@@ -141,6 +141,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
     taps, windows, filters, channels = map_[5] * map_[6], map_[3] * map_[4], map_[13], map_[14]
     depth, pitch, source = channels * taps, across * lanes, weight if all_panels else panels
     size = (together * taps + LANES - 1) // LANES * LANES * each
+    are_pixels = not all_panels and depth == channels and windows == map_[1] * map_[2]
     sloped = 0
     for m in range(first, last):
         slope = after[2 * filters + m]
@@ -174,10 +175,10 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                     few, laid = (end - s) % lanes if beside else 0, tile * k * (pitch + most_few) if last - first > chunk else 0
                     those = laid + k * pitch if vectors else laid  # where the few windows' columns lie
                     in_place = whole and last - first <= most_in_place and (end - few - s) % lanes == 0
-                    of, seen, row, called = columns, laid, pitch, (run, far)
+                    of, seen, row = columns, laid, pitch
+                    pixel = (image * map_[0] + channel + c) * windows + window + s
                     if in_place:
-                        of, seen, row = x, (image * map_[0] + channel + c) * windows + window + s, windows
-                        called = 1, windows
+                        of, seen, row = x, pixel, windows
                     if f == first:
                         if vectors and not in_place:
                             lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, laid, lanes), columns)
@@ -185,9 +186,10 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                             lay_out(x, map_, (j + end - few, few, few, channel + c, many, those, lanes), columns)
                     share = c * taps + tile * step % each * run  # of the weights that are turned next
                     for m in range(f, behind, each):
-                        panel = block + (m - f) // each * size
-                        if in_place:  # vectors of the next tile
-                            ahead = seen + end - few - s + (m - f) // each * lanes
+                        panel, called, called_each, called_apart = block + (m - f) // each * size, weight, run, far
+                        if in_place or (are_pixels and f == first and m - f <= across * each):  # vectors of the next tile
+                            ahead = pixel + end - few - s + (m - f) // each * lanes
+                            called, called_each, called_apart = x, 1, windows
                         elif all_panels:
                             ahead = panel + size
                         else:
@@ -196,7 +198,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                         products(
                             source, panel, of, seen, row, columns, those, few, rows, (m - first) * width + s, width,
                             after, m, filters, out, to, apart, end - s, k, c == 0, final, sloped, last - m,
-                            x if in_place else weight, final, ahead, called[0], called[1], step, each
+                            called, final, ahead, called_each, called_apart, step, each
                         )  # fmt: skip
         if not whole:
             put(rows, (j, count, width, windows, filters, first, last), y)
