@@ -120,6 +120,8 @@ class BlobMemory:
         """Names of blobs whose memory stays where it is, for CUDA graphs."""
         self._lives = lifetimes(nodes, keep)
         self._blobs = {name: blob for made in self._lives.made for name, blob in made.items()}
+        tops = {name: blob for node in nodes for name, blob in zip(node.top_names, node.tops, strict=True)}
+        self._others = [blob for name, blob in tops.items() if name not in self._blobs]
 
     def before(self, i: int) -> None:
         """Layer i runs next: its tops may allocate memory again."""
@@ -137,9 +139,15 @@ class BlobMemory:
 
     def _free(self, name: str) -> None:
         blob = self._blobs.get(name)
-        if blob is not None and not blob.data_memory.lent and not self._stays(name):
-            # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
-            blob.give_back(GONE.format(name, name))
+        if blob is None or blob.data_memory.lent or self._stays(name) or blob.data_memory in self._kept():
+            return
+        # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
+        blob.give_back(GONE.format(name, name))
+
+    def _kept(self) -> set[SyncedMemory]:
+        """The memory of blobs that stay."""
+        named = (self._blobs[name] for name in {*self.asked_for, *self.stay} if name in self._blobs)
+        return {blob.data_memory for blob in (*self._others, *named)}
 
     def asked_for_inner(self) -> frozenset[str]:
         """The inner blobs that the present forward keeps."""
@@ -187,13 +195,8 @@ class BlobMemory:
 
     def _needed_by(self, first: int) -> set[SyncedMemory]:
         """The memory of blobs that layers from this one on read, or that are kept."""
-        last = {name: j for j, names in enumerate(self._lives.ends) for name in names}
-        return {
-            top.data_memory
-            for node in self._nodes
-            for name, top in zip(node.top_names, node.tops)
-            if self._stays(name) or last.get(name, -1) >= first
-        }
+        read = {name for names in self._lives.ends[first:] for name in names}
+        return self._kept() | {blob.data_memory for name, blob in self._blobs.items() if name in read}
 
     def _place(self, lent: dict[SyncedMemory, _Shared], needed: Collection[SyncedMemory]) -> None:
         """Have these memories where none lies that is needed at the same time, nor any that is open and needed; the largest
@@ -240,9 +243,7 @@ class BlobMemory:
     def end(self, last: int) -> None:
         """The forward has ended with this layer: close what was lent, but what kept blobs share, or layers behind may read."""
         if self._later and last == len(self._nodes) - 1:
-            kept = {
-                top.data_memory for node in self._nodes for name, top in zip(node.top_names, node.tops) if self._stays(name)
-            }
+            kept = self._kept()
             for memory, gone, _ in self._later:
                 if memory not in kept:
                     memory.gone = gone
