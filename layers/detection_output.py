@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 
-from .boxes.box_codes import decode, read_priors, refined
+from .boxes.box_codes import decode, decode_all, read_priors, refined
 from .boxes.detection_files import files_asked
 from .boxes.detection_pictures import pictures_asked
-from .boxes.detection_rows import image_detections, kept_of_classes
+from .boxes.detection_rows import image_detections, rows_of_classes
 from .boxes.label_map import MOST_CLASSES
 from .boxes.region_output import FIELDS, check_region, region_anchors, region_rows
 
@@ -51,7 +52,7 @@ class DetectionOutput(Layer):
     weight_names = ()
     has_gradient = False
     found_axis = 2
-    loops = ((kept_of_classes,), ())
+    loops = ((decode_all, rows_of_classes), ())
     kinds = (
         Kind("SSD", ("ssd",), "3 or 4 bottoms"),
         Kind("RefineDet", ("refinedet",), "5 bottoms, or a fourth (N, P * 2)"),
@@ -115,21 +116,15 @@ class DetectionOutput(Layer):
             top[0].reshape(1, 1, len(rows_of_cells), 7)
             top[0].data[0, 0] = rows_of_cells
             return
-        images, priors = bottom[0].shape[0], read_priors(self, bottom[2].data, param.code_type)
-        # (N, L, P, 4): class after class
-        codes = bottom[0].data.reshape(images, len(priors.boxes), self.loc_classes, 4).transpose(0, 2, 1, 3)
-        confidences = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes)
-        refining = bottom[4].data if self.refines and len(bottom) > 4 else None
-        each = refined(priors, refining, images, param.code_type, param.variance_encoded_in_target)
-        boxes = [
-            decode(own, at, param.code_type, param.variance_encoded_in_target) for own, at in zip(codes, each, strict=True)
-        ]
+        images, number = bottom[0].shape[0], bottom[2].count // 8
+        boxes = self.boxes([blob.data for blob in bottom])
+        confidences = bottom[1].data.reshape(images, number, param.num_classes)
         if self.refines:
             background = np.arange(param.num_classes) == param.background_label_id
             objects = bottom[3].data.reshape(images, -1, 2)[..., 1:] >= param.objectness_score
             confidences = np.where(objects, confidences, background.astype(self.dtype))
         scores = confidences.transpose(0, 2, 1)
-        rows = [self._image_rows(i, boxes[i], scores[i]) for i in range(images)]
+        rows = [self._image_rows(i, *boxes[i], scores[i]) for i in range(images)]
         found = np.concatenate([np.empty((0, 7), self.dtype), *rows])
         if not len(found):  # the original's fake rows
             found = np.full((images, 7), -1, self.dtype)
@@ -137,6 +132,23 @@ class DetectionOutput(Layer):
         top[0].reshape(1, 1, len(found), 7)
         top[0].data[0, 0] = found
         self._write(rows, bottom)
+
+    def boxes(self, bottom: Sequence[Array]) -> list[tuple[Array, Array | None]]:
+        """Each image's boxes (L, P, 4), and their areas (L, P) where loops are compiled and all is finite."""
+        param, of_target = self.param.detection_output_param, self.param.detection_output_param.variance_encoded_in_target
+        images, number, sets = len(bottom[0]), bottom[2].size // 8, self.loc_classes
+        codes = bottom[0].reshape(images, number, sets, 4)
+        if loops.compiled() and not self.refines:
+            priors = bottom[2].reshape(2, number, 4)
+            found = [(np.empty((sets, number, 4), self.dtype), np.empty((sets, number), self.dtype)) for _ in codes]
+            if all(decode_all(own, priors, param.code_type, of_target, *to) == number for own, to in zip(codes, found)):
+                return [*found]
+        known = read_priors(self, bottom[2], param.code_type)
+        refining = bottom[4] if self.refines and len(bottom) > 4 else None
+        each = refined(known, refining, images, param.code_type, of_target)
+        # (N, L, P, 4): class after class
+        pairs = zip(codes.transpose(0, 2, 1, 3), each, strict=True)
+        return [(decode(own, at, param.code_type, of_target), None) for own, at in pairs]
 
     def _write(self, rows: list[Array], bottom: Sequence[Blob]) -> None:
         """What files and pictures are asked for, of each image's rows."""
@@ -162,11 +174,11 @@ class DetectionOutput(Layer):
         if self.pictures is not None:
             self.pictures.written = written
 
-    def _image_rows(self, image: int, boxes: Array, scores: Array) -> Array:
-        """One image's detections (n, 7), from boxes (L, P, 4) and scores (C, P)."""
+    def _image_rows(self, image: int, boxes: Array, areas: Array | None, scores: Array) -> Array:
+        """One image's detections (n, 7), from boxes (L, P, 4), their areas, if known, and scores (C, P)."""
         param = self.param.detection_output_param
         suppression = param.nms_param
-        found = image_detections(
+        return image_detections(
             boxes,
             scores,
             background=param.background_label_id,
@@ -175,8 +187,9 @@ class DetectionOutput(Layer):
             top_k=suppression.top_k if suppression.HasField("top_k") and suppression.top_k >= 0 else None,
             keep_top_k=param.keep_top_k,
             eta=suppression.eta,
+            image=image,
+            areas=areas,
         )
-        return np.column_stack([np.full(len(found), image), found])
 
 
 def is_refinedets(layer: Layer, bottom: Sequence[Blob]) -> bool:

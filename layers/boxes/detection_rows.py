@@ -8,7 +8,6 @@ Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_laye
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import loops
 from minicaffe.blob import Array
@@ -20,14 +19,23 @@ from .nms import suppress
 NONE = np.zeros(0, np.intp)
 
 
-@loop("T[:,:,::1], T[:,::1], T[:,:], int64, T, float64, int64, float64")
-def kept_of_classes(  # noqa: PLR0917
-    boxes: Array, areas: Array, scores: Array, background: int, least: float, threshold: float, top_k: int, eta: float
-) -> NDArray[np.intp]:
-    """Each class and box (K, 2) that is kept, by class and score. boxes (L, P, 4), L the classes or 1, finite; their areas
-    (L, P); scores (C, P) of least's type; top_k: 0 for no limit."""
+@loop("T[:,:,::1], T[:,::1], T[:,:], int64, int64, T, float64, int64, float64")
+def rows_of_classes(  # noqa: PLR0913, PLR0917
+    boxes: Array,
+    areas: Array,
+    scores: Array,
+    image: int,
+    background: int,
+    least: float,
+    threshold: float,
+    top_k: int,
+    eta: float,
+) -> Array:
+    """Of each class's boxes that are kept (n, 7): image, class, score, box, by class and score. boxes (L, P, 4), L the classes
+    or 1, finite; their areas (L, P); scores (C, P) of least's type; top_k: 0 for no limit."""
     classes, count = scores.shape
-    kept, found = np.empty((classes * count, 2), np.intp), 0
+    most = min(count, top_k) if top_k else count
+    rows, found = np.empty((classes * most, 7), scores.dtype), 0
     likely, values = np.empty(count, np.intp), np.empty(count, scores.dtype)
     for k in range(classes):
         if k == background:
@@ -45,7 +53,7 @@ def kept_of_classes(  # noqa: PLR0917
                     likely[number], values[number] = likely[i], values[i]
                     number += 1
         order, own = np.argsort(-values[:number], kind="mergesort"), k % len(boxes)
-        number = min(number, top_k) if top_k else number
+        number = min(number, most)
         ranked, sizes = np.empty((number, 4), boxes.dtype), np.empty(number, boxes.dtype)
         for i in range(number):
             place = likely[order[i]]
@@ -53,12 +61,14 @@ def kept_of_classes(  # noqa: PLR0917
             for side in range(4):
                 ranked[i, side] = boxes[own, place, side]
         for i in suppress(ranked, sizes, boxes.dtype.type(0), threshold, eta, 0):
-            kept[found, 0], kept[found, 1] = k, likely[order[i]]
+            rows[found, 0], rows[found, 1], rows[found, 2] = image, k, values[order[i]]
+            for side in range(4):
+                rows[found, 3 + side] = ranked[i, side]
             found += 1
-    return kept[:found]
+    return rows[:found]
 
 
-def image_detections(
+def image_detections(  # noqa: PLR0913
     boxes: Array,
     scores: Array,
     *,
@@ -68,26 +78,30 @@ def image_detections(
     top_k: int | None,
     keep_top_k: int,
     eta: float,
+    image: int = 0,
+    areas: Array | None = None,
 ) -> Array:
-    """One image's detections (n, 6): class, score, box, by class and score, from boxes (L, P, 4), L the classes or 1, and
-    scores (C, P). keep_top_k: of all classes, < 0 for no limit."""
-    areas, sets = box_areas(boxes), len(boxes)
-    possible = nms_threshold >= 0 and (top_k is None or top_k > 0)
-    if possible and loops.compiled() and np.isfinite(boxes).all() and np.isfinite(areas).all():
-        whole = np.ascontiguousarray(boxes), areas, scores, background
-        of = kept_of_classes(*whole, scores.dtype.type(least), float(nms_threshold), top_k or 0, float(eta))
-        label, place = of[:, 0], of[:, 1]
+    """One image's detections (n, 7): image, class, score, box, by class and score, from boxes (L, P, 4), L the classes or 1,
+    and scores (C, P). keep_top_k: of all classes, < 0 for no limit. areas: the boxes' (L, P), finite, as the boxes are; None:
+    not known."""
+    of_all = box_areas(boxes) if areas is None else areas
+    possible = loops.compiled() and nms_threshold >= 0 and (top_k is None or top_k > 0)
+    if possible and (areas is not None or (np.isfinite(boxes).all() and np.isfinite(of_all).all())):
+        whole = np.ascontiguousarray(boxes), of_all, scores, image, background
+        rows: Array = rows_of_classes(*whole, scores.dtype.type(least), float(nms_threshold), top_k or 0, float(eta))
     else:
+        sets = len(boxes)
         kept = [
-            nms(boxes[k % sets], own, nms_threshold, least=least, top_k=top_k, eta=eta, areas=areas[k % sets])
+            nms(boxes[k % sets], own, nms_threshold, least=least, top_k=top_k, eta=eta, areas=of_all[k % sets])
             if k != background
             else NONE
             for k, own in enumerate(scores)
         ]
         counts = np.array([len(some) for some in kept], np.intp)
         label, place = np.repeat(np.arange(len(scores)), counts), np.concatenate([NONE, *kept])
-    rows = np.column_stack([label.astype(scores.dtype), scores[label, place], boxes[label % sets, place]])
+        numbers = np.column_stack([np.full(len(label), image), label]).astype(scores.dtype)
+        rows = np.column_stack([numbers, scores[label, place], boxes[label % sets, place]])
     if -1 < keep_top_k < len(rows):
-        best = np.sort(np.argsort(-rows[:, 1], kind="stable")[:keep_top_k])
+        best = np.sort(np.argsort(-rows[:, 2], kind="stable")[:keep_top_k])
         rows = rows[best]
     return rows

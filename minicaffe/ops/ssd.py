@@ -57,7 +57,7 @@ def ssd_detections(
 ) -> Array:
     """One image's detections (n, 6): class, score, xmin, ymin, xmax, ymax, from boxes (P, 4) that all classes share, or one
     set for each (C, P, 4), and scores (C, P); by class, then score. keep_top_k: of all classes, -1 for no limit."""
-    return image_detections(
+    rows = image_detections(
         boxes[None] if boxes.ndim == 2 else boxes,
         scores,
         background=background,
@@ -67,6 +67,7 @@ def ssd_detections(
         keep_top_k=keep_top_k,
         eta=eta,
     )
+    return rows[:, 1:]
 
 
 def code_number(code: int | str) -> int:

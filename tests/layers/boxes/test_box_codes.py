@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssd_reference import made_boxes, plain_nms
 
+from minicaffe import loops
 from minicaffe.layers.boxes.box_codes import (
     CENTER_SIZE,
     CORNER,
@@ -15,12 +16,14 @@ from minicaffe.layers.boxes.box_codes import (
     Priors,
     box_areas,
     decode,
+    decode_all,
     encode,
     jaccard,
     nms,
 )
 
 CODES = [CORNER, CENTER_SIZE, CORNER_SIZE]
+FLOATS = [np.float32, np.float64]
 
 
 def test_areas_and_overlaps_by_hand() -> None:
@@ -60,3 +63,23 @@ def test_nms_as_plain_loops(count: int, overlap: float, top_k: int | None, eta: 
 def test_boxes_without_bounds_are_no_warning() -> None:
     boxes = np.array([[-np.inf, 0, np.inf, 1], [0, 0, 1, 1], [np.nan, 0, 1, 1]])
     assert nms(boxes, np.array([0.9, 0.8, 0.7]), 0.5).tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(not loops.compiled(), reason="Numba is not installed: no compiled loop decodes")
+@pytest.mark.parametrize("code", CODES)
+@given(
+    seed=st.integers(0, 99), in_target=st.booleans(), sets=st.integers(1, 3), dtype=st.sampled_from([np.float32, np.float64])
+)
+def test_all_codes_at_once_and_areas(code: int, seed: int, in_target: bool, sets: int, dtype: type) -> None:
+    random = np.random.default_rng(seed)
+    priors = np.stack([made_boxes(7, seed), random.uniform(0.1, 0.5, (7, 4))]).astype(dtype)
+    codes = random.standard_normal((7, sets, 4)).astype(dtype)
+    boxes, areas = np.empty((sets, 7, 4), dtype), np.empty((sets, 7), dtype)
+    assert decode_all(codes, priors, code, in_target, boxes, areas) == 7
+    wanted = decode(codes.swapaxes(0, 1), Priors(*priors), code, in_target)
+    np.testing.assert_allclose(boxes, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(areas, box_areas(boxes))
+    priors[0, 3:5, 2] = priors[0, 3:5, 0]  # two priors without an area
+    assert decode_all(codes, priors, code, in_target, boxes, areas) == (7 if code == CORNER else 3)
+    codes[5, sets - 1, 0] = np.nan
+    assert decode_all(codes, priors, code, in_target, boxes, areas) == (-1 if code == CORNER else 3)

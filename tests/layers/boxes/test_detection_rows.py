@@ -62,7 +62,7 @@ def test_all_classes_at_once_are_one_after_the_other(
         for k in range(classes):
             if k != background:
                 kept = nms(boxes[k % sets], scores[k], threshold, least=least, top_k=top_k, eta=eta)
-                rows += [[k, scores[k, i], *boxes[k % sets, i]] for i in kept]
+                rows += [[3, k, scores[k, i], *boxes[k % sets, i]] for i in kept]
     for way in WAYS:
         with loops.using(way):
             found = image_detections(
@@ -74,8 +74,9 @@ def test_all_classes_at_once_are_one_after_the_other(
                 top_k=top_k,
                 keep_top_k=-1,
                 eta=eta,
+                image=3,
             )
-        np.testing.assert_array_equal(found, np.array(rows, dtype).reshape(-1, 6))
+        np.testing.assert_array_equal(found, np.array(rows, dtype).reshape(-1, 7))
 
 
 def test_the_best_of_all_classes_stay_in_order(loops_way: str) -> None:
@@ -85,6 +86,6 @@ def test_the_best_of_all_classes_stay_in_order(loops_way: str) -> None:
         for most in (-1, 9)
     )
     assert len(best) == 9 < len(all_)
-    wanted = all_[all_[:, 1] >= np.sort(all_[:, 1])[-9]]
+    wanted = all_[all_[:, 2] >= np.sort(all_[:, 2])[-9]]
     np.testing.assert_array_equal(best, wanted)
-    assert (np.diff(best[:, 0]) >= 0).all()
+    assert (np.diff(best[:, 1]) >= 0).all()
