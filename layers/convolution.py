@@ -104,7 +104,8 @@ class Convolution(Layer):
             return 0
         x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
         if self._by_winograd(bottom[0], top[0]):
-            return factors_bytes(self._weight_shape(), self.group)
+            weight = self.blobs[0].data_memory
+            return factors_bytes(self._weight_shape(), self.group, weight.on_host and weight.may_be_held())
         keeps = takes_panels((x, self._weight_shape(), y), self.window, self.group, self.dtype)
         return panels_bytes(self._weight_shape(), self.group, self.dtype) if keeps else 0
 
@@ -183,6 +184,8 @@ class Convolution(Layer):
         weight, *bias = self.blobs
         if bias:  # it comes first: it is part of y
             epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
+        if self._kept is not None:
+            self._kept.look_at(weight)
         product = self._product(self._maps(bottom[0].data), weight.data_for_loops(), self._maps(top[0].data), epilogue)
 
         if isinstance(product, CompiledProduct | LoopsProduct) and len(bottom) == 1:

@@ -2,8 +2,9 @@
 blob.Unchanged cannot tell that the weights are the same: whoever holds a view of a blob's data may write into it at any time.
 
 Winograd's factors are four times the weights, and making them takes a third of the time of VGG16's last convolutions. So they
-are used again while the weights are bit for bit those of a copy kept beside them: the comparison takes 0.5 ms for 512x512
-filters (9.4 MB), where the convolution takes 20. Panels (tiled.py) take no more time than a comparison: they are made anew.
+are used again while the weights are the same for sure, or, where somebody held a view of them, bit for bit those of a copy kept
+beside them: the comparison takes 0.5 ms for 512x512 filters (9.4 MB), where the convolution takes 20. Panels (tiled.py) take no
+more time than a comparison: they are made anew.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import math
 import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minicaffe import threads
-from minicaffe.blob import Array
+from minicaffe.blob import Array, Blob, Unchanged
 
 from . import tiled
 from .winograd import factors_of, factors_shape
@@ -30,14 +31,21 @@ class KeptWeights:
     """The factors or the panels of one layer's weights, whichever its maps wanted last."""
 
     def __init__(self) -> None:
-        self._of: tuple[Array, Array] | None = None
+        self._of: tuple[Array | _Seen, Array] | None = None
+        """What tells whether the weights are the same, and the factors."""
         self._panels: Array | None = None
+        self._now: _Seen | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept now: the factors and the copy of the weights, the panels."""
-        kept = (*(self._of or ()), *(() if self._panels is None else (self._panels,)))
-        return sum(array.nbytes for array in kept)
+        """Bytes that are kept now: the factors, a copy of the weights, the panels."""
+        kept = (*(self._of or ()), self._panels)
+        return sum(array.nbytes for array in kept if isinstance(array, np.ndarray))
+
+    def look_at(self, weight: Blob) -> None:
+        """Before views of these weights are made that factors or panels are then asked for."""
+        weight.data_address("read")  # of memory that is not there yet nobody could tell
+        self._now = _Seen(weight, Unchanged((weight,)))
 
     def panels(self, weight: Array, group: int) -> Array:
         """tiled.panels_of(weight, group), in the memory of the last ones."""
@@ -48,19 +56,38 @@ class KeptWeights:
 
     def factors(self, weight: Array, group: int) -> Array:
         """factors_of(weight, group), made anew only when the weights have changed, or what they are multiplied by."""
-        kept, self._panels = self._of, None
+        kept, now, self._now, self._panels = self._of, self._now, None, None
         shape = factors_shape(weight.shape, group)
-        if kept is None or kept[0].shape != weight.shape or kept[1].shape != shape or not same_bits(kept[0], weight):
+        if kept is None or kept[1].shape != shape or not _is_of(kept[0], weight, now):
             self._of = kept = None  # free the old factors before the new ones are made
-            copy = weight.copy()
-            # made of the copy: a write to the weights meanwhile cannot part the two
-            kept = self._of = copy, factors_of(copy, group)
+            if now is not None and now.unchanged.holds():
+                kept = now, factors_of(weight, group)
+            else:
+                copy = weight.copy()
+                # made of the copy: a write to the weights meanwhile cannot part the two
+                kept = copy, factors_of(copy, group)
+            self._of = kept
         return kept[1]
 
 
-def factors_bytes(weight: Sequence[int], group: int) -> int:
-    """What is kept for weights of this shape by Winograd, in bytes: the factors, about four times their size, and a copy."""
-    return (math.prod(weight) + math.prod(factors_shape(weight, group))) * 4
+class _Seen(NamedTuple):
+    """Weights, and whether they surely are as they were."""
+
+    weight: Blob
+    unchanged: Unchanged
+
+
+def _is_of(before: Array | _Seen, weight: Array, now: _Seen | None) -> bool:
+    """Whether the weights that were looked at now are those of before."""
+    if isinstance(before, _Seen):
+        return now is not None and now.weight is before.weight and before.unchanged.holds()
+    return before.shape == weight.shape and same_bits(before, weight)
+
+
+def factors_bytes(weight: Sequence[int], group: int, held: bool) -> int:
+    """What is kept for weights of this shape by Winograd, in bytes: the factors, about four times their size, and a copy of
+    weights of which somebody holds a view."""
+    return (held * math.prod(weight) + math.prod(factors_shape(weight, group))) * 4
 
 
 def panels_bytes(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:

@@ -7,6 +7,7 @@ import pytest
 from layer_case import LayerCase
 
 from minicaffe import TEST, TRAIN, Phase, loops
+from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.layers.conv import convolution_products as products
 from minicaffe.layers.conv import kept_weights, winograd
@@ -135,6 +136,45 @@ def test_factors_are_made_once_until_the_weights_change(monkeypatch: pytest.Monk
     assert made == [1] * 4
 
 
+def test_weights_that_nobody_holds_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until somebody does; and other blobs in their place are other weights."""
+    made = counted(monkeypatch)
+    case = layer(TEST)
+
+    def kept(held: bool) -> bool:
+        told = case.layer.cached_bytes(case.bottom, case.top)
+        return case.layer._kept.nbytes == told == kept_weights.factors_bytes((16, 32, 3, 3), 1, held)
+
+    first = case.forward()[0].copy()
+    case.forward()
+    assert made == [1] and kept(held=False)
+    case.layer.blobs[0].data[3, 30, 2, 1] += 1
+    second = case.forward()[0].copy()
+    assert made == [1] * 2 and kept(held=False)
+    assert np.flatnonzero((first != second).any(axis=(0, 2, 3))).tolist() == [3]
+    held = case.layer.blobs[0].data
+    case.forward()
+    assert made == [1] * 3 and kept(held=True)
+    held[3, 30, 2, 1] -= 1
+    np.testing.assert_allclose(case.forward()[0], first, rtol=1e-5, atol=1e-5)
+    assert made == [1] * 4
+    del held
+    case.forward()
+    assert made == [1] * 4
+    for number in (2, 3):
+        case.layer.blobs[0] = Blob((16, 32, 3, 3))
+        case.layer.blobs[0].data[...] = number
+        made.clear()
+        inner = case.forward()[0][0, 5, 1:-1, 1:-1]
+        assert made == [1]
+        np.testing.assert_allclose(inner, number * sums_of_3x3(case.bottom[0].read_data()[0].sum(axis=0)), atol=1e-2)
+
+
+def sums_of_3x3(image: np.ndarray) -> np.ndarray:
+    rows, columns = image.shape
+    return sum(image[i : rows - 2 + i, j : columns - 2 + j] for i in range(3) for j in range(3))
+
+
 @pytest.mark.parametrize("shape", [(32, 29, 40), (2, 32, 29, 40), (1, 2, 32, 29, 40)])
 def test_factors_are_counted_whatever_axis_has_the_channels(shape: tuple[int, ...], loops_way: str) -> None:
     text = f'type: "Convolution" convolution_param {{ num_output: 33 kernel_size: 3 pad: 1 axis: {len(shape) - 3} }}'
@@ -209,6 +249,10 @@ def test_how_much_is_kept_is_known(loops_way: str) -> None:
     kept = kept_weights.KeptWeights()
     assert kept.nbytes == 0
     made = kept.factors(weight, 2)
-    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, 2)
+    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, 2, held=True)
     rows = made.shape[-1] if loops_way == "numba" else 3
     assert kept.nbytes == 6 * 4 * 9 * 4 + 2 * 36 * rows * 4 * 4
+    blob, kept = Blob((6, 4, 3, 3)), kept_weights.KeptWeights()
+    kept.look_at(blob)
+    kept.factors(blob.read_data(), 2)
+    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, 2, held=False) == 2 * 36 * rows * 4 * 4
