@@ -15,7 +15,7 @@ import pytest
 
 import minicaffe
 from minicaffe import loops
-from minicaffe.blob import Blob, MemoryState, SyncedMemory
+from minicaffe.blob import Blob, MemoryState, SyncedMemory, latest_change
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.loops import WAYS
@@ -216,6 +216,29 @@ def test_splits_take_no_memory() -> None:
     splits = [node for node in net.nodes if node.layer.type == "Split"]
     assert len(splits) == 2
     assert all(top.shares_data_with(node.bottoms[0]) for node in splits for top in node.tops)
+
+
+@pytest.mark.parametrize("way", ["numpy", "numba"])
+def test_what_has_a_kept_blobs_memory_stays_where_it_is(way: str) -> None:
+    """Splits of an input: to give them back would free nothing, and be a change after which all is looked at anew."""
+    if way == "numba":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    text = (
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 6 } } }\n'
+        + conv("a", "data", 4)
+        + conv("b", "data", 4)
+        + 'layer { name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "sum" }\n'
+    )
+    with loops.using(way):
+        net = net_of("outputs", text)
+        for _ in range(3):
+            net.forward()
+        before = latest_change()
+        net.forward()
+        assert way == "numpy" or latest_change() is before  # layer by layer, blobs are given back in each forward
+        for name in ("data_data_0_split_0", "data_data_0_split_1"):
+            assert np.shares_memory(net.blobs[name].read_data(), net.blobs["data"].read_data())
+        assert {"a", "b"} <= gone(net)
 
 
 def test_memory_given_back_stays_with_who_holds_it() -> None:
