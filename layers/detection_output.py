@@ -117,7 +117,8 @@ class DetectionOutput(Layer):
             top[0].data[0, 0] = rows_of_cells
             return
         images, number = bottom[0].shape[0], bottom[2].count // 8
-        boxes = self.boxes([blob.data for blob in bottom])
+        refining = bottom[4].data if self.refines and len(bottom) > 4 else None
+        boxes = self.boxes(bottom[0].data, bottom[2].data, refining)
         confidences = bottom[1].data.reshape(images, number, param.num_classes)
         if self.refines:
             background = np.arange(param.num_classes) == param.background_label_id
@@ -133,19 +134,18 @@ class DetectionOutput(Layer):
         top[0].data[0, 0] = found
         self._write(rows, bottom)
 
-    def boxes(self, bottom: Sequence[Array]) -> list[tuple[Array, Array | None]]:
-        """Each image's boxes (L, P, 4), and their areas (L, P) where loops are compiled and all is finite."""
+    def boxes(self, loc: Array, priors: Array, arm_loc: Array | None) -> list[tuple[Array, Array | None]]:
+        """Each image's boxes (L, P, 4), and their areas (L, P) where loops are compiled and all is finite. loc and priors, and
+        RefineDet's arm_loc or None: as the bottoms have them."""
         param, of_target = self.param.detection_output_param, self.param.detection_output_param.variance_encoded_in_target
-        images, number, sets = len(bottom[0]), bottom[2].size // 8, self.loc_classes
-        codes = bottom[0].reshape(images, number, sets, 4)
+        images, number, sets = len(loc), priors.size // 8, self.loc_classes
+        codes = loc.reshape(images, number, sets, 4)
         if loops.compiled() and not self.refines:
-            priors = bottom[2].reshape(2, number, 4)
+            given = priors.reshape(2, number, 4)
             found = [(np.empty((sets, number, 4), self.dtype), np.empty((sets, number), self.dtype)) for _ in codes]
-            if all(decode_all(own, priors, param.code_type, of_target, *to) == number for own, to in zip(codes, found)):
+            if all(decode_all(own, given, param.code_type, of_target, *to) == number for own, to in zip(codes, found)):
                 return [*found]
-        known = read_priors(self, bottom[2], param.code_type)
-        refining = bottom[4] if self.refines and len(bottom) > 4 else None
-        each = refined(known, refining, images, param.code_type, of_target)
+        each = refined(read_priors(self, priors, param.code_type), arm_loc, images, param.code_type, of_target)
         # (N, L, P, 4): class after class
         pairs = zip(codes.transpose(0, 2, 1, 3), each, strict=True)
         return [(decode(own, at, param.code_type, of_target), None) for own, at in pairs]

@@ -139,10 +139,9 @@ class BlobMemory:
 
     def _free(self, name: str) -> None:
         blob = self._blobs.get(name)
-        if blob is None or blob.data_memory.lent or self._stays(name) or blob.data_memory in self._kept():
-            return
-        # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
-        blob.give_back(GONE.format(name, name))
+        if blob is not None and not blob.data_memory.lent and blob.data_memory not in self._kept():
+            # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
+            blob.give_back(GONE.format(name, name))
 
     def _kept(self) -> set[SyncedMemory]:
         """The memory of blobs that stay."""
@@ -152,9 +151,6 @@ class BlobMemory:
     def asked_for_inner(self) -> frozenset[str]:
         """The inner blobs that the present forward keeps."""
         return frozenset(name for name in self.asked_for if name in self._blobs)
-
-    def _stays(self, name: str) -> bool:
-        return name in self.asked_for or not self.is_inner(name)
 
     def lend(self, first: int, end: int, share: Callable[[], None]) -> Loan:
         """Memory for the inner blobs that layers first to end - 1 make, which run as one list. share: what has blobs share

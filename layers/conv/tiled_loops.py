@@ -3,10 +3,10 @@
     y (M, windows) = epilogue of weight (M, K) @ columns (K, windows)        K: channels times taps
 
 Windows are taken in strips, those of several images one after another, and K in blocks. The weights of some filters are turned
-into panels (tiles.py), the columns of a tile of windows laid out, and all those panels pass over them: the first cache holds
-the columns, the second the panels, and what lies side by side comes without a miss. Where more filters follow, the columns of
-the whole strip are kept for them, in the second cache. The weights that come next are called into the cache meanwhile. Where
-windows are pixels, and there are few filters for each, columns are read where they lie.
+into panels (tiles.py), the columns of a tile of windows laid out, and all those panels pass over them: the second cache holds
+both, and what lies side by side comes without a miss. Where more filters follow, the columns of the whole strip are kept for
+them. The weights that come next are called into the cache meanwhile, or the pixels of the next tile. Where windows are pixels,
+and there are few filters for each, columns are read where they lie.
 
 Where there are few windows, to make panels takes a tenth of the time: a layer then keeps those of all weights (make_panels).
 Each sum is made in the order of K, whatever the strips and the threads. The epilogue is that of epilogue.py: v = sum * scale +

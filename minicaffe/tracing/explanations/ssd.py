@@ -102,7 +102,7 @@ def image_of(case: Case[DetectionOutput], image: int) -> Image:
     if layer.refines:
         objects = case.bottoms[3].reshape(images, -1, 2)[image, :, 1:] >= param.objectness_score
         scores = np.where(objects, scores, (np.arange(param.num_classes) == param.background_label_id).astype(scores.dtype))
-    return Image(codes, own, layer.boxes(case.bottoms)[image][0], scores.T)
+    return Image(codes, own, layer.boxes(case.x, case.bottoms[2], refining)[image][0], scores.T)
 
 
 class Ranked(NamedTuple):
