@@ -87,8 +87,10 @@ def image_detections(  # noqa: PLR0913
     of_all = box_areas(boxes) if areas is None else areas
     possible = loops.compiled() and nms_threshold >= 0 and (top_k is None or top_k > 0)
     if possible and (areas is not None or (np.isfinite(boxes).all() and np.isfinite(of_all).all())):
-        whole = np.ascontiguousarray(boxes), of_all, scores, image, background
-        rows: Array = rows_of_classes(*whole, scores.dtype.type(least), float(nms_threshold), top_k or 0, float(eta))
+        wide = scores.astype(np.result_type(boxes, scores), copy=False)  # rows have the scores' type
+        bound = wide.dtype.type(scores.dtype.type(least))
+        whole = np.ascontiguousarray(boxes), of_all, wide, image, background
+        rows: Array = rows_of_classes(*whole, bound, float(nms_threshold), top_k or 0, float(eta))
     else:
         sets = len(boxes)
         kept = [

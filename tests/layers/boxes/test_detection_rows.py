@@ -89,3 +89,14 @@ def test_the_best_of_all_classes_stay_in_order(loops_way: str) -> None:
     wanted = all_[all_[:, 2] >= np.sort(all_[:, 2])[-9]]
     np.testing.assert_array_equal(best, wanted)
     assert (np.diff(best[:, 1]) >= 0).all()
+
+
+@pytest.mark.parametrize("of_boxes, of_scores", [(np.float64, np.float32), (np.float32, np.float64)])
+def test_boxes_and_scores_of_two_types(of_boxes: type, of_scores: type, loops_way: str) -> None:
+    boxes, scores = boxes_and_scores(5, 1, 40, 3, False, np.float64)
+    settings = {"background": 0, "least": 0.1, "nms_threshold": 0.4, "top_k": 20, "keep_top_k": -1, "eta": 1.0}
+    boxes, scores = boxes.astype(of_boxes), scores.astype(of_scores)
+    rows = image_detections(boxes, scores, **settings)
+    assert rows.dtype == np.float64 and len(rows) > 5
+    known = {(float(scores[k, i]), *map(float, boxes[0, i])) for k in (1, 2) for i in range(40)}
+    assert {tuple(row[2:]) for row in rows.tolist()} <= known
