@@ -185,11 +185,12 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                         if few:
                             lay_out(x, map_, (j + end - few, few, few, channel + c, many, those, lanes), columns)
                     share = c * taps + tile * step % each * run  # of the weights that are turned next
-                    for m in range(f, behind, each):
-                        panel, called, called_each, called_apart = block + (m - f) // each * size, weight, run, far
-                        if in_place or (are_pixels and f == first and m - f <= across * each):  # vectors of the next tile
-                            ahead = pixel + end - few - s + (m - f) // each * lanes
-                            called, called_each, called_apart = x, 1, windows
+                    for number in range((behind - f + each - 1) // each):
+                        m, panel = f + number * each, block + number * size
+                        called, called_each, called_apart, called_step = weight, run, far, step
+                        if in_place or (are_pixels and f == first and number <= across):  # vectors of the next tile
+                            ahead = pixel + end - few - s + number * lanes
+                            called, called_each, called_apart, called_step = x, k, 0, windows
                         elif all_panels:
                             ahead = panel + size
                         else:
@@ -198,7 +199,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                         products(
                             source, panel, of, seen, row, columns, those, few, rows, (m - first) * width + s, width,
                             after, m, filters, out, to, apart, end - s, k, c == 0, final, sloped, last - m,
-                            called, final, ahead, called_each, called_apart, step, each
+                            called, final, ahead, called_each, called_apart, called_step, each
                         )  # fmt: skip
         if not whole:
             put(rows, (j, count, width, windows, filters, first, last), y)

@@ -9,6 +9,7 @@ panel_products   the same of a whole panel and many windows, without an epilogue
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any
 
@@ -148,12 +149,18 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     limit, alone = most_beside(registers), most_alone(registers)
     vectors, narrow = (Vectors(builder, panels.type.pointee, count) for count in (lanes, most))
 
+    def is_there(r: int) -> Any:
+        return builder.icmp_unsigned("<", int64(r), filters)
+
     def rows(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
-        """A pointer for each row, to the last one's again where there are fewer filters."""
+        """A pointer for each row."""
+        return [builder.gep(pointer, [builder.add(first, builder.mul(step, int64(r)))]) for r in range(count)]
+
+    def rows_there(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
+        """The same, to the last one's again where there are fewer filters: to select takes longer."""
         found = [builder.gep(pointer, [first])]
         for r in range(1, count):
-            there = builder.icmp_unsigned("<", int64(r), filters)
-            found.append(builder.gep(found[-1], [builder.select(there, step, int64(0))]))
+            found.append(builder.gep(found[-1], [builder.select(is_there(r), step, int64(0))]))
         return found
 
     is_fresh, is_last, is_sloped = (builder.icmp_unsigned("!=", flag, int64(0)) for flag in (fresh, last, sloped))
@@ -161,7 +168,8 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
 
     def tile(each: int, count: int, few: int = 0) -> None:
         one = _Tile(vectors, count, builder.gep(columns, [seen]), narrow, few, builder.gep(others, [beside]))
-        places, targets, scales = rows(each, sums, place, width), rows(each, y, to, pitch), rows(each, after, row, int64(1))
+        those = rows_there if few else rows
+        places, targets, scales = rows(each, sums, place, width), those(each, y, to, pitch), those(each, after, row, int64(1))
         before = int64((count - 1) * lanes)
         with builder.if_then(builder.icmp_unsigned("!=", call_y, int64(0))):
             for target in targets:
@@ -171,10 +179,11 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
         with builder.if_else(is_last) as (finish, leave):
             with finish:
                 numbers = [[builder.gep(scale, [builder.mul(of, int64(i))]) for scale in scales] for i in range(3)]
-                for total, target, *three in zip(made if count else [], targets, *numbers):
-                    *whole, rest = vectors.epilogue(total, vectors.everywhere_of(three), is_sloped)
-                    vectors.store(whole, target)
-                    vectors.store_some(rest, builder.gep(target, [before]), builder.sub(wanted, before))
+                for r, (total, target, *three) in enumerate(zip(made if count else [], targets, *numbers)):
+                    with nullcontext() if few or not r else builder.if_then(is_there(r), likely=True):
+                        *whole, rest = vectors.epilogue(total, vectors.everywhere_of(three), is_sloped)
+                        vectors.store(whole, target)
+                        vectors.store_some(rest, builder.gep(target, [before]), builder.sub(wanted, before))
                 if few:
                     gathered = [narrow.gathered(three) for three in numbers]
                     for i, value in enumerate(narrow.epilogue(made_beside, gathered, is_sloped)):
