@@ -136,14 +136,14 @@ class Calls:
     def __init__(self, loop: Loop[Any], dtype: DTypeLike, calls: Sequence[Sequence[Any]]) -> None:
         self.dtype, self._held = np.dtype(dtype), calls  # the arrays whose addresses the rows have
         rows = [loop.words(dtype, arguments) for arguments in calls]
-        self.shape = len(rows), 1 + max((len(words) for words, _ in rows), default=0)
+        self.shape = len(rows), handover.ROW + max((len(words) for words, _ in rows), default=0)
         self.words = np.zeros(handover.HEAD + math.prod(self.shape), np.int64)
         self.words[[handover.COUNT, handover.WIDTH, handover.EACH]] = *self.shape, self._bytes_of_room(calls)
         later: dict[int, int] = {}
         self.table = self.words[handover.HEAD :].reshape(self.shape)
         for row, (words, places) in zip(self.table, rows, strict=True):
-            row[0], row[1 : 1 + len(words)] = loop.entry(dtype), words
-            later.update((number, 1 + place) for place, number in places)
+            row[handover.ENTRY], row[handover.ROW : handover.ROW + len(words)] = loop.entry(dtype), words
+            later.update((number, handover.ROW + place) for place, number in places)
         self.later = [later[number] for number in sorted(later)]
 
     def _bytes_of_room(self, calls: Sequence[Sequence[Any]]) -> int:

@@ -18,9 +18,10 @@ in what is left. Between two layers of a net is no Python:
               leave(jobs, words)
 
     list: JOBS words, then the addresses of jobs; for one time
-    job: HEAD words, then a row for each call: the address of a loop's entry, and what it reads its arguments from (loops.py)
+    job: HEAD words, then a row for each call: ROW words, and what its loop reads its arguments from (loops.py)
 
-Loops are given the addresses of both.
+A thread begins with its own part of a job's calls, as long as nobody has begun them, and then helps with the others': what it
+has written in one job it often reads in the next. Loops are given the addresses of both.
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ it follows the list whose address is in the next word."""
 STEP = 16
 """From one helper's word to the next: two lines of the cache, which a processor fetches together."""
 
-NEXT, ENDED, COUNT = 0, STEP, 2 * STEP
-WIDTH, ROOM, EACH, MOST_THREADS, FLAGS, FLAG_COUNT, HEAD = *range(COUNT + 1, COUNT + 7), 3 * STEP
-"""A job's words: the next call; how many calls have ended; how many there are; the words of a row; where the threads' temporary
-memory begins, the bytes of each one's, and for how many it is; where the job's flags (float32) lie, and how many; where the
-rows begin."""
+ENDED, COUNT = 0, STEP
+WIDTH, ROOM, EACH, MOST_THREADS, FLAGS, FLAG_COUNT, HEAD = *range(COUNT + 1, COUNT + 7), 2 * STEP
+"""A job's words: how many calls have ended; how many there are; the words of a row; where the threads' temporary memory begins,
+the bytes of each one's, and for how many it is; where the job's flags (float32) lie, and how many; where the rows begin."""
+
+BEGUN, ENTRY, ROW = range(3)
+"""A row's words: whether its call has been begun; the address of its loop's entry; where its arguments begin."""
 
 ACTIVE, MEMBERS, CLOSED, FIRST, END, JOBS = range(6)
 """A list's words: how many helpers follow it, or are about to; how many have come; whether it is too late to come; the place of
@@ -178,26 +181,38 @@ def _write_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
     _, job, number = given
     int64, block = job.type, builder.append_basic_block
     words = builder.inttoptr(job, int64.as_pointer())
-    count, width, each, room = (builder.load(builder.gep(words, [int64(place)])) for place in (COUNT, WIDTH, EACH, ROOM))
+    of_job = COUNT, WIDTH, EACH, ROOM, MOST_THREADS
+    count, width, each, room, threads = (builder.load(builder.gep(words, [int64(place)])) for place in of_job)
     room = builder.add(room, builder.mul(each, number))
-    again, call, end = block("again"), block("call"), block("end")
+    first = builder.udiv(builder.mul(number, count), threads)
+    before, again, take, call, on, end = builder.block, *map(block, ("again", "take", "call", "on", "end"))
     builder.branch(again)
     builder.position_at_end(again)
-    i = builder.atomic_rmw("add", builder.gep(words, [int64(NEXT)]), int64(1), "acq_rel")
-    builder.cbranch(builder.icmp_signed("<", i, count), call, end)
+    i = builder.phi(int64)
+    builder.cbranch(builder.icmp_signed("<", i, count), take, end)
+    builder.position_at_end(take)
+    place = builder.urem(builder.add(first, i), count)
+    row = builder.gep(words, [builder.add(int64(HEAD), builder.mul(place, width))])
+    begun, entry, arguments = (builder.gep(row, [int64(place)]) for place in (BEGUN, ENTRY, ROW))
+    was = builder.atomic_rmw("xchg", begun, int64(1), "acq_rel")
+    builder.cbranch(builder.icmp_signed("==", was, int64(0)), call, on)
     builder.position_at_end(call)
-    row = builder.gep(words, [builder.add(int64(HEAD), builder.mul(i, width))])
-    entry = ir.FunctionType(ir.VoidType(), [words.type, int64]).as_pointer()
-    builder.call(builder.inttoptr(builder.load(row), entry), [builder.gep(row, [int64(1)]), room])
+    function = ir.FunctionType(ir.VoidType(), [words.type, int64]).as_pointer()
+    builder.call(builder.inttoptr(builder.load(entry), function), [arguments, room])
     builder.atomic_rmw("add", builder.gep(words, [int64(ENDED)]), int64(1), "acq_rel")
+    builder.branch(on)
+    builder.position_at_end(on)
+    following = builder.add(i, int64(1))
+    for value, came_from in ((int64(0), before), (following, on)):
+        i.add_incoming(value, came_from)
     builder.branch(again)
     builder.position_at_end(end)
 
 
 @intrinsic(_write_run_calls)
 def run_calls(words: Words, job: int, number: int) -> None:
-    """Run calls of the job at this address, one after the other, until all have been begun. number: of the thread's room.
-    words: any."""
+    """Run calls of the job at this address, one after the other, until all have been begun. number: of the thread, whose part
+    comes first, and of its room. words: any."""
     raise NotImplementedError
 
 
@@ -288,7 +303,8 @@ def begin(jobs: int, words: Words, helpers: int) -> int:
     mine, called = place_of(words, jobs), 0
     for place in range(load(words, mine + FIRST), load(words, mine + END)):
         job = place_of(words, load(words, mine + JOBS + place))
-        store(words, job + NEXT, 0)
+        for row in range(load(words, job + COUNT)):
+            store(words, job + HEAD + row * load(words, job + WIDTH) + BEGUN, 0)
         store(words, job + ENDED, 0)
     for number in range(len(words) // STEP):
         if called < helpers and exchange(words, number * STEP, FREE, TAKEN) == FREE:

@@ -408,6 +408,32 @@ def test_a_job_has_room_for_the_threads_that_run_its_calls(many: int) -> None:
     assert not few.words[handover.ENDED]
 
 
+@loop("T[::1], T[::1], int64", in_calls=True)
+def numbered(x: Array, order: Array, i: int) -> None:
+    """order[i] = how many calls have begun."""
+    x[0] += 1
+    order[i] = x[0]
+
+
+@compiled
+@pytest.mark.parametrize(("number", "first"), [(0, 0), (1, 2), (2, 4)])
+def test_a_thread_begins_with_its_own_part_of_the_calls(number: int, first: int) -> None:
+    """And goes on with those of the others. One of its own has been begun by another."""
+    count, x, order = 7, np.zeros(1, np.float32), np.zeros(7, np.float32)
+    job = Job(Calls(numbered, np.float32, [(Later(0, (1,)), Later(0, (count,)), i) for i in range(count)]))
+    job.at(address_of(x), address_of(order))
+    job.take_room(COUNT, 0)
+    list_, nobody = JobList([job])._words, np.zeros(0, np.int64)
+    list_[handover.END] = 1
+    handover.begin(address_of(list_), nobody, 0)
+    row = job._table[first + 1]
+    row[handover.BEGUN], job.words[handover.ENDED] = 1, 1
+    assert handover.follow(address_of(list_), nobody, number, 0, 1) == -2
+    others = [(first + i) % count for i in range(count) if i != 1]
+    assert order[others].tolist() == [1, 2, 3, 4, 5, 6] and order[first + 1] == 0
+    assert job._table[:, handover.BEGUN].tolist() == [1] * count
+
+
 @compiled
 def test_who_comes_after_the_end_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper that was asleep is woken when the list has ended."""
@@ -419,11 +445,11 @@ def test_who_comes_after_the_end_does_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert JobList(jobs).run() == 2
     assert len(woken) == COUNT - 1
     arrays[-1][:] = 0
-    handover.store(jobs[0].words, handover.NEXT, 0)  # as if it were about to begin again
+    handover.store(jobs[0].words, handover.HEAD + handover.BEGUN, 0)  # as if it were about to begin again
     with loops.using("numpy"):  # loops may run another way by then
         for help_ in woken:
             help_()
-    assert jobs[0].words[handover.NEXT] == 0 and not arrays[-1].any()
+    assert jobs[0].words[handover.HEAD + handover.BEGUN] == 0 and not arrays[-1].any()
 
 
 @compiled
