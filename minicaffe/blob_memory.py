@@ -6,6 +6,10 @@ names. Reading a freed blob raises Error.
 Of layers that run as lists of jobs (execution_plan.py) all inner blobs lie in one piece of memory, which stays from forward to
 forward: those that are not needed at the same time lie in the same place (Loan). What is written there again and again does
 not leave the cache: ShuffleNet takes 0.8 of the time that it takes where each blob has its own, SqueezeNet and DenseNet 0.9.
+
+But what several threads have just read is in the caches of all, and who writes there first waits until it is in one: depthwise
+convolutions of 14x14 maps take 1.5 times as long. So with several threads small blobs lie where none has lain for the longest
+time. MobileNet and SqueezeNet take 0.97 of the time.
 """
 
 from __future__ import annotations
@@ -21,8 +25,12 @@ import numpy as np
 from .blob import ALIGNMENT, Array, Blob, SyncedMemory, aligned_zeros
 from .loops import address_of
 from .node import Node
+from .threads import get_num_threads
 
 BYTES = np.dtype(np.uint8)
+
+PARTS, PLACES = 4, 64
+"""Where a blob is that part of the memory at most, it looks for such a place, among so many: larger ones leave none."""
 
 GONE = (
     'the blob "{}" was freed after its last reader had run: make the net with keep="all", or name it in forward (blobs=["{}"])'
@@ -215,6 +223,8 @@ class BlobMemory:
             self._whole = aligned_zeros(end, BYTES)
             for loan in self._loans:  # they move into it in the next forward
                 loan.is_over = True
+        if get_num_threads() > 1:
+            starts = _spread(starts, lent, [place for place in placed if place[2] is _ALL], end)
         for memory, start in starts.items():
             memory.lie_in(self._whole[start : start + memory.size * memory.dtype.itemsize])
 
@@ -246,6 +256,38 @@ class BlobMemory:
             self._later.clear()
 
 
+def _spread(
+    starts: dict[SyncedMemory, int], lent: dict[SyncedMemory, _Shared], others: list[tuple[int, int, _Shared]], end: int
+) -> dict[SyncedMemory, int]:
+    """The same places, below end, of all memories but small ones: these lie where none has lain and will lie for the longest
+    time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken."""
+    small = [memory for memory in starts if 0 < PARTS * _room(memory) <= end]
+    there = {memory: start for memory, start in starts.items() if memory not in small}
+    rows = [(from_, to, one.first, one.last) for from_, to, one in others]
+    rows += [(start, start + _room(memory), lent[memory].first, lent[memory].last) for memory, start in there.items()]
+    table, count = np.zeros((len(rows) + len(small), 4), np.int64), len(rows)
+    table[:count] = np.reshape(rows, (count, 4))
+    for memory in small:
+        one, size = lent[memory], _room(memory)
+        from_, to, first, last = table[:count].T
+        apart = np.maximum(one.first - last, first - one.last)  # below 1: both are needed at the same time
+        for places in (np.arange(0, end - size + 1, max(size, _lines(end // PLACES))), to[to + size <= end]):
+            lies_there = (from_ < places[:, None] + size) & (places[:, None] < to)
+            rests = np.where(lies_there, apart, sys.maxsize).min(axis=1, initial=sys.maxsize)
+            if rests.max(initial=0) > 0:
+                break
+        else:
+            return starts
+        there[memory] = int(places[rests.argmax()])
+        table[count] = there[memory], there[memory] + size, one.first, one.last
+        count += 1
+    return there
+
+
 def _room(memory: SyncedMemory) -> int:
     """Its bytes, in whole lines of the cache."""
-    return -(-memory.size * memory.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    return _lines(memory.size * memory.dtype.itemsize)
+
+
+def _lines(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -6,7 +6,8 @@ import gc
 import re
 import threading
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
@@ -16,6 +17,7 @@ import pytest
 import minicaffe
 from minicaffe import loops
 from minicaffe.blob import Blob, MemoryState, SyncedMemory, latest_change
+from minicaffe.blob_memory import _Shared, _spread
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.loops import WAYS
@@ -339,6 +341,16 @@ def random_text(random: np.random.Generator) -> str:
     return text
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = minicaffe.get_num_threads()
+    minicaffe.set_num_threads(count)
+    try:
+        yield
+    finally:
+        minicaffe.set_num_threads(before)
+
+
 CHANGES = ["asked for", "weights", "size", "reshape", "part", "in two", "by one"]
 
 
@@ -348,7 +360,7 @@ def test_what_lies_in_the_same_memory_is_the_same(seed: int) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     random = np.random.default_rng(seed)
     text = random_text(random)
-    with loops.using("numba"):
+    with loops.using("numba"), threads(1 + seed % 3):
         whole, net = net_of("all", text), net_of("outputs", text)
         names = list(whole.blobs)
         for _ in range(30):
@@ -387,3 +399,46 @@ def test_what_lies_in_the_same_memory_is_the_same(seed: int) -> None:
                 kept = set(net.outputs) | set(asked) | {"data"}
                 shared = {id(net.blobs[name].data_memory) for name in kept}
                 assert gone(net) == {n for n in names if n not in kept and id(net.blobs[n].data_memory) not in shared}
+
+
+def needs(first: int, last: int) -> _Shared:
+    return _Shared([], first, last)
+
+
+def memory_of(kilobytes: int) -> SyncedMemory:
+    return SyncedMemory(256 * kilobytes, np.dtype(np.float32))
+
+
+def test_small_blobs_lie_where_none_has_lain_for_the_longest_time() -> None:
+    """A large one, then five small ones, each the input of the next; behind the large one others lie already."""
+    large, *small = [memory_of(size) for size in (32, 7, 7, 7, 7, 7)]
+    lent = {large: needs(0, 1)} | {one: needs(1 + i, 2 + i) for i, one in enumerate(small)}
+    starts = {large: 0} | {one: (32 - 32 * (i % 2)) << 10 for i, one in enumerate(small)}
+    others, end = [(47 << 10, 64 << 10, needs(0, 99))], 64 << 10
+    places = _spread(starts, lent, others, end)
+    assert places[large] == 0
+    assert [places[one] >> 10 for one in small] == [35, 0, 7, 14, 21]
+    no_room = [(0, 40 << 10, needs(3, 99)), (47 << 10, 64 << 10, needs(0, 99))]
+    assert _spread(starts, lent, no_room, end) == starts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_needed_at_the_same_time_lies_apart(seed: int) -> None:
+    random, lent, starts, taken = np.random.default_rng(seed), {}, {}, [(0, 5 << 10, needs(0, 99))]
+    for size in sorted(random.integers(1, 60, 30).tolist(), reverse=True):
+        first, memory = int(random.integers(20)), memory_of(size)
+        lent[memory], start = needs(first, first + int(random.integers(0, 4))), 0
+        for from_, to, other in sorted(taken, key=lambda place: place[0]):
+            if other.first <= lent[memory].last and lent[memory].first <= other.last and start + (size << 10) > from_:
+                start = max(start, to)
+        taken.append((start, start + (size << 10), lent[memory]))
+        starts[memory] = start
+    end = 2 * max(to for _, to, _ in taken)
+    places = _spread(starts, lent, taken[:1], end)
+    assert places.keys() == starts.keys() and places != starts
+    found = [taken[0], *((start, start + 4 * memory.size, lent[memory]) for memory, start in places.items())]
+    assert all(from_ >= 0 and to <= end for from_, to, _ in found)
+    for i, (from_, to, one) in enumerate(found):
+        for before, behind, other in found[:i]:
+            at_once = other.first <= one.last and one.first <= other.last
+            assert not (at_once and before < to and from_ < behind)
