@@ -169,7 +169,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     def tile(each: int, count: int, few: int = 0) -> None:
         one = _Tile(vectors, count, builder.gep(columns, [seen]), narrow, few, builder.gep(others, [beside]))
         those = rows_there if few else rows
-        places, targets, scales = rows(each, sums, place, width), those(each, y, to, pitch), those(each, after, row, int64(1))
+        places, targets, scales = those(each, sums, place, width), those(each, y, to, pitch), those(each, after, row, int64(1))
         before = int64((count - 1) * lanes)
         with builder.if_then(builder.icmp_unsigned("!=", call_y, int64(0))):
             for target in targets:
