@@ -23,7 +23,7 @@ SLOWER = 0.9
 WAYS = {"plain": "", "fast": " with compiled loops"}
 YARDSTICKS = ("onnxruntime", "torchvision", "torch", "PyTorch")
 """The picture has one peer a row: the first of these that the row has, else any."""
-LEFT, WIDE, RIGHT, LINE, GAP = 500, 300, 240, 22, 5
+LEFT, WIDE, RIGHT, LINE, GAP = 500, 300, 280, 22, 5
 MOST = 4.0
 """The picture's strips reach from 1 / MOST to MOST."""
 COLOUR = {"plain": COLOURS[1], "fast": COLOURS[0]}
