@@ -243,13 +243,13 @@ def products(  # noqa: PLR0913, PLR0917
     """sums (filters, windows) += panel (depth, rows), turned around @ columns (depth, windows); fresh: = in place of +=; last:
     to y, with the epilogue; sloped: 0 if each filter's slope is 0 or 1.
 
-    filters: how many there are; the first `rows` (panel_rows) count. wanted: windows, those of tile_vectors vectors at most, of
-    whose columns and sums whole vectors are read and written, and the last `few` of them, most_beside at most, that are beside
-    the vectors; or without vectors most_alone at most. The panel begins at `start`; rows of columns at `seen`, `apart` from one
-    to the next; of the few windows, in others, at `beside`, `few` apart; of sums at `place`, `width` apart; of y at `to`,
-    `pitch` apart. after (3, of), flat: scale, shift and slope of row, row + 1 ... Called into the cache: the tile's place in y,
-    if call_y; and meanwhile, of weight, from ahead on, `depth` numbers that lie ahead_step, of rows of ahead_each that lie
-    ahead_apart.
+    filters: how many there are; the first `rows` (panel_rows) count, of which all have room in sums. wanted: windows, those of
+    tile_vectors vectors at most, of whose columns and sums whole vectors are read and written, and the last `few` of them,
+    most_beside at most, that are beside the vectors; or without vectors most_alone at most. The panel begins at `start`; rows
+    of columns at `seen`, `apart` from one to the next; of the few windows, in others, at `beside`, `few` apart; of sums at
+    `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and slope of row, row + 1 ... Called
+    into the cache: the tile's place in y, if call_y; and meanwhile, of weight, from ahead on, `depth` numbers that lie
+    ahead_step, of rows of ahead_each that lie ahead_apart.
     """
     whole = wanted - few
     for r in range(min(filters, rows)):
