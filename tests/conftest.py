@@ -55,6 +55,14 @@ def loops_way(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+@pytest.fixture
+def threads_after() -> Iterator[None]:
+    """The number of threads is what it was, after a test that sets it."""
+    before = minicaffe.get_num_threads()
+    yield
+    minicaffe.set_num_threads(before)
+
+
 def _no_gpu() -> str:
     """Why no test can run in GPU mode, or ""."""
     from minicaffe.cuda.device import current

@@ -6,8 +6,7 @@ import gc
 import re
 import threading
 import tracemalloc
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 from weakref import ref
 
@@ -341,26 +340,18 @@ def random_text(random: np.random.Generator) -> str:
     return text
 
 
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = minicaffe.get_num_threads()
-    minicaffe.set_num_threads(count)
-    try:
-        yield
-    finally:
-        minicaffe.set_num_threads(before)
-
-
 CHANGES = ["asked for", "weights", "size", "reshape", "part", "in two", "by one"]
 
 
+@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("seed", range(12))
 def test_what_lies_in_the_same_memory_is_the_same(seed: int) -> None:
     """Whatever is asked for, changed or run in part in between."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     random = np.random.default_rng(seed)
     text = random_text(random)
-    with loops.using("numba"), threads(1 + seed % 3):
+    minicaffe.set_num_threads(1 + seed % 3)
+    with loops.using("numba"):
         whole, net = net_of("all", text), net_of("outputs", text)
         names = list(whole.blobs)
         for _ in range(30):

@@ -117,13 +117,6 @@ def unequal(runs: int) -> Iterator[str]:
                         yield f"run {i}, {threads} threads: {name} by {np.abs(found - expected[name]).max():g}"
 
 
-@pytest.fixture
-def threads_after() -> Iterator[None]:
-    before = minicaffe.get_num_threads()
-    yield
-    minicaffe.set_num_threads(before)
-
-
 def test_results_do_not_depend_on_the_number_of_threads(loops_way: str, threads_after: None) -> None:
     kernels = {library.get("architecture") for library in threadpool_info() if library["user_api"] == "blas"}
     if not kernels <= ROUND_ALIKE:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from minicaffe import get_num_threads, loops, set_num_threads
+from minicaffe import loops, set_num_threads
 from minicaffe.blocks import Calls
 from minicaffe.layers import eltwise
 from minicaffe.layers.conv import depthwise, epilogue_of, tiled, winograd
@@ -42,13 +42,7 @@ CUTS: dict[str, Callable[[int], Calls]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def number_of_threads() -> Iterator[None]:
-    before = get_num_threads()
-    yield
-    set_num_threads(before)
-
-
+@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("name", CUTS)
 def test_a_cut_is_of_the_number_that_it_is_kept_by(name: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")

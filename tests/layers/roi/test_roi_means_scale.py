@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from layer_case import LayerCase
 from numpy.typing import NDArray
 from roi_cases import some_rois
 
-from minicaffe import get_num_threads, loops, ops, set_num_threads
+from minicaffe import loops, ops, set_num_threads
 
 Call = Callable[..., NDArray]
 FORWARD: dict[str, Call] = {
@@ -33,20 +33,13 @@ TEXT = {
 }
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = get_num_threads()
-    yield
-    set_num_threads(before)
-
-
 def both_ways(kind: str, x: NDArray, rois: NDArray) -> tuple[NDArray, NDArray]:
     y = FORWARD[kind](x, rois)
     dy = np.random.default_rng(5).standard_normal(y.shape).astype(x.dtype)
     return y, BACKWARD[kind](dy, rois, x.shape)
 
 
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_threads_change_nothing_but_rounding(kind: str) -> None:
     """A bin's and a pixel's sums have an order of their own in the position-sensitive layers: the same bits."""
@@ -74,7 +67,7 @@ def peak(call: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_memory_does_not_grow_with_rois_times_pixels(kind: str) -> None:
     """400 rois over the whole of a map of 96 x 128: a list of all pixels that they read would have 4.9 million.
@@ -100,7 +93,7 @@ def test_an_empty_map(kind: str, shape: tuple[int, ...]) -> None:
     assert y.shape[:2] == (1, shape[1] if kind == "mean" else shape[1] // 9) and not y.any() and dx.shape == shape
 
 
-@pytest.mark.usefixtures("threads", "loops_way")
+@pytest.mark.usefixtures("threads_after", "loops_way")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_arrays_that_cannot_be_written_are_pooled_too(kind: str) -> None:
     """A compiled loop is made for each: read-only arrays and others give the same bits."""
@@ -113,7 +106,7 @@ def test_arrays_that_cannot_be_written_are_pooled_too(kind: str) -> None:
     assert BACKWARD[kind](dy, rois, x.shape).tobytes() == expected[1].tobytes()
 
 
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_compiled_loops_give_the_bits_of_one_thread_on_any(kind: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
