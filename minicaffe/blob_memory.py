@@ -30,7 +30,7 @@ from .threads import get_num_threads
 BYTES = np.dtype(np.uint8)
 
 PARTS, PLACES = 4, 64
-"""Where a blob is that part of the memory at most, it looks for such a place, among so many: larger ones leave none."""
+"""A blob that is such a part of the memory at most, a quarter, looks for such a place among so many: larger ones leave none."""
 
 GONE = (
     'the blob "{}" was freed after its last reader had run: make the net with keep="all", or name it in forward (blobs=["{}"])'
@@ -209,7 +209,8 @@ class BlobMemory:
         for memory, *_ in self._later:
             if memory in needed:
                 open_.append((memory.host_address(0, "read") - begin, _room(memory)))
-        placed = [(start, start + size, _ALL) for start, size in open_ if 0 <= start < len(self._whole)]
+        others = [(start, start + size, _ALL) for start, size in open_ if 0 <= start < len(self._whole)]
+        placed = others.copy()
         starts: dict[SyncedMemory, int] = {}
         for memory in sorted(lent, key=_room, reverse=True):
             one, size, start = lent[memory], _room(memory), 0
@@ -224,7 +225,7 @@ class BlobMemory:
             for loan in self._loans:  # they move into it in the next forward
                 loan.is_over = True
         if get_num_threads() > 1:
-            starts = _spread(starts, lent, [place for place in placed if place[2] is _ALL], end)
+            starts = _spread(starts, lent, others, end)
         for memory, start in starts.items():
             memory.lie_in(self._whole[start : start + memory.size * memory.dtype.itemsize])
 
@@ -261,14 +262,14 @@ def _spread(
 ) -> dict[SyncedMemory, int]:
     """The same places, below end, of all memories but small ones: these lie where none has lain and will lie for the longest
     time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken."""
-    small = [memory for memory in starts if 0 < PARTS * _room(memory) <= end]
+    small = {memory: _room(memory) for memory in starts if 0 < PARTS * _room(memory) <= end}
     there = {memory: start for memory, start in starts.items() if memory not in small}
     rows = [(from_, to, one.first, one.last) for from_, to, one in others]
     rows += [(start, start + _room(memory), lent[memory].first, lent[memory].last) for memory, start in there.items()]
     table, count = np.zeros((len(rows) + len(small), 4), np.int64), len(rows)
     table[:count] = np.reshape(rows, (count, 4))
-    for memory in small:
-        one, size = lent[memory], _room(memory)
+    for memory, size in small.items():
+        one = lent[memory]
         from_, to, first, last = table[:count].T
         apart = np.maximum(one.first - last, first - one.last)  # below 1: both are needed at the same time
         for places in (np.arange(0, end - size + 1, max(size, _lines(end // PLACES))), to[to + size <= end]):
