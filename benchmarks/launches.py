@@ -81,7 +81,7 @@ def measured() -> list[Row]:
     arguments = 288, x.device_data("update"), 0.0, x.device_data("update"), 0
     launch("relu.relu", np.float32, 288, *arguments)
     function, handle = gpu.kernels.bound["relu.relu", np.float32], gpu.stream.handle
-    with counted_launches(gpu) as count:
+    with gpu.active(), counted_launches(gpu) as count:
         bare = least(lambda: [function((2, 1), (256, 1, 1), handle, *arguments) for _ in range(CALLS)]) / CALLS
         rows = [Row("PyCUDA's prepared_async_call", 1, bare, bare)]
         outside = least(lambda: [launch("relu.relu", np.float32, 288, *arguments) for _ in range(CALLS)]) / CALLS
