@@ -26,9 +26,22 @@ class Peers:
     def __init__(self, device: str, rounds: int, launches: int) -> None:
         self.device, self.rounds, self.launches = device, rounds, launches
         torch.zeros(1, device=device)  # fails here if torch lacks the device
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        self.allow_tf32(False)
         torch.backends.cudnn.benchmark = True
-        self.versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, without TF32, cudnn.benchmark on."
+        self.versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, cudnn.benchmark on."
+
+    def allow_tf32(self, allowed: bool) -> None:
+        """Off at first."""
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+
+    def forget_memory(self) -> None:
+        """Count memory anew."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+    def reserved(self) -> float:
+        """The most gigabytes that torch took from the driver."""
+        return float(torch.cuda.max_memory_reserved()) / 1e9
 
     def roi(self, case: Any, x: Any, rois: Any) -> RoiPeer:
         return RoiPeer(case.peer, *(torch.from_numpy(array).to(self.device) for array in (x, rois)))
@@ -92,12 +105,12 @@ class Graph:
         if unknown:
             raise SystemExit(f"{net.file}: this benchmark has no torch function for {', '.join(unknown)}")
 
-    def run(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The last value of every blob, by name; blobs in `given` are not computed."""
+    def run(self, given: dict[str, Tensor], learning: bool = False) -> dict[str, Tensor]:
+        """The last value of every blob, by name; blobs in `given` are not computed. learning: keep what backward needs."""
         blobs = {name: torch.from_numpy(self.net.blobs[name].data).to(self.device) for name in self.net.inputs}
         given = self.fixed | given
         blobs |= given
-        with torch.inference_mode():
+        with torch.enable_grad() if learning else torch.inference_mode():
             for layer, weights in zip(self.net.layers, self.weights, strict=True):
                 bottoms, tops = self.net.bottom_names[layer.name], self.net.top_names[layer.name]
                 if kind(layer) == "Input" or all(top in given for top in tops):
@@ -111,6 +124,17 @@ class Graph:
         """The outputs, in host memory."""
         blobs = self.run({})
         return {name: blobs[name].cpu().numpy() for name in self.net.outputs}
+
+    def forward_backward(self) -> None:
+        """The gradients of all weights, from random ones of the outputs; waits for the device."""
+        for layer, weights in zip(self.net.layers, self.weights, strict=True):
+            for weight in weights if kind(layer) != "BatchNorm" else []:
+                weight.requires_grad_().grad = None
+        blobs = self.run({}, learning=True)
+        outputs = [blobs[name] for name in self.net.outputs]
+        torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
     def count(self, name: str) -> int:
         """The number of items in a blob of torch's run."""
@@ -253,6 +277,7 @@ def roi_align(layer: Layer, weights: list[Tensor], x: Tensor, rois: Tensor) -> T
     return torchvision.ops.roi_align(x, rois, size, param.spatial_scale, param.sampling_ratio or -1, param.aligned)
 
 
+@torch.no_grad()
 def proposal(layer: Any, weights: list[Tensor], scores: Tensor, deltas: Tensor, info: Tensor) -> list[Tensor]:
     """Decode, clip, remove small boxes, keep the best, NMS, keep the best."""
     _, _, height, width = scores.shape

@@ -1,11 +1,12 @@
 """The ROI layers and whole detection nets on a GPU, compared with torchvision, PyTorch and the time to move the bytes.
 
-    python -m benchmarks gpu --net "R-FCN ResNet-50=rfcn/test.prototxt" --net ... --write
+    python -m benchmarks gpu --net "R-FCN ResNet-50=test.prototxt" --train "R-FCN ResNet-50=train.prototxt" --net ... --write
 
 Device events time kernels over many launches, which are queued while the device is busy, so that no launch waits for Python. A
 floor is the bytes that must move, each once, over the bandwidth of a copy on the device, measured in the same run. Nets are
-timed by the clock, with inputs and outputs in host memory. Results are compared first: with the CPU's, and with torchvision's
-and PyTorch's if those compute the same. Without torch their columns are empty.
+timed by the clock, with inputs and outputs in host memory: forward, forward and backward to all weights, and with --train a
+whole training step, with and without TF32. Memory is what a library took from the driver. Results are compared first: with the
+CPU's, and with torchvision's and PyTorch's if those compute the same. Without torch their columns are empty.
 
 A device whose events measure no time, such as the CPU test device, gets no table.
 """
@@ -13,14 +14,20 @@ A device whose events measure no time, such as the CPU test device, gets no tabl
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from google.protobuf import text_format
 from numpy.typing import NDArray
 
 import minicaffe
@@ -28,12 +35,14 @@ from benchmarks._contenders import same
 from benchmarks._nets import random_net
 from benchmarks._report import named_files, put, table
 from benchmarks._roi import CASES, Case, Roi, check_against_peer, inputs
-from minicaffe import DeviceError
+from benchmarks.train import random_solver
+from minicaffe import TEST, DeviceError, Net
 from minicaffe.cuda import blas, cudnn
 from minicaffe.cuda.device import Device, current
 from minicaffe.cuda.stream import Stopwatch
 
 Array = NDArray[Any]
+Files = Mapping[str, Path]
 Run = Callable[[], Any]
 Clock = Callable[[Run], float]
 """Microseconds of one run, on the device."""
@@ -41,6 +50,7 @@ Clock = Callable[[Run], float]
 PERFORMANCE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- python -m benchmarks gpu -->", "<!-- end of the GPU table -->"
 LAUNCHES, ROUNDS = 30, 7
+PRECISIONS = "float32", "TF32"
 COPIED = 2**30
 """Bytes of the copy that measures the bandwidth: far more than the caches."""
 H200 = {
@@ -77,16 +87,32 @@ class Row:
 
 @dataclass
 class NetRow:
-    """Milliseconds of a whole net's forward."""
+    """Milliseconds of a pass of a whole net, and the gigabytes of device memory that it took."""
 
     name: str
+    work: str
+    precision: str
     rois: int
     ours: float
+    memory: float
     peer: float | None = None
+    peer_memory: float | None = None
 
     def cells(self) -> list[str]:
-        peer = ["", ""] if self.peer is None else [f"{self.peer:.1f}", f"{self.peer / self.ours:.2f}"]
-        return [self.name, str(self.rois), f"{self.ours:.1f}", *peer]
+        peer, ratio, memory = "", "", ""
+        if self.peer is not None:
+            peer, ratio, memory = f"{self.peer:.1f}", f"{self.peer / self.ours:.2f}", f"{self.peer_memory:.2f}"
+        return [
+            self.name,
+            self.work,
+            self.precision,
+            str(self.rois),
+            f"{self.ours:.1f}",
+            peer,
+            ratio,
+            f"{self.memory:.2f}",
+            memory,
+        ]
 
 
 @dataclass
@@ -106,9 +132,8 @@ class Results:
             table(heads, (row.cells() for row in self.rows)),
         ]
         if self.nets:
-            parts.append(
-                table(["net, 600 x 1000", "rois", "ms", "PyTorch ms", "its ratio"], (row.cells() for row in self.nets))
-            )
+            heads = "net, 600 x 1000", "", "", "rois", "ms", "PyTorch ms", "its ratio", "GB", "PyTorch GB"
+            parts.append(table(heads, (row.cells() for row in self.nets)))
         return "\n\n".join(parts)
 
 
@@ -117,6 +142,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--gpu", type=int, default=0, help="the number of the GPU")
     parser.add_argument("--rois", type=int, nargs="+", default=[300, 2000], help="numbers of rois (default 300 2000)")
     parser.add_argument("--net", action="append", default=[], metavar="NAME=FILE", help="a detection net's test prototxt")
+    parser.add_argument("--train", action="append", default=[], metavar="NAME=FILE", help="a detection net's train prototxt")
     parser.add_argument("--write", action="store_true", help="write the tables to docs/performance.md")
     options = parser.parse_args(arguments)
     try:
@@ -127,7 +153,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     device = current()
     check_clock(device)
     clock = events_clock(device)
-    results = measured(device, clock, options.rois, [(name, str(file)) for name, file in named_files(options.net).items()])
+    results = measured(device, clock, options.rois, named_files(options.net), named_files(options.train))
     print(results.markdown())
     if options.write:
         write(PERFORMANCE, results.markdown())
@@ -144,20 +170,19 @@ def check_clock(device: Device) -> None:
             raise SystemExit(f"no table: the events of {device.name} measure no time, so there is nothing to report from it")
 
 
-def measured(
-    device: Device, clock: Clock, rois: Sequence[int], nets: Sequence[tuple[str, str]], size: tuple[int, int] = (38, 63)
-) -> Results:
+def measured(device: Device, clock: Clock, rois: Sequence[int], nets: Files, trained: Files) -> Results:
     """All rows, kernels first."""
     results = Results(device.name, bandwidth(device, clock))
     peers = torch_peers(results)
     for case in CASES:
         for count in rois:
-            results.rows += kernel_rows(case, count, size, results.bandwidth, clock, peers)
+            results.rows += kernel_rows(case, count, (38, 63), results.bandwidth, clock, peers)
             print(*results.rows[-2:], sep="\n", file=sys.stderr)
-    for name, file in nets:
-        results.nets.append(net_row(name, file, peers))
-        print(results.nets[-1], file=sys.stderr)
-    if nets:
+    for rows in (*(net_rows(name, file, peers) for name, file in nets.items()), *starmap(step_rows, trained.items())):
+        for row in rows:
+            print(row, file=sys.stderr)
+            results.nets.append(row)
+    if nets or trained:
         results.notes.append(f"Matrix products by {blas.backend()}, convolutions by {cudnn.backend()}.")
     return results
 
@@ -240,19 +265,86 @@ def check_against_cpu(case: Case, on_gpu: Roi, on_cpu: Roi) -> None:
 # Nets.
 
 
-def net_row(name: str, file: str, peers: Any, size: tuple[int, int] = (600, 1000)) -> NetRow:
+def net_rows(name: str, file: Path, peers: Any, size: tuple[int, int] = (600, 1000)) -> Iterator[NetRow]:
     """A detection net with random weights, of inputs data and im_info, beside PyTorch's run of the same layers."""
-    net = random_net(Path(file), (1, 3, *size))
-    ours = milliseconds(net.forward)
-    rois = len(net.blobs["rois"].read_data())
-    if not peers:
-        return NetRow(name, rois, ours)
-    graph = peers.graph(net)
-    for blob, theirs in graph.comparable().items():
-        same(f"{name}, blob {blob}: minicaffe and PyTorch", net.blobs[blob].read_data(), theirs, 1e-3)
-    if abs((found := graph.count("rois")) - rois) > rois / 20:  # slightly different: torchvision's NMS adds no 1 to sides
-        raise SystemExit(f"{name}: {rois} rois here, {found} in PyTorch: their times are not comparable")
-    return NetRow(name, rois, ours, milliseconds(graph.forward))
+    for work, source in (("forward", file), ("forward, backward", with_losses(file))):
+        for precision in PRECISIONS:
+            with using(precision, peers):
+                net = random_net(source, (1, 3, *size))
+                run = net.forward if work == "forward" else passes(net)
+                ours, memory = milliseconds(run), reserved()
+                row = NetRow(name, work, precision, len(net.blobs["rois"].read_data()), ours, memory)
+                if peers:
+                    graph = peers.graph(net)
+                    check_against_graph(row, net, graph)
+                    peers.forget_memory()
+                    row.peer = milliseconds(graph.forward if work == "forward" else graph.forward_backward)
+                    row.peer_memory = peers.reserved()
+            yield row
+
+
+def step_rows(name: str, file: Path) -> Iterator[NetRow]:
+    """A training step: reading an image, forward, backward, update. Targets are computed on the host."""
+    for precision in PRECISIONS:
+        with using(precision, None):
+            solver = random_solver(str(file))
+            ours = milliseconds(partial(solver.step, 1))
+            yield NetRow(name, "training step", precision, len(solver.net.blobs["rois"].read_data()), ours, reserved())
+
+
+@contextmanager
+def using(precision: str, peers: Any) -> Iterator[None]:
+    """Let both libraries round factors to TF32, or not, and give back the memory of what ran before."""
+    blas.allow_tf32(precision == "TF32")
+    if peers:
+        peers.allow_tf32(precision == "TF32")
+    gc.collect()
+    current().release_memory()
+    try:
+        yield
+    finally:
+        blas.allow_tf32(False)
+        if peers:
+            peers.allow_tf32(False)
+
+
+def with_losses(file: Path) -> str:
+    """The net with outputs that count as losses, so that all weights need gradients."""
+    net = Net(str(file), TEST)
+    param = net.param
+    for layer in param.layer:
+        if set(layer.top) & set(net.outputs):
+            layer.loss_weight.extend(float(top in net.outputs) for top in layer.top)
+    return text_format.MessageToString(param)
+
+
+def passes(net: Net) -> Run:
+    """Forward and backward from random gradients of the outputs, and a wait for the device."""
+    random = np.random.default_rng(1)
+    for name in net.outputs:
+        net.blobs[name].diff[...] = random.standard_normal(net.blobs[name].shape)
+
+    def run() -> None:
+        net.forward()
+        net.backward()
+
+    return run
+
+
+def reserved() -> float:
+    """Gigabytes."""
+    return current().reserved / 1e9
+
+
+def check_against_graph(row: NetRow, net: Net, graph: Any) -> None:
+    """Exit unless PyTorch agrees. TF32's results depend on the order of sums too much."""
+    if row.precision == "float32":
+        for blob, theirs in graph.comparable().items():
+            same(f"{row.name}, blob {blob}: minicaffe and PyTorch", net.blobs[blob].read_data(), theirs, 1e-3)
+    if (
+        abs((found := graph.count("rois")) - row.rois) > row.rois / 20
+    ):  # slightly different: torchvision's NMS adds no 1 to sides
+        raise SystemExit(f"{row.name}: {row.rois} rois here, {found} in PyTorch: their times are not comparable")
 
 
 def milliseconds(run: Run) -> float:

@@ -146,6 +146,11 @@ class Device:
                     f"out of memory on {self.name}: {nbytes} bytes requested, {free} of {total} bytes are free"
                 ) from None
 
+    @property
+    def reserved(self) -> int:
+        """Bytes of the device's memory that are the pool's: in use, or free for the next use."""
+        return self._pool.in_use + self._pool.held
+
     def lend(self, size: int, stream: Stream) -> Lent:
         """A block of the pool's for a capture of stream. NotCapturedError where memory is full: what is unused cannot be freed
         now."""

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import minicaffe
+from minicaffe.cuda import blas
 from minicaffe.cuda.device import current
 
 ROOT = Path(__file__).parent.parent
@@ -77,12 +78,12 @@ def test_tables(gpu: ModuleType, gpu_mode: None, no_torch: None, tmp_path: Path,
     gpu.COPIED = gpu_bandwidth
     assert [row.direction for row in rows] == ["forward", "backward"] * 8
     assert all(row.ours == 1 and row.floor > 0 and row.peer is None and row.h200 is None for row in rows)
-    results = gpu.Results(device.name, 2e12, rows=rows, nets=[gpu.NetRow("net", 300, 2.5, 5)])
+    results = gpu.Results(device.name, 2e12, rows=rows, nets=[gpu.NetRow("net", "forward", "TF32", 300, 2.5, 0.5, 5, 0.25)])
     assert gpu.torch_peers(results) is None
     text = results.markdown()
     assert f"Taken on {device.name}; a copy within it moves 2.00 TB/s. Left out: torch and torchvision" in text
     assert "| ROIPooling | forward | 2 | 1.0 | " in text
-    assert "| net | 300 | 2.5 | 5.0 | 2.00 |" in text
+    assert "| net | forward | TF32 | 300 | 2.5 | 5.0 | 2.00 | 0.50 | 0.25 |" in text
     document = tmp_path / "performance.md"
     document.write_text(f"before\n{gpu.BEGIN}\nold\n{gpu.END}\nafter\n")
     for _ in range(2):
@@ -92,10 +93,28 @@ def test_tables(gpu: ModuleType, gpu_mode: None, no_torch: None, tmp_path: Path,
 
 @pytest.mark.gpu
 def test_a_net(gpu: ModuleType, gpu_mode: None) -> None:
-    row = gpu.net_row("shapes", str(RFCN), None, size=(64, 96))
-    assert row.ours > 0
-    assert row.rois > 30
-    assert row.cells()[3:] == ["", ""]
+    rows = list(gpu.net_rows("shapes", RFCN, None, size=(64, 96)))
+    works = [("forward", "float32"), ("forward", "TF32"), ("forward, backward", "float32"), ("forward, backward", "TF32")]
+    assert [(row.work, row.precision) for row in rows] == works
+    assert all(row.ours > 0 and row.rois > 30 and row.cells()[5:7] == ["", ""] for row in rows)
+    assert rows[0].memory < rows[2].memory  # gradients
+    assert not blas.tf32_allowed()
+
+
+def test_the_outputs_of_a_net_give_weights_a_gradient(gpu: ModuleType) -> None:
+    net = gpu.random_net(gpu.with_losses(RFCN), (1, 3, 64, 96))
+    gpu.passes(net)()
+    for layer in net.layers:
+        if layer.type != "BatchNorm" and "rpn" not in layer.name:  # Proposal has no gradient
+            assert all(np.abs(blob.read_diff()).max() > 0 for blob in layer.blobs), layer.name
+
+
+@pytest.mark.gpu
+def test_a_training_step(gpu: ModuleType, gpu_mode: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("benchmarks.train"), "SIZE", (128, 192))
+    rows = list(gpu.step_rows("shapes", RFCN.with_name("train.prototxt")))
+    assert [(row.work, row.precision) for row in rows] == [("training step", "float32"), ("training step", "TF32")]
+    assert all(row.ours > 0 and row.memory > 0 for row in rows)
 
 
 @pytest.mark.gpu
