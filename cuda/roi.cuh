@@ -20,6 +20,11 @@ struct Span {
   int first, end;
 };
 
+// Forward reads the map in slabs: (N, slabs, H, W, SLAB), the last slab filled up with zeros.
+constexpr int SLAB = 64 / (int)sizeof(REAL);  // channels
+
+__device__ inline int slabs_of(int channels) { return (channels + SLAB - 1) / SLAB; }
+
 // Row r of rois (R, 5). The conditions are those of rois_problem. Of the bad rois, the greatest R - r goes to *bad
 // (unless bad is nullptr): that of the first bad row, in any order of the threads.
 __device__ inline Roi read_roi(const Shape& s, const REAL* rois, int r, int* bad) {

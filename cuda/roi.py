@@ -1,6 +1,6 @@
 """Launches of the ROI layers' kernels, on blobs; scratch memory is kept from call to call.
 
-Except in the position-sensitive layers, forward reads a copy of the map with the channels last (roi_layout.cu). Backward
+Except in the position-sensitive layers, forward reads a copy of the map in slabs of channels (roi_layout.cu). Backward
 gathers in a fixed order, without atomic additions. See the .cu and .cuh files for each kernel.
 """
 
@@ -19,11 +19,14 @@ from .device import launch, launch_blocks
 COLUMNS = 132
 """Columns of the grid of blocks that pool slabs of channels: ideally a GPU's multiprocessors, as of an H200."""
 
-RESIDENT = 2048
-"""Threads that a multiprocessor runs at a time."""
+STACK = 6
+"""Blocks that pool slabs at a time on a multiprocessor: STACK of roi_slabs.cuh, or less."""
 
-SLAB, TILE = 16, 64
-"""SLAB and TILE of roi_slabs.cuh."""
+SLAB, LANES, TILE = 64, 4, 64
+"""The bytes of a pixel in a slab of channels; the threads for them, and the bins of a block: roi_slabs.cuh."""
+
+BIN = 8
+"""ints of a Bin of roi_slabs.cuh, or more."""
 
 SHARED = 44 * 1024
 """Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
@@ -71,12 +74,13 @@ class Scratch:
         blob.reshape(count)
         return blob.device_data("write")
 
-    def channels_last(self, sizes: Sizes, x: DeviceArray) -> int:
-        """The address of a copy of x, (N, H, W, C)."""
-        address, pixels = self.address("map", x.count), sizes.height * sizes.width
-        tiles = -(-pixels // 32) * -(-sizes.channels // 32) * sizes.images
+    def slabs(self, sizes: Sizes, x: DeviceArray) -> int:
+        """The address of a copy of x, (N, slabs, H, W, channels of a slab)."""
+        planes, pixels = sizes.images * slabs_of(sizes, self.dtype), sizes.height * sizes.width
+        address = self.address("map", planes * pixels * SLAB // self.dtype.itemsize)
+        blocks = min(planes * -(-pixels // 64), 2**20)
         arguments = sizes.images, sizes.channels, pixels, x.device_data("read"), address
-        launch_blocks("roi_layout.channels_last", self.dtype, (min(tiles, 2**20), 1), (32, 8, 1), *arguments)
+        launch_blocks("roi_layout.slabs", self.dtype, (blocks, 1), (256, 1, 1), *arguments)
         return address
 
     def widened(self, sizes: Sizes, rois: DeviceArray, pad_ratio: float) -> int:
@@ -98,8 +102,11 @@ class Winners:
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: int, at: int, bad: int) -> None:
         """Write maxima to y and their places to at, both (R, C, PH, PW); an address of 0: not needed."""
-        maps, roi = self.scratch.channels_last(sizes, x), self.scratch.widened(sizes, rois, self.pad_ratio)
-        launch_slabs(f"{self.stem}.pool", self.dtype, sizes, *sizes, roi, maps, y, at, bad)
+        maps, roi = self.scratch.slabs(sizes, x), self.scratch.widened(sizes, rois, self.pad_ratio)
+        count = sizes.rois * sizes.bins
+        table = self.scratch.address("bins", BIN * count, np.int32)
+        launch(f"{self.stem}.bins", self.dtype, count, *sizes, roi, table, bad)
+        launch_slabs(f"{self.stem}.pool", self.dtype, sizes, table, maps, y, at)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, at: int, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, C, H, W): each dy at the place of its maximum."""
@@ -123,10 +130,14 @@ class Means:
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int) -> None:
         """Means y (R, C, PH, PW)."""
-        maps, to = self.scratch.channels_last(sizes, x), y.device_data("write")
+        maps, to = self.scratch.slabs(sizes, x), y.device_data("write")
         for first, part, tables in self._tables(sizes, rois, bad):
+            count = part.rois * sizes.bins
+            taps = self.scratch.address("taps", 2 * part.rois * weights_of(sizes))  # a weight and an int, as large as a weight
+            table = self.scratch.address("bins", BIN * count, np.int32)
+            launch(f"{self.stem}.bins", self.dtype, count, *part, *tables, taps, table)
             at = to + first * sizes.channels * sizes.bins * self.dtype.itemsize  # y of the part's first roi
-            launch_slabs(f"{self.stem}.pool", self.dtype, part, *part, *tables, maps, at)
+            launch_slabs(f"{self.stem}.pool", self.dtype, part, table, maps, at)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, C, H, W): each dy at the pixels of its samples."""
@@ -139,7 +150,7 @@ class Means:
 
     def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
-        reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
+        reals = weights_of(sizes)
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)  # Table of roi_means.cuh
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
         tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
@@ -227,15 +238,22 @@ class MovedBins(PositionSensitive):
         launch(f"{self.stem}.{kernel}", self.dtype, count, count, *arguments)
 
 
+def weights_of(sizes: Sizes) -> int:
+    """The weights of a roi in the tables of roi_means.cuh."""
+    return sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
+
+
+def slabs_of(sizes: Sizes, dtype: np.dtype[Any]) -> int:
+    """The slabs of a map's channels."""
+    return -(-sizes.channels * dtype.itemsize // SLAB)
+
+
 def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: Any) -> None:
     """Run a kernel of roi_slabs.cuh."""
-    units = sizes.rois * -(-sizes.channels // SLAB)
-    bins = min(sizes.bins, TILE)
-    down = -(-bins // -(-bins // 32))  # so that the last round has few idle threads
-    columns = min(COLUMNS, units)
-    # stack: as many blocks as a multiprocessor runs at a time
-    stack = min(-(-units // max(columns, 1)), max(1, RESIDENT // (-(-SLAB * down // 32) * 32)))
-    launch_blocks(kernel, dtype, (columns, stack), (SLAB, down, 1), *arguments)
+    tiles = slabs_of(sizes, dtype) * -(-sizes.rois * sizes.bins // TILE)
+    columns = min(COLUMNS, tiles)
+    stack = min(STACK, -(-tiles // max(columns, 1)))
+    launch_blocks(kernel, dtype, (columns, stack), (LANES * TILE, 1, 1), *sizes, *arguments)
 
 
 def planes_of(sizes: Sizes, dtype: np.dtype[Any], threads: int) -> tuple[int, int, int]:

@@ -5,9 +5,9 @@ struct Edges {
   REAL start, end;
 };
 
-struct Bin {
-  int image;
-  Edges rows, columns;
+struct alignas(16) Bin {
+  REAL h, w;                 // its first sample
+  int image, rows, columns;  // samples along each axis; 0 and 0: empty
 };
 
 #include "roi_winners.cuh"
@@ -20,35 +20,39 @@ __device__ inline Edges edges_of(const Shape& s, const Roi& roi, bool columns, i
   return {clip(REAL(bin) * length + first, size), clip(REAL(bin + 1) * length + first, size)};
 }
 
-__device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw) {
-  const Roi roi = read_roi(p.s, p.rois, r, p.bad);
-  if (roi.image < 0) return {0, {0, 0}, {0, 0}};
-  return {roi.image, edges_of(p.s, roi, false, ph), edges_of(p.s, roi, true, pw)};
+// How many samples; added and rounded one by one, as in pooled.
+__device__ inline int samples(const Edges& edges) {
+  int count = 0;
+  for (REAL place = edges.start; place < edges.end; place += 1) ++count;
+  return count;
 }
 
-// The greatest sample, and in at the first such, i * (W + 1) + j; 0 and -1 for an empty bin.
-__device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int& at) {
-  const int height = p.s.height, width = p.s.width;
-  const unsigned channels = p.s.channels, image = (unsigned)bin.image * height;
-  if (!(bin.rows.start < bin.rows.end && bin.columns.start < bin.columns.end)) return 0;
-  REAL best = LOWEST;
-  int i = 0;
-  for (REAL h = bin.rows.start; h < bin.rows.end; h += 1, ++i) {
+__device__ inline Bin bin_at(const Shape& s, const Roi& roi, int ph, int pw) {
+  const Edges rows = edges_of(s, roi, false, ph), columns = edges_of(s, roi, true, pw);
+  if (!(rows.start < rows.end && columns.start < columns.end)) return {};
+  return {rows.start, columns.start, roi.image, samples(rows), samples(columns)};
+}
+
+// The greatest samples, and in at the first such, i * (W + 1) + j; 0 and -1 for an empty bin.
+__device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, int* at) {
+  const int height = s.height, width = s.width;
+  Pack best = start_of(!bin.rows);
+  REAL h = bin.h;
+  for (int i = 0; i < bin.rows; ++i, h += 1) {
     const REAL low_h = floor(h), high_h = ceil(h), upper = 1 - h + low_h, lower = 1 - high_h + h;
-    const REAL* top = x + (image + (unsigned)low_h) * width * channels;
-    const REAL* bottom = x + (image + (unsigned)high_h) * width * channels;
+    const int top = (int)low_h * width, bottom = (int)high_h * width;
     const bool inside = high_h < height;
-    int j = 0;
-    for (REAL w = bin.columns.start; w < bin.columns.end; w += 1, ++j) {
+    REAL w = bin.w;
+    for (int j = 0; j < bin.columns; ++j, w += 1) {
       const REAL low_w = floor(w), high_w = ceil(w), left = 1 - w + low_w, right = 1 - high_w + w;
-      const unsigned a = (unsigned)low_w * channels, b = (unsigned)high_w * channels;
+      const int a = (int)low_w, b = (int)high_w;
       const bool within = high_w < width;
-      REAL value = 0;  // a neighbour past the map adds 0
-      value += left * lower * (inside ? bottom[a] : REAL(0));
-      value += right * lower * (inside && within ? bottom[b] : REAL(0));
-      value += left * upper * top[a];
-      value += right * upper * (within ? top[b] : REAL(0));
-      if (value > best) best = value, at = i * (width + 1) + j;
+      Pack value = {};  // a neighbour past the map adds 0
+      value.add(left * lower, inside ? map[bottom + a] : Pack{});
+      value.add(right * lower, inside && within ? map[bottom + b] : Pack{});
+      value.add(left * upper, map[top + a]);
+      value.add(right * upper, within ? map[top + b] : Pack{});
+      take_greater(value, i * (width + 1) + j, best, at);
     }
   }
   return best;

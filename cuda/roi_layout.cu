@@ -1,23 +1,24 @@
-// Feature maps with the channels last, as the pooling kernels read them: adjacent threads take adjacent channels.
-#include "common.cuh"
+// Feature maps in slabs of channels, as the pooling kernels read them: a pixel's channels are adjacent.
+#include "roi.cuh"
 
-constexpr int SIDE = 32;
+constexpr int TILE = 64;  // pixels
 
-// x (images, channels, pixels) -> y (images, pixels, channels). Blocks of 32 x 8 threads; grid (any, any): tiles of 32 x 32.
-extern "C" __global__ void channels_last(int images, int channels, int pixels, const REAL* x, REAL* y) {
-  __shared__ REAL tile[SIDE][SIDE + 1];  // + 1: the numbers of a column lie in different banks
-  const int across = (pixels + SIDE - 1) / SIDE, down = (channels + SIDE - 1) / SIDE;
-  const long long tiles = (long long)across * down * images;
+// x (images, channels, pixels) -> y (images, slabs, pixels, SLAB). Any grid.
+extern "C" __global__ void slabs(int images, int channels, int pixels, const REAL* x, REAL* y) {
+  __shared__ REAL tile[SLAB][TILE + 1];  // + 1: the numbers of a column lie in different banks
+  const int across = (pixels + TILE - 1) / TILE, slabs = slabs_of(channels);
+  const long long tiles = (long long)images * slabs * across;
   for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
-    const int pixel = (int)(t % across) * SIDE, channel = (int)(t / across % down) * SIDE;
-    const unsigned start = (unsigned)(t / across / down) * channels * pixels;
-    for (int i = threadIdx.y; i < SIDE; i += blockDim.y)
-      if (channel + i < channels && pixel + (int)threadIdx.x < pixels)
-        tile[i][threadIdx.x] = x[start + (unsigned)(channel + i) * pixels + pixel + threadIdx.x];
+    const long long plane = t / across;
+    const int image = (int)(plane / slabs), channel = (int)(plane % slabs) * SLAB, pixel = (int)(t % across) * TILE;
+    const int count = min(TILE, pixels - pixel);
+    const REAL* from = x + ((long long)image * channels + channel) * pixels + pixel;
+    BLOCK_LOOP(i, SLAB * TILE) {
+      const int c = i / TILE, p = i % TILE;
+      tile[c][p] = p < count && channel + c < channels ? from[(long long)c * pixels + p] : REAL(0);
+    }
     __syncthreads();
-    for (int i = threadIdx.y; i < SIDE; i += blockDim.y)
-      if (pixel + i < pixels && channel + (int)threadIdx.x < channels)
-        y[start + (unsigned)(pixel + i) * channels + channel + threadIdx.x] = tile[threadIdx.x][i];
+    BLOCK_LOOP(i, count * SLAB) y[(plane * pixels + pixel) * SLAB + i] = tile[i % SLAB][i / SLAB];
     __syncthreads();
   }
 }

@@ -8,10 +8,15 @@
 // has no effect (0 * NaN is NaN).
 #pragma once
 
-struct Bin {
-  int image;
-  Span rows, columns;
-  const REAL *row_weights, *column_weights;
+// What a bin reads along an axis: pixels, in order, and their weights.
+struct alignas(2 * sizeof(REAL)) Tap {
+  REAL weight;
+  int pixel;  // of a row: its first
+};
+
+struct alignas(16) Bin {
+  const Tap *row_taps, *column_taps;  // the next ones are PH, and PW, further
+  int image, rows, columns;           // how many taps
 };
 
 // A roi's part of the tables. REALs: row weights (PH, H), column weights (PW, W). Ints: image, first and end of the rows and of
@@ -80,33 +85,54 @@ extern "C" __global__ void weights(Shape s, const REAL* rois, int first, int sec
 
 #include "roi_slabs.cuh"
 
-__device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw) {
-  const Table t = table_of(p.s, p.weights, p.spans, r);
-  if (t.numbers[0] < 0) return {0, {0, 0}, {0, 0}, nullptr, nullptr};
-  return {t.numbers[0], t.pixels(p.s, false)[ph], t.pixels(p.s, true)[pw], t.of(p.s, false, ph), t.of(p.s, true, pw)};
+// Counts the taps of a bin; lists them too unless `to` is nullptr.
+__device__ inline int list_taps(Span read, const REAL* weights, int pixels, Tap* to, int stride) {
+  int count = 0;
+  for (int i = read.first; i < read.end; ++i) {
+    if (weights[i] < 0) continue;
+    if (to) to[count * stride] = {weights[i], i * pixels};
+    ++count;
+  }
+  return count;
 }
 
-// The mean of the bin's samples.
-__device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int&) {
-  const unsigned channels = p.s.channels, width = p.s.width;
-  REAL sum = 0;
-  for (int h = bin.rows.first; h < bin.rows.end; ++h) {
-    const REAL row_weight = bin.row_weights[h];
-    if (row_weight < 0) continue;
-    const REAL* pixel = x + (((unsigned)bin.image * p.s.height + h) * width + bin.columns.first) * channels;
-    REAL line = 0;
-    for (int w = bin.columns.first; w < bin.columns.end; ++w, pixel += channels) {
-      const REAL weight = bin.column_weights[w];
-      if (weight >= 0) line += weight * *pixel;
+// From the tables: taps, of a roi those of the rows (H, PH), then of the columns (W, PW); made: (R, PH, PW) Bins.
+extern "C" __global__ void bins(Shape s, const REAL* table, const int* numbers, void* taps, void* made) {
+  const int all = s.pooled_h * s.pooled_w;
+  LOOP(i, (unsigned)s.rois * all) {
+    const int r = (int)(i / all), bin = (int)(i % all), ph = bin / s.pooled_w, pw = bin % s.pooled_w;
+    const Table t = table_of(s, table, numbers, r);
+    Bin of = {};
+    if (t.numbers[0] >= 0) {
+      Tap* row = (Tap*)taps + (t.weights - table) + ph;
+      Tap* column = (Tap*)taps + (t.of(s, true, 0) - table) + pw;
+      of = {row, column, t.numbers[0],
+            list_taps(t.pixels(s, false)[ph], t.of(s, false, ph), s.width, pw ? nullptr : row, s.pooled_h),
+            list_taps(t.pixels(s, true)[pw], t.of(s, true, pw), 1, ph ? nullptr : column, s.pooled_w)};
     }
-    sum += row_weight * line;
+    ((Bin*)made)[i] = of;
+  }
+}
+
+// The means of the bin's samples.
+__device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, int*) {
+  Pack sum = {};
+  for (int i = 0; i < bin.rows; ++i) {
+    const Tap row = bin.row_taps[i * s.pooled_h];
+    Pack line = {};
+#pragma unroll 2
+    for (int j = 0; j < bin.columns; ++j) {
+      const Tap column = bin.column_taps[j * s.pooled_w];
+      line.add(column.weight, map[row.pixel + column.pixel]);
+    }
+    sum.add(row.weight, line);
   }
   return sum;
 }
 
-// x: (N, H, W, C); y: (R, C, PH, PW). Blocks of 16 x any threads.
-extern "C" __global__ void pool(Shape s, const REAL* table, const int* numbers, const REAL* x, REAL* y) {
-  pool_slabs({s, nullptr, x, table, numbers, nullptr}, y, nullptr);
+// y: (R, C, PH, PW). See pool_slabs.
+extern "C" __global__ void __launch_bounds__(THREADS, STACK) pool(Shape s, const void* table, const REAL* map, REAL* y) {
+  pool_slabs(s, (const Bin*)table, map, y, nullptr);
 }
 
 constexpr int SIDE = 8;  // a group of threads: SIDE x SIDE

@@ -1,9 +1,8 @@
 // ROIPooling: maxima over bins. See layers/roi_pooling.py.
 #include "roi.cuh"
 
-struct Bin {
-  int image;
-  Span rows, columns;
+struct alignas(16) Bin {
+  int image, first, rows, columns;  // its first pixel h * W + w; 0 rows and columns: empty
 };
 
 #include "roi_winners.cuh"
@@ -18,25 +17,19 @@ __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, in
   return {clip(start, size), clip(end, size)};
 }
 
-__device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw) {
-  const Roi roi = read_roi(p.s, p.rois, r, p.bad);
-  if (roi.image < 0) return {0, {0, 0}, {0, 0}};
-  return {roi.image, cells_of(p.s, roi, false, ph), cells_of(p.s, roi, true, pw)};
+__device__ inline Bin bin_at(const Shape& s, const Roi& roi, int ph, int pw) {
+  const Span rows = cells_of(s, roi, false, ph), columns = cells_of(s, roi, true, pw);
+  if (rows.end <= rows.first || columns.end <= columns.first) return {};
+  return {roi.image, rows.first * s.width + columns.first, rows.end - rows.first, columns.end - columns.first};
 }
 
-// The bin's maximum, and in at its first place h * W + w; 0 and -1 for an empty bin, -FLT_MAX and -1 without a finite number.
-__device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int& at) {
-  const unsigned channels = p.s.channels, width = p.s.width;
-  REAL best = LOWEST;
-  if (bin.rows.end <= bin.rows.first || bin.columns.end <= bin.columns.first) return 0;
-  for (int h = bin.rows.first; h < bin.rows.end; ++h) {
-    const int line = h * (int)width;
-    const REAL* pixel = x + ((unsigned)bin.image * p.s.height * width + line + bin.columns.first) * channels;
-    for (int w = bin.columns.first; w < bin.columns.end; ++w, pixel += channels) {
-      const REAL value = *pixel;
-      if (value > best) best = value, at = line + w;
-    }
-  }
+// The bin's maxima, and in at their first places h * W + w; 0 and -1 for an empty bin, -FLT_MAX and -1 without a finite number.
+__device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, int* at) {
+  Pack best = start_of(!bin.rows);
+  const int width = s.width, end = bin.first + bin.rows * width;
+  for (int line = bin.first; line < end; line += width)
+#pragma unroll 2
+    for (int pixel = line; pixel < line + bin.columns; ++pixel) take_greater(map[pixel], pixel, best, at);
   return best;
 }
 

@@ -1,65 +1,87 @@
 // Forward of the layers that pool every channel over the same bins. The file that includes this one defines before:
-//   struct Bin                                            a bin, the same for all channels
-//   Bin bin_at(const Pooling&, int r, int ph, int pw)     the bin of roi r; flags a bad roi, whose bins are empty
-//   REAL pooled(const Pooling&, const Bin&, const REAL* x, int& at)   x: the channel's first pixel of image 0
+//   struct Bin     a bin, the same for all channels; has an image. A kernel that runs before makes a table of them, (R, PH, PW)
+// and after:
+//   Pack pooled(const Shape&, const Bin&, const Map&, int* at)      a thread's channels of y; at: PACK places, -1 before
 //
-// A unit of work is a roi and a slab of SLAB channels. Blocks of one column of the grid (blockIdx.x) take a contiguous range
-// of the units, slab after slab: on one multiprocessor, they find the slab in its cache for every roi. Any grid works.
+// A thread has a bin and PACK channels, a block TILE bins and a slab of channels. Blocks of one column of the grid (blockIdx.x)
+// take a range of the tiles, slab after slab: on one multiprocessor, they find the slab in its cache. Any grid works.
 #pragma once
 #include "roi.cuh"
 
-constexpr int SLAB = 16;  // threads of a block: SLAB x any number
-constexpr int TILE = 64;  // bins at a time
+constexpr int PACK = 16 / (int)sizeof(REAL);  // channels that are read at once
+constexpr int LANES = SLAB / PACK;            // threads for a pixel of a slab
+constexpr int TILE = 64;                      // bins
+constexpr int THREADS = LANES * TILE;         // of a block
+#if __CUDA_ARCH__ >= 800
+constexpr int STACK = 6;  // blocks at a time on a multiprocessor: 40 registers a thread
+#else
+constexpr int STACK = 4;
+#endif
 
-struct Pooling {
-  Shape s;
-  const REAL *rois, *x;   // x: channels last
-  const REAL* weights;    // these two: ROIAlign's means only
-  const int* spans;
-  int* bad;
+struct alignas(16) Pack {
+  REAL of[PACK];
+  __device__ void add(REAL weight, const Pack& x) {
+#pragma unroll
+    for (int k = 0; k < PACK; ++k) of[k] += weight * x.of[k];
+  }
 };
 
-__device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw);
-__device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int& at);
+// A thread's channels of an image.
+struct Map {
+  const char* first;
+  __device__ Pack operator[](int pixel) const { return *(const Pack*)(first + (long long)pixel * (LANES * 16)); }
+};
 
-// y, at: (R, C, PH, PW), either may be nullptr.
-__device__ void pool_slabs(const Pooling& p, REAL* y, int* at) {
-  __shared__ Bin bins[TILE];
-  __shared__ REAL values[SLAB * TILE];
-  __shared__ int places[SLAB * TILE];
-  const Shape& s = p.s;
-  const int slabs = (s.channels + SLAB - 1) / SLAB, all = s.pooled_h * s.pooled_w;
-  const int lane = threadIdx.x, thread = threadIdx.y * SLAB + lane, threads = blockDim.y * SLAB;
-  const long long units = (long long)slabs * s.rois, end = units * (blockIdx.x + 1) / gridDim.x;
-  for (long long unit = units * blockIdx.x / gridDim.x + blockIdx.y; unit < end; unit += gridDim.y) {
-    const int r = (int)(unit % s.rois), channel = (int)(unit / s.rois) * SLAB;
-    const int channels = min(SLAB, s.channels - channel);
-    for (int first = 0; first < all; first += TILE) {
-      const int count = min(TILE, all - first);
-      for (int b = thread; b < count; b += threads)
-        bins[b] = bin_at(p, r, (first + b) / s.pooled_w, (first + b) % s.pooled_w);  // once for all channels
-      __syncthreads();
-      if (lane < channels)
-        for (int b = threadIdx.y; b < count; b += blockDim.y) {
-          int place = -1;
-          values[lane * count + b] = pooled(p, bins[b], p.x + channel + lane, place);  // channel by channel, as in y
-          places[lane * count + b] = place;
-        }
-      __syncthreads();
-      // no barrier after this: the next round writes bins, which nobody reads now, and then waits before it writes values
-      const unsigned start = ((unsigned)r * s.channels + channel) * all + first;
-      if (count == all) {  // the slab's output is contiguous
-        for (int i = thread; i < channels * count; i += threads) {
-          if (y) y[start + i] = values[i];
-          if (at) at[start + i] = places[i];
-        }
-      } else {
-        for (int c = threadIdx.y; c < channels; c += blockDim.y)
-          for (int b = lane; b < count; b += SLAB) {
-            if (y) y[start + (unsigned)c * all + b] = values[c * count + b];
-            if (at) at[start + (unsigned)c * all + b] = places[c * count + b];
-          }
+static_assert(sizeof(Bin) <= 32, "BIN of roi.py");
+
+__device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, int* at);
+
+// Where maxima start; those of an empty bin are 0.
+__device__ inline Pack start_of(bool empty) {
+  Pack best;
+#pragma unroll
+  for (int k = 0; k < PACK; ++k) best.of[k] = empty ? REAL(0) : REAL(LOWEST);
+  return best;
+}
+
+__device__ inline void take_greater(const Pack& value, int place, Pack& best, int* at) {
+#pragma unroll
+  for (int k = 0; k < PACK; ++k)
+    if (value.of[k] > best.of[k]) best.of[k] = value.of[k], at[k] = place;  // never NaN; of equal ones the first
+}
+
+// map: see SLAB. y, at: (R, C, PH, PW), either may be nullptr.
+__device__ void pool_slabs(const Shape& s, const Bin* table, const REAL* map, REAL* y, int* at) {
+  __shared__ REAL values[SLAB][TILE + 2];  // + 2: a warp's numbers lie in different banks
+  __shared__ int places[SLAB][TILE + 2];
+  const unsigned all = s.pooled_h * s.pooled_w, bins = s.rois * all, tiles = bins / TILE + (bins % TILE > 0);  // of a slab
+  const int slabs = slabs_of(s.channels), lane = threadIdx.x % LANES, mine = threadIdx.x / LANES;
+  const unsigned long long units = (unsigned long long)slabs * tiles;
+  const unsigned end = (unsigned)(units * (blockIdx.x + 1) / gridDim.x);
+  for (unsigned unit = (unsigned)(units * blockIdx.x / gridDim.x) + blockIdx.y; unit < end; unit += gridDim.y) {
+    const unsigned slab = unit / tiles, first = unit % tiles * TILE;
+    if (first + mine < bins) {
+      const Bin bin = table[first + mine];
+      const long long plane = ((long long)bin.image * slabs + slab) * s.height * s.width;
+      int place[PACK];
+#pragma unroll
+      for (int k = 0; k < PACK; ++k) place[k] = -1;
+      const volatile long long start = plane * LANES + lane;  // volatile: worked out once, not for each pixel
+      const Pack value = pooled(s, bin, {(const char*)map + 16 * start}, place);
+#pragma unroll
+      for (int k = 0; k < PACK; ++k) {
+        values[lane * PACK + k][mine] = value.of[k];
+        if (at) places[lane * PACK + k][mine] = place[k];
       }
     }
+    __syncthreads();
+    const unsigned b = threadIdx.x % TILE, r = (first + b) / all, channel = slab * SLAB;
+    const int channels = first + b < bins ? min(SLAB, s.channels - (int)channel) : 0;
+    const unsigned to = (r * s.channels + channel) * all + (first + b - r * all);  // adjacent threads: adjacent bins
+    for (int c = threadIdx.x / TILE; c < channels; c += LANES) {
+      if (y) y[to + c * all] = values[c][b];
+      if (at) at[to + c * all] = places[c][b];
+    }
+    __syncthreads();
   }
 }

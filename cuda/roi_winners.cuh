@@ -1,5 +1,6 @@
-// The layers where each bin has one winner per channel: the kernels pool, plan and backward. The file that includes this one
+// The layers where each bin has one winner per channel: the kernels bins, pool, plan and backward. The file that includes this one
 // defines what roi_slabs.cuh needs, and after:
+//   Bin bin_at(const Shape&, const Roi&, int ph, int pw)
 //   Span cells_of(const Shape&, const Roi&, bool columns, int bin)    pixels of an axis that a bin's winners may touch
 //   void put_back(const Shape&, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row, int rows)
 //     adds a bin's dy to sums, which holds the map's rows [row, row + rows); at: the winner, not -1
@@ -16,9 +17,22 @@ __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, in
 __device__ inline void put_back(const Shape& s, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row,
                                 int rows);
 
-// x: (N, H, W, C); y, at: (R, C, PH, PW) or nullptr; bad: nullptr or where read_roi flags. Blocks of 16 x any threads.
-extern "C" __global__ void pool(Shape s, const REAL* rois, const REAL* x, REAL* y, int* at, int* bad) {
-  pool_slabs({s, rois, x, nullptr, nullptr, bad}, y, at);
+__device__ inline Bin bin_at(const Shape& s, const Roi& roi, int ph, int pw);
+
+// table: (R, PH, PW) Bins, those of a bad roi empty; bad: nullptr or where read_roi flags.
+extern "C" __global__ void bins(Shape s, const REAL* rois, void* table, int* bad) {
+  const int all = s.pooled_h * s.pooled_w;
+  LOOP(i, (unsigned)s.rois * all) {
+    const Roi roi = read_roi(s, rois, (int)(i / all), bad);
+    const int bin = (int)(i % all);
+    ((Bin*)table)[i] = roi.image < 0 ? Bin{} : bin_at(s, roi, bin / s.pooled_w, bin % s.pooled_w);
+  }
+}
+
+// See pool_slabs.
+extern "C" __global__ void __launch_bounds__(THREADS, STACK)
+pool(Shape s, const void* table, const REAL* map, REAL* y, int* at) {
+  pool_slabs(s, (const Bin*)table, map, y, at);
 }
 
 // Of a roi: its image (-1: bad, or without bins), turns along h (high half) and w (low half), the rows that its winners may touch.
