@@ -1,8 +1,8 @@
 // Lets g++ compile a .cu file for the CPU test device: the names that nvcc provides, and the running of a kernel's grid.
 //
 // One block runs at a time, so a __shared__ array is a static one. The threads of a block are fibers of one OS thread: a fiber runs
-// thread after thread, and is set aside only when its thread comes to __syncthreads. A kernel without barriers is therefore a plain
-// loop. The order of a block's threads is the same on every run; the order of the blocks is drawn (Order). Compiled with -DCPU_DEVICE_THREADS, each thread of a block is a
+// thread after thread, and is set aside only when its thread comes to __syncthreads or __syncwarp. A kernel without barriers is
+// therefore a plain loop. Warps meet at their __syncwarps one warp after the other; then all meet at __syncthreads. The order of a block's threads is the same on every run; the order of the blocks is drawn (Order). Compiled with -DCPU_DEVICE_THREADS, each thread of a block is a
 // thread of the operating system instead: slow, and for the thread sanitizer, which then sees what no barrier or atomic orders.
 #pragma once
 #include <float.h>
@@ -21,6 +21,7 @@
 #ifdef CPU_DEVICE_THREADS
 #include <barrier>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -212,6 +213,11 @@ size_t pick_pointers(void (*kernel)(A...), char* buffer, const void** found) {
 template <auto kernel>
 size_t pointers(char* parameters, const void** found) { return pick_pointers(kernel, parameters, found); }
 
+constexpr unsigned warp_threads = 32;
+
+// The place of the current thread in its block: warps are made of 32 in a row, the last one of what is left.
+inline unsigned this_thread() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
+
 inline void place_block(unsigned long long i) {
   blockIdx = {(unsigned)(i % gridDim.x), (unsigned)(i / gridDim.x % gridDim.y), (unsigned)(i / gridDim.x / gridDim.y)};
 }
@@ -219,8 +225,10 @@ inline void place_block(unsigned long long i) {
 #ifdef CPU_DEVICE_THREADS
 
 static std::barrier<>* block_barrier = nullptr;
+static std::deque<std::barrier<>>* warp_barriers = nullptr;
 
 inline void synchronize(int) { block_barrier->arrive_and_wait(); }
+inline void synchronize_warp(int) { (*warp_barriers)[this_thread() / warp_threads].arrive_and_wait(); }
 [[noreturn]] inline void trap() { abort(); }
 
 template <auto kernel, class... A, size_t... I>
@@ -263,7 +271,9 @@ const char* run_grid(void (*type)(A...), void** arguments, unsigned long long dr
   unsigned count = blockDim.x * blockDim.y * blockDim.z;
   Order order((unsigned long long)gridDim.x * gridDim.y * gridDim.z, drawn);
   std::barrier<> inner(count), end(count);
-  block_barrier = &inner;
+  std::deque<std::barrier<>> warps;
+  for (unsigned first = 0; first < count; first += warp_threads) warps.emplace_back(min(warp_threads, count - first));
+  block_barrier = &inner, warp_barriers = &warps;
   crew.run(count, [&](unsigned t) {
     threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     for (unsigned long long i = 0; i < order.blocks; ++i) {
@@ -281,7 +291,9 @@ struct Fiber {
   ucontext_t context;
   jmp_buf state;        // where it stands, once started
   bool started = false;
-  int line = 0;         // of the __syncthreads it waits at; 0: it has no thread
+  int line = 0;         // of the barrier it waits at; 0: it has no thread
+  bool in_warp = false; // whether that is a __syncwarp
+  unsigned thread = 0;  // its thread's place in the block
 };
 
 static const unsigned most_threads = 1024;
@@ -340,12 +352,14 @@ static void resume(unsigned i) {
   change(scheduler, *current);
 }
 
-[[gnu::noinline, maybe_unused]] static void synchronize(int line) {
+[[gnu::noinline]] static void wait_at(int line, bool in_warp) {
   dim3 me = threadIdx;
-  current->line = line;
+  current->line = line, current->in_warp = in_warp, current->thread = this_thread();
   change(*current, scheduler);
   threadIdx = me;
 }
+[[maybe_unused]] static void synchronize(int line) { wait_at(line, false); }
+[[maybe_unused]] static void synchronize_warp(int line) { wait_at(line, true); }
 
 [[noreturn, maybe_unused]] static void trap() {
   failure = "the kernel called __trap()";
@@ -359,7 +373,29 @@ static const char* describe(const char* what, int line, int other) {
   return text;
 }
 
-// Runs the current block from barrier to barrier. All threads must come to the same one.
+// Whether any of the fibers [first, end) waits at a barrier of this kind. Then all `count` threads must wait at the same one.
+static bool meet(unsigned first, unsigned end, unsigned count, bool in_warp) {
+  const Fiber* one = nullptr;
+  for (unsigned i = end; i-- > first;)
+    if (fibers[i].line && fibers[i].in_warp == in_warp) one = &fibers[i];
+  if (!one) return false;
+  unsigned waiting = 0;
+  for (unsigned i = first; i < end; ++i) waiting += fibers[i].line != 0;
+  if (waiting != count)
+    failure = describe(in_warp ? "threads of one warp ended while others wait at __syncwarp (line %d)"
+                               : "threads of one block ended while others wait at __syncthreads (line %d)", one->line, 0);
+  for (unsigned i = first; i < end; ++i)
+    if (fibers[i].line && (fibers[i].line != one->line || fibers[i].in_warp != in_warp))
+      failure = describe(in_warp ? "threads of one warp wait at __syncwarp and at another barrier (lines %d and %d)"
+                                 : "threads of one block wait at different __syncthreads (lines %d and %d)", one->line, fibers[i].line);
+  return true;
+}
+
+static void resume(unsigned first, unsigned end) {
+  for (unsigned i = first; i < end && !failure; ++i) resume(i);
+}
+
+// Runs the current block from barrier to barrier.
 static void run_block() {
   unsigned count = blockDim.x * blockDim.y * blockDim.z, waiting = 0;
   upcoming = {0, 0, 0};
@@ -367,22 +403,16 @@ static void run_block() {
     resume(waiting);
     waiting += fibers[waiting].line != 0;
   }
-  while (waiting && !failure) {
-    int line = fibers[0].line;
-    if (waiting != count) failure = describe("threads of one block ended while others wait at __syncthreads (line %d)", line, 0);
-    for (unsigned i = 1; i < waiting; ++i)
-      if (fibers[i].line != line) failure = describe("threads of one block wait at different __syncthreads (lines %d and %d)", line, fibers[i].line);
-    if (failure) return;
-    waiting = 0;
-    int last = 0;
-    for (unsigned i = 0; i < count && !failure; ++i) {
-      resume(i);
-      waiting += fibers[i].line != 0;
-      if (fibers[i].line) last = fibers[i].line;
+  if (failure || !waiting) return;
+  do {  // the fibers [0, waiting) keep their threads, which stand in order
+    for (unsigned first = 0, end; first < waiting; first = end) {
+      unsigned start = fibers[first].thread / warp_threads * warp_threads;
+      for (end = first; end < waiting && fibers[end].thread < start + warp_threads;) ++end;
+      while (!failure && meet(first, end, min(warp_threads, count - start), true)) resume(first, end);
     }
-    if (waiting && waiting != count && !failure)
-      failure = describe("threads of one block ended while others wait at __syncthreads (line %d)", last, 0);
-  }
+    if (failure || !meet(0, waiting, count, false)) return;
+    resume(0, waiting);
+  } while (!failure);
 }
 
 // The loop over a block's threads: the arguments stand in registers, the kernel is inlined.
@@ -442,4 +472,5 @@ const char* launch(const unsigned* grid, const unsigned* block, char* parameters
 }  // namespace cpu_device
 
 #define __syncthreads() cpu_device::synchronize(__LINE__)
+#define __syncwarp() cpu_device::synchronize_warp(__LINE__)
 #define __trap() cpu_device::trap()

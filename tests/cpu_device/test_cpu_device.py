@@ -44,6 +44,34 @@ np.testing.assert_array_equal(fetch(y, 720, np.int32), np.arange(720))
 """)
 
 
+@pytest.mark.parametrize("width, height", [(100, 1), (32, 1), (7, 1), (10, 9)])
+def test_warps_wait_for_themselves(width: int, height: int) -> None:
+    output(f"""
+count = {width * height}
+y = driver.mem_alloc(8 * count)
+function("warps", "P").prepared_call((2, 1), ({width}, {height}, 1), y)
+expected = []
+for first in range(0, count, 32):
+    warp = range(first, min(first + 32, count))
+    expected += np.roll(warp, -(first // 32 + 1)).tolist()
+assert fetch(y, 2 * count, np.int32).tolist() == 2 * expected[::-1]
+""")
+
+
+def test_threads_without_the_warps_barrier_run_one_after_the_other() -> None:
+    """So what a later thread writes is missing."""
+    output("""
+y = driver.mem_alloc(64 * 4)
+for barrier in 0, 1:
+    function("warp_race", "Pi").prepared_call((1, 1), (64, 1, 1), y, barrier)
+    assert (fetch(y, 64, np.int32) == np.arange(64) ^ 1).all() == barrier
+""")
+
+
+def test_a_warp_may_end_while_another_waits() -> None:
+    output('function("left_warp", "i").prepared_call((2, 1), (70, 1, 1), 32)\ndriver.Context.synchronize()')
+
+
 def test_arguments_stand_at_their_own_alignment() -> None:
     output("""
 y = driver.mem_alloc(4)
@@ -107,6 +135,18 @@ driver.Context.synchronize()""",
     "threads at different barriers": (
         'function("two_barriers", "i").prepared_call((1, 1), (9, 1, 1), 4)\ndriver.Context.synchronize()',
         "two_barriers: threads of one block wait at different __syncthreads (lines 42 and 44)",
+    ),
+    "threads that leave before their warp's barrier": (
+        'function("left_warp", "i").prepared_call((1, 1), (70, 1, 1), 36)\ndriver.Context.synchronize()',
+        "left_warp: threads of one warp ended while others wait at __syncwarp (line 86)",
+    ),
+    "threads of a warp at different barriers": (
+        'function("two_in_a_warp", "i").prepared_call((1, 1), (64, 1, 1), 36)\ndriver.Context.synchronize()',
+        "two_in_a_warp: threads of one warp wait at __syncwarp and at another barrier (lines 90 and 92)",
+    ),
+    "a warp that ends before the block's barrier": (
+        'function("two_in_a_warp", "i").prepared_call((1, 1), (64, 1, 1), 32)\ndriver.Context.synchronize()',
+        "two_in_a_warp: threads of one block ended while others wait at __syncthreads (line 92)",
     ),
     "a thread without a context": (
         "pycuda.autoprimaryctx.context.pop()\ntry: driver.mem_alloc(1)\nfinally: pycuda.autoprimaryctx.context.push()",
@@ -364,6 +404,7 @@ PLANTED = {
         "signed integer overflow",
     ),
     "no barrier": ("thread", 'function("race", "Pi").prepared_call((1, 1), (32, 1, 1), y, 0)', "data race"),
+    "no barrier of the warp": ("thread", 'function("warp_race", "Pi").prepared_call((1, 1), (64, 1, 1), y, 0)', "data race"),
     "no atomicAdd": ("thread", 'function("no_atomic", "P").prepared_call((1, 1), (32, 1, 1), y)', "data race"),
 }
 
@@ -382,6 +423,8 @@ def test_a_sanitizer_is_content_with_sound_kernels(sanitize: str) -> None:
 x = driver.to_device(np.ones(128, np.float32))
 function("race", "Pi").prepared_call((2, 1), (32, 1, 1), x, 1)
 function("sums", "PPi").prepared_call((2, 1), (64, 1, 1), x, x, 2)
+function("warp_race", "Pi").prepared_call((2, 1), (40, 1, 1), x, 1)
+function("warps", "P").prepared_call((1, 1), (70, 1, 1), x)
 """
     done = on_device(script, sanitize)
     assert (done.returncode, done.stderr) == (0, "")

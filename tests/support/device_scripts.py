@@ -80,6 +80,38 @@ extern "C" __global__ void large(int* y) {
   most[threadIdx.x] = y[0];
   y[1] = most[y[0]];
 }
+extern "C" __global__ void warps(int* y) {  // each warp takes another number of turns; y: (blocks, threads)
+  __shared__ int part[1024];
+  int i = threadIdx.y * blockDim.x + threadIdx.x, count = blockDim.x * blockDim.y, first = i / 32 * 32;
+  int next = i + 1 < min(first + 32, count) ? i + 1 : first;
+  part[i] = i;
+  for (int turn = 0; turn <= i / 32; ++turn) {
+    __syncwarp();
+    int other = part[next];
+    __syncwarp();
+    part[i] = other;
+  }
+  __syncthreads();
+  y[blockIdx.x * count + i] = part[count - 1 - i];
+  if (i < 32) __syncwarp();
+}
+extern "C" __global__ void left_warp(int n) {
+  if (threadIdx.x < n) return;
+  __syncwarp();
+}
+extern "C" __global__ void two_in_a_warp(int n) {
+  if (threadIdx.x < n) {
+    __syncwarp();
+  } else {
+    __syncthreads();
+  }
+}
+extern "C" __global__ void warp_race(int* y, int n) {  // n: with the barrier
+  __shared__ int part[64];
+  part[threadIdx.x] = threadIdx.x;
+  if (n) __syncwarp();
+  y[threadIdx.x] = part[threadIdx.x ^ 1];
+}
 """
 
 PRELUDE = f"""
