@@ -34,6 +34,9 @@ SHARED = 44 * 1024
 MOST_GROUPS = 8
 """Most groups of threads that share the rois of a plane."""
 
+LEAST_WARPS = 4
+"""Least warps that share the rois of some rows, in the backward of maxima; a wide row has fewer."""
+
 TABLE = 2**24
 """About how many weights of ROIAlign's mean are made at a time (at least one roi's)."""
 
@@ -113,11 +116,10 @@ class Winners:
         roi = self.scratch.widened(sizes, rois, self.pad_ratio)
         plan = self.scratch.address("plan", 4 * sizes.rois, np.int32)
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
-        threads = min(-(-sizes.bins // 32) * 32, 256)  # a thread a bin; more bins take turns
-        blocks, rows, groups = planes_of(sizes, self.dtype, threads)
+        blocks, rows, warps = planes_of(sizes, self.dtype, 32, LEAST_WARPS)
         addresses = at, dy.device_diff("read"), dx.device_diff("write")
-        block = groups * threads, 1, 1
-        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), block, *sizes, roi, plan, rows, threads, *addresses)
+        block = warps * 32, 1, 1
+        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), block, *sizes, roi, plan, rows, *addresses)
 
 
 class Means:
@@ -256,10 +258,11 @@ def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: An
     launch_blocks(kernel, dtype, (columns, stack), (LANES * TILE, 1, 1), *sizes, *arguments)
 
 
-def planes_of(sizes: Sizes, dtype: np.dtype[Any], threads: int) -> tuple[int, int, int]:
-    """For a backward kernel: blocks, rows of the map in each, and groups of `threads` threads in a block."""
+def planes_of(sizes: Sizes, dtype: np.dtype[Any], threads: int, least: int = 1) -> tuple[int, int, int]:
+    """For a backward kernel: blocks, rows of the map in each, and groups of `threads` threads in a block, at least `least`
+    where a row is not too wide."""
     room = SHARED // dtype.itemsize
-    rows = min(sizes.height, room // sizes.width)
+    rows = min(sizes.height, max(1, room // (least * sizes.width)))
     tiles = -(-sizes.height // rows)
     groups = min(room // (rows * sizes.width), MOST_GROUPS, 512 // threads, max(1, sizes.rois))  # each has a copy of the rows
     return sizes.images * sizes.channels * tiles, rows, groups

@@ -10,6 +10,8 @@ struct alignas(16) Bin {
   int image, rows, columns;  // samples along each axis; 0 and 0: empty
 };
 
+constexpr int PIXELS = 4;
+
 #include "roi_winners.cuh"
 
 // Where a bin starts and ends along one axis, clipped to [0, size]. Its samples: start, start + 1, ... below end.
@@ -67,19 +69,31 @@ __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, in
   return {(int)edges.start, min((int)ceil(last) + 1, columns ? s.width : s.height)};
 }
 
-__device__ inline void put_back(const Shape& s, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row,
-                                int rows) {
-  const Roi roi = read_roi(s, rois, r, nullptr);
+// The pixels in [first, end) that a sample reads along an axis: the second one is the same where there is none.
+struct Neighbours {
+  int pixel[2];
+  REAL weight[2];
+};
+__device__ inline Neighbours neighbours_of(REAL place, int first, int end) {
+  const int low = (int)place;
+  const REAL share = place - REAL(low);
+  const int next = share > 0 && low + 1 < end ? low + 1 : low;
+  if (low < first) return {{next, next}, {share, REAL(0)}};
+  return {{low, next}, {share > 0 ? 1 - share : REAL(2), share}};  // the forward adds a sample on a pixel twice
+}
+
+__device__ inline bool put_back(const Shape& s, const Roi& roi, int ph, int pw, int at, REAL dy, int row, int end, REAL* sums,
+                                Gradient& g) {
+  const bool any = at >= 0;
   REAL h = edges_of(s, roi, false, ph).start, w = edges_of(s, roi, true, pw).start;
-  for (int i = at / (s.width + 1); i > 0; --i) h += 1;  // not h + i, which rounds otherwise
-  for (int j = at % (s.width + 1); j > 0; --j) w += 1;
-  const REAL low_h = floor(h), low_w = floor(w), high_h = ceil(h), high_w = ceil(w);
-  const REAL weight_h[2] = {1 - h + low_h, 1 - high_h + h}, weight_w[2] = {1 - w + low_w, 1 - high_w + w};
-  const int line[2] = {(int)low_h - row, (int)high_h - row}, column[2] = {(int)low_w, (int)high_w};
+  for (; at > s.width; at -= s.width + 1) h += 1;  // not h + at / (W + 1), which rounds otherwise
+#pragma unroll 1  // few rounds
+  for (; at > 0; --at) w += 1;
+  const Neighbours down = neighbours_of(h, row, end), across = neighbours_of(w, 0, s.width);
 #pragma unroll
-  for (int a = 0; a < 2; ++a)
-#pragma unroll
-    for (int b = 0; b < 2; ++b)
-      if (line[a] >= 0 && line[a] < rows && column[b] < s.width)
-        sums[line[a] * s.width + column[b]] += weight_h[a] * weight_w[b] * dy;
+  for (int p = 0; p < 4; ++p) {
+    g.cell[p] = sums + (down.pixel[p / 2] - row) * s.width + across.pixel[p % 2];
+    g.value[p] = down.weight[p / 2] * dy * across.weight[p % 2];
+  }
+  return any && down.pixel[0] >= row && down.pixel[0] < end;
 }

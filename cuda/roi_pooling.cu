@@ -5,6 +5,8 @@ struct alignas(16) Bin {
   int image, first, rows, columns;  // its first pixel h * W + w; 0 rows and columns: empty
 };
 
+constexpr int PIXELS = 1;
+
 #include "roi_winners.cuh"
 
 // The pixels of a bin along one axis: [floor, ceil), clipped to the map.
@@ -33,7 +35,8 @@ __device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, in
   return best;
 }
 
-__device__ inline void put_back(const Shape& s, const REAL*, int, int, int, int at, REAL dy, REAL* sums, int row, int rows) {
-  const int cell = at - row * s.width;  // negative, or too large, in another tile of rows
-  if (cell >= 0 && cell < rows * s.width) sums[cell] += dy;
+__device__ inline bool put_back(const Shape& s, const Roi&, int, int, int at, REAL dy, int row, int end, REAL* sums, Gradient& g) {
+  const bool any = at >= row * s.width && at < end * s.width;  // not in another tile of rows
+  g = {{any ? sums + (at - row * s.width) : sums}, {dy}};
+  return any;
 }

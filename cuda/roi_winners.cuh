@@ -1,21 +1,32 @@
 // The layers where each bin has one winner per channel: the kernels bins, pool, plan and backward. The file that includes this one
-// defines what roi_slabs.cuh needs, and after:
+// defines what roi_slabs.cuh needs, before:
+//   constexpr int PIXELS                                              most pixels that a winner reads
+// and after:
 //   Bin bin_at(const Shape&, const Roi&, int ph, int pw)
 //   Span cells_of(const Shape&, const Roi&, bool columns, int bin)    pixels of an axis that a bin's winners may touch
-//   void put_back(const Shape&, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row, int rows)
-//     adds a bin's dy to sums, which holds the map's rows [row, row + rows); at: the winner, not -1
+//   bool put_back(const Shape&, const Roi&, int ph, int pw, int at, REAL dy, int row, int end, REAL* sums, Gradient& g)
+//     what a bin's dy adds to sums, which holds the map's rows [row, end), if anything; at: the winner, or -1
 //
-// In backward (see Slice of roi.cuh) a thread has a bin of a roi. Bins that may touch the same pixel take turns: the roi's
-// `turns` along an axis are the least m for which bins i and i + m never do.
+// In backward (see Slice of roi.cuh) a group is a warp, which goes through its rois at its own speed. A lane has a pair of a roi's
+// bins, (2i, pw) and (2i + 1, pw). Bins that may touch the same pixel take turns: first the upper and then the lower bins of the
+// lanes whose turn it is. An axis of m turns: bins that are a multiple of m apart never touch the same pixel.
 #pragma once
 #include "roi_slabs.cuh"
 
-constexpr int AHEAD = 4;     // steps whose dy is read in advance
-constexpr int SECTION = 64;  // steps whose phases are known at a time
+constexpr int WARP = 32;
+constexpr int AHEAD = PIXELS == 1 ? 4 : 2;  // rois whose dy is read in advance
+constexpr int MOST_WARPS = 8;               // of a block of backward: MOST_GROUPS of roi.py
+
+// What the dy of a bin adds to the sums: a value for each cell. Where two are the same cell, the first one's value counts.
+// Pointers: the compiler would find the address of an index again in each turn.
+struct Gradient {
+  REAL* cell[PIXELS];
+  REAL value[PIXELS];
+};
 
 __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, int bin);
-__device__ inline void put_back(const Shape& s, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row,
-                                int rows);
+__device__ inline bool put_back(const Shape& s, const Roi& roi, int ph, int pw, int at, REAL dy, int row, int end, REAL* sums,
+                                Gradient& g);
 
 __device__ inline Bin bin_at(const Shape& s, const Roi& roi, int ph, int pw);
 
@@ -35,11 +46,13 @@ pool(Shape s, const void* table, const REAL* map, REAL* y, int* at) {
   pool_slabs(s, (const Bin*)table, map, y, at);
 }
 
-// Of a roi: its image (-1: bad, or without bins), turns along h (high half) and w (low half), the rows that its winners may touch.
+// Of a roi: its image (-1: bad, or without bins), turns of pairs along h and of bins along w, which are powers of 2 (exponents: the
+// high and the low half), the rows that its winners may touch.
 struct alignas(16) Plan {
   int image, turns, first_row, end_row;
 };
 
+// The least m for which bins i and i + m of an axis never touch the same pixel. all: the pixels that any may touch.
 __device__ inline int turns(const Shape& s, const Roi& roi, bool columns, int bins, Span& all) {
   int most = 1;
   all = {0, 0};
@@ -53,6 +66,13 @@ __device__ inline int turns(const Shape& s, const Roi& roi, bool columns, int bi
   return most;
 }
 
+// The exponent of the least power of 2 that is not below n.
+__device__ inline int exponent(int n) {
+  int bits = 0;
+  while (1 << bits < n) ++bits;
+  return bits;
+}
+
 // made: (R, 4) ints, a Plan each.
 extern "C" __global__ void plan(Shape s, const REAL* rois, int* made, int* bad) {
   LOOP(r, s.rois) {
@@ -60,8 +80,8 @@ extern "C" __global__ void plan(Shape s, const REAL* rois, int* made, int* bad) 
     Plan plan = {-1, 0, 0, 0};
     if (roi.image >= 0) {
       Span rows, columns;
-      plan.turns = turns(s, roi, false, s.pooled_h, rows) << 16;
-      plan.turns |= turns(s, roi, true, s.pooled_w, columns);
+      plan.turns = exponent((turns(s, roi, false, s.pooled_h, rows) + 1) / 2) << 16;
+      plan.turns |= exponent(turns(s, roi, true, s.pooled_w, columns));
       plan.first_row = rows.first, plan.end_row = rows.end;
       if (rows.end > rows.first && columns.end > columns.first) plan.image = roi.image;
     }
@@ -69,77 +89,83 @@ extern "C" __global__ void plan(Shape s, const REAL* rois, int* made, int* bad) 
   }
 }
 
-// i % n, fast for small n.
-__device__ inline int remainder_of(int i, int n) { return n == 1 ? 0 : n == 2 ? i & 1 : n == 3 ? i % 3 : i % n; }
+__device__ inline void add(const Gradient& g) {
+  REAL sum[PIXELS];
+#pragma unroll
+  for (int p = 0; p < PIXELS; ++p) sum[p] = *g.cell[p] + g.value[p];
+#pragma unroll
+  for (int p = PIXELS - 1; p >= 0; --p) *g.cell[p] = sum[p];
+}
 
-// dx (N, C, H, W), all of it. One block a plane and tile_rows rows of it; groups of `threads` threads (a multiple of 32).
-extern "C" __global__ void backward(Shape s, const REAL* rois, const int* plans, int tile_rows, int threads, const int* at,
-                                    const REAL* dy, REAL* dx) {
+// Of a roi: its turns, -1 where the block has none of its pixels; its corners; the winners and dy of a lane's pair of bins.
+struct Step {
+  int turns;
+  Roi roi;
+  int at[2];
+  REAL dy[2];
+};
+
+// dx (N, C, H, W), all of it. One block a plane and tile_rows rows of it.
+extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP)
+backward(Shape s, const REAL* rois, const int* plans, int tile_rows, const int* at, const REAL* dy, REAL* dx) {
   __shared__ REAL sums[CELLS];
-  __shared__ int phases[SECTION];
-  const Plan* plan = (const Plan*)plans;
-  const Slice part = slice_of(s, tile_rows, threads);
-  const int row = part.row, rows = part.rows, groups = part.groups, group = part.group, slot = threadIdx.x % threads;
-  const int bins = s.pooled_h * s.pooled_w, chunks = (bins + threads - 1) / threads;
-  const int slot_h = slot / s.pooled_w, slot_w = slot % s.pooled_w;
-  const int steps = (s.rois + groups - 1) / groups * chunks;
-  REAL* mine = sums + group * part.cells;
+  const Slice part = slice_of(s, tile_rows, WARP);
+  const int row = part.row, end = row + part.rows, warps = part.groups, bins = s.pooled_h * s.pooled_w;
+  const int pairs = (s.pooled_h + 1) / 2 * s.pooled_w;
+  REAL* mine = sums + part.group * part.cells;
   part.clear(sums);
-
-  // loads of the next AHEAD steps are under way while these are added: at and dy come from global memory
-  int next_at[AHEAD], next_turns[AHEAD];
-  REAL next_dy[AHEAD];
-  auto load = [&](int step, int k) {
-    const int r = (chunks == 1 ? step : step / chunks) * groups + group;
-    const int bin = (chunks == 1 ? 0 : step % chunks * threads) + slot;
-    next_at[k] = -1, next_turns[k] = 0, next_dy[k] = 0;
-    if (step < steps && r < s.rois && bin < bins) {
-      const Plan of = plan[r];
-      if (of.image == part.image && of.first_row < row + rows && of.end_row > row) {
-        const unsigned i = ((unsigned)r * s.channels + part.channel) * bins + bin;
-        next_at[k] = at[i], next_dy[k] = dy[i], next_turns[k] = of.turns;
-      }
-    }
-  };
+  for (int first = 0; first < pairs; first += WARP) {
+    const int lane = first + threadIdx.x % WARP, pair = lane / s.pooled_w, ph = 2 * pair, pw = lane % s.pooled_w;
+    // past the last roi, the last one's: loads without a branch
+    auto plan_of = [&](int r) { return ((const Plan*)plans)[min(r, s.rois - 1)]; };
+    auto turns_of = [&](int r, const Plan& of) {
+      return r < s.rois && of.image == part.image && of.first_row < end && of.end_row > row ? of.turns : -1;
+    };
+    auto load = [&](int r, int turns) {
+      const REAL* corners = rois + 5LL * min(r, s.rois - 1);
+      Step step = {turns, {0, corners[1], corners[2], corners[3], corners[4]}, {-1, -1}, {0, 0}};
+      const unsigned i = ((unsigned)r * s.channels + part.channel) * bins + ph * s.pooled_w + pw;
+      if (turns >= 0 && ph < s.pooled_h) step.at[0] = at[i], step.dy[0] = dy[i];
+      if (turns >= 0 && ph + 1 < s.pooled_h) step.at[1] = at[i + s.pooled_w], step.dy[1] = dy[i + s.pooled_w];
+      return step;
+    };
+    // loads of the next AHEAD rois are under way while one is added: at and dy come from global memory
+    Step ahead[AHEAD];
+    int later[AHEAD];  // turns of the rois after those
 #pragma unroll
-  for (int k = 0; k < AHEAD; ++k) load(k, k);
-  for (int base = 0; base < steps; base += AHEAD) {
-    if (base % SECTION == 0) {
-      BLOCK_LOOP(i, SECTION) {
-        const int r = (base + i) / chunks * groups;
-        phases[i] = 0;
-        for (int g = 0; g < groups && r + g < s.rois; ++g) {
-          const Plan of = plan[r + g];
-          if (of.image == part.image && of.first_row < row + rows && of.end_row > row)
-            // of all groups, which meet at the same barriers
-            phases[i] = max(phases[i], (of.turns >> 16) * (of.turns & 0xFFFF));
+    for (int k = 0; k < AHEAD && s.rois; ++k) {
+      const int r = part.group + k * warps, next = r + AHEAD * warps;
+      ahead[k] = load(r, turns_of(r, plan_of(r))), later[k] = turns_of(next, plan_of(next));
+    }
+    for (int base = part.group; base < s.rois; base += AHEAD * warps) {
+#pragma unroll
+      for (int k = 0; k < AHEAD; ++k) {
+        const int r = base + k * warps, last = r + 2 * AHEAD * warps;
+        const Step step = ahead[k];
+        const Plan plan = plan_of(last);
+        ahead[k] = load(r + AHEAD * warps, later[k]);
+        if (step.turns >= 0) {  // the same for the whole warp
+          const int high = step.turns >> 16, low = step.turns & 0xFFFF;
+          const int turn = (pair & ((1 << high) - 1)) << low | (pw & ((1 << low) - 1));
+          Gradient gradient[2];
+          int turns[2];
+#pragma unroll
+          for (int b = 0; b < 2; ++b) {
+            const bool any = put_back(s, step.roi, ph + b, pw, step.at[b], step.dy[b], row, end, mine, gradient[b]);
+            turns[b] = any ? turn : -1;
+          }
+#pragma unroll 1
+          for (int now = 0; now < 1 << (high + low); ++now) {
+#pragma unroll
+            for (int b = 0; b < 2; ++b) {
+              if (turns[b] == now) add(gradient[b]);
+              __syncwarp();
+            }
+          }
         }
-      }
-      __syncthreads();
-    }
-    int winner[AHEAD], turns[AHEAD];
-    REAL value[AHEAD];
-#pragma unroll
-    for (int k = 0; k < AHEAD; ++k) winner[k] = next_at[k], turns[k] = next_turns[k], value[k] = next_dy[k];
-#pragma unroll
-    for (int k = 0; k < AHEAD; ++k) load(base + AHEAD + k, k);
-#pragma unroll
-    for (int k = 0; k < AHEAD; ++k) {
-      const int step = base + k, bin = (chunks == 1 ? 0 : step % chunks * threads) + slot;
-      const int ph = chunks == 1 ? slot_h : bin / s.pooled_w, pw = chunks == 1 ? slot_w : bin % s.pooled_w;
-      int turn = -1;
-      if (winner[k] >= 0) {
-        const int high = turns[k] >> 16, low = turns[k] & 0xFFFF;
-        turn = remainder_of(ph, high) * low + remainder_of(pw, low);  // equal turns: bins that never touch the same pixel
-      }
-      const int all = phases[step % SECTION];  // the same for every thread of the block
-      for (int phase = 0; phase < all; ++phase) {
-        if (turn == phase)
-          put_back(s, rois, (chunks == 1 ? step : step / chunks) * groups + group, ph, pw, winner[k], value[k], mine, row, rows);
-        __syncthreads();
+        later[k] = turns_of(last, plan);  // not before: the plan is under way
       }
     }
-    if ((base + AHEAD) % SECTION == 0) __syncthreads();  // before phases is overwritten
   }
   part.write(s, sums, false, dx);
 }
