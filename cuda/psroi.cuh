@@ -1,16 +1,17 @@
 // The position-sensitive layers: channel c = (d * G + gh) * G + gw is read by bin (gh, gw) alone, and c is its place in y.
 // The file that includes this one defines before:
 //   struct Extent                                       where a bin starts and ends along one axis
-//   constexpr int RESIDENT                              blocks of backward at a time on a multiprocessor, without spilled registers
 // and after:
 //   REAL corner(REAL)                                   a roi's coordinate, before it is scaled
 //   Extent extent(REAL start, REAL end, int size)       of a bin on an axis of the map
 //   REAL mean(const Shape&, const Bin&, const REAL* plane)
-//   Span pixels(const Shape&, const Bin&, bool columns)  what it may read along an axis
-//   void put_back(const Shape&, const Bin&, int h, int w, REAL dy, REAL& sum)   add the pixel's part of dy to sum
+//   REAL row_part(const Shape&, const Bin&, int h)      what the row h has of each of the bin's columns; -1: nothing
+//   void put_back(const Shape&, const Bin&, Span across, REAL row, REAL dy, REAL* sums, int stride)
+//       add dy's parts in the columns `across` to their sums, which are stride apart; row: row_part
 // Tables are ordered by bin, then by roi: adjacent threads, which take adjacent rois, read adjacent numbers.
 #pragma once
 #include "roi.cuh"
+#include "roi_hits.cuh"
 
 struct Bin {
   Extent rows, columns;
@@ -31,11 +32,8 @@ struct Tables {
 __device__ inline REAL corner(REAL v);
 __device__ inline Extent extent(REAL start, REAL end, int size);
 __device__ inline REAL mean(const Shape& s, const Bin& bin, const REAL* plane);
-__device__ inline Span pixels(const Shape& s, const Bin& bin, bool columns);
-__device__ inline void put_back(const Shape& s, const Bin& bin, int h, int w, REAL dy, REAL& sum);
-
-constexpr int HIGH = 4, WIDE = 8;  // a group of threads in backward
-constexpr int AHEAD = 4;           // rois whose numbers are read together
+__device__ inline REAL row_part(const Shape& s, const Bin& bin, int h);
+__device__ inline void put_back(const Shape& s, const Bin& bin, Span across, REAL row, REAL dy, REAL* sums, int stride);
 
 // The tables: table (2, G, R), an Extent each; steps (2, R) or nullptr; images (R,): -1 for a bad roi.
 extern "C" __global__ void bins(Shape s, int samples, const REAL* rois, void* table, REAL* steps, int* images, int* bad) {
@@ -82,37 +80,59 @@ extern "C" __global__ void pool(Shape s, int samples, const void* table, const R
   }
 }
 
-// dx (N, C, H, W), all of it, from dy (R, C). See Slice of roi.cuh: groups have HIGH x WIDE threads, each with pixels that no other
-// thread has.
-extern "C" __global__ void __launch_bounds__(256, RESIDENT)
-backward(Shape s, int samples, const void* table, const REAL* steps, const int* images, int tile_rows, const REAL* dy, REAL* dx) {
-  __shared__ REAL sums[CELLS];
+constexpr int LANES = 32;                            // channels of a bin at a time
+constexpr int ROOM = 22 * 1024 / (int)sizeof(REAL);  // for a block's sums
+constexpr int AHEAD = 4;                             // rois whose numbers are read together
+
+// dx (N, C, H, W), all of it, from dy (R, G, G, D). A block has `columns` pixels of a row of the map, in some channels of each of
+// `bins` adjacent bins: a warp for a bin, a thread for a channel. So the threads of a warp take the same pixels of the same
+// rois, adjacent channels d, and no pixel has two threads. Sums are REAL, as the originals'.
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
+backward(Shape s, int samples, const void* table, const REAL* steps, const int* images, int bins, int columns, const REAL* dy, REAL* dx) {
+  __shared__ REAL sums[ROOM];
+  __shared__ Hits hits;
   const Tables t = {s.rois, s.pooled_h, samples, (const Extent*)table, steps};
-  const Slice of = slice_of(s, tile_rows, HIGH * WIDE);
-  const int at = of.channel % (s.pooled_h * s.pooled_w), gh = at / s.pooled_w, gw = at % s.pooled_w;
-  const int i = threadIdx.x / WIDE % HIGH, j = threadIdx.x % WIDE;
-  REAL* mine = sums + of.group * of.cells - of.row * s.width;  // indexed by the map's own rows
-  of.clear(sums);
-  for (int r0 = of.group; r0 < s.rois; r0 += of.groups * AHEAD) {
-    bool ours[AHEAD];
-    Bin bins[AHEAD];
-    REAL value[AHEAD];
+  const int group = t.group, dim = s.channels / (group * group), parts = (dim + LANES - 1) / LANES;
+  const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+  int rest = blockIdx.x;
+  const auto index = [&rest](int count) {
+    const int i = rest % count;
+    rest /= count;
+    return i;
+  };
+  const int h = index(s.height), first = index((s.width + columns - 1) / columns) * columns;
+  const int gw = index((group + bins - 1) / bins) * bins + warp, gh = index(group);
+  const int part = index(parts), image = rest, d0 = dim * part / parts, depth = dim * (part + 1) / parts - d0;
+  const Span across = {first, min(first + columns, s.width)};
+  const int stride = ((dim + parts - 1) / parts) | 1;  // odd: a channel's pixels lie in different banks
+  REAL* plane = sums + (warp * columns - first) * stride;  // of the warp, indexed by the map's own columns
+  const bool ours = gw < group && lane < depth;
+  if (ours)
+    for (int w = across.first; w < across.end; ++w) plane[w * stride + lane] = 0;
+  for (int start = 0; start < s.rois; start += SECTION) {
+    const int some = min(SECTION, s.rois - start);
+    __syncthreads();  // the last section's list has been read
+    BLOCK_LOOP(k, some) hits.number[k] = images[start + k] == image ? row_part(s, t.bin_at(start + k, gh, 0), h) : REAL(-1);
+    const int count = list_hits(hits, some);
+    for (int i = 0; ours && i < count; i += AHEAD) {
+      Bin bin[AHEAD];
+      REAL row[AHEAD], value[AHEAD];
 #pragma unroll
-    for (int k = 0; k < AHEAD; ++k) {
-      const int r = min(r0 + k * of.groups, s.rois - 1);  // valid past the end too: loads without a branch
-      ours[k] = r0 + k * of.groups < s.rois && images[r] == of.image;
-      bins[k] = t.bin_at(r, gh, gw);
-      value[k] = dy[(unsigned)r * s.channels + of.channel];
-    }
+      for (int k = 0; k < AHEAD; ++k) {
+        const int place = hits.list[min(i + k, count - 1)], r = start + place;  // valid past the end too: loads without a branch
+        row[k] = hits.number[place];
+        bin[k] = t.bin_at(r, gh, gw);
+        value[k] = dy[(((unsigned)r * group + gh) * group + gw) * dim + d0 + lane];
+      }
 #pragma unroll
-    for (int k = 0; k < AHEAD; ++k) {
-      if (!ours[k]) continue;
-      const Span down = pixels(s, bins[k], false), across = pixels(s, bins[k], true);
-      const int top = max(down.first, of.row), bottom = min(down.end, of.row + of.rows);
-      for (int h = top + ((i - top) & (HIGH - 1)); h < bottom; h += HIGH)  // from top on, the rows with h % HIGH == i
-        for (int w = across.first + ((j - across.first) & (WIDE - 1)); w < across.end; w += WIDE)
-          put_back(s, bins[k], h, w, value[k], mine[h * s.width + w]);
+      for (int k = 0; k < AHEAD; ++k)
+        if (i + k < count) put_back(s, bin[k], across, row[k], value[k], plane + lane, stride);
     }
   }
-  of.write(s, sums, false, dx);
+  __syncthreads();
+  if (gw < group)
+    for (int d = 0; d < depth; ++d) {
+      const unsigned line = ((((unsigned)image * dim + d0 + d) * group + gh) * group + gw) * s.height + h;
+      for (int w = across.first + lane; w < across.end; w += LANES) dx[line * s.width + w] = plane[w * stride + d];
+    }
 }

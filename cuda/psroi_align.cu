@@ -6,8 +6,6 @@ struct Extent {
   REAL start, end;
 };
 
-constexpr int RESIDENT = sizeof(REAL) == 4 ? 3 : 2;
-
 #include "psroi.cuh"
 
 __device__ inline REAL corner(REAL v) { return v; }
@@ -38,30 +36,29 @@ __device__ inline REAL mean(const Shape& s, const Bin& bin, const REAL* plane) {
   return sum / divisor;
 }
 
-// All samples lie in [start, end), and end is on the map: the pixels from start's to the one after end's.
-__device__ inline Span pixels(const Shape& s, const Bin& bin, bool columns) {
-  const Extent& edges = columns ? bin.columns : bin.rows;
-  if (!(edges.start < edges.end)) return {0, 0};
-  return {(int)edges.start, min((int)ceil(edges.end) + 1, columns ? s.width : s.height)};
-}
-
-// The weight of a pixel in the sum of the samples along an axis, -1 where no sample reads it.
-__device__ inline REAL weight_of(const Extent& edges, REAL step, int samples, int size, int pixel) {
+// The weight of the row in the mean of the samples.
+__device__ inline REAL row_part(const Shape& s, const Bin& bin, int h) {
   REAL weight = -1;
-  for (int i = 1; i <= samples; ++i) {
-    const REAL place = edges.start + REAL(i) * step;
-    if (!(place < edges.end)) break;
-    const int low = (int)place, high = min(low + 1, size - 1);
+  for (int i = 1; i <= bin.samples; ++i) {
+    const REAL place = bin.rows.start + REAL(i) * bin.row_step;
+    if (!(place < bin.rows.end)) break;
+    const int low = (int)place, high = min(low + 1, s.height - 1);
     const REAL share = place - REAL(low);
     // low and high are one at the last pixel, where share is 0
-    if (pixel == low) weight = (weight < 0 ? REAL(0) : weight) + (1 - share);
-    if (pixel == high) weight = (weight < 0 ? REAL(0) : weight) + share;
+    if (h == low) weight = (weight < 0 ? REAL(0) : weight) + (1 - share);
+    if (h == high) weight = (weight < 0 ? REAL(0) : weight) + share;
   }
-  return weight;
+  return weight / REAL((long long)bin.samples * bin.samples);
 }
 
-__device__ inline void put_back(const Shape& s, const Bin& bin, int h, int w, REAL dy, REAL& sum) {
-  const REAL row = weight_of(bin.rows, bin.row_step, bin.samples, s.height, h);
-  const REAL column = weight_of(bin.columns, bin.column_step, bin.samples, s.width, w);
-  if (row >= 0 && column >= 0) sum += row * column / REAL((long long)bin.samples * bin.samples) * dy;
+__device__ inline void put_back(const Shape& s, const Bin& bin, Span across, REAL row, REAL dy, REAL* sums, int stride) {
+  const REAL each = row * dy;
+  for (int j = 1; j <= bin.samples; ++j) {
+    const REAL place = bin.columns.start + REAL(j) * bin.column_step;
+    if (!(place < bin.columns.end)) break;
+    const int left = (int)place, right = min(left + 1, s.width - 1);
+    const REAL share = place - REAL(left);
+    if (left >= across.first && left < across.end) sums[left * stride] += (1 - share) * each;
+    if (right >= across.first && right < across.end) sums[right * stride] += share * each;
+  }
 }

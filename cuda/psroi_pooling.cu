@@ -3,12 +3,6 @@
 
 typedef Span Extent;  // [floor, ceil), clipped to the map
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-constexpr int RESIDENT = sizeof(REAL) == 4 ? 5 : 4;
-#else
-constexpr int RESIDENT = 4;  // a multiprocessor of sm_75 has 1024 threads
-#endif
-
 #include "psroi.cuh"
 
 __device__ inline REAL corner(REAL v) { return round_half_away(v); }
@@ -28,6 +22,22 @@ __device__ inline REAL mean(const Shape& s, const Bin& bin, const REAL* plane) {
   return (REAL)(sum / area(bin));
 }
 
-__device__ inline Span pixels(const Shape&, const Bin& bin, bool columns) { return columns ? bin.columns : bin.rows; }
+// The number of the bin's rows.
+__device__ inline REAL row_part(const Shape&, const Bin& bin, int h) {
+  return h >= bin.rows.first && h < bin.rows.end ? REAL(bin.rows.end - bin.rows.first) : REAL(-1);
+}
 
-__device__ inline void put_back(const Shape&, const Bin& bin, int, int, REAL dy, REAL& sum) { sum += dy / REAL(area(bin)); }
+__device__ inline void put_back(const Shape&, const Bin& bin, Span across, REAL row, REAL dy, REAL* sums, int stride) {
+  constexpr int BATCH = 4;  // sums that are read before one is written
+  const REAL each = dy / REAL((int)row * max(bin.columns.end - bin.columns.first, 1));
+  const int end = min(bin.columns.end, across.end);
+  for (int w = max(bin.columns.first, across.first); w < end; w += BATCH) {
+    REAL sum[BATCH];
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k)
+      if (w + k < end) sum[k] = sums[(w + k) * stride];
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k)
+      if (w + k < end) sums[(w + k) * stride] = sum[k] + each;
+  }
+}

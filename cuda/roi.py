@@ -31,6 +31,9 @@ BIN = 8
 SHARED = 44 * 1024
 """Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
 
+LANES, ROOM = 32, 22 * 1024
+"""LANES and the bytes of ROOM of psroi.cuh."""
+
 MOST_GROUPS = 8
 """Most groups of threads that share the rois of a plane."""
 
@@ -84,6 +87,14 @@ class Scratch:
         blocks = min(planes * -(-pixels // 64), 2**20)
         arguments = sizes.images, sizes.channels, pixels, x.device_data("read"), address
         launch_blocks("roi_layout.slabs", self.dtype, (blocks, 1), (256, 1, 1), *arguments)
+        return address
+
+    def transposed(self, count: int, rows: int, columns: int, source: int) -> int:
+        """The address of a copy of `count` matrices, each transposed."""
+        address = self.address("map", count * rows * columns)
+        tiles = -(-columns // 32) * -(-rows // 32) * count
+        arguments = count, rows, columns, source, address
+        launch_blocks("roi_layout.transpose", self.dtype, (min(tiles, 2**20), 1), (32, 8, 1), *arguments)
         return address
 
     def widened(self, sizes: Sizes, rois: DeviceArray, pad_ratio: float) -> int:
@@ -183,10 +194,16 @@ class PositionSensitive:
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, D * G * G, H, W): each dy at the pixels that its bin read."""
-        arguments = self._bins(sizes, rois, bad)
-        blocks, rows, groups = planes_of(sizes, self.dtype, 32)
-        last = rows, dy.device_diff("read"), dx.device_diff("write")
-        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 32, 1, 1), *arguments, *last)
+        arguments, group, dim = self._bins(sizes, rois, bad), sizes.pooled_w, sizes.channels // sizes.bins
+        parts = -(-dim // LANES)
+        room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of a channel, in all bins of a block
+        columns = -(-sizes.width // -(-sizes.width // room))
+        across = -(-group // max(1, min(room // columns, 8)))  # blocks for a row of bins; 8: THREADS of roi_hits.cuh / LANES
+        bins = -(-group // across)
+        blocks = sizes.images * parts * group * across * -(-sizes.width // columns) * sizes.height
+        by_channel = self.scratch.transposed(sizes.rois, dim, sizes.bins, dy.device_diff("read"))
+        last = bins, columns, by_channel, dx.device_diff("write")
+        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (bins * LANES, 1, 1), *arguments, *last)
 
     def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[float, ...]:
         """Make the table; the first arguments of pool and backward."""

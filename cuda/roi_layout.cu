@@ -1,4 +1,4 @@
-// Feature maps in slabs of channels, as the pooling kernels read them: a pixel's channels are adjacent.
+// Copies in the order in which the pooling kernels read: a pixel's channels, or a bin's, are adjacent.
 #include "roi.cuh"
 
 constexpr int TILE = 64;  // pixels
@@ -19,6 +19,25 @@ extern "C" __global__ void slabs(int images, int channels, int pixels, const REA
     }
     __syncthreads();
     BLOCK_LOOP(i, count * SLAB) y[(plane * pixels + pixel) * SLAB + i] = tile[i % SLAB][i / SLAB];
+    __syncthreads();
+  }
+}
+
+constexpr int SIDE = 32;
+
+// x (count, rows, columns) -> y (count, columns, rows). Blocks of SIDE x 8 threads; any grid of tiles of SIDE x SIDE.
+extern "C" __global__ void transpose(int count, int rows, int columns, const REAL* x, REAL* y) {
+  __shared__ REAL tile[SIDE][SIDE + 1];  // + 1: the numbers of a column lie in different banks
+  const int across = (columns + SIDE - 1) / SIDE, down = (rows + SIDE - 1) / SIDE, lane = threadIdx.x;
+  const long long tiles = (long long)across * down * count;
+  for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const int column = (int)(t % across) * SIDE, row = (int)(t / across % down) * SIDE;
+    const unsigned start = (unsigned)(t / across / down) * rows * columns;
+    for (int i = threadIdx.y; i < SIDE; i += blockDim.y)
+      if (row + i < rows && column + lane < columns) tile[i][lane] = x[start + (unsigned)(row + i) * columns + column + lane];
+    __syncthreads();
+    for (int i = threadIdx.y; i < SIDE; i += blockDim.y)
+      if (column + i < columns && row + lane < rows) y[start + (unsigned)(column + i) * rows + row + lane] = tile[lane][i];
     __syncthreads();
   }
 }

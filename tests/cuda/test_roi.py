@@ -110,6 +110,19 @@ def test_many_rois(name: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> N
     check(name, Case(x, many_rois(150, 2, 23, 19, 0.0625).astype(dtype), 0.0625, (group, group) if group else (7, 5)))
 
 
+@pytest.mark.parametrize("name", ["PSROIPooling", "PSROIAlign", "ROIAlign mean"])
+def test_more_rois_and_channels_than_a_block_takes_at_a_time(name: str) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 70, 5, 7))
+    check(name, Case(x, many_rois(700, 2, 7, 5, 0.5), 0.5, (1, 1)))
+
+
+@pytest.mark.parametrize("name", ["PSROIPooling", "PSROIAlign"])
+def test_a_few_columns_of_the_map_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roi, "ROOM", 160)
+    x = np.random.default_rng(3).standard_normal((2, 18, 11, 23)).astype(np.float32)
+    check(name, Case(x, many_rois(20, 2, 23, 11, 0.5).astype(np.float32), 0.5, (3, 3)))
+
+
 @pytest.mark.parametrize("name", ["ROIPooling", "ROIAlign max", "ROIAlign mean"])
 @pytest.mark.parametrize("pooled", [(9, 8), (17, 19)])
 def test_more_bins_than_threads(name: str, pooled: tuple[int, int]) -> None:

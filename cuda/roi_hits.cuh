@@ -1,0 +1,32 @@
+// For backward kernels whose blocks have a part of the map each: the rois that touch it.
+#pragma once
+#include "common.cuh"
+
+constexpr int SECTION = 512;  // rois that are listed at a time
+constexpr int THREADS = 256;  // most threads of a block
+
+// Of the rois [start, start + SECTION).
+struct Hits {
+  REAL number[SECTION];  // of each roi, negative where it does not touch the part
+  int list[SECTION], ends[THREADS];
+};
+
+// Lists the places of the first `count` numbers that are not negative; a thread has set those that BLOCK_LOOP gives it. Returns
+// how many there are. Their order depends on the sizes alone: thread after thread.
+__device__ inline int list_hits(Hits& hits, int count) {
+  const int thread = threadIdx.x;
+  int mine = 0;
+  BLOCK_LOOP(k, count) mine += hits.number[k] >= 0;
+  hits.ends[thread] = mine;
+  __syncthreads();
+  for (int step = 1; step < (int)blockDim.x; step *= 2) {
+    const int before = thread >= step ? hits.ends[thread - step] : 0;
+    __syncthreads();
+    hits.ends[thread] += before;
+    __syncthreads();
+  }
+  int at = hits.ends[thread] - mine;
+  BLOCK_LOOP(k, count) if (hits.number[k] >= 0) hits.list[at++] = k;
+  __syncthreads();
+  return hits.ends[blockDim.x - 1];
+}
