@@ -103,7 +103,7 @@ def test_any_position_sensitive_geometry(name: str, data: st.DataObject) -> None
 @all_layers
 @both_types
 def test_many_rois(name: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More rois than a section has steps for, and a slab and a bit of channels."""
+    """Many rois for each group of threads, and a slab and a bit of channels."""
     monkeypatch.setattr(roi, "MOST_GROUPS", 2)
     group = 3 if name.startswith("PS") else 0
     x = np.random.default_rng(3).standard_normal((2, 18, 19, 23)).astype(dtype)
