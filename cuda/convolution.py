@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import cudnn
-from .blas import Matrix, gemm
+from .blas import Matrix, gemm, tf32_allowed
 from .blocks import launch_planes, launch_sums
 from .device import current, launch
 
@@ -31,6 +31,9 @@ WORKSPACE = 64 << 20
 
 MOST_AXES = 3
 """Most axes of the maps."""
+
+MANY, FEW, LARGE = 256, 8, 65536
+"""With as many channels a float32 product is faster than cuDNN; gradients are with fewer; of the weights in a larger map."""
 
 SMALL = 4096
 """With fewer windows, a weight's gradient puts the images of a batch side by side for one product of them all."""
@@ -195,7 +198,19 @@ def col2im(maps: Maps, columns: int, x: int) -> None:
 
 def _by_cudnn(kind: cudnn.Kind, maps: Maps, first: int, second: int, result: int) -> bool:
     """Whether cuDNN computed it."""
-    return maps.by_cudnn is not None and cudnn.run(kind, maps.by_cudnn, first, second, result)
+    if maps.by_cudnn is None or _better_as_product(kind, maps, tf32_allowed()):
+        return False
+    return cudnn.run(kind, maps.by_cudnn, first, second, result)
+
+
+def _better_as_product(kind: cudnn.Kind, maps: Maps, tf32: bool) -> bool:
+    """Whether im2col and a product take less time than cuDNN's engine, as measured on an H200 (docs/performance.md)."""
+    channels = maps.channels // maps.group
+    if kind == "forward":
+        return not tf32 and maps.outputs // maps.group >= MANY
+    if kind == "data":
+        return channels < FEW or (not tf32 and channels >= MANY)
+    return channels < FEW or (not tf32 and maps.windows > LARGE)
 
 
 @dataclass(frozen=True)

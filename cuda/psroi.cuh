@@ -80,7 +80,7 @@ extern "C" __global__ void pool(Shape s, int samples, const void* table, const R
   }
 }
 
-constexpr int LANES = 32;                            // channels of a bin at a time
+constexpr int WARP = 32;                             // channels of a bin at a time
 constexpr int ROOM = 22 * 1024 / (int)sizeof(REAL);  // for a block's sums
 constexpr int AHEAD = 4;                             // rois whose numbers are read together
 
@@ -92,8 +92,8 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
   __shared__ REAL sums[ROOM];
   __shared__ Hits hits;
   const Tables t = {s.rois, s.pooled_h, samples, (const Extent*)table, steps};
-  const int group = t.group, dim = s.channels / (group * group), parts = (dim + LANES - 1) / LANES;
-  const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+  const int group = t.group, dim = s.channels / (group * group), parts = (dim + WARP - 1) / WARP;
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   int rest = blockIdx.x;
   const auto index = [&rest](int count) {
     const int i = rest % count;
@@ -133,6 +133,6 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
   if (gw < group)
     for (int d = 0; d < depth; ++d) {
       const unsigned line = ((((unsigned)image * dim + d0 + d) * group + gh) * group + gw) * s.height + h;
-      for (int w = across.first + lane; w < across.end; w += LANES) dx[line * s.width + w] = plane[w * stride + d];
+      for (int w = across.first + lane; w < across.end; w += WARP) dx[line * s.width + w] = plane[w * stride + d];
     }
 }

@@ -31,8 +31,8 @@ BIN = 8
 SHARED = 44 * 1024
 """Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
 
-LANES, ROOM = 32, 22 * 1024
-"""LANES and the bytes of ROOM of psroi.cuh."""
+WARP, ROOM = 32, 22 * 1024
+"""WARP and the bytes of ROOM of psroi.cuh."""
 
 MOST_GROUPS = 8
 """Most groups of threads that share the rois of a plane."""
@@ -127,9 +127,9 @@ class Winners:
         roi = self.scratch.widened(sizes, rois, self.pad_ratio)
         plan = self.scratch.address("plan", 4 * sizes.rois, np.int32)
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
-        blocks, rows, warps = planes_of(sizes, self.dtype, 32, LEAST_WARPS)
+        blocks, rows, warps = planes_of(sizes, self.dtype, WARP, LEAST_WARPS)
         addresses = at, dy.device_diff("read"), dx.device_diff("write")
-        block = warps * 32, 1, 1
+        block = warps * WARP, 1, 1
         launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), block, *sizes, roi, plan, rows, *addresses)
 
 
@@ -195,15 +195,15 @@ class PositionSensitive:
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, D * G * G, H, W): each dy at the pixels that its bin read."""
         arguments, group, dim = self._bins(sizes, rois, bad), sizes.pooled_w, sizes.channels // sizes.bins
-        parts = -(-dim // LANES)
+        parts = -(-dim // WARP)
         room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of a channel, in all bins of a block
         columns = -(-sizes.width // -(-sizes.width // room))
-        across = -(-group // max(1, min(room // columns, 8)))  # blocks for a row of bins; 8: THREADS of roi_hits.cuh / LANES
+        across = -(-group // max(1, min(room // columns, 8)))  # blocks for a row of bins; 8: THREADS of roi_hits.cuh / WARP
         bins = -(-group // across)
         blocks = sizes.images * parts * group * across * -(-sizes.width // columns) * sizes.height
         by_channel = self.scratch.transposed(sizes.rois, dim, sizes.bins, dy.device_diff("read"))
         last = bins, columns, by_channel, dx.device_diff("write")
-        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (bins * LANES, 1, 1), *arguments, *last)
+        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (bins * WARP, 1, 1), *arguments, *last)
 
     def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[float, ...]:
         """Make the table; the first arguments of pool and backward."""

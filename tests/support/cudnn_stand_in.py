@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe.cuda import cudnn
+from minicaffe.cuda import convolution, cudnn
 from minicaffe.cuda.device import current
 
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -295,5 +295,6 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     monkeypatch.delenv(cudnn.VARIABLE, raising=False)
     monkeypatch.setitem(sys.modules, "cudnn", stand_in)
     monkeypatch.setattr(cudnn, "_load_companions", lambda: None)
+    monkeypatch.setattr(convolution, "_better_as_product", lambda kind, maps, tf32: False)  # as those of tests are
     monkeypatch.setattr(cudnn, "_state", cudnn._State())
     return stand_in
