@@ -87,7 +87,7 @@ constexpr int AHEAD = 4;                             // rois whose numbers are r
 // dx (N, C, H, W), all of it, from dy (R, G, G, D). A block has `columns` pixels of a row of the map, in some channels of each of
 // `bins` adjacent bins: a warp for a bin, a thread for a channel. So the threads of a warp take the same pixels of the same
 // rois, adjacent channels d, and no pixel has two threads. Sums are REAL, as the originals'.
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 3)
 backward(Shape s, int samples, const void* table, const REAL* steps, const int* images, int bins, int columns, const REAL* dy, REAL* dx) {
   __shared__ REAL sums[ROOM];
   __shared__ Hits hits;

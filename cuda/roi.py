@@ -34,6 +34,9 @@ SHARED = 44 * 1024
 WARP, ROOM = 32, 22 * 1024
 """WARP and the bytes of ROOM of psroi.cuh."""
 
+SIDE, EACH, WARPS = 4, 2, 4
+"""SIDE, EACH and WARPS of roi_means.cuh."""
+
 MOST_GROUPS = 8
 """Most groups of threads that share the rois of a plane."""
 
@@ -154,17 +157,21 @@ class Means:
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, C, H, W): each dy at the pixels of its samples."""
-        blocks, rows, groups = planes_of(sizes, self.dtype, 64)
+        parts, across = -(-sizes.channels // (WARP * EACH)), -(-sizes.width // (SIDE * WARPS))
+        blocks = sizes.images * parts * across * tiles_of(sizes.height)
         source, to = dy.device_diff("read"), dx.device_diff("write")
         for first, part, tables in self._tables(sizes, rois, bad):
             at = source + first * sizes.channels * sizes.bins * self.dtype.itemsize
-            arguments = *part, *tables, rows, int(first > 0), at, to
-            launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
+            by_bin = self.scratch.transposed(part.rois, sizes.channels, sizes.bins, at)
+            arguments = *part, *tables, int(first > 0), by_bin, to
+            launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (WARP * WARPS, 1, 1), *arguments)
 
     def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = weights_of(sizes)
-        ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)  # Table of roi_means.cuh
+        ints = 6 + 2 * (
+            sizes.pooled_h + sizes.pooled_w + tiles_of(sizes.height) + tiles_of(sizes.width)
+        )  # Table of roi_means.cuh
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
         tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
         roi = self.scratch.widened(sizes, rois, self.pad_ratio)
@@ -198,7 +205,9 @@ class PositionSensitive:
         parts = -(-dim // WARP)
         room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of a channel, in all bins of a block
         columns = -(-sizes.width // -(-sizes.width // room))
-        across = -(-group // max(1, min(room // columns, 8)))  # blocks for a row of bins; 8: THREADS of roi_hits.cuh / WARP
+        across = -(
+            -group // max(1, min(room // columns, 8))
+        )  # blocks for a row of bins; 8: MOST_THREADS of roi_hits.cuh / WARP
         bins = -(-group // across)
         blocks = sizes.images * parts * group * across * -(-sizes.width // columns) * sizes.height
         by_channel = self.scratch.transposed(sizes.rois, dim, sizes.bins, dy.device_diff("read"))
@@ -259,7 +268,12 @@ class MovedBins(PositionSensitive):
 
 def weights_of(sizes: Sizes) -> int:
     """The weights of a roi in the tables of roi_means.cuh."""
-    return sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
+    return SIDE * (sizes.pooled_h * tiles_of(sizes.height) + sizes.pooled_w * tiles_of(sizes.width))
+
+
+def tiles_of(pixels: int) -> int:
+    """The tiles along an axis, in the backward of means."""
+    return -(-pixels // SIDE)
 
 
 def slabs_of(sizes: Sizes, dtype: np.dtype[Any]) -> int:

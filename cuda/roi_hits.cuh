@@ -3,12 +3,12 @@
 #include "common.cuh"
 
 constexpr int SECTION = 512;  // rois that are listed at a time
-constexpr int THREADS = 256;  // most threads of a block
+constexpr int MOST_THREADS = 256;  // most threads of a block
 
 // Of the rois [start, start + SECTION).
 struct Hits {
   REAL number[SECTION];  // of each roi, negative where it does not touch the part
-  int list[SECTION], ends[THREADS];
+  int list[SECTION], ends[MOST_THREADS];
 };
 
 // Lists the places of the first `count` numbers that are not negative; a thread has set those that BLOCK_LOOP gives it. Returns

@@ -7,6 +7,15 @@
 // each roi; forward and backward read it. A weight is 0 or more; -1: no sample reads that row or column, so that a NaN there
 // has no effect (0 * NaN is NaN).
 #pragma once
+#include "roi_hits.cuh"
+
+constexpr int SIDE = 4;   // a thread of backward has a tile of SIDE x SIDE pixels,
+constexpr int EACH = 2;   // in so many channels;
+constexpr int WARPS = 4;  // a block has so many tiles, side by side
+constexpr int WARP = 32;
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 5 : 3;  // blocks of backward at a time on a multiprocessor, without spilled registers
+
+__device__ inline int tiles_of(int size) { return (size + SIDE - 1) / SIDE; }
 
 // What a bin reads along an axis: pixels, in order, and their weights.
 struct alignas(2 * sizeof(REAL)) Tap {
@@ -19,36 +28,39 @@ struct alignas(16) Bin {
   int image, rows, columns;           // how many taps
 };
 
-// A roi's part of the tables. REALs: row weights (PH, H), column weights (PW, W). Ints: image, first and end of the rows and of
-// the columns read by any bin (5 numbers); the span of pixels of each bin, rows first; the span of bins of each pixel, likewise.
+// A roi's part of the tables. REALs: row weights (PH, H), column weights (PW, W), H and W rounded up to whole tiles. Ints: image,
+// first and end of the rows and of the columns read by any bin (5 numbers); the span of pixels of each bin, rows first; the span of
+// bins that read each tile's rows, then its columns.
 struct Table {
   REAL* weights;
   int* numbers;
   __device__ REAL* of(const Shape& s, bool columns, int bin) const {
-    return weights + (columns ? (long long)s.pooled_h * s.height + (long long)bin * s.width : (long long)bin * s.height);
+    const long long height = tiles_of(s.height) * SIDE, width = tiles_of(s.width) * SIDE;
+    return weights + (columns ? s.pooled_h * height + bin * width : bin * height);
   }
   __device__ Span* pixels(const Shape& s, bool columns) const { return (Span*)(numbers + 6) + (columns ? s.pooled_h : 0); }
   __device__ Span* bins(const Shape& s, bool columns) const {
-    return (Span*)(numbers + 6) + s.pooled_h + s.pooled_w + (columns ? s.height : 0);
+    return (Span*)(numbers + 6) + s.pooled_h + s.pooled_w + (columns ? tiles_of(s.height) : 0);
   }
   __device__ Span* read(bool columns) const { return (Span*)(numbers + 2) + columns; }  // numbers[1] is unused
 };
 
 __device__ inline Table table_of(const Shape& s, const REAL* weights, const int* numbers, int r) {
-  const long long reals = (long long)s.pooled_h * s.height + (long long)s.pooled_w * s.width;
-  const long long ints = 6 + 2LL * (s.pooled_h + s.pooled_w + s.height + s.width);
+  const int down = tiles_of(s.height), across = tiles_of(s.width);
+  const long long reals = SIDE * ((long long)s.pooled_h * down + (long long)s.pooled_w * across);
+  const long long ints = 6 + 2LL * (s.pooled_h + s.pooled_w + down + across);
   return {(REAL*)weights + r * reals, (int*)numbers + r * ints};
 }
 
 // A block a roi at a time. table, numbers: see Table.
 extern "C" __global__ void weights(Shape s, const REAL* rois, int first, int second, REAL* table, int* numbers, int* bad) {
   const int height = s.height, width = s.width, pooled_h = s.pooled_h, pooled_w = s.pooled_w;
+  const int down = tiles_of(height), across = tiles_of(width), reals = SIDE * (pooled_h * down + pooled_w * across);
   for (int r = blockIdx.x; r < s.rois; r += gridDim.x) {
     const Roi mine = read_roi(s, rois, r, threadIdx.x ? nullptr : bad);
     const Table t = table_of(s, table, numbers, r);
     if (!threadIdx.x) t.numbers[0] = mine.image;
     if (mine.image < 0) continue;  // the same for the whole block
-    const int reals = pooled_h * height + pooled_w * width;
     BLOCK_LOOP(i, reals) t.weights[i] = -1;
     __syncthreads();
     const Axis axis[2] = {axis_of(s, mine, false, first, second), axis_of(s, mine, true, first, second)};
@@ -61,15 +73,15 @@ extern "C" __global__ void weights(Shape s, const REAL* rois, int first, int sec
                                        columns && samples > 1 ? samples : REAL(1), t.of(s, columns, bin));
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < height + width; i += blockDim.x) {
-      const bool columns = i >= height;
-      const int pixel = columns ? i - height : i, bins = columns ? pooled_w : pooled_h;
+    for (int i = threadIdx.x; i < down + across; i += blockDim.x) {
+      const bool columns = i >= down;
+      const int tile = columns ? i - down : i, bins = columns ? pooled_w : pooled_h;
       Span found = {0, 0};
       for (int bin = 0; bin < bins; ++bin) {
         const Span read = t.pixels(s, columns)[bin];
-        if (pixel >= read.first && pixel < read.end) found = {found.end ? found.first : bin, bin + 1};
+        if (read.first < (tile + 1) * SIDE && read.end > tile * SIDE) found = {found.end ? found.first : bin, bin + 1};
       }
-      t.bins(s, columns)[pixel] = found;
+      t.bins(s, columns)[tile] = found;
     }
     if (threadIdx.x < 2) {
       Span all = {0, 0};
@@ -135,42 +147,71 @@ extern "C" __global__ void __launch_bounds__(THREADS, STACK) pool(Shape s, const
   pool_slabs(s, (const Bin*)table, map, y, nullptr);
 }
 
-constexpr int SIDE = 8;  // a group of threads: SIDE x SIDE
+struct alignas(16) Weights {  // of a tile's rows or columns
+  REAL of[SIDE];
+};
 
-// dx (N, C, H, W), all of it; with more, added to its old values. See Slice of roi.cuh: in a group, thread (i, j) has the pixels
-// (i + SIDE * m, j + SIDE * n). No pixel has two threads, so that no thread waits for another.
-extern "C" __global__ void __launch_bounds__(512, 2)
-backward(Shape s, const REAL* table, const int* numbers, int tile_rows, int more, const REAL* dy, REAL* dx) {
-  __shared__ REAL sums[CELLS];
-  const int height = s.height, width = s.width;
-  const Slice of = slice_of(s, tile_rows, SIDE * SIDE);
-  const int i = threadIdx.x / SIDE % SIDE, j = threadIdx.x % SIDE;
-  REAL* mine = sums + of.group * of.cells - of.row * width;  // indexed by the map's own rows
-  of.clear(sums);
-  for (int r = of.group; r < s.rois; r += of.groups) {
-    const Table t = table_of(s, table, numbers, r);
-    if (t.numbers[0] != of.image) continue;
-    const Span down = *t.read(false), across = *t.read(true);
-    const Span *row_bins = t.bins(s, false), *column_bins = t.bins(s, true);
-    const REAL *row_weights = t.of(s, false, 0), *column_weights = t.of(s, true, 0);
-    const REAL* grid = dy + ((unsigned)r * s.channels + of.channel) * s.pooled_h * s.pooled_w;
-    const int top = max(down.first, of.row), bottom = min(down.end, of.row + of.rows);
-    for (int h = top + ((i - top) & (SIDE - 1)); h < bottom; h += SIDE)  // from top on, the rows with h % SIDE == i
-      for (int w = across.first + ((j - across.first) & (SIDE - 1)); w < across.end; w += SIDE) {
-        REAL sum = 0;
-        const Span high = row_bins[h], wide = column_bins[w];
-        for (int ph = high.first; ph < high.end; ++ph) {
-          const REAL row_weight = row_weights[ph * height + h];
-          if (row_weight < 0) continue;
-          REAL line = 0;
-          for (int pw = wide.first; pw < wide.end; ++pw) {
-            const REAL weight = column_weights[pw * width + w];
-            if (weight >= 0) line += weight * grid[ph * s.pooled_w + pw];
+// dx (N, C, H, W), all of it, from dy (R, PH, PW, C); with more, added to its old values. The threads of a warp have the same tile,
+// in adjacent channels, and add up roi after roi. Sums are REAL, as the originals'.
+extern "C" __global__ void __launch_bounds__(WARPS * WARP, RESIDENT)
+backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* dy, REAL* dx) {
+  __shared__ Hits hits;
+  const int down = tiles_of(s.height), across = (tiles_of(s.width) + WARPS - 1) / WARPS;  // blocks that cover the map
+  const int parts = (s.channels + WARP * EACH - 1) / (WARP * EACH);
+  const int row = (int)(blockIdx.x % down) * SIDE, first = (int)(blockIdx.x / down % across) * WARPS * SIDE;
+  const int column = first + (int)threadIdx.x / WARP * SIDE;
+  const int channel = (int)(blockIdx.x / down / across % parts) * WARP * EACH + threadIdx.x % WARP;
+  const int image = blockIdx.x / down / across / parts;
+  const int height = tiles_of(s.height) * SIDE, width = tiles_of(s.width) * SIDE;  // of the weights
+  REAL sums[EACH][SIDE][SIDE] = {};
+  for (int start = 0; start < s.rois; start += SECTION) {
+    const int some = min(SECTION, s.rois - start);
+    __syncthreads();  // the last section's list has been read
+    BLOCK_LOOP(k, some) {
+      const Table t = table_of(s, table, numbers, start + k);
+      const Span rows = *t.read(false), columns = *t.read(true);
+      hits.number[k] = t.numbers[0] == image && rows.first < row + SIDE && rows.end > row &&
+                       columns.first < first + WARPS * SIDE && columns.end > first ? 0 : -1;
+    }
+    const int count = list_hits(hits, some);
+    for (int hit = 0; hit < count && column < s.width; ++hit) {
+      const int r = start + hits.list[hit];
+      const Table t = table_of(s, table, numbers, r);
+      const Span high = t.bins(s, false)[row / SIDE], wide = t.bins(s, true)[column / SIDE];
+      if (wide.first == wide.end) continue;
+      const REAL *rows = t.of(s, false, high.first) + row, *columns = t.of(s, true, wide.first) + column;
+      const REAL* from = dy + (((unsigned)r * s.pooled_h + high.first) * s.pooled_w + wide.first) * s.channels;
+      for (int ph = high.first; ph < high.end; ++ph, rows += height, from += s.pooled_w * s.channels) {
+        const Weights by_row = *(const Weights*)rows;
+        REAL line[EACH][SIDE] = {};  // before the weights of the rows
+        for (int k = 0; k < wide.end - wide.first; ++k) {
+          const Weights by_column = *(const Weights*)(columns + k * width);
+#pragma unroll
+          for (int e = 0; e < EACH; ++e) {
+            const REAL value = from[k * s.channels + min(channel + e * LANES, s.channels - 1)];
+#pragma unroll
+            for (int j = 0; j < SIDE; ++j)
+              if (by_column.of[j] >= 0) line[e][j] = fma(by_column.of[j], value, line[e][j]);
           }
-          sum += row_weight * line;
         }
-        mine[h * width + w] += sum;
+#pragma unroll
+        for (int i = 0; i < SIDE; ++i)
+          if (by_row.of[i] >= 0)
+#pragma unroll
+            for (int e = 0; e < EACH; ++e)
+#pragma unroll
+              for (int j = 0; j < SIDE; ++j) sums[e][i][j] = fma(by_row.of[i], line[e][j], sums[e][i][j]);
       }
+    }
   }
-  of.write(s, sums, more, dx);
+#pragma unroll
+  for (int e = 0; e < EACH; ++e)
+#pragma unroll
+    for (int i = 0; i < SIDE; ++i)
+#pragma unroll
+      for (int j = 0; j < SIDE; ++j)
+        if (channel + e * LANES < s.channels && row + i < s.height && column + j < s.width) {
+          REAL* to = dx + ((((unsigned)image * s.channels + channel + e * LANES) * s.height + row + i) * s.width + column + j);
+          *to = more ? *to + sums[e][i][j] : sums[e][i][j];
+        }
 }
