@@ -205,9 +205,7 @@ class PositionSensitive:
         parts = -(-dim // WARP)
         room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of a channel, in all bins of a block
         columns = -(-sizes.width // -(-sizes.width // room))
-        across = -(
-            -group // max(1, min(room // columns, 8))
-        )  # blocks for a row of bins; 8: MOST_THREADS of roi_hits.cuh / WARP
+        across = -(-group // max(1, min(room // columns, 8)))  # blocks for a row of bins; 8: MOST_THREADS / WARP
         bins = -(-group // across)
         blocks = sizes.images * parts * group * across * -(-sizes.width // columns) * sizes.height
         by_channel = self.scratch.transposed(sizes.rois, dim, sizes.bins, dy.device_diff("read"))

@@ -188,7 +188,7 @@ backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* d
           const Weights by_column = *(const Weights*)(columns + k * width);
 #pragma unroll
           for (int e = 0; e < EACH; ++e) {
-            const REAL value = from[k * s.channels + min(channel + e * LANES, s.channels - 1)];
+            const REAL value = from[k * s.channels + min(channel + e * WARP, s.channels - 1)];
 #pragma unroll
             for (int j = 0; j < SIDE; ++j)
               if (by_column.of[j] >= 0) line[e][j] = fma(by_column.of[j], value, line[e][j]);
@@ -210,8 +210,8 @@ backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* d
     for (int i = 0; i < SIDE; ++i)
 #pragma unroll
       for (int j = 0; j < SIDE; ++j)
-        if (channel + e * LANES < s.channels && row + i < s.height && column + j < s.width) {
-          REAL* to = dx + ((((unsigned)image * s.channels + channel + e * LANES) * s.height + row + i) * s.width + column + j);
+        if (channel + e * WARP < s.channels && row + i < s.height && column + j < s.width) {
+          REAL* to = dx + ((((unsigned)image * s.channels + channel + e * WARP) * s.height + row + i) * s.width + column + j);
           *to = more ? *to + sums[e][i][j] : sums[e][i][j];
         }
 }
