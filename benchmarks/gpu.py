@@ -140,7 +140,7 @@ class Results:
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--gpu", type=int, default=0, help="the number of the GPU")
-    parser.add_argument("--rois", type=int, nargs="+", default=[300, 2000], help="numbers of rois (default 300 2000)")
+    parser.add_argument("--rois", type=int, nargs="*", default=[300, 2000], help="numbers of rois (default 300 2000)")
     parser.add_argument("--net", action="append", default=[], metavar="NAME=FILE", help="a detection net's test prototxt")
     parser.add_argument("--train", action="append", default=[], metavar="NAME=FILE", help="a detection net's train prototxt")
     parser.add_argument("--write", action="store_true", help="write the tables to docs/performance.md")

@@ -32,8 +32,8 @@ WORKSPACE = 64 << 20
 MOST_AXES = 3
 """Most axes of the maps."""
 
-MANY, FEW, LARGE = 256, 8, 65536
-"""With as many channels a float32 product is faster than cuDNN; gradients are with fewer; of the weights in a larger map."""
+MANY, FEW = 256, 8
+"""A product in float32 is faster than cuDNN with as many channels; gradients are with fewer than FEW."""
 
 SMALL = 4096
 """With fewer windows, a weight's gradient puts the images of a batch side by side for one product of them all."""
@@ -204,13 +204,14 @@ def _by_cudnn(kind: cudnn.Kind, maps: Maps, first: int, second: int, result: int
 
 
 def _better_as_product(kind: cudnn.Kind, maps: Maps, tf32: bool) -> bool:
-    """Whether im2col and a product take less time than cuDNN's engine, as measured on an H200 (docs/performance.md)."""
+    """Whether im2col and a product take less time than cuDNN's engine, as measured on an H200, or are more exact: without TF32,
+    cuDNN's gradients of weights have errors of 1e-5 (docs/performance.md)."""
     channels = maps.channels // maps.group
+    if tf32 or channels < FEW:
+        return kind != "forward" and channels < FEW
     if kind == "forward":
-        return not tf32 and maps.outputs // maps.group >= MANY
-    if kind == "data":
-        return channels < FEW or (not tf32 and channels >= MANY)
-    return channels < FEW or (not tf32 and maps.windows > LARGE)
+        return maps.outputs // maps.group >= MANY
+    return kind == "weight" or channels >= MANY or max(maps.window.stride) > 1
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ WAYS = ("auto", "off")
 OLDEST = (1, 28)
 """Version of nvidia-cudnn-frontend; older ones have other handles."""
 
-WORKSPACE = 64 << 20
-"""Most bytes of workspace of a plan, and of a gradient that stays there until it is added: as much as im2col takes."""
+WORKSPACE = 256 << 20
+"""Most bytes of workspace of a plan, and of a gradient that stays there until it is added: TF32's fast engines take as much."""
 
 PLANS = 2048
 """Most plans that a stream keeps; the one that was not used for longest goes first."""

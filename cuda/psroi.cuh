@@ -38,20 +38,18 @@ __device__ inline void put_back(const Shape& s, const Bin& bin, Span across, REA
 // The tables: table (2, G, R), an Extent each; steps (2, R) or nullptr; images (R,): -1 for a bad roi.
 extern "C" __global__ void bins(Shape s, int samples, const REAL* rois, void* table, REAL* steps, int* images, int* bad) {
   const int group = s.pooled_h;
-  LOOP(r, s.rois) {
+  LOOP(i, 2u * group * s.rois) {
+    const int r = (int)(i % s.rois), g = (int)(i / s.rois) % group, columns = i / s.rois >= (unsigned)group;
     const Roi roi = read_roi(s, rois, r, bad);
+    const REAL first = corner(columns ? roi.x1 : roi.y1) * REAL(s.scale);
+    const REAL end = (corner(columns ? roi.x2 : roi.y2) + 1) * REAL(s.scale);
+    const REAL size = end - first, length = (size > REAL(0.1) ? size : REAL(0.1)) / REAL(group);  // the original's least size
+    Extent made = {0, 0};
+    if (roi.image >= 0) made = extent(REAL(g) * length + first, REAL(g + 1) * length + first, columns ? s.width : s.height);
+    ((Extent*)table)[i] = made;
+    if (g) continue;
     images[r] = roi.image;
-    for (int columns = 0; columns < 2; ++columns) {
-      const REAL first = corner(columns ? roi.x1 : roi.y1) * REAL(s.scale);
-      const REAL end = (corner(columns ? roi.x2 : roi.y2) + 1) * REAL(s.scale);
-      const REAL size = end - first, length = (size > REAL(0.1) ? size : REAL(0.1)) / REAL(group);  // the original's least size
-      for (int g = 0; g < group; ++g) {
-        Extent made = {0, 0};
-        if (roi.image >= 0) made = extent(REAL(g) * length + first, REAL(g + 1) * length + first, columns ? s.width : s.height);
-        ((Extent*)table)[((long long)columns * group + g) * s.rois + r] = made;
-      }
-      if (steps) steps[(long long)columns * s.rois + r] = roi.image < 0 ? REAL(1) : length / REAL(samples + 1);
-    }
+    if (steps) steps[(long long)columns * s.rois + r] = roi.image < 0 ? REAL(1) : length / REAL(samples + 1);
   }
 }
 

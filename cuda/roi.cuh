@@ -45,7 +45,7 @@ __device__ inline REAL round_half_away(REAL v) {
 // Backward's part of the map: some rows of one plane, kept in shared memory in several copies. Each group of threads adds up every
 // groups-th roi, in order, in its copy; at the end the copies are added, in order. So every sum has one order, whatever the timing.
 // Sums are REAL, as the originals'.
-constexpr int CELLS = 44 * 1024 / (int)sizeof(REAL);  // of all copies in a block
+constexpr int CELLS = 47 * 1024 / (int)sizeof(REAL);  // of all copies in a block
 
 struct Slice {
   int plane, image, channel;

@@ -16,11 +16,8 @@ from minicaffe.blob import Blob, DeviceArray
 
 from .device import launch, launch_blocks
 
-COLUMNS = 132
-"""Columns of the grid of blocks that pool slabs of channels: ideally a GPU's multiprocessors, as of an H200."""
-
-STACK = 6
-"""Blocks that pool slabs at a time on a multiprocessor: STACK of roi_slabs.cuh, or less."""
+BLOCKS = 6 * 132
+"""Most blocks that pool slabs of channels: as many as an H200 runs at a time, STACK of roi_slabs.cuh on a multiprocessor."""
 
 SLAB, LANES, TILE = 64, 4, 64
 """The bytes of a pixel in a slab of channels; the threads for them, and the bins of a block: roi_slabs.cuh."""
@@ -28,7 +25,7 @@ SLAB, LANES, TILE = 64, 4, 64
 BIN = 8
 """ints of a Bin of roi_slabs.cuh, or more."""
 
-SHARED = 44 * 1024
+SHARED = 47 * 1024
 """Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
 
 WARP, ROOM = 32, 22 * 1024
@@ -219,7 +216,8 @@ class PositionSensitive:
         images = self.scratch.address("images", sizes.rois, np.int32)
         # bins: (2, G, R) Extents of 2 numbers
         tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
-        launch(f"{self.stem}.bins", self.dtype, sizes.rois, *sizes, self.samples, rois.device_data("read"), *tables, bad)
+        edges = 2 * sizes.pooled_h * sizes.rois
+        launch(f"{self.stem}.bins", self.dtype, edges, *sizes, self.samples, rois.device_data("read"), *tables, bad)
         return *sizes, self.samples, *tables
 
 
@@ -282,9 +280,7 @@ def slabs_of(sizes: Sizes, dtype: np.dtype[Any]) -> int:
 def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: Any) -> None:
     """Run a kernel of roi_slabs.cuh."""
     tiles = slabs_of(sizes, dtype) * -(-sizes.rois * sizes.bins // TILE)
-    columns = min(COLUMNS, tiles)
-    stack = min(STACK, -(-tiles // max(columns, 1)))
-    launch_blocks(kernel, dtype, (columns, stack), (LANES * TILE, 1, 1), *sizes, *arguments)
+    launch_blocks(kernel, dtype, (min(BLOCKS, tiles), 1), (LANES * TILE, 1, 1), *sizes, *arguments)
 
 
 def planes_of(sizes: Sizes, dtype: np.dtype[Any], threads: int, least: int = 1) -> tuple[int, int, int]:

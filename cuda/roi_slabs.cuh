@@ -3,8 +3,8 @@
 // and after:
 //   Pack pooled(const Shape&, const Bin&, const Map&, int* at)      a thread's channels of y; at: PACK places, -1 before
 //
-// A thread has a bin and PACK channels, a block TILE bins and a slab of channels. Blocks of one column of the grid (blockIdx.x)
-// take a range of the tiles, slab after slab: on one multiprocessor, they find the slab in its cache. Any grid works.
+// A thread has a bin and PACK channels, a block TILE bins and a slab of channels. All blocks go through the tiles slab after slab, so
+// that the slab lies in each multiprocessor's cache. Any one-dimensional grid works.
 #pragma once
 #include "roi.cuh"
 
@@ -56,9 +56,7 @@ __device__ void pool_slabs(const Shape& s, const Bin* table, const REAL* map, RE
   __shared__ int places[SLAB][TILE + 2];
   const unsigned all = s.pooled_h * s.pooled_w, bins = s.rois * all, tiles = bins / TILE + (bins % TILE > 0);  // of a slab
   const int slabs = slabs_of(s.channels), lane = threadIdx.x % LANES, mine = threadIdx.x / LANES;
-  const unsigned long long units = (unsigned long long)slabs * tiles;
-  const unsigned end = (unsigned)(units * (blockIdx.x + 1) / gridDim.x);
-  for (unsigned unit = (unsigned)(units * blockIdx.x / gridDim.x) + blockIdx.y; unit < end; unit += gridDim.y) {
+  for (unsigned unit = blockIdx.x; unit < slabs * tiles; unit += gridDim.x) {
     const unsigned slab = unit / tiles, first = unit % tiles * TILE;
     if (first + mine < bins) {
       const Bin bin = table[first + mine];

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -123,6 +123,27 @@ def test_sums_of_the_weights_gradients_have_no_races() -> None:
     minicaffe.set_mode_gpu()
     for ours, theirs in zip(results(text, (2, 2, 4, 5), np.float64), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "stride", "exact", "tf32"),
+    [
+        (64, 128, 1, {"weight"}, set()),
+        (64, 256, 1, {"forward", "weight"}, set()),
+        (256, 64, 1, {"data", "weight"}, set()),
+        (64, 128, 2, {"data", "weight"}, set()),
+        (7, 64, 1, {"data", "weight"}, {"data", "weight"}),
+        (3, 256, 2, {"data", "weight"}, {"data", "weight"}),
+    ],
+)
+def test_what_a_product_does_better_than_cudnn(
+    channels: int, outputs: int, stride: int, exact: set[str], tf32: set[str]
+) -> None:
+    window = Window((3, 3), (stride, stride), (1, 1), (1, 1))
+    maps = convolution.Maps(np.dtype(np.float32), window, 1, 1, channels, outputs, (9, 11))
+    for allowed, expected in ((False, exact), (True, tf32)):
+        found = {kind for kind in get_args(cudnn.Kind) if convolution._better_as_product(kind, maps, allowed)}
+        assert found == expected
 
 
 def test_backend_is_said() -> None:

@@ -143,6 +143,8 @@ def test_a_lost_device_is_one_clear_error_and_a_clean_end(forwards: int, gpu: cu
 def test_out_of_memory_names_the_layer_and_leaves_a_net_with_graphs_usable(
     keep: Any, gpu: cuda.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if "test device" not in gpu.name:
+        pytest.skip("a GPU's memory is not to be filled")
     net = detection_net("R-FCN", keep=keep)
     for _ in range(3):
         wanted = detect(net, 1)

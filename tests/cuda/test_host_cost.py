@@ -10,7 +10,7 @@ import pytest
 
 import minicaffe
 from minicaffe import Net
-from minicaffe.cuda import cudnn, graph
+from minicaffe.cuda import blas, cudnn, graph
 from minicaffe.cuda.compile import Kernels
 from minicaffe.formats.prototxt import parse_net
 
@@ -34,7 +34,8 @@ def test_the_table_counts_the_launches_of_a_layer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MINICAFFE_BENCHMARKS_SMOKE", "1")
     monkeypatch.setattr(cudnn._state, "allowed", False)  # what cuDNN launches is not counted
     bare, _, within, relu, block, *as_graphs = importlib.import_module("benchmarks.launches").measured()
-    assert (bare.beyond, relu.launches, block.launches) == (0, 1, 0.75)
+    assert (bare.beyond, relu.launches) == (0, 1)
+    assert block.launches == (0.5 if blas.backend().startswith("cuBLAS") else 0.75)  # whose own launch is not counted
     assert [row.launches for row in as_graphs] == [1 / 10, 1 / 40] * graph.available()
     assert min(row.taken for row in (bare, within, relu, block)) > 0
 

@@ -55,7 +55,7 @@ ENGINES = (
         for note in (*numerical_note, *behavior_note)
         if note is not numerical_note.TENSOR_CORE
     ),
-    Engine("large", workspace=(64 << 20) + 1, factor=2.0),
+    Engine("large", workspace=cudnn.WORKSPACE + 1, factor=2.0),
     Engine("tf32", (numerical_note.TENSOR_CORE,), 100),
     Engine("float32", workspace=1000),
 )
