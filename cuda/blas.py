@@ -1,4 +1,4 @@
-"""Matrix products on the GPU: cuBLAS, through nvmath-python or cublas.py, or without it the slower kernel gemm.cu.
+"""Matrix products on the GPU: cuBLAS (cublas.py), or without it the slower kernel gemm.cu.
 
     C = alpha op(A) op(B) + beta C, row-major; `batch` such products, each matrix a stride further on
 
@@ -8,7 +8,6 @@ float32 is computed in float32, not in TF32 (10 bits of mantissa), unless allow_
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 import weakref
@@ -86,14 +85,14 @@ def gemm(
                 product = getattr(library.cublas, f"{letter}gemm_strided_batched")
                 strided_b, strided_a, strided_c = ((x.address, x.ld, x.stride) for x in (b, a, c))
                 product(handle, *first, *strided_b, *strided_a, at_beta, *strided_c, batch)
-        except Exception as error:  # nvmath's errors have no name before its import
+        except DeviceError as error:
             raise DeviceError(f"cuBLAS, a product of {m} x {k} and {k} x {n}: {error}") from error
 
 
 def backend() -> str:
     """What multiplies matrices on the GPU: "cuBLAS (...)" with its source, or "gemm.cu (...)" with the reason for it."""
     library = _library()
-    return f"gemm.cu ({_state.reason})" if library is None else f"cuBLAS ({library.source})"
+    return f"gemm.cu ({_state.reason})" if library is None else f"cuBLAS ({library.cublas.path})"
 
 
 def allow_tf32(allowed: bool = True) -> None:
@@ -111,7 +110,7 @@ class CuBLAS:
     """cuBLAS: a handle for each stream, made at its first product; the handle of a freed stream is used again."""
 
     def __init__(self) -> None:
-        self.cublas, self.source = _bindings()
+        self.cublas = cublas.load()
         # a handle, its math mode and the address of its workspace: not yet known
         self._handles = PerStream(lambda: [self.cublas.create(), -1, 0], self._bind)
         self._workspaces: weakref.WeakKeyDictionary[Stream, DeviceMemory] = weakref.WeakKeyDictionary()
@@ -139,15 +138,6 @@ class CuBLAS:
         state[2] = 0  # it resets the workspace
 
 
-def _bindings() -> tuple[Any, str]:
-    """The module, or object, with cuBLAS's functions, and where it comes from."""
-    try:
-        return importlib.import_module("nvmath.bindings.cublas"), "nvmath-python"
-    except ModuleNotFoundError:
-        library = cublas.load()
-        return library, library.path
-
-
 @dataclass
 class _State:
     lock: Any = field(default_factory=threading.Lock)
@@ -168,7 +158,7 @@ def _library() -> CuBLAS | None:
                 try:
                     with current().active():
                         _state.library = CuBLAS()
-                except Exception as error:  # also nvmath's: libcublas is missing, or does not support the device
+                except DeviceError as error:  # libcublas is missing, or does not support the device
                     _state.reason = f"cuBLAS does not load: {error}; {install('gpu-cu13')}"
                 if _state.library is None:
                     logger.warning("matrix products use minicaffe's kernel, which is slower than cuBLAS: %s", _state.reason)

@@ -1,6 +1,6 @@
-"""cuBLAS without nvmath-python: the functions that blas.py calls, of the library that a wheel or the CUDA toolkit installs.
+"""The functions of cuBLAS that blas.py calls, of the library that a wheel or the CUDA toolkit installs.
 
-The names and arguments are those of nvmath.bindings.cublas. Source: NVIDIA's cublas_api.h.
+Source: NVIDIA's cublas_api.h.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ overwrites the start of the workspace.
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -93,10 +92,9 @@ def compiled(folder: Path) -> Path:
 
 
 def installed(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let blas find the library, and no nvmath-python. Skips on a GPU, whose memory it cannot read."""
+    """Let blas find the library. Skips on a GPU, whose memory it cannot read."""
     if "test device" not in current().name:
         pytest.skip("the compiled stand-in needs a device whose memory is the host's")
-    monkeypatch.setitem(sys.modules, "nvmath.bindings.cublas", None)
     monkeypatch.setattr(blas, "_state", blas._State())
     spec = SimpleNamespace(submodule_search_locations=[str(path.parents[2])])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)

@@ -1,4 +1,4 @@
-"""A stand-in for nvmath.bindings.cublas that computes in host memory, which is the test device's memory.
+"""A stand-in for cublas.py's Library that computes in host memory, which is the test device's memory.
 
 It computes at once, so it first waits for the stream of its handle: what the test device was sent before has not run yet.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import sys
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from minicaffe.cuda import blas
+from minicaffe.cuda import blas, cublas
 from minicaffe.cuda.device import current
 
 
@@ -26,13 +24,12 @@ class Math(enum.IntEnum):
     DEFAULT_MATH, TF32_TENSOR_OP_MATH = 0, 3
 
 
-class StandIn(ModuleType):
-    """nvmath.bindings.cublas on the host's memory: column-major products as the BLAS defines them, and what was asked."""
+class StandIn:
+    """cuBLAS on the host's memory: column-major products as the BLAS defines them, and what was asked."""
 
-    Operation, Math = Operation, Math
+    Operation, Math, path = Operation, Math, "stand-in"
 
     def __init__(self) -> None:
-        super().__init__("nvmath.bindings.cublas")
         self.made, self.streams, self.workspaces, self.modes, self.calls = 0, [], [], [], []
 
     def create(self) -> int:
@@ -101,8 +98,6 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     if "test device" not in current().name:
         pytest.skip("the stand-in needs a device whose memory is the host's")
     stand_in = StandIn()
-    bindings = SimpleNamespace(cublas=stand_in)
-    for name, module in (("nvmath", SimpleNamespace()), ("nvmath.bindings", bindings), (stand_in.__name__, stand_in)):
-        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(cublas, "load", lambda: stand_in)
     monkeypatch.setattr(blas, "_state", blas._State())
     return stand_in
