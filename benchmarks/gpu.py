@@ -36,7 +36,7 @@ from benchmarks._nets import random_net
 from benchmarks._report import named_files, put, table
 from benchmarks._roi import CASES, Case, Roi, check_against_peer, inputs
 from benchmarks.train import random_solver
-from minicaffe import TEST, DeviceError, Net
+from minicaffe import TEST, DeviceError, Net, SGDSolver
 from minicaffe.cuda import blas, cudnn
 from minicaffe.cuda.device import Device, current
 from minicaffe.cuda.stream import Stopwatch
@@ -270,26 +270,35 @@ def net_rows(name: str, file: Path, peers: Any, size: tuple[int, int] = (600, 10
     for work, source in (("forward", file), ("forward, backward", with_losses(file))):
         for precision in PRECISIONS:
             with using(precision, peers):
-                net = random_net(source, (1, 3, *size))
-                run = net.forward if work == "forward" else passes(net)
-                ours, memory = milliseconds(run), reserved()
-                row = NetRow(name, work, precision, len(net.blobs["rois"].read_data()), ours, memory)
-                if peers:
-                    graph = peers.graph(net)
-                    check_against_graph(row, net, graph)
-                    peers.forget_memory()
-                    row.peer = milliseconds(graph.forward if work == "forward" else graph.forward_backward)
-                    row.peer_memory = peers.reserved()
-            yield row
+                yield net_row(name, work, precision, random_net(source, (1, 3, *size)), peers)
+
+
+def net_row(name: str, work: str, precision: str, net: Net, peers: Any) -> NetRow:
+    """Both libraries' times of this work and, in another run, the memory that they take for it."""
+    ours = milliseconds(net.forward if work == "forward" else passes(net))
+    row = NetRow(name, work, precision, len(net.blobs["rois"].read_data()), ours, reserved())
+    if peers:
+        graph = peers.graph(net)
+        check_against_graph(row, net, graph)
+        run = graph.forward if work == "forward" else graph.forward_backward
+        row.peer = milliseconds(run)
+        peers.forget_memory()  # what cudnn.benchmark tried takes far more
+        run()
+        row.peer_memory = peers.reserved()
+    return row
 
 
 def step_rows(name: str, file: Path) -> Iterator[NetRow]:
     """A training step: reading an image, forward, backward, update. Targets are computed on the host."""
     for precision in PRECISIONS:
         with using(precision, None):
-            solver = random_solver(str(file))
-            ours = milliseconds(partial(solver.step, 1))
-            yield NetRow(name, "training step", precision, len(solver.net.blobs["rois"].read_data()), ours, reserved())
+            yield step_row(name, precision, random_solver(str(file)))
+
+
+def step_row(name: str, precision: str, solver: SGDSolver) -> NetRow:
+    """Of a solver of a detection net."""
+    ours = milliseconds(partial(solver.step, 1))
+    return NetRow(name, "training step", precision, len(solver.net.blobs["rois"].read_data()), ours, reserved())
 
 
 @contextmanager

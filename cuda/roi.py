@@ -63,7 +63,7 @@ class Sizes(NamedTuple):
 
 
 def fits(width: int, dtype: np.dtype[Any]) -> bool:
-    """Whether a row of a map this wide fits in backward's shared memory."""
+    """Whether a row of a map this wide fits in the shared memory of the maxima's backward."""
     return width * dtype.itemsize <= SHARED
 
 

@@ -119,10 +119,10 @@ class RoiLayer(Layer):
         self.pool_gpu(bottom, top, self._sizes(bottom), self._watch(bottom))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """A row of the map must fit in shared memory; backward_cpu serves where it does not."""
+        """Maxima need a row of the map in shared memory; backward_cpu serves where it does not fit."""
         if not propagate_down[0]:
             return
-        if not fits(bottom[0].shape[3], self.dtype):
+        if isinstance(self.kernels, Winners) and not fits(bottom[0].shape[3], self.dtype):
             super().backward_gpu(top, propagate_down, bottom)
         elif bottom[0].count and top[0].count:
             self.pool_backward_gpu(top, bottom, self._sizes(bottom), self._watch(bottom))

@@ -130,7 +130,7 @@ def test_more_bins_than_threads(name: str, pooled: tuple[int, int]) -> None:
     check(name, Case(x, many_rois(7, 1, 13, 11, 0.5).astype(np.float32), 0.5, pooled))
 
 
-@all_layers
+@pytest.mark.parametrize("name", [*WITH_WINNERS, "PSROIPooling", "PSROIAlign"])
 def test_a_map_larger_than_shared_memory(name: str) -> None:
     x = np.random.default_rng(3).standard_normal((1, 4, 110, 120)).astype(np.float32)
     check(name, Case(x, many_rois(9, 1, 120, 110, 0.25).astype(np.float32), 0.25, (2, 2)))
