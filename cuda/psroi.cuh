@@ -78,7 +78,6 @@ extern "C" __global__ void pool(Shape s, int samples, const void* table, const R
   }
 }
 
-constexpr int WARP = 32;                             // channels of a bin at a time
 constexpr int ROOM = 22 * 1024 / (int)sizeof(REAL);  // for a block's sums
 constexpr int AHEAD = 4;                             // rois whose numbers are read together
 

@@ -42,6 +42,8 @@ __device__ inline REAL round_half_away(REAL v) {
   return fabs(v - whole) >= REAL(0.5) ? whole + (v < 0 ? REAL(-1) : REAL(1)) : whole;
 }
 
+constexpr int WARP = 32;  // threads that run together
+
 // Backward's part of the map: some rows of one plane, kept in shared memory in several copies. Each group of threads adds up every
 // groups-th roi, in order, in its copy; at the end the copies are added, in order. So every sum has one order, whatever the timing.
 // Sums are REAL, as the originals'.

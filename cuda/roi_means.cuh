@@ -12,7 +12,6 @@
 constexpr int SIDE = 4;   // a thread of backward has a tile of SIDE x SIDE pixels,
 constexpr int EACH = 2;   // in so many channels;
 constexpr int WARPS = 4;  // a block has so many tiles, side by side
-constexpr int WARP = 32;
 constexpr int RESIDENT = sizeof(REAL) == 4 ? 5 : 3;  // blocks of backward at a time on a multiprocessor, without spilled registers
 
 __device__ inline int tiles_of(int size) { return (size + SIDE - 1) / SIDE; }

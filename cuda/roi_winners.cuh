@@ -13,7 +13,6 @@
 #pragma once
 #include "roi_slabs.cuh"
 
-constexpr int WARP = 32;
 constexpr int AHEAD = PIXELS == 1 ? 4 : 2;  // rois whose dy is read in advance
 constexpr int MOST_WARPS = 8;               // of a block of backward: MOST_GROUPS of roi.py
 
