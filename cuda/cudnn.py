@@ -3,8 +3,8 @@
     run(kind, convolution, x, weight, y) -> the stream's plan of these shapes, made at its first use -> its launches
 
 A plan is the engine that cuDNN's heuristics rank first (nothing is timed, so every run takes the same one) among those that
-give the same bits on every run, say that they sum the products themselves (no Winograd, no FFT) in float32, and round factors only
-where allow_tf32 allows TF32. With its plan and workspace made, `run` makes and allocates nothing and waits for nothing.
+give the same bits on every run, say that they sum the products themselves (no Winograd, no FFT) in float32, and round factors
+only where allow_tf32 allows TF32. With its plan and workspace made, `run` makes and allocates nothing and waits for nothing.
 Source: NVIDIA's cudnn-frontend, the signatures of cudnn.pygraph, and its numerical notes.
 """
 

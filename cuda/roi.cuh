@@ -42,40 +42,8 @@ __device__ inline REAL round_half_away(REAL v) {
   return fabs(v - whole) >= REAL(0.5) ? whole + (v < 0 ? REAL(-1) : REAL(1)) : whole;
 }
 
-constexpr int WARP = 32;  // threads that run together
-
-// Backward's part of the map: some rows of one plane, kept in shared memory in several copies. Each group of threads adds up every
-// groups-th roi, in order, in its copy; at the end the copies are added, in order. So every sum has one order, whatever the timing.
-// Sums are REAL, as the originals'.
-constexpr int CELLS = 47 * 1024 / (int)sizeof(REAL);  // of all copies in a block
-
-struct Slice {
-  int plane, image, channel;
-  int row, rows, cells;  // the first row, how many, and their pixels
-  int group, groups;     // of this thread, and of its block
-  __device__ void clear(REAL* sums) const {
-    BLOCK_LOOP(k, groups * cells) sums[k] = 0;
-    __syncthreads();
-  }
-  // Writes the sums to dx (N, C, H, W), or adds them (more).
-  __device__ void write(const Shape& s, const REAL* sums, bool more, REAL* dx) const {
-    __syncthreads();
-    BLOCK_LOOP(k, cells) {
-      REAL* to = dx + ((unsigned)plane * s.height * s.width + row * s.width + k);
-      REAL sum = more ? *to : REAL(0);
-      for (int g = 0; g < groups; ++g) sum += sums[g * cells + k];
-      *to = sum;
-    }
-  }
-};
-
-// Of a block that has tile_rows rows of a plane, and groups of `threads` threads.
-__device__ inline Slice slice_of(const Shape& s, int tile_rows, int threads) {
-  const int tiles = (s.height + tile_rows - 1) / tile_rows, plane = blockIdx.x / tiles;
-  const int row = (int)(blockIdx.x % tiles) * tile_rows, rows = min(tile_rows, s.height - row);
-  return {plane, plane / s.channels, plane % s.channels, row, rows, rows * s.width, (int)threadIdx.x / threads,
-          (int)blockDim.x / threads};
-}
+constexpr int WARP = 32;                              // threads that run together
+constexpr int CELLS = 47 * 1024 / (int)sizeof(REAL);  // of the map, in a block's shared memory
 
 __device__ inline int clip(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 __device__ inline REAL clip(REAL v, REAL most) { return v < 0 ? REAL(0) : v > most ? most : v; }

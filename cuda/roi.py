@@ -34,11 +34,8 @@ WARP, ROOM = 32, 22 * 1024
 SIDE, EACH, WARPS = 4, 2, 4
 """SIDE, EACH and WARPS of roi_means.cuh."""
 
-MOST_GROUPS = 8
-"""Most groups of threads that share the rois of a plane."""
-
-LEAST_WARPS = 4
-"""Least warps that share the rois of some rows, in the backward of maxima; a wide row has fewer."""
+LEAST_WARPS, MOST_WARPS = 4, 8
+"""Warps that share the rois of some rows, in the backward of maxima: MOST_WARPS of roi_winners.cuh. A wide row has fewer."""
 
 TABLE = 2**24
 """About how many weights of ROIAlign's mean are made at a time (at least one roi's)."""
@@ -127,7 +124,7 @@ class Winners:
         roi = self.scratch.widened(sizes, rois, self.pad_ratio)
         plan = self.scratch.address("plan", 4 * sizes.rois, np.int32)
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
-        blocks, rows, warps = planes_of(sizes, self.dtype, WARP, LEAST_WARPS)
+        blocks, rows, warps = planes_of(sizes, self.dtype)
         addresses = at, dy.device_diff("read"), dx.device_diff("write")
         block = warps * WARP, 1, 1
         launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), block, *sizes, roi, plan, rows, *addresses)
@@ -283,11 +280,10 @@ def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: An
     launch_blocks(kernel, dtype, (min(BLOCKS, tiles), 1), (LANES * TILE, 1, 1), *sizes, *arguments)
 
 
-def planes_of(sizes: Sizes, dtype: np.dtype[Any], threads: int, least: int = 1) -> tuple[int, int, int]:
-    """For a backward kernel: blocks, rows of the map in each, and groups of `threads` threads in a block, at least `least`
-    where a row is not too wide."""
+def planes_of(sizes: Sizes, dtype: np.dtype[Any]) -> tuple[int, int, int]:
+    """For the backward of maxima: blocks, rows of the map in each, and warps in a block, each with a copy of the rows."""
     room = SHARED // dtype.itemsize
-    rows = min(sizes.height, max(1, room // (least * sizes.width)))
+    rows = min(sizes.height, max(1, room // (LEAST_WARPS * sizes.width)))
     tiles = -(-sizes.height // rows)
-    groups = min(room // (rows * sizes.width), MOST_GROUPS, 512 // threads, max(1, sizes.rois))  # each has a copy of the rows
-    return sizes.images * sizes.channels * tiles, rows, groups
+    warps = min(room // (rows * sizes.width), MOST_WARPS, max(1, sizes.rois))
+    return sizes.images * sizes.channels * tiles, rows, warps

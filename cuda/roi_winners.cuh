@@ -7,14 +7,14 @@
 //   bool put_back(const Shape&, const Roi&, int ph, int pw, int at, REAL dy, int row, int end, REAL* sums, Gradient& g)
 //     what a bin's dy adds to sums, which holds the map's rows [row, end), if anything; at: the winner, or -1
 //
-// In backward (see Slice of roi.cuh) a group is a warp, which goes through its rois at its own speed. A lane has a pair of a roi's
-// bins, (2i, pw) and (2i + 1, pw). Bins that may touch the same pixel take turns: first the upper and then the lower bins of the
-// lanes whose turn it is. An axis of m turns: bins that are a multiple of m apart never touch the same pixel.
+// In backward (see Slice) each warp goes through its rois at its own speed. A lane has a pair of a roi's bins, (2i, pw) and
+// (2i + 1, pw). Bins that may touch the same pixel take turns: first the upper and then the lower bins of the lanes whose turn it
+// is. An axis of m turns: bins that are a multiple of m apart never touch the same pixel.
 #pragma once
 #include "roi_slabs.cuh"
 
 constexpr int AHEAD = PIXELS == 1 ? 4 : 2;  // rois whose dy is read in advance
-constexpr int MOST_WARPS = 8;               // of a block of backward: MOST_GROUPS of roi.py
+constexpr int MOST_WARPS = 8;               // of a block of backward
 
 // What the dy of a bin adds to the sums: a value for each cell. Where two are the same cell, the first one's value counts.
 // Pointers: the compiler would find the address of an index again in each turn.
@@ -104,14 +104,44 @@ struct Step {
   REAL dy[2];
 };
 
+// A block's part of the map: some rows of one plane, kept in shared memory in several copies. Each warp adds up every warps-th roi,
+// in order, in its copy; at the end the copies are added, in order. So every sum has one order, whatever the timing. Sums are REAL,
+// as the originals'.
+struct Slice {
+  int plane, image, channel;
+  int row, end, cells;  // the rows [row, end), and their pixels
+  int warp, warps;      // of this thread, and of its block
+  __device__ void clear(REAL* sums) const {
+    BLOCK_LOOP(k, warps * cells) sums[k] = 0;
+    __syncthreads();
+  }
+  // Writes the sums to dx (N, C, H, W).
+  __device__ void write(const Shape& s, const REAL* sums, REAL* dx) const {
+    __syncthreads();
+    BLOCK_LOOP(k, cells) {
+      REAL sum = 0;
+      for (int w = 0; w < warps; ++w) sum += sums[w * cells + k];
+      dx[(unsigned)plane * s.height * s.width + row * s.width + k] = sum;
+    }
+  }
+};
+
+// Of a block that has tile_rows rows of a plane.
+__device__ inline Slice slice_of(const Shape& s, int tile_rows) {
+  const int tiles = (s.height + tile_rows - 1) / tile_rows, plane = blockIdx.x / tiles;
+  const int row = (int)(blockIdx.x % tiles) * tile_rows, end = min(row + tile_rows, s.height);
+  return {plane, plane / s.channels, plane % s.channels, row, end, (end - row) * s.width, (int)threadIdx.x / WARP,
+          (int)blockDim.x / WARP};
+}
+
 // dx (N, C, H, W), all of it. One block a plane and tile_rows rows of it.
 extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP)
 backward(Shape s, const REAL* rois, const int* plans, int tile_rows, const int* at, const REAL* dy, REAL* dx) {
   __shared__ REAL sums[CELLS];
-  const Slice part = slice_of(s, tile_rows, WARP);
-  const int row = part.row, end = row + part.rows, warps = part.groups, bins = s.pooled_h * s.pooled_w;
+  const Slice part = slice_of(s, tile_rows);
+  const int row = part.row, end = part.end, warps = part.warps, bins = s.pooled_h * s.pooled_w;
   const int pairs = (s.pooled_h + 1) / 2 * s.pooled_w;
-  REAL* mine = sums + part.group * part.cells;
+  REAL* mine = sums + part.warp * part.cells;
   part.clear(sums);
   for (int first = 0; first < pairs; first += WARP) {
     const int lane = first + threadIdx.x % WARP, pair = lane / s.pooled_w, ph = 2 * pair, pw = lane % s.pooled_w;
@@ -133,10 +163,10 @@ backward(Shape s, const REAL* rois, const int* plans, int tile_rows, const int* 
     int later[AHEAD];  // turns of the rois after those
 #pragma unroll
     for (int k = 0; k < AHEAD && s.rois; ++k) {
-      const int r = part.group + k * warps, next = r + AHEAD * warps;
+      const int r = part.warp + k * warps, next = r + AHEAD * warps;
       ahead[k] = load(r, turns_of(r, plan_of(r))), later[k] = turns_of(next, plan_of(next));
     }
-    for (int base = part.group; base < s.rois; base += AHEAD * warps) {
+    for (int base = part.warp; base < s.rois; base += AHEAD * warps) {
 #pragma unroll
       for (int k = 0; k < AHEAD; ++k) {
         const int r = base + k * warps, last = r + 2 * AHEAD * warps;
@@ -166,5 +196,5 @@ backward(Shape s, const REAL* rois, const int* plans, int tile_rows, const int* 
       }
     }
   }
-  part.write(s, sums, false, dx);
+  part.write(s, sums, dx);
 }

@@ -104,7 +104,7 @@ def test_any_position_sensitive_geometry(name: str, data: st.DataObject) -> None
 @both_types
 def test_many_rois(name: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many rois for each group of threads, and a slab and a bit of channels."""
-    monkeypatch.setattr(roi, "MOST_GROUPS", 2)
+    monkeypatch.setattr(roi, "MOST_WARPS", 2)
     group = 3 if name.startswith("PS") else 0
     x = np.random.default_rng(3).standard_normal((2, 18, 19, 23)).astype(dtype)
     check(name, Case(x, many_rois(150, 2, 23, 19, 0.0625).astype(dtype), 0.0625, (group, group) if group else (7, 5)))
