@@ -48,7 +48,7 @@ extern "C" __global__ void bins(Shape s, int samples, const REAL* rois, void* ta
     if (roi.image >= 0) made = extent(REAL(g) * length + first, REAL(g + 1) * length + first, columns ? s.width : s.height);
     ((Extent*)table)[i] = made;
     if (g) continue;
-    images[r] = roi.image;
+    if (!columns) images[r] = roi.image;
     if (steps) steps[(long long)columns * s.rois + r] = roi.image < 0 ? REAL(1) : length / REAL(samples + 1);
   }
 }
