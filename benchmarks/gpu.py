@@ -99,20 +99,10 @@ class NetRow:
     peer_memory: float | None = None
 
     def cells(self) -> list[str]:
-        peer, ratio, memory = "", "", ""
+        peer = ["", "", ""]
         if self.peer is not None:
-            peer, ratio, memory = f"{self.peer:.1f}", f"{self.peer / self.ours:.2f}", f"{self.peer_memory:.2f}"
-        return [
-            self.name,
-            self.work,
-            self.precision,
-            str(self.rois),
-            f"{self.ours:.1f}",
-            peer,
-            ratio,
-            f"{self.memory:.2f}",
-            memory,
-        ]
+            peer = [f"{self.peer:.1f}", f"{self.peer / self.ours:.2f}", f"{self.peer_memory:.2f}"]
+        return [self.name, self.work, self.precision, str(self.rois), f"{self.ours:.1f}", f"{self.memory:.2f}", *peer]
 
 
 @dataclass
@@ -132,7 +122,7 @@ class Results:
             table(heads, (row.cells() for row in self.rows)),
         ]
         if self.nets:
-            heads = "net, 600 x 1000", "", "", "rois", "ms", "PyTorch ms", "its ratio", "GB", "PyTorch GB"
+            heads = "net, 600 x 1000", "", "", "rois", "ms", "GB", "PyTorch ms", "its ratio", "PyTorch GB"
             parts.append(table(heads, (row.cells() for row in self.nets)))
         return "\n\n".join(parts)
 

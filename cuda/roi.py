@@ -163,9 +163,8 @@ class Means:
     def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = weights_of(sizes)
-        ints = 6 + 2 * (
-            sizes.pooled_h + sizes.pooled_w + tiles_of(sizes.height) + tiles_of(sizes.width)
-        )  # Table of roi_means.cuh
+        spans = sizes.pooled_h + sizes.pooled_w + tiles_of(sizes.height) + tiles_of(sizes.width)
+        ints = 6 + 2 * spans  # Table of roi_means.cuh
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
         tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
         roi = self.scratch.widened(sizes, rois, self.pad_ratio)

@@ -16,6 +16,7 @@ import pytest
 from golden import GOLDEN, compare, inside
 from numpy.typing import NDArray
 from recordings import absent
+from which_device import is_test_device
 
 import minicaffe
 from minicaffe.cuda.device import current
@@ -63,7 +64,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     with pytest.MonkeyPatch.context() as patch:
         if device == "gpu":
             minicaffe.set_mode_gpu()
-            if "test device" in current().name:
+            if is_test_device():
                 cublas_stand_in.installed(patch)  # its own products take minutes
         try:
             yield from ran(case, device)

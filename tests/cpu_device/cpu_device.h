@@ -2,8 +2,10 @@
 //
 // One block runs at a time, so a __shared__ array is a static one. The threads of a block are fibers of one OS thread: a fiber runs
 // thread after thread, and is set aside only when its thread comes to __syncthreads or __syncwarp. A kernel without barriers is
-// therefore a plain loop. Warps meet at their __syncwarps one warp after the other; then all meet at __syncthreads. The order of a block's threads is the same on every run; the order of the blocks is drawn (Order). Compiled with -DCPU_DEVICE_THREADS, each thread of a block is a
-// thread of the operating system instead: slow, and for the thread sanitizer, which then sees what no barrier or atomic orders.
+// therefore a plain loop. Warps meet at their __syncwarps one warp after the other; then all meet at __syncthreads. The order of a
+// block's threads is the same on every run; the order of the blocks is drawn (Order). Compiled with -DCPU_DEVICE_THREADS, each
+// thread of a block is a thread of the operating system instead: slow, and for the thread sanitizer, which then sees what no
+// barrier or atomic orders.
 #pragma once
 #include <float.h>
 #include <limits.h>

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from which_device import skip_on_gpu
 
 import minicaffe
 from minicaffe import Net
@@ -251,8 +252,7 @@ def test_a_layer_without_a_kernel_runs_on_the_host_between_those_that_have_one(g
 
 
 def test_out_of_memory_names_the_layer_and_the_net_goes_on(gpu: cuda.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "test device" not in gpu.name:
-        pytest.skip("a GPU's memory is not to be filled")
+    skip_on_gpu("a GPU's memory is not to be filled")
     monkeypatch.setenv("MINICAFFE_TEST_DEVICE_BYTES", str(2**28))
     gpu.release_memory()
     with gpu.active():

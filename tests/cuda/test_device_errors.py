@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from detection_nets import detect, detection_net
+from which_device import skip_on_gpu
 
 import minicaffe
 from minicaffe import Net
@@ -125,8 +126,7 @@ print(detect(detection_net("R-FCN"), 1)["cls_prob"].shape)
 
 @pytest.mark.parametrize("forwards", [0, 1, 3])
 def test_a_lost_device_is_one_clear_error_and_a_clean_end(forwards: int, gpu: cuda.Device) -> None:
-    if "test device" not in gpu.name:
-        pytest.skip("only the test device can be lost on purpose")
+    skip_on_gpu("only the test device can be lost on purpose")
     script = LOST.format(support=str(Path(__file__).parents[1] / "support"), forwards=forwards)
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -143,8 +143,7 @@ def test_a_lost_device_is_one_clear_error_and_a_clean_end(forwards: int, gpu: cu
 def test_out_of_memory_names_the_layer_and_leaves_a_net_with_graphs_usable(
     keep: Any, gpu: cuda.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "test device" not in gpu.name:
-        pytest.skip("a GPU's memory is not to be filled")
+    skip_on_gpu("a GPU's memory is not to be filled")
     net = detection_net("R-FCN", keep=keep)
     for _ in range(3):
         wanted = detect(net, 1)

@@ -21,6 +21,7 @@ from chains import CHAINS, net_of
 from detection_nets import NETS, OUTPUTS, ROIS, SHAPE, detect, detection_net, image, put_weights
 from net_ways import check_graphs
 from random_nets import random_net
+from which_device import skip_on_gpu
 
 import minicaffe
 from minicaffe import Net, rng
@@ -82,8 +83,7 @@ def warmed(net: Net, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> Net:
 @pytest.fixture
 def calls() -> Callable[[], Counter[str]]:
     """What the driver was asked for since the last call."""
-    if "test device" not in cuda.current().name:
-        pytest.skip("only the test device counts calls")
+    skip_on_gpu("only the test device counts calls")
     library = ctypes.CDLL("libcuda.so.1")
     library.cpu_device_calls.restype = ctypes.c_ulonglong
     before = Counter[str]()
@@ -582,8 +582,7 @@ def test_a_capture_that_fails_runs_layer_by_layer(monkeypatch: pytest.MonkeyPatc
         assert library.cuCtxSynchronize() != 0
         return end(stream)
 
-    if "test device" not in cuda.current().name:
-        pytest.skip("a GPU's context is not to be disturbed")
+    skip_on_gpu("a GPU's context is not to be disturbed")
     monkeypatch.setattr(graph, "end", failing)
     for seed in range(14):
         found = detect(net, seed)

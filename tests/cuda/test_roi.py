@@ -40,6 +40,7 @@ LAYERS = {
     "PSROIAlign": "type: 'PSROIAlign' psroi_align_param {{ output_dim: {2} group_size: {0[0]} spatial_scale: {1} }}",
 }
 WITH_WINNERS = ["ROIPooling", "ROIPooling widened", "ROIAlign max"]
+IN_SHARED_MEMORY = [*WITH_WINNERS, "PSROIPooling", "PSROIAlign"]
 all_layers = pytest.mark.parametrize("name", LAYERS)
 both_types = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -130,10 +131,19 @@ def test_more_bins_than_threads(name: str, pooled: tuple[int, int]) -> None:
     check(name, Case(x, many_rois(7, 1, 13, 11, 0.5).astype(np.float32), 0.5, pooled))
 
 
-@pytest.mark.parametrize("name", [*WITH_WINNERS, "PSROIPooling", "PSROIAlign"])
+@pytest.mark.parametrize("name", IN_SHARED_MEMORY)
 def test_a_map_larger_than_shared_memory(name: str) -> None:
+    check(name, large_map())
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name not in IN_SHARED_MEMORY])
+def test_a_map_of_many_tiles(name: str) -> None:
+    check(name, large_map())
+
+
+def large_map() -> Case:
     x = np.random.default_rng(3).standard_normal((1, 4, 110, 120)).astype(np.float32)
-    check(name, Case(x, many_rois(9, 1, 120, 110, 0.25).astype(np.float32), 0.25, (2, 2)))
+    return Case(x, many_rois(9, 1, 120, 110, 0.25).astype(np.float32), 0.25, (2, 2))
 
 
 @all_layers

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from which_device import skip_on_gpu
 
 from minicaffe.cuda import blas, cublas
-from minicaffe.cuda.device import current
 
 
 class Operation(enum.IntEnum):
@@ -95,8 +95,7 @@ def column_major(kind: Any, ops: Any, sizes: tuple[int, int, int], factors: tupl
 
 def installed(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Install the stand-in. Skips on a GPU, whose memory it cannot read."""
-    if "test device" not in current().name:
-        pytest.skip("the stand-in needs a device whose memory is the host's")
+    skip_on_gpu("the stand-in needs a device whose memory is the host's")
     stand_in = StandIn()
     monkeypatch.setattr(cublas, "load", lambda: stand_in)
     monkeypatch.setattr(blas, "_state", blas._State())

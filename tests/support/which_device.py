@@ -1,0 +1,18 @@
+"""Which device a test in GPU mode has: a GPU, or the CPU test device."""
+
+from __future__ import annotations
+
+import pytest
+
+from minicaffe.cuda.device import current
+
+
+def is_test_device() -> bool:
+    """Whether it is the CPU test device."""
+    return current().name.startswith("CPU test device")
+
+
+def skip_on_gpu(reason: str) -> None:
+    """Skip the test unless the device is the test device."""
+    if not is_test_device():
+        pytest.skip(reason)
