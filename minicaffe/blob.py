@@ -40,6 +40,9 @@ MAX_AXES = 32
 
 ALIGNMENT = 64
 """Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
+PAGE, LARGE = 2 << 20, 4 << 20
+"""Bytes, of a large page, and of an array for which NumPy asks Linux for such pages. Of small ones an array has many, for each of
+which the processor looks up where it lies, and ends its loading ahead."""
 
 REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = values (and blob.{0}[...] += values)"
 
@@ -258,9 +261,11 @@ class SyncedMemory:
 
 
 def aligned_zeros(count: int, dtype: np.dtype[Any]) -> Array:
-    """So many zeros that begin at a line of the cache, in memory that the system gives when it is written to."""
-    memory = np.zeros(count * dtype.itemsize + ALIGNMENT, np.uint8)
-    start = -address_of(memory) % ALIGNMENT
+    """So many zeros that begin at a line of the cache, where they are LARGE at a large page, in memory that the system gives
+    when it is written to."""
+    alignment = PAGE if count * dtype.itemsize >= LARGE else ALIGNMENT
+    memory = np.zeros(count * dtype.itemsize + alignment, np.uint8)
+    start = -address_of(memory) % alignment
     return memory[start : start + count * dtype.itemsize].view(dtype)
 
 
