@@ -41,8 +41,8 @@ MAX_AXES = 32
 ALIGNMENT = 64
 """Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
 PAGE, LARGE = 2 << 20, 4 << 20
-"""Bytes, of a large page, and of an array for which NumPy asks Linux for such pages. Of small ones an array has many, for each of
-which the processor looks up where it lies, and ends its loading ahead."""
+"""Bytes, of a large page, and of an array from which on NumPy asks Linux for such pages. Where each of many small ones lies,
+the processor has to look up, and it loads no further ahead than to a page's end."""
 
 REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = values (and blob.{0}[...] += values)"
 
@@ -489,8 +489,9 @@ _latest = object()
 
 def latest_change() -> object:
     """The same object as before, if since then no watched blob has got another shape or memory, no watched layer another
-    attribute, no layer other blobs, no watched memory was accessed to be written to, and none on the device at all. To ask each
-    of a net's blobs and layers takes 0.1 to 0.4 ms: what layers compute has pushed them out of the cache."""
+    attribute, no layer other blobs, no watched memory was accessed to be written to, and none on the device at all; nor has
+    anybody begun to watch another. To ask each of a net's blobs and layers takes 0.1 to 0.4 ms: what layers compute has pushed
+    them out of the cache."""
     return _latest
 
 
@@ -510,6 +511,8 @@ class Unchanged:
         # a view that somebody holds already may be written to, and then dropped
         self._known = not any(blob.data_memory.may_be_held() for blob, *_ in self._seen)
         self._shapes = {blob: blob.shape for blob in shaped}
+        if not all(memory.watched for _, memory, *_ in self._seen):
+            note_change()  # who writes there without a word has to know
         for blob, memory, *_ in self._seen:
             blob.watched = memory.watched = True
         for blob in self._shapes:

@@ -142,14 +142,15 @@ class BlobMemory:
 
     def after(self, i: int) -> None:
         """Layer i has run."""
-        for name in self._lives.ends[i]:
-            self._free(name)
+        self._free(self._lives.ends[i])
 
-    def _free(self, name: str) -> None:
-        blob = self._blobs.get(name)
-        if blob is not None and not blob.data_memory.lent and blob.data_memory not in self._kept():
-            # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
-            blob.give_back(GONE.format(name, name))
+    def _free(self, names: Sequence[str]) -> None:
+        freed = [name for name in names if name in self._blobs and not self._blobs[name].data_memory.lent]
+        kept = self._kept() if freed else ()
+        for name in freed:
+            if (blob := self._blobs[name]).data_memory not in kept:
+                # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
+                blob.give_back(GONE.format(name, name))
 
     def _kept(self) -> set[SyncedMemory]:
         """The memory of blobs that stay."""
@@ -244,8 +245,7 @@ class BlobMemory:
         for memory, gone in loan.later:
             memory.gone = ""
             self._later.append((memory, gone, loan.first))
-        for name in loan.ends:
-            self._free(name)
+        self._free(loan.ends)
 
     def end(self, last: int) -> None:
         """The forward has ended with this layer: close what was lent, but what kept blobs share, or layers behind may read."""

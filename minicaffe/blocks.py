@@ -162,6 +162,8 @@ class Job:
 
     moves: ClassVar[int] = 0
     """How often any job has been moved to other addresses."""
+    rooms: ClassVar[int] = 0
+    """How often any job has been given other temporary memory."""
 
     def __init__(self, calls: Calls, flags: NDArray[np.float32] | None = None) -> None:
         self._calls, self._flags = calls, flags
@@ -195,6 +197,7 @@ class Job:
     def take_room(self, threads: int, address: int) -> None:
         """Its temporary memory, for so many threads, is there."""
         if (address, threads) != self._room:
+            Job.rooms += 1
             self._room = address, threads
             self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, min(threads, len(self._table))
 
@@ -210,6 +213,8 @@ class JobList:
         self.largest = rooms.index(self._room) if rooms else 0
         self._widest = max((int(job.words[handover.COUNT]) for job in jobs), default=0)
         self._words = np.array([0] * handover.JOBS + [job.address for job in jobs], np.int64)
+        self._given: tuple[int, int] | None = None
+        """The room that all jobs have, and Job.rooms since when."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
@@ -217,8 +222,10 @@ class JobList:
         words, room = self._words.copy(), _room_of(self._room)
         words[handover.FIRST] = first
         words[handover.END] = len(self._jobs) if end is None else min(end, len(self._jobs))
-        for job in self._jobs[first:end]:
-            job.take_room(self._threads, room.address)
+        if self._given != (room.address, Job.rooms):  # not in most forwards
+            for job in self._jobs:
+                job.take_room(self._threads, room.address)
+            self._given = room.address, Job.rooms
         try:
             return run_jobs(words, self._widest)
         finally:

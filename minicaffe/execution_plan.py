@@ -256,6 +256,8 @@ class _KeptRun:
         placed = [job for _, step in self._steps for job in step.jobs]
         self._blobs, self._tops = [blob for job in placed for blob in job.blobs], [job.top for job in placed]
         self._places: Places | None = None
+        self._watched: list[SyncedMemory] = []
+        """The tops' memory of which somebody has to know that it is written to."""
         self._moves = 0
         self._first, self._memory = chains[0].index, memory
         self._loan: Loan | None = None
@@ -286,13 +288,14 @@ class _KeptRun:
             with self._opened():
                 self._share()
                 self._place()
+            self._watched = [top.data_memory for top in self._tops if top.data_memory.watched]
             self._prepared = latest  # if that has changed something, it comes before the next run, too
         for blob in self._given:
             blob.data_address("read")  # raises Error where the memory is gone
         if self._memory is not None and self._loan is not None:
             self._memory.begins(self._loan)
-        for top in self._tops:
-            top.data_memory.wrote()
+        for memory in self._watched:
+            memory.wrote()
         done = 0
         while done < len(self._owners):
             run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()
@@ -303,10 +306,11 @@ class _KeptRun:
             if step.mends:
                 with self._opened():
                     layer.guard(step.mend)
-        for one, _ in self._steps:
-            one.together = True
         if self._memory is not None and self._loan is not None:
             self._memory.has_run(self._loan)
+        else:  # backward asks
+            for one, _ in self._steps:
+                one.together = True
         return at_once
 
     def _opened(self) -> AbstractContextManager[None]:

@@ -176,7 +176,7 @@ def run_jobs(jobs: handover.Words, widest: int) -> int:
     """Run the jobs of the list (handover.py), one after the other, each on all threads, the caller's included. widest: most
     calls of a job. Returns the place behind the last that was run: the list's end, or behind one that is flagged. The loops
     have to be compiled."""
-    address, words, looks = address_of(jobs), NOBODY, 0
+    address, words, looks, left = address_of(jobs), NOBODY, 0, 0
     helpers = 0 if getattr(_here, "working", False) else min(get_num_threads(), widest) - 1
     if helpers > 0:
         with _lock:
@@ -195,11 +195,12 @@ def run_jobs(jobs: handover.Words, widest: int) -> int:
         called = handover.begin(address, words, max(0, helpers))
         if called < helpers:
             pool.wake(help_, min(helpers - called, pool.sleepers()))
-        while code.finish(address, words, looks) >= 0:
+        while (left := code.finish(address, words, looks)) >= 0:
             time.sleep(0)
     finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
-        behind = code.finish(address, words, handover.FOREVER)
-    return -1 - behind
+        if left >= 0:
+            left = code.finish(address, words, handover.FOREVER)
+    return -1 - left
 
 
 def _taken_back(tickets: list[Any]) -> int:
@@ -363,14 +364,15 @@ class _Blas:
         with self._lock:
             if not self._users:
                 self._before = [library.num_threads for library in self._libraries()]
-                self._set([1] * len(self._before))
+                if max(self._before, default=1) > 1:  # to call libraries takes as long as a small layer
+                    self._set([1] * len(self._before))
             self._users += 1
         try:
             yield
         finally:
             with self._lock:
                 self._users = max(0, self._users - 1)  # after a fork inside the block it is 0 already
-                if not self._users:
+                if not self._users and max(self._before, default=1) > 1:
                     self._set(self._before)
 
     def _set(self, counts: list[int]) -> None:

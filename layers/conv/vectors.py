@@ -3,6 +3,7 @@
     copy(x, start, y, to, count)               a row, the last vector of it masked
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
     copy_inside, copy_every_other_inside       a vector of many rows, where they lie on the map, and 0 beside it
+    exponentials(y, start, count)              exp of a row, in place
 
 Vectors writes the instructions that they, the tiles (tiles.py), the runs (depthwise.py), the blocks of 3x3 kernels
 (depthwise_3x3.py), Winograd's loops and those of pooling are made of.
@@ -10,8 +11,11 @@ Vectors writes the instructions that they, the tiles (tiles.py), the runs (depth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.loops import Registers, intrinsic
@@ -22,6 +26,26 @@ MASKED_BYTES = 64
 AHEAD = 3
 """How many vectors ahead copy_inside calls what follows into the cache: of rows that lie far apart no processor does so by
 itself."""
+
+
+class _Exp(NamedTuple):
+    """What exp needs for a type: how many terms of Taylor's series follow the 1; ln 2 in two parts, of which products of the
+    first and an exponent are exact; from where to where exp is neither 0 nor infinite; bits of a fraction, and the number that
+    added to an exponent makes its bits."""
+
+    terms: int
+    ln2: tuple[float, float]
+    least: float
+    most: float
+    bits: int
+    bias: int
+
+
+EXP = {
+    4: _Exp(7, (6.9314575195e-01, 1.4286067653e-06), -104, 89, 23, 127),
+    8: _Exp(13, (6.93147180369123816490e-01, 1.90821492927058770002e-10), -746, 710, 52, 1023),
+}
+"""By the type's bytes. The parts of ln 2 are fdlibm's."""
 
 
 class Vectors:
@@ -105,6 +129,32 @@ class Vectors:
             phi.add_incoming(value, before)
             phi.add_incoming(other, then)
         return results
+
+    def exp(self, x: Any) -> Any:
+        """exp(x) = 2^n exp(r), n = x / ln 2 rounded, r what is left, within two units of the last place; NaN stays."""
+        from llvmlite import ir
+
+        builder, of, word = self.builder, EXP[self.bytes], ir.VectorType(ir.IntType(8 * self.bytes), self.lanes)
+
+        def constant(number: float, kind: Any = self.type) -> Any:
+            return ir.Constant(kind, [number] * self.lanes)
+
+        for limit, beyond in ((constant(of.least), "<"), (constant(of.most), ">")):
+            x = builder.select(builder.fcmp_ordered(beyond, x, limit), limit, x)
+        rounding = constant(1.5 * 2**of.bits)  # has no room for a fraction
+        shifted = self.add_product(rounding, x, constant(1 / math.log(2)))
+        n, left = builder.fsub(shifted, rounding), x
+        for part in of.ln2:
+            left = self.add_product(left, n, constant(-part))
+        made = constant(1 / math.factorial(of.terms))
+        for k in reversed(range(of.terms)):
+            made = self.add_product(constant(1 / math.factorial(k)), made, left)
+        exponent = builder.sub(builder.bitcast(shifted, word), builder.bitcast(rounding, word))
+        half = builder.ashr(exponent, constant(1, word))
+        for part in (half, builder.sub(exponent, half)):  # at once, 2^n may be too large or too small, where the result is not
+            power = builder.shl(builder.add(part, constant(of.bias, word)), constant(of.bits, word))
+            made = builder.fmul(made, builder.bitcast(power, self.type))
+        return made
 
     def is_slope(self, number: Any) -> Any:
         """Whether a number is neither 0 nor 1."""
@@ -358,3 +408,21 @@ def copy_every_other_inside(  # noqa: PLR0913, PLR0917
     for row in range(many):
         for i in range(min(lanes, room)):
             y[to + row * pitch + i] = x[start + row * apart + 2 * i] if first <= i < last else 0
+
+
+def _write_exponentials(builder: Any, registers: Registers, *given: Any) -> None:
+    y, start, count = given
+    vectors = Vectors(builder, y.type.pointee, registers.lanes)
+
+    def write(i: Any, left: Any) -> None:
+        place = builder.gep(y, [builder.add(start, i)])
+        vectors.store_some(vectors.exp(vectors.load_some(place, left)), place, left)
+
+    vectors.each(count, write)
+
+
+@intrinsic(_write_exponentials)
+def exponentials(y: Array, start: int, count: int) -> None:
+    """y[start + i] = exp(y[start + i]) for i below count; flat."""
+    for i in range(start, start + count):
+        y[i] = np.exp(y[i])

@@ -9,7 +9,9 @@ from layer_case import LayerCase
 
 from minicaffe import TEST
 from minicaffe.errors import LayerError
+from minicaffe.layers.conv.vectors import exponentials
 from minicaffe.layers.softmax import softmax
+from minicaffe.loops import loop
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
 
@@ -40,7 +42,8 @@ def test_gradient(axis):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_compiled_and_not(axis, dtype, loops_way):
-    """With lines that hold what is not finite, which make these lines NaN alone; and with more numbers than loops take."""
+    """With lines that hold what is not finite, which make these lines NaN alone; and with more numbers than loops take where
+    those of a line lie apart, and than a block has where they do not."""
     x = rng.normal(0, 5, size=(17, 23, 19)).astype(dtype)
     lines = np.moveaxis(x, axis, 2)
     lines[1, 2, 3], lines[3, 5, 0], lines[5, 7] = np.nan, np.inf, -np.inf
@@ -51,6 +54,36 @@ def test_compiled_and_not(axis, dtype, loops_way):
             (y,) = LayerCase(f'type: "Softmax" softmax_param {{ axis: {axis} }}', numbers, dtype=dtype, phase=TEST).forward()
         np.testing.assert_allclose(y, expected, rtol=1e-6 if dtype is np.float32 else 1e-13)
         assert np.isnan(y).any(axis=axis).sum() == 3 * numbers.size // x.size
+
+
+@loop("T[::1], int64, int64")
+def take_exponentials(y, start, count):
+    exponentials(y, start, count)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exponentials(dtype, loops_way):
+    """Of all magnitudes: results that are infinite, denormal, and 0; of whole vectors and rests. Long doubles have 11 bits more
+    than float64, where the processor has them. NumPy's own exp is off by up to 2.52 units."""
+    limits, many, most_units = np.finfo(dtype), *((50_000, 2) if loops_way == "numba" else (500, 3))
+    least, most = np.log(float(limits.smallest_subnormal)), np.log(float(limits.max))
+    numbers = rng.uniform(least - 2, most + 2, many), rng.uniform(-1, 1, many), np.linspace(least - 1, least + 20, many - 1)
+    special = [np.nan, np.inf, -np.inf, limits.max, limits.min, 0.0, -0.0, limits.smallest_subnormal]
+    x = np.concatenate([*numbers, special]).astype(dtype)
+    for start, count in ((0, len(x)), (3, len(x) - 3), (len(x) - 8, 8), (5, 1), (7, 0)):
+        y = x.copy()
+        with np.errstate(over="ignore", under="ignore"):
+            take_exponentials(y, start, count)
+            exact = np.exp(x.astype(np.longdouble))
+            expected = exact.astype(dtype)
+        inside = slice(start, start + count)
+        changed = y != x
+        changed[inside] = False
+        assert not changed[~np.isnan(x)].any()
+        finite = np.isfinite(expected[inside])
+        unit = np.spacing(expected[inside][finite]).astype(np.longdouble)
+        assert (np.abs(y[inside][finite] - exact[inside][finite]) <= most_units * unit).all()
+        np.testing.assert_array_equal(y[inside][~finite], expected[inside][~finite])
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-50, 50))
