@@ -26,6 +26,8 @@ from .vectors import copy, copy_every_other_inside, copy_inside
 at = np.uint64
 """An index that is not negative: Numba then does not look whether it counts from the end."""
 
+AHEAD = 3
+"""How many vectors ahead pixels are called into the cache while a tile is laid out."""
 WORTH_BESIDE = 12
 """Filters for each tile, from which on it is worth the trouble to lay out windows beside the vectors: 12 of 14x14 maps' four
 tiles, of 512 channels, take 1.13 of the time."""
@@ -44,6 +46,7 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
     kernel_y, kernel_x, stride_y, stride_x = map_[5], map_[6], map_[7], map_[8]
     first, count, width, channel, many, start, lanes = tile
     plane, pitch, half = height * across, kernel_y * kernel_x * width, stride_x - 1
+    ahead = stride_y * across if down > 1 else AHEAD * lanes  # called into the cache: the next row of windows
     whole = (count + lanes - 1) // lanes * lanes
     for row in range(many * kernel_y * kernel_x):
         # what lies behind is multiplied, too: old numbers, denormal ones, would take a hundred times as long
@@ -68,9 +71,9 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
                 while i < run:  # zeros behind the run are overwritten by the next one; range would divide
                     at_x, from_, stop, room = source + ix + i * stride_x, begin - i, end - i, width - j - i
                     if stride_x == 1:
-                        copy_inside(x, at_x, plane, columns, to + i, pitch, many, from_, stop, room, lanes)
+                        copy_inside(x, at_x, plane, columns, to + i, pitch, many, from_, stop, room, ahead, lanes)
                     elif stride_x == 2:
-                        copy_every_other_inside(x, at_x, plane, columns, to + i, pitch, many, from_, stop, room, lanes)
+                        copy_every_other_inside(x, at_x, plane, columns, to + i, pitch, many, from_, stop, room, ahead, lanes)
                     else:
                         for c in range(many):
                             for k in range(min(run - i, lanes)):
@@ -188,8 +191,8 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                     for number in range((behind - f + each - 1) // each):
                         m, panel = f + number * each, block + number * size
                         called, called_each, called_apart, called_step = weight, run, far, step
-                        if in_place or (are_pixels and f == first and number <= across):  # vectors of the next tile
-                            ahead = pixel + end - few - s + number * lanes
+                        if in_place or (are_pixels and f == first and 2 * number <= across):  # vectors of the next tile
+                            ahead = pixel + end - few - s + 2 * number * lanes
                             called, called_each, called_apart, called_step = x, k, 0, windows
                         elif all_panels:
                             ahead = panel + size

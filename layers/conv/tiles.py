@@ -93,7 +93,7 @@ class _Tile:
         line, few, factors, called, row = (builder.phi(of.type) for of in (self.columns, self.beside, panel, first, first))
         sums = [[builder.phi(value.type) for value in one] for one in begun]
         seen, made = vectors.load(line, self.count), []
-        vectors.prefetch(called)
+        vectors.prefetch(called, 2)
         *rows, beside = sums
         for r, totals in enumerate(rows):
             factor = vectors.everywhere(builder.load(builder.gep(factors, [int64(r)])))

@@ -23,10 +23,6 @@ from minicaffe.loops import Registers, intrinsic
 MASKED_BYTES = 64
 """Of a vector: only with AVX-512 does a store under a mask take no longer than another on all processors."""
 
-AHEAD = 3
-"""How many vectors ahead copy_inside calls what follows into the cache: of rows that lie far apart no processor does so by
-itself."""
-
 
 class _Exp(NamedTuple):
     """What exp needs for a type: how many terms of Taylor's series follow the 1; ln 2 in two parts, of which products of the
@@ -359,7 +355,7 @@ def _write_copy_every_other_inside(builder: Any, registers: Registers, *given: A
 
 def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
     """A loop over the rows, without masks where all numbers are inside, and with whole vectors where they have room."""
-    x, start, apart, y, to, pitch, many, first, last, room, _ = given
+    x, start, apart, y, to, pitch, many, first, last, room, ahead, _ = given
     int64, vectors, lanes = start.type, Vectors(builder, x.type.pointee, registers.lanes), registers.lanes
     # of what is read of a row; behind its last number there may be nothing
     low, high = builder.mul(first, int64(stride)), builder.sub(builder.mul(last, int64(stride)), int64(stride - 1))
@@ -367,7 +363,7 @@ def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any
 
     def copy_all(masks: Sequence[Any], count: Any) -> None:
         def copy_row(source: Any, target: Any) -> None:
-            vectors.prefetch(builder.gep(source, [int64(stride * AHEAD * lanes)]))
+            vectors.prefetch(builder.gep(source, [ahead]), stride)
             parts = [vectors.load_where(builder.gep(source, [offset]), mask) for offset, mask in zip(offsets, masks)]
             vectors.store_some(parts[0] if stride == 1 else vectors.every(stride, *parts), target, count)
 
@@ -389,11 +385,23 @@ def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any
 
 @intrinsic(_write_copy_inside)
 def copy_inside(  # noqa: PLR0913, PLR0917
-    x: Array, start: int, apart: int, y: Array, to: int, pitch: int, many: int, first: int, last: int, room: int, lanes: int
+    x: Array,
+    start: int,
+    apart: int,
+    y: Array,
+    to: int,
+    pitch: int,
+    many: int,
+    first: int,
+    last: int,
+    room: int,
+    ahead: int,
+    lanes: int,
 ) -> None:
     """Of many rows, y[to + i] = x[start + i] where first <= i < last, else 0, for i below a vector's `lanes` and below room.
 
-    From row to row x goes on by `apart`, y by pitch. Flat arrays that do not overlap.
+    From row to row x goes on by `apart`, y by pitch. What lies `ahead` is called into the cache: of rows that lie far apart no
+    processor does so by itself. Flat arrays that do not overlap.
     """
     for row in range(many):
         for i in range(min(lanes, room)):
@@ -402,7 +410,18 @@ def copy_inside(  # noqa: PLR0913, PLR0917
 
 @intrinsic(_write_copy_every_other_inside)
 def copy_every_other_inside(  # noqa: PLR0913, PLR0917
-    x: Array, start: int, apart: int, y: Array, to: int, pitch: int, many: int, first: int, last: int, room: int, lanes: int
+    x: Array,
+    start: int,
+    apart: int,
+    y: Array,
+    to: int,
+    pitch: int,
+    many: int,
+    first: int,
+    last: int,
+    room: int,
+    ahead: int,
+    lanes: int,
 ) -> None:
     """copy_inside of x[start + 2 i]."""
     for row in range(many):

@@ -203,10 +203,10 @@ def test_panels_follow_the_weights(loops_way: str) -> None:
         assert case.layer.cached_bytes(case.bottom, case.top) == told
 
 
-def test_panels_are_kept_for_few_windows_only(loops_way: str) -> None:
-    text = 'type: "Convolution" convolution_param { num_output: 12 kernel_size: 1 weight_filler { type: "gaussian" } }'
-    for size, kept in (((20, 40), True), ((20, 41), False)):
-        case = LayerCase(text, np.ones((1, 8, *size), np.float32), dtype=np.float32, phase=TEST)
+def test_large_panels_are_kept_for_few_windows_only(loops_way: str) -> None:
+    text = 'type: "Convolution" convolution_param { num_output: 264 kernel_size: 1 weight_filler { type: "gaussian" } }'
+    for channels, size, kept in ((512, (20, 40), True), (512, (20, 41), False), (8, (20, 41), True)):
+        case = LayerCase(text, np.ones((1, channels, *size), np.float32), dtype=np.float32, phase=TEST)
         case.forward()
         told = case.layer.cached_bytes(case.bottom, case.top)
         assert (case.layer._kept.nbytes > 0) == (told > 0) == (kept and loops_way == "numba")

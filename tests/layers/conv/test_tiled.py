@@ -63,9 +63,9 @@ def copied_every_other(x: np.ndarray, start: int, y: np.ndarray, to: int, count:
 def copied_inside(x: np.ndarray, y: np.ndarray, n: tuple[int, ...]) -> None:
     stride, apart, begin, end, room, lanes = n
     if stride == 1:
-        copy_inside(x, 0, apart, y, 2, 21, 3, begin, end, room, lanes)
+        copy_inside(x, 0, apart, y, 2, 21, 3, begin, end, room, 2 * lanes, lanes)
     else:
-        copy_every_other_inside(x, 0, apart, y, 2, 21, 3, begin, end, room, lanes)
+        copy_every_other_inside(x, 0, apart, y, 2, 21, 3, begin, end, room, 2 * lanes, lanes)
 
 
 def expected(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue) -> np.ndarray:
@@ -301,10 +301,11 @@ def test_panels_are_the_weights_of_some_filters_turned(
 
 def test_panels_are_kept_where_windows_and_weights_are_few() -> None:
     of = np.dtype(np.float32)
-    for size, filters, kept in (((20, 40), 4, True), ((20, 41), 4, False), ((3, 5), 4096, True), ((3, 5), 4097, False)):
+    cases = ((20, 40), 4096, True), ((20, 40), 4097, False), ((20, 41), 128, True), ((20, 41), 129, False)
+    for size, filters, kept in cases:
         shapes = (1, 1024, *size), (filters, 1024, 1, 1), (1, filters, *size)
         assert tiled.keeps_panels(shapes, 1, of) == kept
-    assert not tiled.keeps_panels(((3, 7, 20, 20), (5, 7, 1, 1), (3, 5, 20, 20)), 1, of)
+    assert not tiled.keeps_panels(((3, 1024, 20, 20), (129, 1024, 1, 1), (3, 129, 20, 20)), 1, of)  # of all images
     # a panel has its own filters, and whole vectors of K: of groups of two weights it is many times as large
     assert not tiled.keeps_panels(((1, 1 << 18, 3, 5), (1 << 18, 2, 1, 1), (1, 1 << 18, 3, 5)), 1 << 17, of)
 
