@@ -101,6 +101,15 @@ class Vectors:
             found = [self._shuffled(found[i], part, found[half + i]) for i in range(half) for part in parts]
         return found
 
+    def sum(self, value: Any) -> Any:
+        """Of all numbers of a vector, of halves, quarters ..."""
+        size = self.lanes
+        while size > 1:
+            size //= 2
+            moved = self._shuffled(value, [min(lane + size, self.lanes - 1) for lane in range(self.lanes)])
+            value = self.builder.fadd(value, moved)
+        return self.builder.extract_element(value, self.int32(0))
+
     def add_product(self, total: Any, a: Any, b: Any) -> Any:
         """total + a * b, rounded once by a processor that can do so."""
         product = self.builder.fmul(a, b, flags=("contract",))

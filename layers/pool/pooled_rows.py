@@ -3,6 +3,7 @@
 max_windows, mean_windows       a row of small windows, where the map lies
 max_rows, add_rows, divide      of large ones: up to three rows, number by number, and then columns of that row, which are
                                 numbers beside each other, at the stride of the windows
+sum_up                          of a whole map
 """
 
 from __future__ import annotations
@@ -98,6 +99,28 @@ def add_rows(  # noqa: PLR0913, PLR0917
         for r in range(rows):
             total += x[start + r * apart + stride * i]
         y[to + i] = total
+
+
+def _write_sum_up(builder: Any, registers: Registers, *given: Any) -> None:
+    x, start, count, y, to = given
+    int64, vectors = to.type, Vectors(builder, x.type.pointee, registers.lanes)
+    whole = builder.sdiv(count, lanes := int64(vectors.lanes))
+
+    def add(place: Any, total: Any) -> list[Any]:
+        return [builder.fadd(total, vectors.load(place, 1)[0])]
+
+    (total,) = vectors.repeat(whole, [(builder.gep(x, [start]), lanes)], add, [vectors.zero])
+    done = builder.mul(whole, lanes)
+    rest = vectors.load_some(builder.gep(x, [builder.add(start, done)]), builder.sub(count, done))
+    builder.store(vectors.sum(builder.fadd(total, rest)), builder.gep(y, [to]))
+
+
+@intrinsic(_write_sum_up)
+def sum_up(x: Array, start: int, count: int, y: Array, to: int) -> None:
+    """y[to] = the sum of x[start + i] for i below count."""
+    y[to] = 0
+    for i in range(start, start + count):
+        y[to] += x[i]
 
 
 def _write_divide(builder: Any, registers: Registers, *given: Any) -> None:

@@ -11,7 +11,7 @@ from minicaffe.blocks import LEAST, Calls
 from minicaffe.loops import Later, Room
 from minicaffe.threads import cut
 
-from .pooling_loops import SUMS, ave_pool, ave_pool_one, line_length, max_pool, windows_of
+from .pooling_loops import ave_pool, ave_pool_one, line_length, max_pool, windows_of
 from .pooling_methods import divisors
 from .pooling_windows import PoolAxis
 
@@ -23,12 +23,12 @@ def pooling_calls(
     """Of x (planes, H, W) and y (planes, PH, PW): the maxima, or the averages."""
     pixels, pooled = (rows.size, columns.size), (rows.pooled, columns.pooled)
     windows, sizes = windows_of(rows, columns), divisors(rows, columns, dtype)
-    lines, sums = Room(0, (2, line_length(columns))), Room(0, (SUMS,))
+    lines = Room(0, (2, line_length(columns)))
     calls: list[tuple[Any, ...]] = []
     for part in cut(planes, max(1, min(2 * threads, planes * rows.size * columns.size // LEAST))):
         x, y = (Later(part.start * shape[0] * shape[1], (part.stop - part.start, *shape)) for shape in (pixels, pooled))
         if by_maximum:
             calls.append((x, windows, y, lines))
         else:
-            calls.append((x, sizes, y, sums) if rows.one and columns.one else (x, windows, sizes, y, lines))
+            calls.append((x, sizes, y) if rows.one and columns.one else (x, windows, sizes, y, lines))
     return Calls(max_pool if by_maximum else ave_pool_one if rows.one and columns.one else ave_pool, dtype, calls)

@@ -12,16 +12,13 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array
 from minicaffe.loops import loop
 
-from .pooled_rows import LOWEST, MOST, add_rows, divide, max_rows, max_windows, mean_windows
+from .pooled_rows import LOWEST, MOST, add_rows, divide, max_rows, max_windows, mean_windows, sum_up
 from .pooling_windows import PoolAxis
 
 Windows = tuple[int, int, int, int, int, int]
 """Kernel, stride and pad, each of rows and of columns."""
 
 Places = NDArray[np.int32]
-
-at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
 
 
 def windows_of(rows: PoolAxis, columns: PoolAxis) -> Windows:
@@ -158,23 +155,11 @@ def ave_pool(x: Array, windows: Windows, sizes: Array, y: Array, room: Array) ->
                 divide(means, to, of, size, over)
 
 
-SUMS = 16
-"""Sums that are made side by side."""
-
-
-@loop("T[:,:,::1], T[:,::1], T[:,:,::1], T[::1]", in_calls=True)
-def ave_pool_one(x: Array, sizes: Array, y: Array, sums: Array) -> None:
-    """y (M, 1, 1) = the sums of whole maps / sizes (1, 1). sums: memory of SUMS numbers."""
-    pixels = x.shape[1] * x.shape[2]
-    flat = x.reshape(-1)
+@loop("T[:,:,::1], T[:,::1], T[:,:,::1]", in_calls=True)
+def ave_pool_one(x: Array, sizes: Array, y: Array) -> None:
+    """y (M, 1, 1) = the sums of whole maps / sizes (1, 1)."""
+    size = x.shape[1] * x.shape[2]
+    pixels, means = x.reshape(-1), y.reshape(-1)
     for m in range(len(x)):
-        sums[:] = 0
-        for start in range(m * pixels, m * pixels + pixels // SUMS * SUMS, SUMS):
-            for k in range(SUMS):
-                sums[k] += flat[at(start + k)]
-        for k in range(pixels % SUMS):
-            sums[k] += flat[at((m + 1) * pixels - pixels % SUMS + k)]
-        total = sums[0]
-        for k in range(1, SUMS):
-            total += sums[k]
-        y[m, 0, 0] = total / sizes[0, 0]
+        sum_up(pixels, m * size, size, means, m)
+        means[m] /= sizes[0, 0]

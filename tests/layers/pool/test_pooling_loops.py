@@ -116,13 +116,13 @@ def test_rows_of_any_width_by_the_vector(rows: PoolAxis, columns: PoolAxis, dtyp
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_averages_of_whole_maps(dtype: type) -> None:
-    """Of fewer pixels than there are sums side by side, and of more."""
-    for shape in ((5, 2, 3), (4, 6, 11)):
+    """Of fewer pixels than a vector has numbers, of as many as some have, and of more."""
+    for shape in ((5, 2, 3), (3, 4, 8), (4, 6, 11)):
         x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
         sizes, expected = np.full((1, 1), 7, dtype), x.sum((1, 2), keepdims=True) / 7
         for run in (pooling_loops.ave_pool_one.definition, pooling_loops.ave_pool_one):
-            y, sums = np.full((shape[0], 1, 1), np.nan, dtype), np.full(pooling_loops.SUMS, np.nan, dtype)
-            run(x, sizes, y, sums)
+            y = np.full((shape[0], 1, 1), np.nan, dtype)
+            run(x, sizes, y)
             np.testing.assert_allclose(y, expected, rtol=1e-5 if dtype is np.float32 else 1e-12)
 
 
