@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -212,14 +213,14 @@ class JobList:
         self._room = max(rooms, default=0)
         self.largest = rooms.index(self._room) if rooms else 0
         self._widest = max((int(job.words[handover.COUNT]) for job in jobs), default=0)
-        self._words = np.array([0] * handover.JOBS + [job.address for job in jobs], np.int64)
+        self._words = array("q", [0] * handover.JOBS + [job.address for job in jobs])
         self._given: tuple[int, int] | None = None
         """The room that all jobs have, and Job.rooms since when."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
         it."""
-        words, room = self._words.copy(), _room_of(self._room)
+        words, room = self._words[:], _room_of(self._room)
         words[handover.FIRST] = first
         words[handover.END] = len(self._jobs) if end is None else min(end, len(self._jobs))
         if self._given != (room.address, Job.rooms):  # not in most forwards

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Iterator
 from functools import partial
 from types import FrameType
@@ -318,7 +319,8 @@ def test_a_list_that_has_begun_ends_before_an_error(again: float, cores: int, mo
     """Helpers write to the caller's arrays: Ctrl-C, once or again and again, waits for the end."""
     monkeypatch.setattr(threads, "_cores", lambda: cores)
     jobs, arrays, _ = doubling(40)
-    arrays[0][:], held, came_out, random = 1, list[handover.Words](), 0, np.random.default_rng(1)
+    arrays[0][:], came_out, random = 1, 0, np.random.default_rng(1)
+    held: list[array[int]] = []
     run_jobs = threads.run_jobs
     JobList(jobs).run()
 
@@ -329,7 +331,7 @@ def test_a_list_that_has_begun_ends_before_an_error(again: float, cores: int, mo
         if held and frame is not None and frame.f_code is run_jobs.__code__:
             raise Alarm
 
-    def seen(words: handover.Words, widest: int) -> int:
+    def seen(words: array[int], widest: int) -> int:
         held.append(words)
         return run_jobs(words, widest)
 
@@ -402,7 +404,7 @@ def test_a_job_has_room_for_the_threads_that_run_its_calls(many: int) -> None:
     (other,), *_ = doubling(1)
     list_, nobody = JobList([few, other])._words, np.zeros(0, np.int64)
     list_[handover.END] = 2
-    address, beyond = address_of(list_), min(many, COUNT)
+    (address, _), beyond = list_.buffer_info(), min(many, COUNT)
     handover.begin(address, nobody, 0)
     assert handover.follow(address, nobody, beyond, 0, 1) == 0  # it waits for those that have room
     assert not few.words[handover.ENDED]
@@ -425,10 +427,11 @@ def test_a_thread_begins_with_its_own_part_of_the_calls(number: int, first: int)
     job.take_room(COUNT, 0)
     list_, nobody = JobList([job])._words, np.zeros(0, np.int64)
     list_[handover.END] = 1
-    handover.begin(address_of(list_), nobody, 0)
+    address, _ = list_.buffer_info()
+    handover.begin(address, nobody, 0)
     row = job._table[first + 1]
     row[handover.BEGUN], job.words[handover.ENDED] = 1, 1
-    assert handover.follow(address_of(list_), nobody, number, 0, 1) == -2
+    assert handover.follow(address, nobody, number, 0, 1) == -2
     others = [(first + i) % count for i in range(count) if i != 1]
     assert order[others].tolist() == [1, 2, 3, 4, 5, 6] and order[first + 1] == 0
     assert job._table[:, handover.BEGUN].tolist() == [1] * count
