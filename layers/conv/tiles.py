@@ -295,17 +295,18 @@ def turned(  # noqa: PLR0917
 
 
 def _write_panel_products(builder: Any, registers: Registers, *given: Any) -> None:
-    panel, columns, sums, start, to, depth, width = given
-    int64, rows = depth.type, panel_rows(registers)
+    panel, columns, sums, start, to, depth, width, fresh = given
+    int64, rows, is_fresh = depth.type, panel_rows(registers), builder.icmp_unsigned("!=", fresh, fresh.type(0))
     vectors, narrow = (Vectors(builder, panel.type.pointee, count) for count in (registers.lanes, rows))
     first = builder.gep(panel, [start])
     ahead = builder.gep(first, [int64(AHEAD)]), depth, int64(0), int64(rows)
 
     def tile(count: int, offset: Any) -> None:
         one = _Tile(vectors, count, builder.gep(columns, [offset]), narrow, 0, columns)
-        *made, _ = one.products([[vectors.zero] * count] * rows + [[]], first, int64(rows), depth, width, ahead)
-        for r, total in enumerate(made):
-            vectors.store(total, builder.gep(sums, [builder.add(builder.add(to, offset), builder.mul(width, int64(r)))]))
+        places = [builder.gep(sums, [builder.add(builder.add(to, offset), builder.mul(width, int64(r)))]) for r in range(rows)]
+        *made, _ = one.products(one.begun(places, is_fresh), first, int64(rows), depth, width, ahead)
+        for total, place in zip(made, places):
+            vectors.store(total, place)
 
     _each_tile(vectors, width, tile_vectors(registers), tile)
 
@@ -333,14 +334,15 @@ def _each_tile(vectors: Vectors, width: Any, most: int, write: Callable[[int, An
 
 @intrinsic(_write_panel_products)
 def panel_products(  # noqa: PLR0917
-    panel: Array, columns: Array, sums: Array, start: int, to: int, depth: int, width: int
+    panel: Array, columns: Array, sums: Array, start: int, to: int, depth: int, width: int, fresh: int
 ) -> None:
-    """sums (rows, width), from `to` on, = weights (depth, rows), from start on, turned around @ columns (depth, width).
+    """sums (rows, width), from `to` on, += weights (depth, rows), from start on, turned around @ columns (depth, width); fresh:
+    = in place of +=.
 
     rows: panel_rows, which this definition does not know: it is for one. width: a multiple of LANES.
     """
     for j in range(width):
-        total = 0
+        total = 0 if fresh else sums[to + j]
         for k in range(depth):
             total += panel[start + k] * columns[k * width + j]
         sums[to + j] = total

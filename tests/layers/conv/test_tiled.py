@@ -347,7 +347,7 @@ def test_what_the_loops_leave_to_others() -> None:
 
 def test_memory_of_many_filters_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_kept", threading.local())
-    monkeypatch.setattr(blocks, "MOST_KEPT", 1 << 20)
+    monkeypatch.setattr(blocks, "MOST_ROOM", 1 << 20)
     monkeypatch.setattr(tiled, "get_num_threads", lambda: 1)
     monkeypatch.setattr(blocks, "get_num_threads", lambda: 1)
     x, weight = np.ones((1, 2, 3, 2000), np.float32), np.ones((40_000, 2, 1, 1), np.float32)

@@ -133,7 +133,7 @@ def test_the_error_of_the_weight_gradient_is_within_16_times_the_direct_one() ->
 
 
 @pytest.mark.usefixtures("loops_way")
-@pytest.mark.parametrize("channels", [3, 32, 256, 1024])
+@pytest.mark.parametrize("channels", [3, 32, 256, 1024, 2101])
 @pytest.mark.parametrize("positive", [False, True])
 def test_the_error_is_within_16_times_the_direct_one(channels: int, positive: bool) -> None:
     """Rms against float64, with signs at random and, as after a ReLU, without."""
