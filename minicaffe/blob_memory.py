@@ -145,9 +145,9 @@ class BlobMemory:
         self._free(self._lives.ends[i])
 
     def _free(self, names: Sequence[str]) -> None:
-        freed = [name for name in names if name in self._blobs and not self._blobs[name].data_memory.lent]
-        kept = self._kept() if freed else ()
-        for name in freed:
+        inner = [name for name in names if name in self._blobs and not self._blobs[name].data_memory.lent]
+        kept = self._kept() if inner else ()
+        for name in inner:
             if (blob := self._blobs[name]).data_memory not in kept:
                 # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
                 blob.give_back(GONE.format(name, name))

@@ -162,10 +162,10 @@ class Job:
     flags: numbers that the calls leave at 0, unless somebody has to see to the result before it is used.
     """
 
-    moves: ClassVar[int] = 0
-    """How often any job has been moved to other addresses."""
-    rooms: ClassVar[int] = 0
-    """How often any job has been given other temporary memory."""
+    moved: ClassVar[object] = object()
+    """Another object each time any job is moved to other addresses."""
+    roomed: ClassVar[object] = object()
+    """Another object each time any job is given other temporary memory."""
 
     def __init__(self, calls: Calls, flags: NDArray[np.float32] | None = None) -> None:
         self._calls, self._flags = calls, flags
@@ -182,7 +182,7 @@ class Job:
         """addresses: of arrays that are C-contiguous, in the order of the loop's arguments."""
         if addresses != self._addresses:
             self._addresses = ()  # until all are there: Ctrl-C may come in between
-            Job.moves += 1
+            Job.moved = object()
             for place, address in zip(self._calls.later, addresses, strict=True):
                 np.add(self._calls.table[:, place], address, out=self._table[:, place])
             self._addresses = addresses
@@ -199,9 +199,10 @@ class Job:
     def take_room(self, threads: int, address: int) -> None:
         """Its temporary memory, for so many threads, is there."""
         if (address, threads) != self._room:
-            Job.rooms += 1
-            self._room = address, threads
+            self._room = 0, 0  # until all is there, as in `at`
+            Job.roomed = object()
             self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, min(threads, len(self._table))
+            self._room = address, threads
 
 
 class JobList:
@@ -215,8 +216,8 @@ class JobList:
         self.largest = rooms.index(self._room) if rooms else 0
         self._widest = max((int(job.words[handover.COUNT]) for job in jobs), default=0)
         self._words = array("q", [0] * handover.JOBS + [job.address for job in jobs])
-        self._given: tuple[int, int] | None = None
-        """The room that all jobs have, and Job.rooms since when."""
+        self._given: tuple[int, object] = 0, None
+        """The room that all jobs have, and Job.roomed since when."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
@@ -224,10 +225,10 @@ class JobList:
         words, room = self._words[:], _room_of(self._room)
         words[handover.FIRST] = first
         words[handover.END] = len(self._jobs) if end is None else min(end, len(self._jobs))
-        if self._given != (room.address, Job.rooms):  # not in most forwards
+        if self._given != (room.address, Job.roomed):  # not in most forwards
             for job in self._jobs:
                 job.take_room(self._threads, room.address)
-            self._given = room.address, Job.rooms
+            self._given = room.address, Job.roomed
         try:
             return run_jobs(words, self._widest)
         finally:

@@ -260,6 +260,29 @@ def test_the_room_is_for_all_threads_though_their_number_is_set_meanwhile(monkey
 
 
 @compiled
+def test_a_job_of_two_lists_and_two_threads_has_the_room_of_the_one_that_runs() -> None:
+    """Lists look for their jobs' rooms only where a job may have got another."""
+    calls, x, wanted = neighbours(np.float32)
+    job, y = Job(calls), np.zeros(LENGTH, np.float32)
+    job.at(address_of(x), address_of(y))
+    lists, rooms = (JobList([job]), JobList([job])), list[int]()
+
+    def run(one: JobList) -> None:
+        y[:] = 0
+        one.run()
+        assert (y == wanted).all() and job.words[handover.ROOM] == blocks._kept.room.address
+        rooms.append(blocks._kept.room.address)
+
+    for _ in range(3):
+        run(lists[0])
+        other = threading.Thread(target=run, args=[lists[1]])
+        other.start()
+        other.join(60)
+        run(lists[1])
+    assert len(rooms) == 9 and rooms[0] == rooms[2] != rooms[1]
+
+
+@compiled
 def test_a_job_without_calls() -> None:
     Job(Calls(add_neighbours, np.float32, [])).run()
 

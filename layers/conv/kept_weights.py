@@ -29,20 +29,19 @@ LEAST_PART = 1 << 20
 """Bytes, at least, that one thread compares."""
 
 
-class _Shelf:
-    """Memory for arrays of which most are smaller than a large page: they lie side by side in pieces that have some."""
+class _Shelf(threading.local):
+    """Memory for arrays of which most are smaller than a large page: they lie side by side in pieces that have some, of each
+    thread its own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._left: Array = aligned_zeros(0, BYTES)
 
     def zeros(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array that begins at a line of the cache. Its piece is freed with the last array there."""
         size = math.prod(shape) * dtype.itemsize
-        with self._lock:
-            if size > len(self._left):
-                self._left = aligned_zeros(max(size, LARGE), BYTES)
-            made, self._left = self._left[:size], self._left[-(-size // ALIGNMENT) * ALIGNMENT :]
+        if size > len(self._left):
+            self._left = aligned_zeros(max(size, LARGE), BYTES)
+        made, self._left = self._left[:size], self._left[-(-size // ALIGNMENT) * ALIGNMENT :]
         return made.view(dtype).reshape(shape)
 
 
