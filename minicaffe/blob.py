@@ -260,10 +260,13 @@ class SyncedMemory:
             gpu.zero(to + held * size, (count - held) * size)
 
 
-def aligned_zeros(count: int, dtype: np.dtype[Any]) -> Array:
-    """So many zeros that begin at a line of the cache, where they are LARGE at a large page, in memory that the system gives
-    when it is written to."""
-    alignment = PAGE if count * dtype.itemsize >= LARGE else ALIGNMENT
+def paged_zeros(size: int) -> Array:
+    """So many bytes of zeros for what stays: aligned_zeros, but from LARGE on they begin at a large page, and take one more."""
+    return aligned_zeros(size, np.dtype(np.uint8), PAGE if size >= LARGE else ALIGNMENT)
+
+
+def aligned_zeros(count: int, dtype: np.dtype[Any], alignment: int = ALIGNMENT) -> Array:
+    """So many zeros that begin at a line of the cache, in memory that the system gives when it is written to."""
     memory = np.zeros(count * dtype.itemsize + alignment, np.uint8)
     start = -address_of(memory) % alignment
     return memory[start : start + count * dtype.itemsize].view(dtype)

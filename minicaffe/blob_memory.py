@@ -22,12 +22,10 @@ from weakref import WeakSet
 
 import numpy as np
 
-from .blob import ALIGNMENT, Array, Blob, SyncedMemory, aligned_zeros
+from .blob import ALIGNMENT, Array, Blob, SyncedMemory, paged_zeros
 from .loops import address_of
 from .node import Node
 from .threads import get_num_threads
-
-BYTES = np.dtype(np.uint8)
 
 PARTS, PLACES = 4, 64
 """A blob that is such a part of the memory at most, a quarter, looks for such a place among so many: larger ones leave none."""
@@ -117,7 +115,7 @@ class BlobMemory:
 
     def __init__(self, nodes: Sequence[Node], keep: Iterable[str]) -> None:
         self._nodes = nodes
-        self._whole: Array = aligned_zeros(0, BYTES)
+        self._whole: Array = paged_zeros(0)
         """What is lent."""
         self._loans = WeakSet[Loan]()
         self._later: list[tuple[SyncedMemory, str, int]] = []
@@ -222,7 +220,7 @@ class BlobMemory:
             starts[memory] = start
         end = max((to for _, to, _ in placed), default=0)
         if end > len(self._whole) or all(loan.is_over for loan in self._loans):
-            self._whole = aligned_zeros(end, BYTES)
+            self._whole = paged_zeros(end)
             for loan in self._loans:  # they move into it in the next forward
                 loan.is_over = True
         if get_num_threads() > 1:

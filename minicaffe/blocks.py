@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import handover, limits
-from .blob import ALIGNMENT, Access, Blob, Places, aligned_zeros
+from .blob import ALIGNMENT, Access, Blob, Places, aligned_zeros, paged_zeros
 from .loops import Loop, Room, address_of
 from .threads import get_num_threads, parts, run, run_jobs
 
@@ -123,7 +123,7 @@ def _room_of(size: int) -> _Room:
     if room is None or room.memory.nbytes < size:
         limits.check("its temporary memory", size, "bytes")
         room = _kept.room = None  # free the old memory before allocating more
-        memory = aligned_zeros(size, np.dtype(np.uint8))
+        memory = paged_zeros(size)
         room = _kept.room = _Room(memory, address_of(memory))
     return room
 

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe import threads
-from minicaffe.blob import ALIGNMENT, LARGE, Array, Blob, Unchanged, aligned_zeros
+from minicaffe.blob import ALIGNMENT, LARGE, Array, Blob, Unchanged, paged_zeros
 
 from . import tiled
 from .winograd import factors_of, factors_shape
 
-BYTES = np.dtype(np.uint8)
 LEAST_PART = 1 << 20
 """Bytes, at least, that one thread compares."""
 
@@ -34,13 +33,13 @@ class _Shelf(threading.local):
     thread its own."""
 
     def __init__(self) -> None:
-        self._left: Array = aligned_zeros(0, BYTES)
+        self._left: Array = paged_zeros(0)
 
     def zeros(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array that begins at a line of the cache. Its piece is freed with the last array there."""
         size = math.prod(shape) * dtype.itemsize
         if size > len(self._left):
-            self._left = aligned_zeros(max(size, LARGE), BYTES)
+            self._left = paged_zeros(max(size, LARGE))
         made, self._left = self._left[:size], self._left[-(-size // ALIGNMENT) * ALIGNMENT :]
         return made.view(dtype).reshape(shape)
 
