@@ -162,9 +162,9 @@ class Job:
     flags: numbers that the calls leave at 0, unless somebody has to see to the result before it is used.
     """
 
-    moved: ClassVar[object] = object()
+    latest_move: ClassVar[object] = object()
     """Another object each time any job is moved to other addresses."""
-    roomed: ClassVar[object] = object()
+    latest_room: ClassVar[object] = object()
     """Another object each time any job is given other temporary memory."""
 
     def __init__(self, calls: Calls, flags: NDArray[np.float32] | None = None) -> None:
@@ -182,7 +182,7 @@ class Job:
         """addresses: of arrays that are C-contiguous, in the order of the loop's arguments."""
         if addresses != self._addresses:
             self._addresses = ()  # until all are there: Ctrl-C may come in between
-            Job.moved = object()
+            Job.latest_move = object()
             for place, address in zip(self._calls.later, addresses, strict=True):
                 np.add(self._calls.table[:, place], address, out=self._table[:, place])
             self._addresses = addresses
@@ -200,7 +200,7 @@ class Job:
         """Its temporary memory, for so many threads, is there."""
         if (address, threads) != self._room:
             self._room = 0, 0  # until all is there, as in `at`
-            Job.roomed = object()
+            Job.latest_room = object()
             self.words[handover.ROOM], self.words[handover.MOST_THREADS] = address, min(threads, len(self._table))
             self._room = address, threads
 
@@ -217,7 +217,7 @@ class JobList:
         self._widest = max((int(job.words[handover.COUNT]) for job in jobs), default=0)
         self._words = array("q", [0] * handover.JOBS + [job.address for job in jobs])
         self._given: tuple[int, object] = 0, None
-        """The room that all jobs have, and Job.roomed since when."""
+        """The room that all jobs have, and Job.latest_room since when."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
@@ -225,10 +225,10 @@ class JobList:
         words, room = self._words[:], _room_of(self._room)
         words[handover.FIRST] = first
         words[handover.END] = len(self._jobs) if end is None else min(end, len(self._jobs))
-        if self._given != (room.address, Job.roomed):  # not in most forwards
+        if self._given != (room.address, Job.latest_room):  # not in most forwards
             for job in self._jobs:
                 job.take_room(self._threads, room.address)
-            self._given = room.address, Job.roomed
+            self._given = room.address, Job.latest_room
         try:
             return run_jobs(words, self._widest)
         finally:

@@ -258,7 +258,7 @@ class _KeptRun:
         self._places: Places | None = None
         self._watched: list[SyncedMemory] = []
         """The tops' memory of which somebody has to know that it is written to."""
-        self._moved: object = None
+        self._latest_move: object = None
         self._first, self._memory = chains[0].index, memory
         self._loan: Loan | None = None
         made = {top for one in chains for top in one.nodes[0].tops}
@@ -284,7 +284,7 @@ class _KeptRun:
     def run(self, at_once: int) -> int:
         """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
         latest = latest_change()
-        if self._prepared is not latest or self._moved is not Job.moved:  # not in most forwards
+        if self._prepared is not latest or self._latest_move is not Job.latest_move:  # not in most forwards
             with self._opened():
                 self._share()
                 self._place()
@@ -327,11 +327,11 @@ class _KeptRun:
             layer.guard(before)
 
     def _place(self) -> None:
-        if self._places is None or self._moved is not Job.moved or not self._places.hold():
+        if self._places is None or self._latest_move is not Job.latest_move or not self._places.hold():
             self._places = None
             for one, step in self._steps:
                 one.nodes[0].layer.guard(step.place)
-            self._places, self._moved = Places(self._blobs), Job.moved
+            self._places, self._latest_move = Places(self._blobs), Job.latest_move
 
 
 class ExecutionPlan:

@@ -69,11 +69,11 @@ class KeptWeights:
 
     def panels(self, weight: Array, group: int) -> Array:
         """tiled.panels_of(weight, group), in the memory of the last ones."""
-        shape, old = tiled.panels_shape(weight.shape, group, weight.dtype), self._panels
+        shape = tiled.panels_shape(weight.shape, group, weight.dtype)
         self._of = None
-        fits = old is not None and old.shape == shape and old.dtype == weight.dtype
-        self._panels = tiled.panels_of(weight, group, old if fits else _shelf.zeros(shape, weight.dtype))
-        return self._panels
+        if self._panels is None or self._panels.shape != shape:
+            self._panels = _shelf.zeros(shape, weight.dtype)
+        return tiled.panels_of(weight, group, self._panels)
 
     def factors(self, weight: Array, group: int) -> Array:
         """factors_of(weight, group), made anew only when the weights have changed, or what they are multiplied by."""

@@ -21,7 +21,7 @@ from minicaffe.blob import Array
 from minicaffe.loops import loop
 
 from .tiles import LANES, products, turned
-from .vectors import copy, copy_every_other_inside, copy_inside
+from .vectors import copy, copy_inside
 
 at = np.uint64
 """An index that is not negative: Numba then does not look whether it counts from the end."""
@@ -70,10 +70,8 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
                 i = 0
                 while i < run:  # zeros behind the run are overwritten by the next one; range would divide
                     at_x, from_, stop, room = source + ix + i * stride_x, begin - i, end - i, width - j - i
-                    if stride_x == 1:
-                        copy_inside(x, at_x, plane, columns, to + i, pitch, many, from_, stop, room, ahead, lanes)
-                    elif stride_x == 2:
-                        copy_every_other_inside(x, at_x, plane, columns, to + i, pitch, many, from_, stop, room, ahead, lanes)
+                    if stride_x <= 2:
+                        copy_inside(x, at_x, stride_x, plane, columns, to + i, pitch, many, from_, stop, room, ahead, lanes)
                     else:
                         for c in range(many):
                             for k in range(min(run - i, lanes)):

@@ -2,7 +2,7 @@
 
     copy(x, start, y, to, count)               a row, the last vector of it masked
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
-    copy_inside, copy_every_other_inside       a vector of many rows, where they lie on the map, and 0 beside it
+    copy_inside                                a vector of many rows, where they lie on the map, and 0 beside it
     exponentials(y, start, count)              exp of a row, in place
 
 Vectors writes the instructions that they, the tiles (tiles.py), the runs (depthwise.py), the blocks of 3x3 kernels
@@ -355,17 +355,15 @@ def copy_every_other(x: Array, start: int, y: Array, to: int, count: int) -> Non
 
 
 def _write_copy_inside(builder: Any, registers: Registers, *given: Any) -> None:
-    _write_copies_inside(builder, registers, given, 1)
+    x, start, stride, *others = given
+    vectors = Vectors(builder, x.type.pointee, registers.lanes)
+    vectors.switch(stride, (1, 2), lambda step: _write_copies_inside(vectors, step, x, start, *others))
 
 
-def _write_copy_every_other_inside(builder: Any, registers: Registers, *given: Any) -> None:
-    _write_copies_inside(builder, registers, given, 2)
-
-
-def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
+def _write_copies_inside(vectors: Vectors, stride: int, *given: Any) -> None:
     """A loop over the rows, without masks where all numbers are inside, and with whole vectors where they have room."""
     x, start, apart, y, to, pitch, many, first, last, room, ahead, _ = given
-    int64, vectors, lanes = start.type, Vectors(builder, x.type.pointee, registers.lanes), registers.lanes
+    builder, int64, lanes = vectors.builder, start.type, vectors.lanes
     # of what is read of a row; behind its last number there may be nothing
     low, high = builder.mul(first, int64(stride)), builder.sub(builder.mul(last, int64(stride)), int64(stride - 1))
     offsets = [int64(part * lanes) for part in range(stride)]
@@ -396,6 +394,7 @@ def _write_copies_inside(builder: Any, registers: Registers, given: Sequence[Any
 def copy_inside(  # noqa: PLR0913, PLR0917
     x: Array,
     start: int,
+    stride: int,
     apart: int,
     y: Array,
     to: int,
@@ -407,35 +406,15 @@ def copy_inside(  # noqa: PLR0913, PLR0917
     ahead: int,
     lanes: int,
 ) -> None:
-    """Of many rows, y[to + i] = x[start + i] where first <= i < last, else 0, for i below a vector's `lanes` and below room.
+    """Of many rows, y[to + i] = x[start + stride i] where first <= i < last, else 0, for i below a vector's `lanes` and below
+    room. stride: 1 or 2.
 
     From row to row x goes on by `apart`, y by pitch. What lies `ahead` is called into the cache: of rows that lie far apart no
     processor does so by itself. Flat arrays that do not overlap.
     """
     for row in range(many):
         for i in range(min(lanes, room)):
-            y[to + row * pitch + i] = x[start + row * apart + i] if first <= i < last else 0
-
-
-@intrinsic(_write_copy_every_other_inside)
-def copy_every_other_inside(  # noqa: PLR0913, PLR0917
-    x: Array,
-    start: int,
-    apart: int,
-    y: Array,
-    to: int,
-    pitch: int,
-    many: int,
-    first: int,
-    last: int,
-    room: int,
-    ahead: int,
-    lanes: int,
-) -> None:
-    """copy_inside of x[start + 2 i]."""
-    for row in range(many):
-        for i in range(min(lanes, room)):
-            y[to + row * pitch + i] = x[start + row * apart + 2 * i] if first <= i < last else 0
+            y[to + row * pitch + i] = x[start + row * apart + stride * i] if first <= i < last else 0
 
 
 def _write_exponentials(builder: Any, registers: Registers, *given: Any) -> None:

@@ -16,7 +16,7 @@ from minicaffe.layers.conv import tiled
 from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
 from minicaffe.layers.conv.tiled_loops import lay_out, put
 from minicaffe.layers.conv.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
-from minicaffe.layers.conv.vectors import copy, copy_every_other, copy_every_other_inside, copy_inside
+from minicaffe.layers.conv.vectors import copy, copy_every_other, copy_inside
 from minicaffe.layers.conv.window import Window
 from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, set_num_threads
@@ -62,10 +62,7 @@ def copied_every_other(x: np.ndarray, start: int, y: np.ndarray, to: int, count:
 @loop("T[::1], T[::1], UniTuple(int64, 6)")
 def copied_inside(x: np.ndarray, y: np.ndarray, n: tuple[int, ...]) -> None:
     stride, apart, begin, end, room, lanes = n
-    if stride == 1:
-        copy_inside(x, 0, apart, y, 2, 21, 3, begin, end, room, 2 * lanes, lanes)
-    else:
-        copy_every_other_inside(x, 0, apart, y, 2, 21, 3, begin, end, room, 2 * lanes, lanes)
+    copy_inside(x, 0, stride, apart, y, 2, 21, 3, begin, end, room, 2 * lanes, lanes)
 
 
 def expected(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue) -> np.ndarray:
