@@ -22,11 +22,18 @@ from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.threads import get_num_threads
 
-from .roi.channel_blocks import add_to_places, pool_places, read_only
+from .roi.channel_blocks import Part, add_to_places, pool_places, read_only
 from .roi.operator import PositionSensitiveOperator
-from .roi.psroi_bilinear import CHUNK, grid_taps, part_backward, place_backward, pool_part, pool_place
+from .roi.psroi_bilinear import (
+    CHUNK,
+    grid_taps,
+    part_backward,
+    pool_part,
+    pool_samples_of_places,
+    samples_of_places_backward,
+)
 from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
-from .roi.roi_geometry import AxisSteps, RoiPlan, at_least, cut_axis, cut_corners
+from .roi.roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners
 from .roi.roi_samples import SamplePlan, Samples, list_pixels, listed_samples
 
 
@@ -52,16 +59,24 @@ class PsRoiAlign(PositionSensitiveOperator):
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
         if loops.compiled():
-            read, group = listed_samples(plan), self.group_size
-            pool_places(lambda pixels, rois, i, j: pool_place(pixels, rois, *read, y, i, j), x, plan.images, group)
+            read = listed_samples(plan)
+
+            def pool(part: Part, maps: Array, rois: Ints) -> None:
+                pool_samples_of_places(*part, maps, rois, *read, y)
+
+            pool_places(pool, x, plan.images, self.group_size)
             return
         taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
         pool_in_parts(x, plan, y, x[:1].nbytes, lambda maps, part, scratch: pool_part(maps, taps.of(part, pixels), scratch))
 
     def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
         if loops.compiled():
-            read, given, group = listed_samples(plan), read_only(dy), self.group_size
-            add_to_places(lambda pixels, rois, i, j: place_backward(given, rois, *read, pixels, i, j), dx, plan.images, group)
+            read, given = listed_samples(plan), read_only(dy)
+
+            def add(part: Part, maps: Array, rois: Ints) -> None:
+                samples_of_places_backward(*part, given, rois, *read, maps)
+
+            add_to_places(add, dx, plan.images, self.group_size)
             return
         taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
 
@@ -93,7 +108,7 @@ class PSROIAlign(PSROILayer):
     type = "PSROIAlign"
     param_block = ("psroi_align_param",)
 
-    loops = ([list_pixels, pool_place], [place_backward])
+    loops = ([list_pixels, pool_samples_of_places], [samples_of_places_backward])
 
     kind = PsRoiAlign
     operator: PsRoiAlign

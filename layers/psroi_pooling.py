@@ -23,7 +23,7 @@ from minicaffe.layer import data_bytes
 from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads
 
-from .roi.channel_blocks import add_to_places, pool_places, read_only
+from .roi.channel_blocks import PLACE_TYPES, Part, add_to_places, pool_places, read_only, read_place, write_place
 from .roi.operator import PositionSensitiveOperator
 from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
 from .roi.psroi_sums import bin_spans, bins_backward, listed_bytes, sum_bins
@@ -34,7 +34,7 @@ from .roi.roi_geometry import BIN_TYPES, AxisSteps, BinPlan, Ints, RoiPlan, at_l
 def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     x: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, y: Array, gh: int, gw: int
 ) -> None:
-    """x (H, W, D), an image's maps for the place (gh, gw) in the grid -> y (R, D, G, G) there, at the image's rois."""
+    """x (H, W, D or more), an image's maps for the place (gh, gw) in the grid -> y (R, D, G, G) there, at the image's rois."""
     sums = np.empty(x.shape[2])  # float64
     for r in rois:
         sums[:] = 0
@@ -44,7 +44,7 @@ def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes
                 for d in range(len(sums)):
                     sums[d] += pixel[d]
         area = max(hend[r, gh] - hstart[r, gh], 1) * max(wend[r, gw] - wstart[r, gw], 1)  # 1: an empty bin is 0
-        for d in range(len(sums)):
+        for d in range(y.shape[1]):
             y[r, d, gh, gw] = sums[d] / area
 
 
@@ -52,17 +52,38 @@ def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes
 def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     dy: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, dx: Array, gh: int, gw: int
 ) -> None:
-    """dx (H, W, D), of the place (gh, gw), += dy (R, D, G, G) / area at every pixel of its bin, of the image's rois."""
-    each = np.empty(dx.shape[2], dx.dtype)
+    """dx (H, W, D or more), of the place (gh, gw), += dy (R, D, G, G) / area at every pixel of its bin, of the image's rois."""
+    each = np.zeros(dx.shape[2], dx.dtype)
     for r in rois:
         area = max(hend[r, gh] - hstart[r, gh], 1) * max(wend[r, gw] - wstart[r, gw], 1)
-        for d in range(len(each)):
+        for d in range(dy.shape[1]):
             each[d] = dy[r, d, gh, gw] / area
         for h in range(hstart[r, gh], hend[r, gh]):
             for w in range(wstart[r, gw], wend[r, gw]):
                 pixel = dx[h, w]
                 for d in range(len(each)):
                     pixel[d] += each[d]
+
+
+@loop(f"{PLACE_TYPES}, Array(T, 3, 'C', True), int64[::1], {BIN_TYPES}, T[:,:,:,::1]")
+def ps_roi_pool_places(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+    first: int, last: int, pixels: Array, x: Array, rois: Ints, h0: Ints, h1: Ints, w0: Ints, w1: Ints, y: Array
+) -> None:
+    """x (D, G * G, H * W), an image's maps -> y (R, D, G, G) at its rois, in some places of the grid."""
+    for place in range(first, last):
+        read_place(x, pixels, place)
+        ps_roi_pool_by_definition(pixels, rois, h0, h1, w0, w1, y, place // y.shape[2], place % y.shape[2])
+
+
+@loop(f"{PLACE_TYPES}, Array(T, 4, 'C', True), int64[::1], {BIN_TYPES}, T[:,:,::1]")
+def ps_roi_pool_places_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+    first: int, last: int, pixels: Array, dy: Array, rois: Ints, h0: Ints, h1: Ints, w0: Ints, w1: Ints, dx: Array
+) -> None:
+    """dx (D, G * G, H * W), in some places of the grid, = the sums of dy (R, D, G, G) of the image's rois."""
+    for place in range(first, last):
+        pixels[:] = 0
+        ps_roi_pool_backward_by_definition(dy, rois, h0, h1, w0, w1, pixels, place // dy.shape[2], place % dy.shape[2])
+        write_place(pixels, dx, place)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +106,8 @@ class PsRoiPool(PositionSensitiveOperator):
         assert y is not None
         if loops.compiled():
 
-            def pool(pixels: Array, rois: Ints, gh: int, gw: int) -> None:
-                ps_roi_pool_by_definition(pixels, rois, *plan.places, y, gh, gw)
+            def pool(part: Part, maps: Array, rois: Ints) -> None:
+                ps_roi_pool_places(*part, maps, rois, *plan.places, y)
 
             pool_places(pool, x, plan.images, self.group_size)
             return
@@ -104,8 +125,8 @@ class PsRoiPool(PositionSensitiveOperator):
         if loops.compiled():
             given = read_only(dy)
 
-            def add(pixels: Array, rois: Ints, gh: int, gw: int) -> None:
-                ps_roi_pool_backward_by_definition(given, rois, *plan.places, pixels, gh, gw)
+            def add(part: Part, maps: Array, rois: Ints) -> None:
+                ps_roi_pool_places_backward(*part, given, rois, *plan.places, maps)
 
             add_to_places(add, dx, plan.images, self.group_size)
             return
@@ -142,7 +163,7 @@ class PSROIPooling(PSROILayer):
     type = "PSROIPooling"
     param_block = ("psroi_pooling_param",)
 
-    loops = ([ps_roi_pool_by_definition], [ps_roi_pool_backward_by_definition])
+    loops = ([ps_roi_pool_places], [ps_roi_pool_places_backward])
 
     kind = PsRoiPool
     operator: PsRoiPool

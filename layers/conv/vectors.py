@@ -4,6 +4,7 @@
     copy_every_other(x, start, y, to, count)   the same of a stride of 2
     copy_inside                                a vector of many rows, where they lie on the map, and 0 beside it
     exponentials(y, start, count)              exp of a row, in place
+    turn                                       a matrix whose rows become columns
 
 Vectors writes the instructions that they, the tiles (tiles.py), the runs (depthwise.py), the blocks of 3x3 kernels
 (depthwise_3x3.py), Winograd's loops and those of pooling are made of.
@@ -19,6 +20,9 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.loops import Registers, intrinsic
+
+MOST_TURNED = 64
+"""Numbers that `turn` goes along a row of y before it goes on to the next rows: it comes back to the same pages of x."""
 
 MASKED_BYTES = 64
 """Of a vector: only with AVX-512 does a store under a mask take no longer than another on all processors."""
@@ -433,3 +437,46 @@ def exponentials(y: Array, start: int, count: int) -> None:
     """y[start + i] = exp(y[start + i]) for i below count; flat."""
     for i in range(start, start + count):
         y[i] = np.exp(y[i])
+
+
+def _write_turn(builder: Any, registers: Registers, *given: Any) -> None:
+    """Square by square, of the largest side that has room; the last ones of rows and columns lie partly on those before."""
+    from numba.core import cgutils
+
+    x, start, apart, y, to, pitch, rows, columns = given
+    int64 = start.type
+
+    def less(a: Any, b: Any) -> Any:
+        return builder.select(builder.icmp_signed("<", a, b), a, b)
+
+    def write(side: int) -> None:
+        vectors, step = Vectors(builder, x.type.pointee, side), int64(side)
+
+        def square(i: Any, j: Any) -> None:
+            i, j = less(i, builder.sub(rows, step)), less(j, builder.sub(columns, step))
+            source = builder.gep(x, [builder.add(builder.add(start, i), builder.mul(j, apart))])
+            target = builder.gep(y, [builder.add(builder.add(to, j), builder.mul(i, pitch))])
+            lines = [vectors.load(builder.gep(source, [builder.mul(apart, int64(line))]), 1)[0] for line in range(side)]
+            for line, turned in enumerate(vectors.turned(lines)):
+                vectors.store([turned], builder.gep(target, [builder.mul(pitch, int64(line))]))
+
+        with cgutils.for_range_slice(builder, int64(0), columns, int64(MOST_TURNED), int64) as (first, _):
+            end = less(builder.add(first, int64(MOST_TURNED)), columns)
+            each_row = cgutils.for_range_slice(builder, int64(0), rows, step, int64)
+            with each_row as (i, _), cgutils.for_range_slice(builder, first, end, step, int64) as (j, _):
+                square(i, j)
+
+    sides, side, least = sorted({registers.lanes, 4, 1}), int64(0), less(rows, columns)
+    for one in sides:
+        side = builder.select(builder.icmp_signed(">=", least, int64(one)), int64(one), side)
+    Vectors(builder, x.type.pointee, 1).switch(side, sides, write)
+
+
+@intrinsic(_write_turn)
+def turn(  # noqa: PLR0917
+    x: Array, start: int, apart: int, y: Array, to: int, pitch: int, rows: int, columns: int
+) -> None:
+    """y[to + i * pitch + j] = x[start + j * apart + i], i below rows and j below columns; flat arrays that do not overlap."""
+    for i in range(rows):
+        for j in range(columns):
+            y[to + i * pitch + j] = x[start + j * apart + i]

@@ -11,6 +11,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import LEAST, Calls
+from minicaffe.layers.conv.vectors import turn
 from minicaffe.loops import Later, loop
 from minicaffe.threads import get_num_threads, parts
 
@@ -28,16 +29,21 @@ def copy_strided(x: Array, y: Array, part: tuple[int, ...]) -> None:
     part: the first row, the one behind the last, in the order of i, j, k; how many j, k, n; X0 ... X3; Y0 ... Y3, of which Y3
     is 1.
     """
-    first, last, js, ks, length = part[0], part[1], part[2], part[3], part[4]
-    for row in range(first, last):
+    row, last, js, ks, length = part[0], part[1], part[2], part[3], part[4]
+    while row < last:
         i, j, k = row // (js * ks), row // ks % js, row % ks
         from_, to = i * part[5] + j * part[6] + k * part[7], i * part[9] + j * part[10] + k * part[11]
+        together = min(ks - k, last - row) if part[7] == 1 else 1
         if part[8] == 1:
             for n in range(length):
                 y[at(to + n)] = x[at(from_ + n)]
+            together = 1
+        elif together > 1:
+            turn(x, from_, part[8], y, to, part[11], together, length)
         else:
             for n in range(length):
                 y[at(to + n)] = x[at(from_ + n * part[8])]
+        row += together
 
 
 def copy_calls(shape: Sequence[int], x: Sequence[int], y: Sequence[int], dtype: np.dtype[Any], start: int = 0) -> Calls | None:
@@ -48,6 +54,7 @@ def copy_calls(shape: Sequence[int], x: Sequence[int], y: Sequence[int], dtype: 
         merged.append((1, 1, 1))
     if not math.prod(shape) or len(merged) > AXES or min([*x, *y], default=0) < 0:
         return None
+    merged[:-1] = sorted(merged[:-1], key=lambda axis: axis[1] == 1)  # what lies side by side in x comes before the last
     return _calls((*[(1, 0, 1)] * (AXES - len(merged)), *merged), start, dtype, get_num_threads())
 
 

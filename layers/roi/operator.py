@@ -141,9 +141,12 @@ class RoiOperator(ABC):
 
     def backward(self, dy: Array, saved: Saved, out: Array | None = None) -> Array:
         """dy of y's shape -> dx (N, C, H, W)."""
-        dx = np.empty(saved.x_shape, dy.dtype) if out is None else out
+        dx = out if out is not None and out.flags.c_contiguous else np.empty(saved.x_shape, dy.dtype)
         self.pool_backward(dy, saved.plan, saved.argmax, dx)
-        return dx
+        if out is None or out is dx:
+            return dx
+        out[...] = dx
+        return out
 
     def saved(self, rois: ArrayLike, dtype: DTypeLike, x_shape: tuple[int, ...], argmax: Array | None = None) -> Saved:
         """What a forward of checked rois would leave."""

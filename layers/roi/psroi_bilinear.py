@@ -1,8 +1,8 @@
 """Means of bilinear samples in position-sensitive bins, and their transpose: each bin is a weighted sum of rows of a
 channels-last map.
 
-Compiled, a bin is that sum as it is written: pool_place and place_backward. In NumPy, the samples of a bin are a grid:
-columns are weighted first, then rows. A place's rois lie one after another, and weights are repeated for each channel,
+Compiled, a bin is that sum as it is written: pool_samples_of_places and its transpose. In NumPy, the samples of a bin are a
+grid: columns are weighted first, then rows. A place's rois lie one after another, and weights are repeated for each channel,
 so that every product is one long pass over numbers that the cache holds.
 """
 
@@ -16,6 +16,7 @@ from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 from minicaffe.loops import loop
 
+from .channel_blocks import PLACE_TYPES, read_place, write_place
 from .psroi_layer import GridPart
 from .roi_geometry import Ints
 from .roi_samples import PIXEL_TYPES, SamplePlan, bilinear_taps
@@ -116,8 +117,11 @@ def _for_channels(weight: Array, dim: int) -> Array:
 # Compiled.
 
 
-@loop(f"T[:,:,::1], int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1], int64, int64")
-def pool_place(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+@loop(f"{PLACE_TYPES}, Array(T, 3, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1]")
+def pool_samples_of_places(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+    first: int,
+    last: int,
+    pixels: Array,
     x: Array,
     rois: Ints,
     rows: Ints,
@@ -127,25 +131,29 @@ def pool_place(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     column_weight: Array,
     column_count: Ints,
     y: Array,
-    gh: int,
-    gw: int,
 ) -> None:
-    """x (H, W, D), an image's maps for the place (gh, gw) in the grid -> the means in y (R, D, G, G) there, at its rois. The
-    columns' weights hold the divisor."""
-    mean = np.empty(x.shape[2], x.dtype)
-    for r in rois:
-        mean[:] = 0
-        for i in range(row_count[r, gh]):
-            for j in range(column_count[r, gw]):
-                pixel, weight = x[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
-                for d in range(len(mean)):
-                    mean[d] += weight * pixel[d]
-        for d in range(len(mean)):
-            y[r, d, gh, gw] = mean[d]
+    """x (D, G * G, H * W), an image's maps -> the means in y (R, D, G, G) at its rois, in some places of the grid. The columns'
+    weights hold the divisor."""
+    mean = np.empty(pixels.shape[2], x.dtype)
+    for place in range(first, last):
+        gh, gw = place // y.shape[2], place % y.shape[2]
+        read_place(x, pixels, place)
+        for r in rois:
+            mean[:] = 0
+            for i in range(row_count[r, gh]):
+                for j in range(column_count[r, gw]):
+                    pixel, weight = pixels[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
+                    for d in range(len(mean)):
+                        mean[d] += weight * pixel[d]
+            for d in range(y.shape[1]):
+                y[r, d, gh, gw] = mean[d]
 
 
-@loop(f"Array(T, 4, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,::1], int64, int64")
-def place_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+@loop(f"{PLACE_TYPES}, Array(T, 4, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,::1]")
+def samples_of_places_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+    first: int,
+    last: int,
+    pixels: Array,
     dy: Array,
     rois: Ints,
     rows: Ints,
@@ -155,16 +163,19 @@ def place_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     column_weight: Array,
     column_count: Ints,
     dx: Array,
-    gh: int,
-    gw: int,
 ) -> None:
-    """dx (H, W, D), of the place (gh, gw), += dy (R, D, G, G) at what the samples of the image's rois read."""
-    each = np.empty(dx.shape[2], dx.dtype)
-    for r in rois:
-        for d in range(len(each)):
-            each[d] = dy[r, d, gh, gw]
-        for i in range(row_count[r, gh]):
-            for j in range(column_count[r, gw]):
-                pixel, weight = dx[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
-                for d in range(len(each)):
-                    pixel[d] += weight * each[d]
+    """dx (D, G * G, H * W), in some places of the grid, = the sums of dy (R, D, G, G) at what the samples of the image's rois
+    read."""
+    each = np.zeros(pixels.shape[2], dx.dtype)
+    for place in range(first, last):
+        gh, gw = place // dy.shape[2], place % dy.shape[2]
+        pixels[:] = 0
+        for r in rois:
+            for d in range(dy.shape[1]):
+                each[d] = dy[r, d, gh, gw]
+            for i in range(row_count[r, gh]):
+                for j in range(column_count[r, gw]):
+                    pixel, weight = pixels[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
+                    for d in range(len(each)):
+                        pixel[d] += weight * each[d]
+        write_place(pixels, dx, place)

@@ -86,7 +86,7 @@ class RoiAlignMax(GridOperator):
 
     def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
         assert argmax is not None
-        if loops.compiled() and dx.flags.c_contiguous:
+        if loops.compiled():
             _backward_by_definition(dy, plan, argmax, dx)
             return
         if not np.isfinite(dy).all():

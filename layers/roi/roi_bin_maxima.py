@@ -281,7 +281,7 @@ def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
     """
     count, channels, height, width = dx.shape
     bins = dy.shape[2] * dy.shape[3]
-    if loops.compiled() and dx.flags.c_contiguous and argmax.size:
+    if loops.compiled() and argmax.size:
         given = read_only(dy.reshape(len(dy), channels, bins)), images, read_only(argmax.reshape(len(dy), channels, bins))
 
         def add_by_definition(block: slice) -> None:

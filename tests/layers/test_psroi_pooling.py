@@ -100,6 +100,10 @@ def test_backward_into_an_array_that_holds_something() -> None:
     dx = ps_roi_pool_backward(dy, rois, 0.5, x_shape, out=out)
     assert dx is out and not dx[1].any() and dx[0].any() and dx[2].any()
     np.testing.assert_array_equal(dx, ps_roi_pool_backward(dy, rois, 0.5, x_shape))
+    between = np.full((3, 12, 7, 18), np.nan)
+    assert ps_roi_pool_backward(dy, rois, 0.5, x_shape, out=between[..., ::2]).base is between
+    np.testing.assert_array_equal(between[..., ::2], dx)
+    assert np.isnan(between[..., 1::2]).all()
 
 
 def test_one_bad_gradient_spoils_the_pixels_of_its_bin() -> None:

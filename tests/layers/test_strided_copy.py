@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from minicaffe import loops
 from minicaffe.blocks import Job
+from minicaffe.layers.conv.vectors import turn
 from minicaffe.layers.elementwise.strided_copy import AXES, LEAST, copy_calls, copy_strided
-from minicaffe.loops import address_of
+from minicaffe.loops import address_of, loop
 from minicaffe.threads import get_num_threads, set_num_threads
 
 orders = st.integers(1, AXES).flatmap(
@@ -54,6 +55,44 @@ def test_the_definition_and_the_machine_code(way: str) -> None:
         run(x, y, (first, last, 2, 3, 4, 0, 30, 9, 2, 0, 12, 4, 1))
     wanted = [30 * j + 9 * k + 2 * n for j in range(2) for k in range(3) for n in range(4)]
     assert y.tolist() == wanted
+
+
+@loop("T[::1], T[::1], UniTuple(int64, 6)")
+def turned(x: np.ndarray, y: np.ndarray, n: tuple[int, ...]) -> None:
+    start, apart, to, pitch, rows, columns = n
+    turn(x, start, apart, y, to, pitch, rows, columns)
+
+
+@pytest.mark.parametrize("way", ["definition", "numba"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(st.integers(0, 39), st.integers(0, 140), st.integers(0, 3))
+def test_a_matrix_with_gaps_is_turned(way: str, dtype: type, rows: int, columns: int, gap: int) -> None:
+    """Squares of every side, and the numbers beside them; what lies in y's gaps stays."""
+    if way == "numba":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x = np.random.default_rng(1).standard_normal((columns, rows + gap)).astype(dtype)
+    y = np.full((rows, columns + 2 * gap), np.nan, dtype)
+    run = turned.definition if way == "definition" else turned
+    flat = [np.concatenate([np.full(3, np.nan, dtype), array.reshape(-1)]) for array in (x, y)]
+    run(*flat, (3, rows + gap, 3, columns + 2 * gap, rows, columns))
+    y[:, :columns] = x[:, :rows].T
+    assert flat[1][3:].tobytes() == y.tobytes() and np.isnan(flat[1][:3]).all()
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (2, 1, 3, 0), (3, 2, 1, 0)])
+def test_large_axes_in_another_order(order: tuple[int, ...]) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x = np.random.default_rng(1).standard_normal((18, 37, 5, 21)).astype(np.float32)
+    view, before = x.transpose(order), get_num_threads()
+    try:
+        for threads in (1, 3):
+            set_num_threads(threads)
+            y = np.full(x.size, np.nan, np.float32)
+            with loops.using("numba"):
+                assert copied(view, x, y)
+            np.testing.assert_array_equal(y.reshape(view.shape), view)
+    finally:
+        set_num_threads(before)
 
 
 def test_what_is_not_for_the_loop() -> None:
