@@ -90,10 +90,10 @@ def check_variable() -> None:
 
 
 def cut(length: int, count: int) -> list[slice]:
-    """range(length) in `count` about equal slices, or as many as it has numbers; the longer ones first: threads that take them
-    one by one end at about the same time."""
+    """range(length) in `count` about equal slices, or as many as it has numbers. The longer ones lie among the others, in front:
+    threads end at about the same time, whether they take them one by one or each has those of a run."""
     count = max(1, min(count, length))
-    ends = [length // count * i + min(i, length % count) for i in range(count + 1)]
+    ends = [-(-length * i // count) for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(ends)]
 
 
@@ -102,7 +102,9 @@ def parts(length: int, least: int = 1, each: int = 1, threads: int | None = None
 
     threads: how many; None: as many as layers compute on now. What is kept by their number has to pass it.
     """
-    return cut(length, min((threads or get_num_threads()) * each, length // max(1, least)))
+    threads = threads or get_num_threads()
+    count = min(threads * each, length // max(1, least))
+    return cut(length, count // threads * threads or count)  # of three slices one of two threads would have two
 
 
 def run(tasks: Iterable[Task]) -> None:
