@@ -90,8 +90,11 @@ def check_variable() -> None:
 
 
 def cut(length: int, count: int) -> list[slice]:
-    """range(length) in `count` about equal slices, or as many as it has numbers. The longer ones lie among the others, in front:
-    threads end at about the same time, whether they take them one by one or each has those of a run."""
+    """range(length) in `count` about equal slices, or as many as it has numbers.
+
+    The longer ones lie among the others, the first in front: threads end at about the same time, whether they take slices one
+    by one or each has its own, side by side.
+    """
     count = max(1, min(count, length))
     ends = [-(-length * i // count) for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(ends)]

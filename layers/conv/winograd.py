@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from minicaffe import loops, threads
+from minicaffe import blocks, loops, threads
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BlobJob, Calls, Job, KeptStep
 from minicaffe.loops import Later, Room, address_of
@@ -64,20 +64,24 @@ def convolve(
     All float32, the window 3x3 of stride 1; a padding below 0 leaves out the map's rim, and y may be smaller or larger
     than the window gives. factors: factors_of(weight, group), if at hand.
     """
-    made = factors_of(weight, group) if factors is None else factors
+    if factors is None:
+        with blocks.kept_scratch(np.float32) as memory:
+            made = factors_of(weight, group, memory("winograd", *factors_shape(weight.shape, group)))
+            convolve(x, weight, window, group, y, epilogue, factors=made)
+        return
     shapes = x.shape, weight.shape, y.shape
-    if takes_loops(made, shapes) and x.flags.c_contiguous and y.flags.c_contiguous:  # they take maps as flat arrays
-        LoopsProduct(window, group, shapes, made, epilogue)(x, weight, y)
+    if takes_loops(factors, shapes) and x.flags.c_contiguous and y.flags.c_contiguous:  # they take maps as flat arrays
+        LoopsProduct(window, group, shapes, factors, epilogue)(x, weight, y)
         return
     least = -(-LEAST_PRODUCT * group * group // (x.shape[1] * y.shape[1]))
     tiling = Tiling(len(x), y.shape[2:], window.pad, window.dilation)
-    blocks = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group), least)
-    parts = [_Part(block, g, slice(0, made.shape[2])) for block in blocks for g in range(group)]
+    all_ = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group), least)
+    parts = [_Part(block, g, slice(0, factors.shape[2])) for block in all_ for g in range(group)]
     free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
 
     def work(part: _Part) -> None:
         scratch = taken(free)
-        part.compute(tiling, x, weight, made, y, epilogue, scratch)
+        part.compute(tiling, x, weight, factors, y, epilogue, scratch)
         free.append(scratch)
 
     threads.run(partial(work, part) for part in parts)
@@ -191,13 +195,13 @@ def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> 
     return blocks, threads.cut(panels, lanes)
 
 
-def factors_of(weight: Array, group: int) -> Array:
+def factors_of(weight: Array, group: int, out: Array | None = None) -> Array:
     """weight (M, C / group, 3, 3), float32 -> G w G^T in panels, (group, 36, panels, C / group, rows): four times its size.
 
-    rows: filters of a panel, those past M / group 0; all where loops are not compiled.
+    rows: filters of a panel, those past M / group 0; all where loops are not compiled. out: where to make them.
     """
     m, c = len(weight) // group, weight.shape[1]
-    factors = np.empty(factors_shape(weight.shape, group), np.float32)
+    factors = np.empty(factors_shape(weight.shape, group), np.float32) if out is None else out
     panels, rows = factors.shape[2], factors.shape[4]
     if panels == 1:
         filters = weight.reshape(group, m, c, 9).transpose(0, 2, 3, 1)

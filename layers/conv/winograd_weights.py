@@ -2,21 +2,22 @@
 
     dweight = G^T [ sum over tiles of (BT x B) * (A dy A^T) ] G
 
-The sum over tiles is 36 matrix products, channels by tiles by filters. Tiles of x and dy are made, about MOST_BYTES at a
+The sum over tiles is 36 matrix products, filters by tiles by channels. Tiles of x and dy are made, about MOST_BYTES at a
 time, by all threads block by block, and then multiplied by all threads position by position: so no thread needs separate
-sums (36 numbers for each filter and channel), and each number is added up in one order, whatever the threads.
+sums (36 numbers for each filter and channel), and each number is added up in one order, whatever the threads. Where all tiles
+of dy have room, the sums are those of some channels at a time, and stay in the cache until they are transformed back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from minicaffe import threads
+from minicaffe import blocks, threads
 from minicaffe.blob import Array
 
 from .window import Window
@@ -28,83 +29,108 @@ from .winograd_tiles import Scratch, taken, to_tiles
 A: Array = np.ascontiguousarray(AT.T)
 WORKERS = 8
 """The threads that the tiles are cut for."""
+WAYS = {"x": (2, ACROSS, BT), "dy": (0, BACK, A)}
+"""How far tiles overlap, and the matrices across and down: A dy A^T are from_tiles' transposed."""
 MOST_BYTES = 48 << 20
 """About how many bytes of tiles are made at a time, of x and dy together."""
+MOST_SUMS = 16 << 20
+"""About how many bytes of sums, where the tiles of dy are made once (2048 channels to 512 filters take half of the time)."""
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
     """Add to dweight (M, C / group, 3, 3) what dy (N, M, *windows) and x (N, C, H, W) give; all float32.
 
-    False, with dweight unchanged, if the sums are not finite: the direct way finds which of them are.
+    False, with dweight unchanged, if that is not finite: the direct way finds which numbers are.
     """
-    channels, filters = channels_of(x.shape[1], group), channels_of(dy.shape[1], group)
-    sums = [_sums(x[:, channels[g]], dy[:, filters[g]], window) for g in range(group)]
-    if not all(map(all_finite, sums)):  # before anything is added: dweight must be unchanged if not
+    gradient = np.empty(dweight.shape, np.float32)
+    with blocks.kept_scratch(np.float32) as memory:
+        for channels, filters in zip(channels_of(x.shape[1], group), channels_of(dy.shape[1], group)):
+            _make_gradient(x[:, channels], dy[:, filters], window, gradient[filters], memory)
+    if not all_finite(gradient):  # before anything is added: dweight must be unchanged if not
         return False
-    for g in range(group):
-        _fold(sums[g], dweight[filters[g]])
+
+    def add(part: slice) -> None:
+        dweight[part] += gradient[part]
+
+    threads.run(partial(add, part) for part in threads.parts(len(dweight)))
     return True
 
 
-def _sums(x: Array, dy: Array, window: Window) -> Array:
-    """The sum over all tiles: (6, 6, C, M)."""
-    c, m = x.shape[1], dy.shape[1]
+def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory: blocks.Scratch) -> None:
+    """gradient (M, C, 3, 3) of a group."""
+    m, c = gradient.shape[:2]
     tiling = Tiling(len(x), dy.shape[2:], window.pad, window.dilation)
-    sums = np.zeros((6, 6, c, m), np.float32)
-    # a tile has 36 float32 numbers, 144 bytes, for each channel and filter
-    # always cut for as many threads: the order of the sums must not depend on their number
-    blocks_of_all = list(tiling.blocks(tiles_at_once(max(c, m)), workers=WORKERS))
-    for blocks in _batches(blocks_of_all, MOST_BYTES // (144 * (c + m))):
-        # where each block's tiles lie among the batch's
-        ends = list(accumulate((_tiles(block) for block in blocks), initial=0))
-        of_x, of_dy = np.empty((6, ends[-1], 6, c), np.float32), np.empty((6, ends[-1], 6, m), np.float32)
-        free: list[Scratch] = []
-        threads.run(
-            partial(_transform, tiling, block, x, dy, of_x[:, a:b], of_dy[:, a:b], free=free)
-            for block, (a, b) in zip(blocks, pairwise(ends), strict=True)
-        )
-
-        threads.run(partial(_add_product, of_x[i, :, j], of_dy[i, :, j], sums[i, j]) for i in range(6) for j in range(6))
-    return sums
-
-
-def _transform(tiling: Tiling, block: Block, x: Array, dy: Array, of_x: Array, of_dy: Array, *, free: list[Scratch]) -> None:
-    """The block's tiles of x and dy into of_x (6, T, 6, C) and of_dy (6, T, 6, M)."""
-    scratch = taken(free)
     unpadded = replace(tiling, pad=(0, 0))  # a tile of dy is the 4x4 outputs that the 6x6 of x give
-    height, width = block.inputs
+    # always cut for as many threads: the order of the sums must not depend on their number
+    all_ = list(tiling.blocks(tiles_at_once(max(c, m)), workers=WORKERS))
+    # a tile has 36 float32 numbers, 144 bytes, for each channel and filter, and so have the sums
+    chunks = threads.cut(c, -(-144 * c * m // MOST_SUMS))
+    batches = list(_batches(all_, MOST_BYTES // (144 * (chunks[0].stop + m))))
+    if len(batches) > 1:  # dy's would be made anew for each chunk
+        chunks, batches = [slice(0, c)], list(_batches(all_, MOST_BYTES // (144 * (c + m))))
+    width, most = chunks[0].stop, max(sum(map(_count, batch)) for batch in batches)
+    ends = list(accumulate((36 * m * width, 36 * most * m, 36 * most * width)))
+    for_sums, for_dy, for_x = np.split(memory("winograd", ends[-1]), ends[:-1])
+    of_dy = None
+    for channels in chunks:
+        count = channels.stop - channels.start
+        sums = for_sums[: 36 * m * count].reshape(36, m, count)
+        for number, batch in enumerate(batches):
+            if of_dy is None or number:
+                of_dy = _tiles("dy", unpadded, batch, dy, for_dy)
+            of_x, add = _tiles("x", tiling, batch, x[:, channels], for_x), number > 0
+            pairs = [(of_dy[i, :, j], of_x[i, :, j], sums[6 * i + j]) for i in range(6) for j in range(6)]
+            threads.run(partial(_multiply, *pair, add) for pair in pairs)
+        _fold(sums, gradient[:, channels])
+
+
+def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
+    """The tiles (6, T, 6, C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
+    (overlap, across, down), channels, free = WAYS[name], maps.shape[1], list[Scratch]()
+    ends = list(accumulate(map(_count, batch), initial=0))  # where each block's lie among the batch's
+    made = memory[: 36 * ends[-1] * channels].reshape(6, ends[-1], 6, channels)
+
+    def make(block: Block, first: int, last: int) -> None:
+        scratch = taken(free)
+        height, width = (length - 2 + overlap for length in block.inputs)
+        slab = scratch.next(len(block.planes), channels, height, width)
+        tiling.read(block, maps, slab)
+        with np.errstate(invalid="ignore", over="ignore"):
+            to_tiles(slab, across, down, scratch, made[:, first:last])
+        free.append(scratch)
+
+    threads.run(partial(make, block, *part) for block, part in zip(batch, pairwise(ends), strict=True))
+    return made
+
+
+def _multiply(tiles_of_dy: Array, tiles_of_x: Array, sums: Array, add: bool) -> None:
+    """sums (M, C) = or += tiles_of_dy (T, M)^T @ tiles_of_x (T, C)."""
     with np.errstate(invalid="ignore", over="ignore"):
-        slab = scratch.next(len(block.planes), x.shape[1], height, width)
-        tiling.read(block, x, slab)
-        to_tiles(slab, ACROSS, BT, scratch, of_x)
-        slab = scratch.next(len(block.planes), dy.shape[1], height - 2, width - 2)
-        unpadded.read(block, dy, slab)
-        to_tiles(slab, BACK, A, scratch, of_dy)  # A dy A^T: from_tiles' matrices transposed, tiles that do not overlap
-    free.append(scratch)
+        if add:
+            sums += tiles_of_dy.T @ tiles_of_x
+        else:
+            np.matmul(tiles_of_dy.T, tiles_of_x, out=sums)
 
 
-def _add_product(tiles_of_x: Array, tiles_of_dy: Array, sums: Array) -> None:
-    """sums (C, M) += tiles_of_x (T, C)^T @ tiles_of_dy (T, M)."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums += tiles_of_x.T @ tiles_of_dy
-
-
-def _fold(sums: Array, dweight: Array) -> None:
-    """dweight (M, C, 3, 3) += G^T sums G, sums (6, 6, C, M)."""
-    m, c = dweight.shape[:2]
-    by_channel, filters = sums.reshape(36, c, m).transpose(1, 2, 0), dweight.reshape(m, c, 9).swapaxes(0, 1)
+def _fold(sums: Array, gradient: Array) -> None:
+    """gradient (M, C, 3, 3) = G^T sums G, sums (36, M, C)."""
+    _, m, c = sums.shape
+    taps = gradient.reshape(m, c, 9)
 
     def fold(part: slice) -> None:
-        filters[part] += by_channel[part] @ FACTOR  # G^T S G of all filters, flattened: S @ kron(G, G)
+        with np.errstate(invalid="ignore", over="ignore"):
+            made = FACTOR.T @ sums[:, part].reshape(36, -1)  # G^T S G of all filters, flattened: kron(G, G)^T S
+        for tap, numbers in enumerate(made.reshape(9, -1, c)):
+            taps[part, :, tap] = numbers
 
-    threads.run(partial(fold, part) for part in threads.parts(c, 32))
+    threads.run(partial(fold, part) for part in threads.parts(m, 8, -(-m // (8 * threads.get_num_threads()))))
 
 
-def _batches(blocks: list[Block], tiles: int) -> Iterator[list[Block]]:
+def _batches(all_: list[Block], tiles: int) -> Iterator[list[Block]]:
     """The blocks in order, in batches of at most `tiles` tiles, but at least one block."""
     batch: list[Block] = []
-    for block in blocks:
-        if batch and sum(map(_tiles, batch)) + _tiles(block) > tiles:
+    for block in all_:
+        if batch and sum(map(_count, batch)) + _count(block) > tiles:
             yield batch
             batch = []
         batch.append(block)
@@ -112,5 +138,5 @@ def _batches(blocks: list[Block], tiles: int) -> Iterator[list[Block]]:
         yield batch
 
 
-def _tiles(block: Block) -> int:
+def _count(block: Block) -> int:
     return len(block.planes) * len(block.rows) * len(block.groups) * TOGETHER

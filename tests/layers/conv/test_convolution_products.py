@@ -105,9 +105,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     factors_of = winograd.factors_of
 
-    def count(weight: np.ndarray, group: int) -> np.ndarray:
+    def count(weight: np.ndarray, group: int, out: np.ndarray | None = None) -> np.ndarray:
         made.append(group)
-        return factors_of(weight, group)
+        return factors_of(weight, group, out)
 
     for module in (winograd, kept_weights):
         monkeypatch.setattr(module, "factors_of", count)

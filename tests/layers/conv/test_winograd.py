@@ -87,10 +87,13 @@ def test_the_data_gradient_is_the_direct_one(name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("most_bytes", [1, winograd_weights.MOST_BYTES])
-def test_the_weight_gradient_is_the_direct_one(name: str, most_bytes: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Block after block, and all at once; it is added to what is there."""
+@pytest.mark.parametrize(("most_bytes", "most_sums"), [(1, 1 << 20), (48 << 20, 1 << 20), (48 << 20, 2000), (48 << 20, 1)])
+def test_the_weight_gradient_is_the_direct_one(
+    name: str, most_bytes: int, most_sums: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Block after block, all at once, some channels at a time, one by one; it is added to what is there."""
     monkeypatch.setattr(winograd_weights, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(winograd_weights, "MOST_SUMS", most_sums)
     shape, filters, group, pad, dilation = SHAPES[name]
     window = square(pad, dilation)
     x, dy = normal(*shape), normal(shape[0], filters, *window.output(shape[2:]), seed=1)
