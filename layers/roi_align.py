@@ -20,6 +20,7 @@ from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
+from .roi.channel_blocks import read_pixels
 from .roi.operator import GridOperator
 from .roi.roi_align_grid import RoiAlignGrid
 from .roi.roi_align_max import RoiAlignMax, roi_align_max_backward_by_definition, roi_align_max_by_definition
@@ -75,7 +76,7 @@ class ROIAlign(RoiLayer):
 class ROIAlignMax(ROIAlign, MaximaLayer):
     """Caffe's ROIAlign, pool: MAX. A third bottom's first value, made positive, replaces spatial_scale."""
 
-    loops = ([roi_align_max_by_definition], [roi_align_max_backward_by_definition])
+    loops = ([read_pixels, roi_align_max_by_definition], [roi_align_max_backward_by_definition])
     kind = RoiAlignMax
     operator: RoiAlignMax
 

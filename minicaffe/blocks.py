@@ -39,7 +39,7 @@ LEAST = 1 << 14
 MOST_KEPT, MOST_ROOM = 160 << 20, 64 << 20
 """Bytes of temporary arrays that a thread keeps for its next task, and for each thread of its next list of jobs: 60 MB of R-FCN
 ResNet-50, which are new in each forward, take it 1.05 times as long. In training, the factors of its rpn_conv/3x3 are 144 MB;
-new in each pass, they make a step 1.05 times as long, and up to 1.25 where the system has to ask its host for the memory."""
+new in each pass, they make a step up to 1.2 times as long where the system has to ask its host for memory."""
 
 _kept = threading.local()
 

@@ -27,9 +27,8 @@ LEAST = 32
 """Channels of a block where there are as many: fewer than the compiler's vectors are made for."""
 
 TOGETHER = 8
-"""Channels of a place's pixel are a multiple of it: the compiler's vectors then leave few for one by one.
-
-(21 channels take a third less time.)"""
+"""Channels of a place's pixel are a multiple of it, of which the compiler's vectors leave fewer to take one by one: 21 take a
+third less time."""
 
 Work = Callable[[Array, Ints, int], object]
 """(pixels (H, W, C') of a block, the rois of its image (R',), its first channel)."""
