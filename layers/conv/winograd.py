@@ -36,16 +36,17 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Of x, weight and y."""
 
 PANELS = 6
-"""Panels whose factors a task makes."""
+"""Panels whose factors a task makes, at least."""
 FEW_TILES = 56
 """Tiles for each thread, below which threads share them and divide the filters."""
 TASK = 2 << 20
 """Multiplications of a task, at least."""
 
 UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))
+MATRIX: Array = G.astype(np.float32)
 FACTOR: Array = np.kron(G, G).astype(np.float32)
 """(36, 9): the 36 factors of a 3x3 filter."""
-LOOPS = (winograd_loops.convolve_planes,)
+LOOPS = (winograd_loops.make_factors, winograd_loops.convolve_planes)
 """What convolve runs, if loops are compiled."""
 
 
@@ -202,24 +203,18 @@ def factors_of(weight: Array, group: int, out: Array | None = None) -> Array:
     """
     m, c = len(weight) // group, weight.shape[1]
     factors = np.empty(factors_shape(weight.shape, group), np.float32) if out is None else out
-    panels, rows = factors.shape[2], factors.shape[4]
-    if panels == 1:
+    if (panels := factors.shape[2]) == 1:
         filters = weight.reshape(group, m, c, 9).transpose(0, 2, 3, 1)
         by_channel = factors[:, :, 0, :, :m].swapaxes(1, 2)  # (group, C, 36, M): the products land transposed, without a copy
         factors[..., m:] = 0
         threads.run(partial(np.matmul, FACTOR, filters[:, part], out=by_channel[:, part]) for part in threads.parts(c, 32))
         return factors
-    factors[:, :, -1] = 0
-    by_filter = factors.transpose(0, 2, 4, 1, 3)  # (group, panels, rows, 36, C)
-    numbers = weight.reshape(group, m, c, 9).swapaxes(2, 3)
-
-    def make(some: slice) -> None:
-        made = np.matmul(FACTOR, numbers[:, some.start * rows : some.stop * rows])
-        for r in range(rows):
-            of = made[:, r::rows]
-            by_filter[:, some.start : some.start + of.shape[1], r] = of
-
-    threads.run(partial(make, slice(a, a + PANELS)) for a in range(0, panels, PANELS))
+    given = np.broadcast_to(weight, (2, *weight.shape))  # twice: Numba would compile contiguous arrays another time
+    threads.run(
+        partial(winograd_loops.make_factors, given[:, g * m : (g + 1) * m], MATRIX, factors[g], part.start, part.stop)
+        for g in range(group)
+        for part in threads.parts(panels, PANELS, 2)
+    )
     return factors
 
 

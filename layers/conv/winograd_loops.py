@@ -36,6 +36,9 @@ NUMBERS = 1 << 17
 """Of tiles, by which all panels of factors are multiplied before the next: 512 KB, which the second cache holds beside sums.
 R-FCN ResNet-50, whose rpn_conv/3x3 has 2048 channels, takes 0.99 of the time."""
 
+FACTORS = 512
+"""Of each of the 36 matrices, that are made at a time: they are made in the first cache."""
+
 at = np.uint64
 
 
@@ -188,6 +191,32 @@ def _store(vectors: Vectors, values: Sequence[Any], to: Any, step: Any, left: An
 def _everywhere(builder: Any, vectors: Vectors, powers: Any, int64: Any) -> list[Any]:
     """Each of the powers as a vector."""
     return [vectors.everywhere(builder.load(builder.gep(powers, [int64(i)]))) for i in range(8)]
+
+
+@loop("Array(T, 5, 'A', True), T[:,::1], T[:,:,:,::1], int64, int64")
+def make_factors(weight: Array, g: Array, factors: Array, first: int, last: int) -> None:
+    """factors (36, panels, C, rows) = G w G^T of weight (1 or more, M, C, 3, 3), in the panels from first to before last; 0 for
+    filters past M."""
+    (filters, channels), rows = weight.shape[1:3], factors.shape[3]
+    w, down = np.empty((9, FACTORS), weight.dtype), np.empty((3, FACTORS), weight.dtype)
+    together = FACTORS // rows
+    for c0 in range(0, channels, together):  # the outer one: of a gradient, other channels lie on other pages
+        count = min(together, channels - c0)
+        for p in range(first, last):
+            for c in range(count):
+                for r in range(rows):
+                    f = p * rows + r
+                    for i in range(3):
+                        for j in range(3):
+                            w[3 * i + j, c * rows + r] = weight[0, f, c0 + c, i, j] if f < filters else 0
+            for i in range(6):
+                for j in range(3):
+                    for k in range(count * rows):
+                        down[j, k] = g[i, 0] * w[j, k] + g[i, 1] * w[3 + j, k] + g[i, 2] * w[6 + j, k]
+                for j in range(6):
+                    made = factors[6 * i + j, p].reshape(-1)[c0 * rows :]
+                    for k in range(count * rows):
+                        made[k] = g[j, 0] * down[0, k] + g[j, 1] * down[1, k] + g[j, 2] * down[2, k]
 
 
 @loop("T[::1], UniTuple(int64, 7), T[::1], UniTuple(int64, 4), T[::1], T[::1], T[::1]")

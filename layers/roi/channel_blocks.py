@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch, kept_scratch
+from minicaffe.blocks import Scratch
 from minicaffe.layers.conv.vectors import turn
 from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, parts, run
@@ -137,9 +137,9 @@ def _run_all(work: Callable[[Any, Scratch], None], tasks: Sequence[Any], dtype: 
     """Run work for each task, in parts that have their memory in common."""
 
     def some(mine: slice) -> None:
-        with kept_scratch(dtype) as scratch:
-            for task in tasks[mine]:
-                work(task, scratch)
+        scratch = Scratch(dtype)
+        for task in tasks[mine]:
+            work(task, scratch)
 
     run(partial(some, mine) for mine in parts(len(tasks), each=2))
 
