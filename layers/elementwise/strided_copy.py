@@ -33,12 +33,12 @@ def copy_strided(x: Array, y: Array, part: tuple[int, ...]) -> None:
     while row < last:
         i, j, k = row // (js * ks), row // ks % js, row % ks
         from_, to = i * part[5] + j * part[6] + k * part[7], i * part[9] + j * part[10] + k * part[11]
-        together = min(ks - k, last - row) if part[7] == 1 else 1
+        together = 1
         if part[8] == 1:
             for n in range(length):
                 y[at(to + n)] = x[at(from_ + n)]
-            together = 1
-        elif together > 1:
+        elif part[7] == 1:
+            together = min(ks - k, last - row)
             turn(x, from_, part[8], y, to, part[11], together, length)
         else:
             for n in range(length):

@@ -63,7 +63,7 @@ def add_to_blocks(work: Work, dx: Array, images: Ints) -> None:
         n, block = task
         pixels = _zeros(dx[n, block], scratch)
         work(pixels, np.flatnonzero(images == n), block.start)
-        write_pixels(pixels, dx[n, block])
+        write_place(pixels, dx[n, block].reshape(pixels.shape[2], 1, -1), 0)
 
     blocks = channel_blocks(dx.shape[1], dx[:1].nbytes)
     _run_all(add, [(n, block) for n in range(len(dx)) for block in blocks], dx.dtype)
@@ -112,13 +112,6 @@ def read_pixels(x: Array, pixels: Array) -> None:
     (channels, height, width), across = x.shape, pixels.shape[1]
     for h in range(height):
         turn(x.reshape(-1), h * width, height * width, pixels.reshape(-1), h * across * channels, channels, width, channels)
-
-
-@loop("T[:,:,::1], T[:,:,::1]")
-def write_pixels(pixels: Array, dx: Array) -> None:
-    """dx (C, H, W) = pixels (H, W, C)."""
-    channels, size = len(dx), dx.shape[1] * dx.shape[2]
-    turn(pixels.reshape(-1), 0, channels, dx.reshape(-1), 0, size, channels, size)
 
 
 def channel_blocks(channels: int, size: int) -> list[slice]:

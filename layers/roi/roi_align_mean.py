@@ -32,7 +32,7 @@ from minicaffe.layer import data_bytes
 from minicaffe.loops import Loop, loop
 from minicaffe.threads import get_num_threads, parts, run
 
-from .channel_blocks import add_to_blocks, pool_blocks, read_only, read_pixels, write_pixels
+from .channel_blocks import add_to_blocks, pool_blocks, read_only, read_pixels, write_place
 from .operator import GridOperator
 from .roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners
 from .roi_samples import PIXEL_TYPES, SamplePlan, Samples, bilinear_taps, list_pixels, listed_samples
@@ -237,7 +237,7 @@ def samples_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
 
 MEAN_LOOPS: tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]] = (
     [list_pixels, read_pixels, pool_samples],
-    [samples_backward, write_pixels],
+    [samples_backward, write_place],
 )
 """What the layers of these means run, forward and backward."""
 
