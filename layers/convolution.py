@@ -29,7 +29,7 @@ from .conv.kept_weights import KeptWeights, factors_bytes, panels_bytes
 from .conv.tiled_loops import convolve_strips, make_panels
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import LOOPS as WINOGRAD
-from .conv.winograd import LoopsProduct, tiles_at_once
+from .conv.winograd import LoopsProduct, factors_shape, possible, tiles_at_once
 from .elementwise.channels import sum_channels
 from .im2col import folded
 
@@ -82,8 +82,7 @@ class Convolution(Layer):
         shapes = [self._weight_shape(), self._bias_shape()][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         self._kept = KeptWeights() if self.phase == TEST else None  # in TRAIN the weights change with every step
-        winograd = self.dtype == np.float32 and self.window.kernel == (3, 3) and self.window.stride == (1, 1)
-        transforms = WINOGRAD if winograd else ()
+        transforms = WINOGRAD if self.dtype == np.float32 and possible(self.window) else ()
         self.loops = (*self._loops[0], *transforms), (*self._loops[1], *transforms)
         self._gpu_maps: dict[tuple[int, ...], gpu.Maps] = {}
         if depthwise.possible(self._weight_shape(), self.group):
@@ -105,7 +104,7 @@ class Convolution(Layer):
         x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
         if self._by_winograd(bottom[0], top[0]):
             weight = self.blobs[0].data_memory
-            return factors_bytes(self._weight_shape(), self.group, weight.on_host and weight.may_be_held())
+            return factors_bytes(self._weight_shape(), self.window, self.group, weight.on_host and weight.may_be_held())
         keeps = takes_panels((x, self._weight_shape(), y), self.window, self.group, self.dtype)
         return panels_bytes(self._weight_shape(), self.group, self.dtype) if keeps else 0
 
@@ -117,8 +116,8 @@ class Convolution(Layer):
         if propagate_down is None:
             return forward
         wanted = (blob for blob, wants in zip(bottom, propagate_down, strict=True) if wants)
-        # factors are four times the weights
-        return forward + data_bytes(wanted) + (5 if winograd else 1) * data_bytes(self.blobs[:1])
+        made = factors_bytes(self._weight_shape(), self.window, self.group, held=False) if winograd else 0
+        return forward + data_bytes(wanted) + made + data_bytes(self.blobs[:1])
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:
         """Whether forward, at these shapes, takes Winograd's way."""
@@ -135,7 +134,8 @@ class Convolution(Layer):
 
     def _winograd_bytes(self, y: Blob) -> int:
         """Two buffers a thread, each of a block's transformed tiles, 36 numbers a tile and channel."""
-        channels = max(self.channels, self.num_output) // self.group
+        depth = factors_shape(self._weight_shape(), self.window, self.group)[3]
+        channels = max(depth, self.num_output // self.group)
         tiles = min(tiles_at_once(channels), y.count // self.num_output // 16 + 1)
         return get_num_threads() * 2 * 36 * tiles * channels * 4
 

@@ -43,7 +43,7 @@ class Deconvolution(Convolution):
     def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return 0
 
-    def _by_winograd(self, x: Blob, y: Blob) -> bool:  # a stride of 1, which it needs, is rare
+    def _by_winograd(self, x: Blob, y: Blob) -> bool:  # a window that it takes is rare
         return False
 
     def _weight_shape(self) -> tuple[int, ...]:

@@ -5,8 +5,8 @@
 Channels and pixels off the map count as 0, and stay in the divisor. Within a channel k is not looked at.
 Source: Krizhevsky et al. 2012, section 3.3; Caffe's lrn_layer.cpp.
 
-Across channels with nets' beta, 0.75, the loops below are the formula: that power is two square roots. NumPy works by blocks
-that stay in cache, and with few additions: a sum over 5 neighbours is one of 4, which is a sum of two sums of 2, and one more.
+With nets' beta, 0.75, the loops below are the formula: that power is two square roots. NumPy works by blocks that stay in
+cache, and with few additions: a sum over 5 neighbours is one of 4, which is a sum of two sums of 2, and one more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STRIP = 512
 """Pixels of all channels that a loop works on at a time: few enough to stay in cache."""
 
 LONGEST_SUM = 15
-"""Most channels that the loops add up; NumPy's way has fewer additions for more."""
+"""Most channels, or pixels of a row, that the loops add up; NumPy's way has fewer additions for more."""
 
 
 @loop("T[:,::1], UniTuple(int64, 2), int64, UniTuple(T, 2), T[:,::1], T[:,::1]")
@@ -90,6 +90,76 @@ def normalise_backward(
             result[j] -= factor * value[j] * total[j]
 
 
+@loop("T[:,:,::1], int64, UniTuple(T, 2), T[:,:,::1], T[:,::1]")
+def normalise_within(x: Array, size: int, constants: tuple[float, float], y: Array, room: Array) -> None:
+    """y (maps, H, W) of x (maps, H, W). constants: as in normalise; room: memory (size + 2, W + size - 1)."""
+    (_, height, width), (alpha, k), half = x.shape, constants, size // 2
+    columns, total = room[0], room[1, :width]
+    inner = columns[half : half + width]
+    columns[:] = 0  # as they stay past the ends
+    for m in range(len(x)):
+        for h in range(height):
+            inner[:] = 0
+            for near in range(max(h - half, 0), min(h + half + 1, height)):
+                row = x[m, near]
+                for j in range(width):
+                    inner[j] += row[j] * row[j]
+            _add_neighbours(columns, total, size)
+            own, out = x[m, h], y[m, h]
+            for j in range(width):
+                root = np.sqrt(k + alpha * total[j])
+                out[j] = own[j] / (root * np.sqrt(root))
+
+
+@loop("Tuple((T[:,:,::1], T[:,:,::1])), int64, UniTuple(T, 2), T[:,:,::1], T[:,::1]")
+def normalise_within_backward(
+    both: tuple[Array, Array], size: int, constants: tuple[float, float], dx: Array, room: Array
+) -> None:
+    """dx (maps, H, W) of x and dy, both (maps, H, W), as in normalise_backward; the sums are over the pixels around."""
+    (x, dy), (alpha, k), half = both, constants, size // 2
+    _, height, width = x.shape
+    columns, total = room[0], room[1, :width]  # behind them: the ratios of the last `size` rows
+    inner = columns[half : half + width]
+    columns[:] = 0
+    factor = alpha + alpha / 2  # 2 alpha beta
+    for m in range(len(x)):
+        for h in range(height + half):
+            if h < height:
+                inner[:] = 0
+                for near in range(max(h - half, 0), min(h + half + 1, height)):
+                    row = x[m, near]
+                    for j in range(width):
+                        inner[j] += row[j] * row[j]
+                _add_neighbours(columns, total, size)
+                own, given, out, ratio = x[m, h], dy[m, h], dx[m, h], room[2 + h % size]
+                for j in range(width):
+                    scale = k + alpha * total[j]
+                    root = np.sqrt(scale)
+                    out[j] = given[j] / (root * np.sqrt(root))
+                    ratio[j] = out[j] * own[j] / scale
+            done = h - half  # the row whose ratios are all there
+            if done >= 0:
+                inner[:] = 0
+                for near in range(max(done - half, 0), min(h + 1, height)):
+                    ratio = room[2 + near % size]
+                    for j in range(width):
+                        inner[j] += ratio[j]
+                _add_neighbours(columns, total, size)
+                value, result = x[m, done], dx[m, done]
+                for j in range(width):
+                    result[j] -= factor * value[j] * total[j]
+
+
+@loop("T[::1], T[::1], int64")
+def _add_neighbours(columns: Array, total: Array, size: int) -> None:
+    """total[j] = the sum of columns[j] to columns[j + size - 1]."""
+    total[:] = 0
+    for i in range(size):
+        row = columns[i:]
+        for j in range(len(total)):
+            total[j] += row[j]
+
+
 class LRN(Layer):
     """y = x * scale^-beta, scale growing with the energy of the channels, or pixels, around.
 
@@ -115,8 +185,10 @@ class LRN(Layer):
         self.size, self.beta, self.k = param.local_size, param.beta, 1.0 if within else param.k
         self.alpha = param.alpha / param.local_size ** len(self.axes)
         self._ratio = Blob((0,), self.dtype)  # on the GPU: what backward adds up
-        if not within and self.beta == 0.75 and self.size <= LONGEST_SUM:
-            self.loops = ((normalise,), (normalise_backward,))
+        if self.beta == 0.75 and self.size <= LONGEST_SUM:
+            self.loops = (
+                ((normalise_within,), (normalise_within_backward,)) if within else ((normalise,), (normalise_backward,))
+            )
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom[0].shape) != 4:
@@ -125,7 +197,7 @@ class LRN(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.loops[0] and loops.compiled():
-            self._by_strips(normalise, (bottom[0].data,), top[0].data)
+            self._by_loop(self.loops[0][0], (bottom[0].data,), top[0].data)
         else:
             self._each(self._forward, bottom[0].data, top[0].data)
 
@@ -145,7 +217,7 @@ class LRN(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0] and self.loops[1] and loops.compiled():
-            self._by_strips(normalise_backward, (bottom[0].data, top[0].diff), bottom[0].diff)
+            self._by_loop(self.loops[1][0], (bottom[0].data, top[0].diff), bottom[0].diff)
         elif propagate_down[0]:
             self._each(self._backward, bottom[0].data, top[0].diff, bottom[0].diff)
 
@@ -178,12 +250,21 @@ class LRN(Layer):
         scale += self.k
         return scale
 
-    def _by_strips(self, step: Loop[...], given: Sequence[Array], out: Array) -> None:
-        """A loop for all strips of all images, on all threads."""
+    def _by_loop(self, step: Loop[...], given: Sequence[Array], out: Array) -> None:
+        """A loop for all strips of all images, or all maps, on all threads."""
         n, c, h, w = out.shape
+        constants = self.dtype.type(self.alpha), self.dtype.type(self.k)
+
+        def some_maps(part: slice) -> None:
+            *mine, to = (array.reshape(n * c, h, w)[part] for array in (*given, out))
+            room = np.empty((self.size + 2, w + self.size - 1), self.dtype)
+            step(tuple(mine) if len(mine) > 1 else mine[0], self.size, constants, to, room)
+
+        if len(self.axes) == 2:
+            run(partial(some_maps, part) for part in parts(n * c, -(-BLOCK // max(1, h * w)), each=2))
+            return
         *inputs, to = (array.reshape(n, c, h * w) for array in (*given, out))
         strips = [(image, (i, min(i + STRIP, h * w))) for image in range(n) for i in range(0, h * w, STRIP)]
-        constants = self.dtype.type(self.alpha), self.dtype.type(self.k)
 
         def task(part: slice) -> None:
             room = np.empty((c + 1, STRIP), self.dtype)

@@ -54,7 +54,7 @@ def chosen(  # noqa: PLR0917
     if depthwise.suits(x, weight, window, group, y):
         return depthwise.product(window, shapes, y.dtype, epilogue)
     if suits(x, weight, window, group, y, kept is not None):
-        factors = kept.factors(weight, group) if kept else None
+        factors = kept.factors(weight, window, group) if kept else None
         if factors is not None and winograd.takes_loops(factors, shapes):
             return winograd.LoopsProduct(window, group, shapes, factors, epilogue)
         return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
@@ -81,8 +81,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
     if depthwise.suits(dx, weight, window, group, dy):
         depthwise.data_gradient(dy, weight, window, dx)
     elif suits(dy, weight, window, group, dx, kept=False):
-        # a stride of 1 makes the gradient a convolution too
-        winograd.convolve(dy, winograd.turned(weight, group), winograd.turned_window(window), group, dx)
+        winograd.data_gradient(dy, weight, window, group, dx)
     else:
         direct.data_gradient(dy, weight, window, group, dx)
 
@@ -114,7 +113,9 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
         return False
     if way == "winograd":
         return True
-    tiling = Tiling(len(x), y.shape[2:], (0, 0), window.dilation)  # padding does not change how many tiles the outputs make
+    # of a strided convolution's data gradient the smaller maps, x's, are computed by tiles
+    size = [min(sizes) for sizes in zip(x.shape[2:], y.shape[2:], strict=True)]
+    tiling = Tiling(len(x), size, window)
     rows, groups = tiling.tiles
     tiles = tiling.planes * rows * groups * TOGETHER
     least = (LEAST_TILES_COMPILED if loops.compiled() else LEAST_TILES) if kept else LEAST_TILES_ONCE
@@ -122,7 +123,7 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
         x.shape[1] // group >= (LEAST_CHANNELS_COMPILED if loops.compiled() else LEAST_CHANNELS)
         and y.shape[1] // group >= LEAST_FILTERS
         and tiles >= least
-        and tiles * TILE * TILE <= MOST_PADDED * len(x) * y.shape[2] * y.shape[3]
+        and tiles * TILE * TILE <= MOST_PADDED * len(x) * math.prod(size)
     )
 
 
@@ -136,8 +137,7 @@ def wanted_way() -> str:
 
 def _can(x: Array, weight: Array, window: Window, y: Array) -> bool:
     return (
-        window.kernel == (3, 3)
-        and window.stride == (1, 1)
+        winograd.possible(window)
         and all(array.dtype == np.float32 for array in (x, weight, y))
         and min(y.shape) > 0  # Tiling.blocks divides by the number of groups
         and len(x) > 0

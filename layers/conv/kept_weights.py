@@ -1,11 +1,11 @@
 """What products make of a layer's weights, kept from one forward to the next in TEST. A net asks for it again only where
 blob.Unchanged cannot tell that the weights are the same: whoever holds a view of a blob's data may write into it at any time.
 
-Winograd's factors are four times the weights, and making them takes a third of the time of VGG16's last convolutions. So they
-are used again while the weights are the same for sure, or, where somebody held a view of them, bit for bit those of a copy kept
-beside them: the comparison takes 0.5 ms for 512x512 filters (9.4 MB), where the convolution takes 20. Panels (tiled.py) take no
-more time than a comparison: they are made anew. They lie side by side in large pages: each forward reads them from memory, and
-MobileNet v1 takes 0.99 of the time.
+Winograd's factors are four times the weights, of 5x5 six times, and making them takes a third of the time of VGG16's last
+convolutions. So they are used again while the weights are the same for sure, or, where somebody held a view of them, bit for
+bit those of a copy kept beside them: the comparison takes 0.5 ms for 512x512 filters (9.4 MB), where the convolution takes 20.
+Panels (tiled.py) take no more time than a comparison: they are made anew. They lie side by side in large pages: each forward
+reads them from memory, and MobileNet v1 takes 0.99 of the time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from minicaffe import threads
 from minicaffe.blob import ALIGNMENT, LARGE, Array, Blob, Unchanged, paged_zeros
 
 from . import tiled
+from .window import Window
 from .winograd import factors_of, factors_shape
 
 LEAST_PART = 1 << 20
@@ -75,18 +76,18 @@ class KeptWeights:
             self._panels = _shelf.zeros(shape, weight.dtype)
         return tiled.panels_of(weight, group, self._panels)
 
-    def factors(self, weight: Array, group: int) -> Array:
-        """factors_of(weight, group), made anew only when the weights have changed, or what they are multiplied by."""
+    def factors(self, weight: Array, window: Window, group: int) -> Array:
+        """factors_of(weight, window, group), made anew only when the weights have changed, or what they are multiplied by."""
         kept, now, self._now, self._panels = self._of, self._now, None, None
-        shape = factors_shape(weight.shape, group)
+        shape = factors_shape(weight.shape, window, group)
         if kept is None or kept[1].shape != shape or not _is_of(kept[0], weight, now):
             self._of = kept = None  # free the old factors before the new ones are made
             if now is not None and now.unchanged.holds():
-                kept = now, factors_of(weight, group)
+                kept = now, factors_of(weight, window, group)
             else:
                 copy = weight.copy()
                 # made of the copy: a write to the weights meanwhile cannot part the two
-                kept = copy, factors_of(copy, group)
+                kept = copy, factors_of(copy, window, group)
             self._of = kept
         return kept[1]
 
@@ -105,10 +106,10 @@ def _is_of(before: Array | _Seen, weight: Array, now: _Seen | None) -> bool:
     return before.shape == weight.shape and same_bits(before, weight)
 
 
-def factors_bytes(weight: Sequence[int], group: int, held: bool) -> int:
-    """What is kept for weights of this shape by Winograd, in bytes: the factors, about four times their size, and a copy of
-    weights of which somebody holds a view."""
-    return (held * math.prod(weight) + math.prod(factors_shape(weight, group))) * 4
+def factors_bytes(weight: Sequence[int], window: Window, group: int, held: bool) -> int:
+    """What is kept for weights of this shape by Winograd, in bytes: the factors, and a copy of weights of which somebody holds
+    a view."""
+    return (held * math.prod(weight) + math.prod(factors_shape(weight, window, group))) * 4
 
 
 def panels_bytes(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:

@@ -1,4 +1,4 @@
-"""3x3 convolutions of stride 1 by Winograd's F(4x4, 3x3): 36 products for 16 outputs instead of 144.
+"""3x3 convolutions of stride 1, and larger ones in such pieces, by Winograd's F(4x4, 3x3): 36 products for 16 outputs, not 144.
 
     y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 
 import numpy as np
 
@@ -24,12 +25,14 @@ from minicaffe.loops import Later, Room, address_of
 from . import winograd_loops
 from .convolution_blocks import LEAST_PRODUCT
 from .convolve import convolve as convolve_directly
+from .convolve import data_gradient as data_gradient_directly
 from .epilogue import EVERY, NOTHING, Epilogue
 from .tiles import panel_rows
 from .window import Window
 from .winograd_blocks import Block, Tiling
 from .winograd_loops import POWERS
 from .winograd_matrices import ACROSS, BT, TILE, TOGETHER, G
+from .winograd_pieces import each_piece, offsets, phases, pieces, taps_of_phases, to_pieces
 from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -41,6 +44,11 @@ FEW_TILES = 56
 """Tiles for each thread, below which threads share them and divide the filters."""
 TASK = 2 << 20
 """Multiplications of a task, at least."""
+
+MOST_SHARE = 0.4
+"""Of the direct way's multiplications, up to which Winograd's are worth their transforms: 0.36 for 5x5, 0.25 for 3x3."""
+MOST_MAPS = 4 << 20
+"""Of the numbers of a strided convolution's data gradient, that are made at a time before they go to their places."""
 
 UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))
 MATRIX: Array = G.astype(np.float32)
@@ -60,23 +68,23 @@ def convolve(
     *,
     factors: Array | None = None,
 ) -> None:
-    """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, 3, 3), then the epilogue; y is overwritten.
+    """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, *kernel), then the epilogue; y is overwritten.
 
-    All float32, the window 3x3 of stride 1; a padding below 0 leaves out the map's rim, and y may be smaller or larger
-    than the window gives. factors: factors_of(weight, group), if at hand.
+    All float32, the window one that is `possible`; a padding below 0 leaves out the map's rim, and y may be smaller or larger
+    than the window gives. factors: factors_of(weight, window, group), if at hand.
     """
     if factors is None:
         with blocks.kept_scratch(np.float32) as memory:
-            made = factors_of(weight, group, memory("winograd", *factors_shape(weight.shape, group)))
+            made = factors_of(weight, window, group, memory("winograd", *factors_shape(weight.shape, window, group)))
             convolve(x, weight, window, group, y, epilogue, factors=made)
         return
     shapes = x.shape, weight.shape, y.shape
     if takes_loops(factors, shapes) and x.flags.c_contiguous and y.flags.c_contiguous:  # they take maps as flat arrays
         LoopsProduct(window, group, shapes, factors, epilogue)(x, weight, y)
         return
-    least = -(-LEAST_PRODUCT * group * group // (x.shape[1] * y.shape[1]))
-    tiling = Tiling(len(x), y.shape[2:], window.pad, window.dilation)
-    all_ = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group), least)
+    depth, filters = factors.shape[3], y.shape[1] // group
+    tiling = Tiling(len(x), y.shape[2:], window)
+    all_ = tiling.blocks(tiles_at_once(max(depth, filters)), least=-(-LEAST_PRODUCT // (depth * filters)))
     parts = [_Part(block, g, slice(0, factors.shape[2])) for block in all_ for g in range(group)]
     free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
 
@@ -86,6 +94,13 @@ def convolve(
         free.append(scratch)
 
     threads.run(partial(work, part) for part in parts)
+
+
+def possible(window: Window) -> bool:
+    """Whether Winograd's way can take the window, with fewer multiplications: a plane's, not strided and dilated at once."""
+    if len(window.kernel) != 2 or any(s > 1 and d > 1 for s, d in zip(window.stride, window.dilation)):
+        return False
+    return len(pieces(window)) * 36 <= MOST_SHARE * TILE * TILE * math.prod(window.kernel)
 
 
 def takes_loops(factors: Array, shapes: Shapes) -> bool:
@@ -151,9 +166,9 @@ def _calls(
     window: Window, group: int, shapes: Shapes, factors: tuple[int, ...], workers: int
 ) -> tuple[Tiling, list[_Part], Calls]:
     """How arrays of these shapes are cut among so many threads, and the calls of convolve_planes for the parts."""
-    (images, channels, *_), (filters, depth, *_), (*_, height, width) = shapes
-    tiling = Tiling(images, (height, width), window.pad, window.dilation)
-    most, each = tiles_at_once(max(channels, filters) // group), depth * filters // group
+    (images, *_), (filters, *_), (*_, height, width) = shapes
+    tiling, depth = Tiling(images, (height, width), window), factors[3]
+    most, each = tiles_at_once(max(depth, filters // group)), depth * filters // group
     blocks, lanes = _cut(tiling, most, factors[2], each, workers)
     parts = [_Part(block, g, lane) for block in blocks for g in range(group) for lane in lanes]
     arrays = [Later(0, (math.prod(shapes[0]),)), Later(0, (3, filters)), Later(0, (math.prod(shapes[2]),))]
@@ -169,20 +184,20 @@ def _call(
     (_, channels, *size), _, (_, filters, *out_size) = shapes
     group, _, all_panels, depth, each = factors
     mine, panels = part.filters(factors, filters), part.panels.stop - part.panels.start
-    planes = np.empty((len(part.block.planes), 6), np.int64)
-    first = channels_of(channels, group)[part.group].start
+    planes, of_group = np.empty((len(part.block.planes), 6), np.int64), channels_of(channels, group)[part.group]
     for row, plane in zip(planes, part.block.planes, strict=True):
-        image, *start = tiling.start(part.block, plane, tiling.pad)
-        row[:3] = (image * channels + first) * math.prod(size), *start
-        image, *start = tiling.start(part.block, plane, (0, 0))
+        image, *start = tiling.inputs_at(part.block, plane)
+        row[:3] = (image * channels + of_group.start) * math.prod(size), *start
+        image, *start = tiling.outputs_at(part.block, plane)
         row[3:] = (image * filters + mine.start) * math.prod(out_size), *start
     rows, columns, apart = len(part.block.rows), len(part.block.groups) * TOGETHER, all_panels * depth * each
     lengths = winograd_loops.memory_sizes(rows, columns, len(planes), depth, panels * each)
     begin = part.group * 36 * apart + part.panels.start * depth * each
     of = Later(begin, (35 * apart + panels * depth * each,))
-    sizes = depth, *size, mine.stop - mine.start, *out_size, rows, columns, *tiling.dilation, panels, each, apart
-    memory, finite = Room(0, (sum(lengths),)), Later(number, (1,))
-    return x, of, after, finite, y, memory, POWERS, planes, (*sizes, *lengths[:3], mine.start)
+    maps = channels // group, *size, mine.stop - mine.start, *out_size
+    sizes = *maps, rows, columns, *tiling.apart, *tiling.window.dilation, panels, each, apart, *lengths[:3], mine.start
+    memory, finite, places = Room(0, (sum(lengths),)), Later(number, (1,)), np.array(offsets(tiling.window), np.int64)
+    return x, of, after, finite, y, memory, POWERS, planes, places, sizes
 
 
 def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> tuple[list[Block], list[slice]]:
@@ -196,13 +211,16 @@ def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> 
     return blocks, threads.cut(panels, lanes)
 
 
-def factors_of(weight: Array, group: int, out: Array | None = None) -> Array:
-    """weight (M, C / group, 3, 3), float32 -> G w G^T in panels, (group, 36, panels, C / group, rows): four times its size.
+def factors_of(weight: Array, window: Window, group: int, out: Array | None = None) -> Array:
+    """weight (M, C / group, *kernel), float32 -> G w G^T of its pieces' 3x3 filters w, in panels of some filters.
+
+    (group, 36, panels, pieces * C / group, rows): four times the weight's size for 3x3, six times for 5x5.
 
     rows: filters of a panel, those past M / group 0; all where loops are not compiled. out: where to make them.
     """
+    factors = np.empty(factors_shape(weight.shape, window, group), np.float32) if out is None else out
+    weight = to_pieces(weight, window)
     m, c = len(weight) // group, weight.shape[1]
-    factors = np.empty(factors_shape(weight.shape, group), np.float32) if out is None else out
     if (panels := factors.shape[2]) == 1:
         filters = weight.reshape(group, m, c, 9).transpose(0, 2, 3, 1)
         by_channel = factors[:, :, 0, :, :m].swapaxes(1, 2)  # (group, C, 36, M): the products land transposed, without a copy
@@ -218,11 +236,11 @@ def factors_of(weight: Array, group: int, out: Array | None = None) -> Array:
     return factors
 
 
-def factors_shape(weight: Sequence[int], group: int) -> tuple[int, ...]:
+def factors_shape(weight: Sequence[int], window: Window, group: int) -> tuple[int, ...]:
     """The shape of the factors of weights of this shape."""
     filters = weight[0] // group
     rows = _panel_rows(filters)
-    return group, 36, -(-filters // rows), weight[1], rows
+    return group, 36, -(-filters // rows), len(pieces(window)) * weight[1], rows
 
 
 def _panel_rows(filters: int) -> int:
@@ -237,17 +255,50 @@ def unpanelled(factors: Array, filters: int) -> Array:
     return columns[..., :filters].reshape(6, 6, channels, filters)
 
 
-def turned(weight: Array, group: int) -> Array:
-    """The weights (C, M / group, 3, 3) of the convolution that is the data gradient of one with weight (M, C / group, 3, 3)."""
-    m, c = weight.shape[:2]
-    # a correlation's gradient correlates with kernels turned by 180 degrees, filters and channels exchanged
-    filters: Array = weight.reshape(group, m // group, c, 3, 3)[..., ::-1, ::-1].swapaxes(1, 2)
-    return filters.reshape(group * c, m // group, 3, 3)
+def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
+    """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx.
+
+    It is a convolution, too; with a stride one that makes a map of each phase, whose numbers then go to their places.
+    """
+    taps, filters = taps_of_phases(window), phases(weight, window, group)
+    whole = tuple(d * (t - 1) for d, t in zip(window.dilation, taps))
+    if window.stride == (1, 1):
+        pad = tuple(w - p for w, p in zip(whole, window.pad))
+        convolve(dy, filters, Window(taps, (1, 1), pad, window.dilation), group, dx)
+        return
+    rows, columns = map(_places, window.stride, window.pad, dx.shape[2:])
+    size = max(last.stop for _, last in rows), max(last.stop for _, last in columns)
+    at_once = max(1, MOST_MAPS // (len(filters) * math.prod(size)))
+    dense, grouped = (
+        Window(taps, (1, 1), whole, window.dilation),
+        dx.reshape(len(dx), group, dx.shape[1] // group, *dx.shape[2:]),
+    )
+
+    def put(maps: Array, to: Array, channels: slice) -> None:
+        for (r, (rows_of_dx, of_map)), (c, (columns_of_dx, across)) in product(enumerate(rows), enumerate(columns)):
+            to[:, :, channels, rows_of_dx, columns_of_dx] = maps[:, :, r, c, channels, of_map, across]
+
+    with blocks.kept_scratch(np.float32) as memory:
+        factors = factors_of(filters, dense, group, memory("winograd", *factors_shape(filters.shape, dense, group)))
+        for first in range(0, len(dx), at_once):
+            of, to = dy[first : first + at_once], grouped[first : first + at_once]
+            maps = memory("maps", len(of), len(filters), *size)
+            convolve(of, filters, dense, group, maps, factors=factors)
+            if not all_finite(maps):  # zeros in place of the taps that a phase lacks would spoil more than the direct way
+                data_gradient_directly(of, weight, window, group, dx[first : first + at_once])
+                continue
+            by_phase = maps.reshape(len(of), group, len(rows), len(columns), -1, *size)
+            threads.run(partial(put, by_phase, to, part) for part in threads.parts(to.shape[2], 8))
 
 
-def turned_window(window: Window) -> Window:
-    """That convolution's window: it pads by what the other leaves."""
-    return Window(window.kernel, window.stride, tuple(2 * d - p for d, p in zip(window.dilation, window.pad)), window.dilation)
+def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:
+    """Of each phase of an axis: where its numbers belong, and where in its map they are."""
+    places = []
+    for phase in range(stride):
+        first = (phase - pad) % stride
+        of_map = (first + pad) // stride
+        places.append((slice(first, length, stride), slice(of_map, of_map + len(range(first, length, stride)))))
+    return places
 
 
 def tiles_at_once(channels: int) -> int:
@@ -262,14 +313,15 @@ def channels_of(channels: int, group: int) -> list[slice]:
 
 
 def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
-    """The block's slab of x (N, C, H, W): (S, C, rows + 2, columns + 2), zeros where x ends."""
-    slab = scratch.next(len(block.planes), x.shape[1], *block.inputs)
+    """The block's slab of x (N, C, H, W): (S, pieces * C, rows + 2, columns + 2), zeros where x ends."""
+    slab = scratch.next(len(block.planes), len(pieces(tiling.window)) * x.shape[1], *block.inputs)
     tiling.read(block, x, slab)
     return slab
 
 
 def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Array, scratch: Scratch) -> Array:
-    """The block's outputs (S, M, rows, columns), in scratch: of weight (M, C, 3, 3) and its factors (36, panels, C, rows)."""
+    """The block's outputs (S, M, rows, columns), in scratch: of weight (M, C, *kernel) and its factors (36, panels, pieces * C,
+    rows)."""
     slab = read(tiling, block, x, scratch)
     # the border of 1 on each side is no output
     s, rows, columns, m = len(slab), slab.shape[2] - 2, slab.shape[3] - 2, len(weight)
@@ -281,11 +333,24 @@ def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Arr
         out = from_tiles(products, (s, m, rows, columns), scratch)
         if not all_finite(out):
             # the slab's buffer has been overwritten: read again
-            convolve_directly(read(tiling, block, x, scratch), weight, UNPADDED, 1, out)
+            _by_taps(read(tiling, block, x, scratch), weight, tiling.window, out)
     return out
+
+
+def _by_taps(slab: Array, weight: Array, window: Window, out: Array) -> None:
+    """The direct way: out (S, M, rows, columns) of a slab (S, pieces * C, rows + 2, columns + 2)."""
+    channels, of_piece = weight.shape[1], np.empty_like(out)
+    out[...] = 0
+    for number, taps in enumerate(each_piece(weight, window)):
+        # no more taps than there are: 0 * inf is NaN
+        rows, columns = (count + more - 1 for count, more in zip(out.shape[2:], taps.shape[2:]))
+        part = slab[:, number * channels : (number + 1) * channels, :rows, :columns]
+        convolve_directly(part, taps, replace(UNPADDED, kernel=taps.shape[2:]), 1, of_piece)
+        out += of_piece
 
 
 def all_finite(x: Array) -> bool:
     """Whether no number of a contiguous x is infinite or NaN; False too where squares overflow. Much cheaper than isfinite."""
     flat = x.reshape(-1)
-    return math.isfinite(np.dot(flat, flat))  # squares cannot cancel: an inf or a NaN stays in the sum
+    with np.errstate(invalid="ignore", over="ignore"):
+        return math.isfinite(np.dot(flat, flat))  # squares cannot cancel: an inf or a NaN stays in the sum

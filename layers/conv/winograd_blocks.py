@@ -14,7 +14,9 @@ from itertools import product
 from minicaffe import threads
 from minicaffe.blob import Array
 
+from .window import Window
 from .winograd_matrices import TILE, TOGETHER
+from .winograd_pieces import offsets
 
 STEP = TILE * TOGETHER
 """Output columns of a group of tiles, which are transformed together."""
@@ -38,21 +40,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Tiling:
-    """`images` maps of `size` outputs each, in tiles; pad and dilation per axis. Cuts into blocks, reads and writes them."""
+    """`images` maps of `size` outputs each, in tiles. Cuts into blocks, reads and writes them. window: of the convolution."""
 
     images: int
     size: Sequence[int]
-    pad: Sequence[int]
-    dilation: Sequence[int]
+    window: Window
 
     @property
     def planes(self) -> int:
-        return self.images * self.dilation[0] * self.dilation[1]
+        return self.images * self.window.dilation[0] * self.window.dilation[1]
 
     @property
     def tiles(self) -> tuple[int, int]:
         """Rows of tiles and groups of tiles of one plane."""
-        (height, width), (down, across) = self.size, self.dilation
+        (height, width), (down, across) = self.size, self.window.dilation
         return -(-height // (TILE * down)), -(-width // (STEP * across))
 
     def blocks(self, tiles: int, least: int = 1, workers: int | None = None) -> Iterator[Block]:
@@ -77,32 +78,45 @@ class Tiling:
         return (Block(*block) for block in product(*parts))
 
     def read(self, block: Block, x: Array, slab: Array) -> None:
-        """slab (planes, C, *block.inputs) is what the block reads of x (N, C, H, W), zeros outside of it."""
-        for to, plane in zip(slab, block.planes, strict=True):
-            image, *first = self.start(block, plane, self.pad)
-            (rows, rows_of_x), (columns, columns_of_x) = map(_overlap, first, self.dilation, slab.shape[2:], x.shape[2:])
-            to[:, : rows.start] = 0  # scratch holds old numbers: what lies off the map must be cleared
-            to[:, rows.stop :] = 0
-            to[:, rows, : columns.start] = 0
-            to[:, rows, columns.stop :] = 0
-            to[:, rows, columns] = x[image, :, rows_of_x, columns_of_x]
+        """slab (planes, pieces * C, *block.inputs) is what the block reads of x (N, C, H, W), zeros outside of it."""
+        channels, apart = x.shape[1], self.apart
+        for of_plane, plane in zip(slab, block.planes, strict=True):
+            image, *start = self.inputs_at(block, plane)
+            for number, offset in enumerate(offsets(self.window)):
+                to, first = of_plane[number * channels :][:channels], (start[0] + offset[0], start[1] + offset[1])
+                (rows, rows_of_x), (columns, columns_of_x) = map(_overlap, first, apart, slab.shape[2:], x.shape[2:])
+                to[:, : rows.start] = 0  # scratch holds old numbers: what lies off the map must be cleared
+                to[:, rows.stop :] = 0
+                to[:, rows, : columns.start] = 0
+                to[:, rows, columns.stop :] = 0
+                to[:, rows, columns] = x[image, :, rows_of_x, columns_of_x]
 
     def write(self, block: Block, out: Array, y: Array) -> None:
         """The block's outputs, out (planes, M, rows, columns), to their places in y (N, M, H, W)."""
         for part, plane in zip(out, block.planes, strict=True):
-            image, *first = self.start(block, plane, (0, 0))
-            (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.dilation, out.shape[2:], y.shape[2:])
+            image, *first = self.outputs_at(block, plane)
+            (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.window.dilation, out.shape[2:], y.shape[2:])
             # what the last tiles have past the map's end is left out
             y[image, :, rows_of_y, columns_of_y] = part[:, rows, columns]
 
-    def start(self, block: Block, plane: int, pad: Sequence[int]) -> tuple[int, int, int]:
-        """The plane's image, and the row and column of the map, padded by so much, at which the block begins."""
-        image, offset = divmod(plane, self.dilation[0] * self.dilation[1])
-        offsets = divmod(offset, self.dilation[1])  # the first row and column of the plane's sub-map
-        starts = (TILE * block.rows.start, STEP * block.groups.start)
-        # neighbours in a sub-map are d apart on the map
-        row, column = (s * d + o - p for s, d, o, p in zip(starts, self.dilation, offsets, pad))
-        return image, row, column
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """How far on the map of inputs those of a tile lie apart, down and across."""
+        return tuple(d * s for d, s in zip(self.window.dilation, self.window.stride))
+
+    def inputs_at(self, block: Block, plane: int) -> tuple[int, int, int]:
+        """The plane's image, and the row and column of the inputs, maybe off the map, at which the block's windows begin."""
+        image, row, column = self.outputs_at(block, plane)
+        (down, across), (rows, columns) = self.window.stride, self.window.pad
+        return image, row * down - rows, column * across - columns
+
+    def outputs_at(self, block: Block, plane: int) -> tuple[int, int, int]:
+        """The plane's image, and the row and column of the outputs at which the block begins."""
+        dilation = self.window.dilation
+        image, offset = divmod(plane, dilation[0] * dilation[1])
+        # neighbours in a sub-map are d apart on the map, from the sub-map's first row and column on
+        row, column = divmod(offset, dilation[1])
+        return image, row + dilation[0] * TILE * block.rows.start, column + dilation[1] * STEP * block.groups.start
 
 
 def _parts(length: int, count: int) -> list[range]:

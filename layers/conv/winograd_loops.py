@@ -219,7 +219,7 @@ def make_factors(weight: Array, g: Array, factors: Array, first: int, last: int)
                         made[k] = g[j, 0] * down[0, k] + g[j, 1] * down[1, k] + g[j, 2] * down[2, k]
 
 
-@loop("T[::1], UniTuple(int64, 7), T[::1], UniTuple(int64, 4), T[::1], T[::1], T[::1]")
+@loop("T[::1], UniTuple(int64, 8), T[::1], UniTuple(int64, 4), T[::1], T[::1], T[::1]")
 def to_tiles(  # noqa: PLR0917
     x: Array,
     place: tuple[int, ...],
@@ -229,13 +229,14 @@ def to_tiles(  # noqa: PLR0917
     pixels: Array,
     powers: Array,
 ) -> None:
-    """tiles[6 i + j, c, first + t] = (BT d BT^T)[i, j], d the 6 x 6 pixels of tile t of x (C, H, W).
+    """tiles[6 i + j, number + c, first + t] = (BT d BT^T)[i, j], d the 6 x 6 pixels of tile t of x (C, H, W).
 
     place: C, H, W; the pixel, row and column, at which the first tile begins, which may lie off the map, as may others: there
-    d is 0; how far apart on the map the pixels of a tile are, down and across. tiles is (36, C, plane); grid: plane, first,
-    rows and columns of tiles. Up to LANES tiles behind them become 0. line and pixels (memory_sizes) are overwritten.
+    d is 0; how far apart on the map the pixels of a tile are, down and across; number. tiles is (36, number + C or more,
+    plane); grid: plane, first, rows and columns of tiles. Up to LANES tiles behind them become 0. line and pixels
+    (memory_sizes) are overwritten.
     """
-    channels, height, width, row, column, down, across = place
+    channels, height, width, row, column, down, across, number = place
     plane, first, rows, columns = grid
     count, most = rows * columns, ((rows + 1) * columns + LANES - 1) // LANES * LANES
     wide, step = 4 * columns, len(tiles) // 36
@@ -278,11 +279,11 @@ def to_tiles(  # noqa: PLR0917
         for j in range(6):
             d0 = (24 + j) * most
             d1 = d0 + 6 * most
-            d2, d3, to = d0 + 12 * most, d0 + 18 * most, j * step + c * plane + first
+            d2, d3, to = d0 + 12 * most, d0 + 18 * most, j * step + (number + c) * plane + first
             _transform(line, d0, d1, d2, d3, d0 + columns, d1 + columns, tiles, to, 6 * step, count, 0, powers)
         for i in range(36):  # what lies behind is multiplied, too, and old numbers may be denormal, which are slow
             for k in range(first + count, behind):
-                tiles[at(i * step + c * plane + k)] = 0
+                tiles[at(i * step + (number + c) * plane + k)] = 0
 
 
 @loop("T[::1], T[::1], T[::1], UniTuple(int64, 5)")
@@ -364,7 +365,9 @@ def from_tiles(  # noqa: PLR0917
     return float(total)
 
 
-@loop("T[::1], T[::1], T[:,::1], T[::1], T[::1], T[::1], T[::1], int64[:,::1], UniTuple(int64, 17)", in_calls=True)
+@loop(
+    "T[::1], T[::1], T[:,::1], T[::1], T[::1], T[::1], T[::1], int64[:,::1], int64[:,::1], UniTuple(int64, 19)", in_calls=True
+)
 def convolve_planes(  # noqa: PLR0913, PLR0917
     x: Array,
     factors: Array,
@@ -374,28 +377,32 @@ def convolve_planes(  # noqa: PLR0913, PLR0917
     memory: Array,
     powers: Array,
     planes: Array,
+    pieces: Array,
     sizes: tuple[int, ...],
 ) -> None:
     """Some planes of a convolution: y = relu(outputs of [factors @ tiles of x] * scale + shift). All arrays but after are flat.
 
     planes (S, 6): where the plane's channels begin in x, row and column of its first tile's first pixel there; the same of y.
-    sizes: C, H, W of x; M, H, W of y; rows and columns of tiles; how far apart pixels are, down and across; panels, rows of one
-    and how far the factors of the 36 matrices lie apart; lengths of line, pixels and tiles, which lie in memory before the
-    products (memory_sizes); the first filter, of those that after (3, M or more) is for. finite[0]: 0 if all outputs were
-    finite before the scale, else NaN.
+    pieces (P, 2): how many rows and columns further those of a piece are. sizes: C, H, W of x; M, H, W of y; rows and columns
+    of tiles; how far apart pixels are, down and across, in x and in y; panels, rows of one and how far the factors of the 36
+    matrices lie apart; lengths of line, pixels and tiles, which lie in memory before the products (memory_sizes); the first
+    filter, of those that after (3, M or more) is for. finite[0]: 0 if all outputs were finite before the scale, else NaN.
     """
-    channels, height, width, filters, out_height, out_width, rows, columns, down, across, panels, each, apart = sizes[:13]
-    count = rows * columns
+    channels, height, width, filters, out_height, out_width, rows, columns, down, across = sizes[:10]
+    out_down, out_across, panels, each, apart = sizes[10:15]
+    count, depth = rows * columns, len(pieces) * channels
     plane = (len(planes) * count + LANES - 1) // LANES * LANES
-    begin = sizes[13] + sizes[14]
-    line, pixels, end = memory[: sizes[13]], memory[sizes[13] : begin], begin + sizes[15]
+    begin = sizes[15] + sizes[16]
+    line, pixels, end = memory[: sizes[15]], memory[sizes[15] : begin], begin + sizes[17]
     tiles, products = memory[begin:end], memory[end:]
     for s in range(len(planes)):
-        place = (channels, height, width, planes[s, 1], planes[s, 2], down, across)
-        to_tiles(x[planes[s, 0] :], place, tiles, (plane, s * count, rows, columns), line, pixels, powers)
-    multiply(factors, tiles, products, (panels, channels, each, plane, apart))
+        for p in range(len(pieces)):
+            row, column = planes[s, 1] + pieces[p, 0], planes[s, 2] + pieces[p, 1]
+            place = (channels, height, width, row, column, down, across, p * channels)
+            to_tiles(x[planes[s, 0] :], place, tiles, (plane, s * count, rows, columns), line, pixels, powers)
+    multiply(factors, tiles, products, (panels, depth, each, plane, apart))
     finite[0] = powers[0] - powers[0]
     for s in range(len(planes)):
-        of_y = (filters, out_height, out_width, planes[s, 4], planes[s, 5], down, across, sizes[16])
+        of_y = (filters, out_height, out_width, planes[s, 4], planes[s, 5], out_down, out_across, sizes[18])
         out = y[planes[s, 3] :]
         finite[0] += from_tiles(products, (plane, s * count, rows, columns), out, of_y, after, line, pixels, powers)

@@ -1,4 +1,4 @@
-"""The weights' gradient of a 3x3 convolution by Winograd's transforms: forward's transpose.
+"""The weights' gradient of a 3x3 convolution, or of one in such pieces, by Winograd's transforms: forward's transpose.
 
     dweight = G^T [ sum over tiles of (BT x B) * (A dy A^T) ] G
 
@@ -21,9 +21,10 @@ from minicaffe import blocks, threads
 from minicaffe.blob import Array
 
 from .window import Window
-from .winograd import FACTOR, all_finite, channels_of, tiles_at_once
+from .winograd import FACTOR, UNPADDED, all_finite, channels_of, tiles_at_once
 from .winograd_blocks import Block, Tiling
 from .winograd_matrices import ACROSS, AT, BACK, BT, TOGETHER
+from .winograd_pieces import TAPS, add_pieces, pieces
 from .winograd_tiles import Scratch, taken, to_tiles
 
 A: Array = np.ascontiguousarray(AT.T)
@@ -38,11 +39,11 @@ MOST_SUMS = 16 << 20
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
-    """Add to dweight (M, C / group, 3, 3) what dy (N, M, *windows) and x (N, C, H, W) give; all float32.
+    """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, H, W) give; all float32.
 
     False, with dweight unchanged, if that is not finite: the direct way finds which numbers are.
     """
-    gradient = np.empty(dweight.shape, np.float32)
+    gradient = np.empty((len(dweight), len(pieces(window)), dweight.shape[1], TAPS, TAPS), np.float32)
     with blocks.kept_scratch(np.float32) as memory:
         for channels, filters in zip(channels_of(x.shape[1], group), channels_of(dy.shape[1], group)):
             _make_gradient(x[:, channels], dy[:, filters], window, gradient[filters], memory)
@@ -50,30 +51,31 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
         return False
 
     def add(part: slice) -> None:
-        dweight[part] += gradient[part]
+        add_pieces(gradient[part], window, dweight[part])
 
     threads.run(partial(add, part) for part in threads.parts(len(dweight)))
     return True
 
 
 def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory: blocks.Scratch) -> None:
-    """gradient (M, C, 3, 3) of a group."""
-    m, c = gradient.shape[:2]
-    tiling = Tiling(len(x), dy.shape[2:], window.pad, window.dilation)
-    unpadded = replace(tiling, pad=(0, 0))  # a tile of dy is the 4x4 outputs that the 6x6 of x give
+    """gradient (M, pieces, C, 3, 3) of a group."""
+    m, p, c = gradient.shape[:3]
+    tiling = Tiling(len(x), dy.shape[2:], window)
+    # a tile of dy is the 4x4 outputs that the 6x6 of x give
+    unpadded = replace(tiling, window=replace(UNPADDED, dilation=window.dilation))
     # always cut for as many threads: the order of the sums must not depend on their number
-    all_ = list(tiling.blocks(tiles_at_once(max(c, m)), workers=WORKERS))
-    # a tile has 36 float32 numbers, 144 bytes, for each channel and filter, and so have the sums
-    chunks = threads.cut(c, -(-144 * c * m // MOST_SUMS))
-    batches = list(_batches(all_, MOST_BYTES // (144 * (chunks[0].stop + m))))
+    all_ = list(tiling.blocks(tiles_at_once(max(p * c, m)), workers=WORKERS))
+    # a tile has 36 float32 numbers, 144 bytes, for each piece of a channel and filter, and so have the sums
+    chunks = threads.cut(c, -(-144 * p * c * m // MOST_SUMS))
+    batches = list(_batches(all_, MOST_BYTES // (144 * (p * chunks[0].stop + m))))
     if len(batches) > 1:  # dy's would be made anew for each chunk
-        chunks, batches = [slice(0, c)], list(_batches(all_, MOST_BYTES // (144 * (c + m))))
-    width, most = chunks[0].stop, max(sum(map(_count, batch)) for batch in batches)
+        chunks, batches = [slice(0, c)], list(_batches(all_, MOST_BYTES // (144 * (p * c + m))))
+    width, most = p * chunks[0].stop, max(sum(map(_count, batch)) for batch in batches)
     ends = list(accumulate((36 * m * width, 36 * most * m, 36 * most * width)))
     for_sums, for_dy, for_x = np.split(memory("winograd", ends[-1]), ends[:-1])
     of_dy = None
     for channels in chunks:
-        count = channels.stop - channels.start
+        count = p * (channels.stop - channels.start)
         sums = for_sums[: 36 * m * count].reshape(36, m, count)
         for number, batch in enumerate(batches):
             if of_dy is None or number:
@@ -81,12 +83,13 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
             of_x, add = _tiles("x", tiling, batch, x[:, channels], for_x), number > 0
             pairs = [(of_dy[i, :, j], of_x[i, :, j], sums[6 * i + j]) for i in range(6) for j in range(6)]
             threads.run(partial(_multiply, *pair, add) for pair in pairs)
-        _fold(sums, gradient[:, channels])
+        _fold(sums, gradient[:, :, channels])
 
 
 def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
-    """The tiles (6, T, 6, C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
-    (overlap, across, down), channels, free = WAYS[name], maps.shape[1], list[Scratch]()
+    """The tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
+    (overlap, across, down), free = WAYS[name], list[Scratch]()
+    channels = len(pieces(tiling.window)) * maps.shape[1]
     ends = list(accumulate(map(_count, batch), initial=0))  # where each block's lie among the batch's
     made = memory[: 36 * ends[-1] * channels].reshape(6, ends[-1], 6, channels)
 
@@ -113,15 +116,14 @@ def _multiply(tiles_of_dy: Array, tiles_of_x: Array, sums: Array, add: bool) -> 
 
 
 def _fold(sums: Array, gradient: Array) -> None:
-    """gradient (M, C, 3, 3) = G^T sums G, sums (36, M, C)."""
-    _, m, c = sums.shape
-    taps = gradient.reshape(m, c, 9)
+    """gradient (M, pieces, C, 3, 3) = G^T sums G, sums (36, M, pieces * C)."""
+    m, p, c = gradient.shape[:3]
 
     def fold(part: slice) -> None:
         with np.errstate(invalid="ignore", over="ignore"):
             made = FACTOR.T @ sums[:, part].reshape(36, -1)  # G^T S G of all filters, flattened: kron(G, G)^T S
-        for tap, numbers in enumerate(made.reshape(9, -1, c)):
-            taps[part, :, tap] = numbers
+        for tap, numbers in enumerate(made.reshape(9, -1, p, c)):
+            gradient[part, :, :, tap // TAPS, tap % TAPS] = numbers
 
     threads.run(partial(fold, part) for part in threads.parts(m, 8, -(-m // (8 * threads.get_num_threads()))))
 

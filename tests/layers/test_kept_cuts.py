@@ -22,7 +22,7 @@ DENSE = (1, 48, 60, 64), (96, 48, 3, 3), (1, 96, 60, 64)
 
 
 def winograd_calls(threads: int) -> Calls:
-    return winograd._calls.__wrapped__(THREE, 1, DENSE, winograd.factors_shape(DENSE[1], 1), threads)[2]
+    return winograd._calls.__wrapped__(THREE, 1, DENSE, winograd.factors_shape(DENSE[1], THREE, 1), threads)[2]
 
 
 CUTS: dict[str, Callable[[int], Calls]] = {

@@ -69,18 +69,25 @@ def test_gradient(region: str, inside: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1, 3, 5, 15])
-def test_numpy_computes_what_the_loops_say(size: int, dtype: type) -> None:
+@pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
+def test_numpy_computes_what_the_loops_say(region: str, size: int, dtype: type) -> None:
     """Also where numbers are not finite, and compiled where Numba is installed."""
     x, dy = (normal(2, 7, 3, 11).astype(dtype) for _ in range(2))
     x[0, 3, 1, 2], x[1, 2, 0, 5], dy[1, 5, 2, 2] = np.nan, np.inf, -np.inf
-    case = LayerCase(text(f"local_size: {size} alpha: 3 k: 2"), x, dtype=dtype)
+    case = LayerCase(text(f"local_size: {size} alpha: 3 k: 2 norm_region: {region}"), x, dtype=dtype)
     room, constants = np.empty((8, lrn.STRIP), dtype), (dtype(3 / size), dtype(2))
     y, dx = np.empty((2, 7, 33), dtype), np.empty((2, 7, 33), dtype)
     flat, flat_dy = x.reshape(y.shape), dy.reshape(y.shape)
     with np.errstate(invalid="ignore"):
         with loops.using("numpy"):
             ways = [[case.forward()[0], case.backward(dy)[0]]]
-            for image in range(2):
+            if region == "WITHIN_CHANNEL":
+                maps, of_dy, to, to_dx = (array.reshape(14, 3, 11) for array in (x, dy, y, dx))
+                room, constants = np.full((size + 2, 10 + size), np.nan, dtype), (dtype(3 / size**2), dtype(1))
+                lrn.normalise_within(maps, size, constants, to, room)
+                room[...] = np.nan
+                lrn.normalise_within_backward((maps, of_dy), size, constants, to_dx, room)
+            for image in range(2 if region == "ACROSS_CHANNELS" else 0):
                 for part in ((0, 20), (20, 33)):
                     lrn.normalise(flat[image], part, size, constants, y[image], room)
                     lrn.normalise_backward((flat[image], flat_dy[image]), part, size, constants, dx[image], room)

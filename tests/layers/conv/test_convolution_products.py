@@ -15,6 +15,7 @@ from minicaffe.layers.conv.window import Window
 
 SQUARE = Window((3, 3), (1, 1), (1, 1), (1, 1))
 DILATED = Window((3, 3), (1, 1), (2, 2), (2, 2))
+STRIDED = Window((5, 5), (2, 2), (1, 1), (1, 1))
 
 
 def suits(
@@ -41,6 +42,8 @@ def test_large_maps_of_many_channels_take_winograd() -> None:
     assert suits((1, 512, 38, 63), 512, DILATED)
     assert suits((1, 128, 60, 100), 64, group=2)
     assert suits((16, 256, 14, 14), 256)
+    assert suits((1, 96, 152, 252), 256, STRIDED)
+    assert suits((1, 96, 27, 27), 256, Window((5, 5), (1, 1), (2, 2), (1, 1)), group=2)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,9 @@ def test_large_maps_of_many_channels_take_winograd() -> None:
         ((1, 64, 60, 100), 64, Window((3, 3), (2, 2), (1, 1), (1, 1)), 1),
         ((1, 64, 60, 100), 64, Window((3, 3), (1, 2), (1, 1), (1, 1)), 1),
         ((1, 64, 60, 100), 64, Window((3, 1), (1, 1), (1, 0), (1, 1)), 1),
+        ((1, 64, 120, 200), 64, Window((5, 5), (2, 2), (2, 2), (2, 2)), 1),
+        ((1, 64, 60, 100), 64, Window((7, 7), (1, 1), (3, 3), (1, 1)), 1),
+        ((1, 64, 40, 60), 64, STRIDED, 1),
         ((1, 64, 60, 100, 4), 64, Window((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)), 1),
     ],
 )
@@ -72,6 +78,8 @@ def test_compiled_loops_take_smaller_ones() -> None:
         assert not suits((1, 64, 32, 15), 64, kept=False)
         assert not suits((1, 512, 7, 7), 512)
         assert not suits((1, 64, 60, 100), 64, group=8)
+        assert suits((1, 64, 32, 33), 64, STRIDED)
+        assert not suits((1, 64, 17, 23), 64, STRIDED)
 
 
 def test_float64_is_direct() -> None:
@@ -105,9 +113,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     factors_of = winograd.factors_of
 
-    def count(weight: np.ndarray, group: int, out: np.ndarray | None = None) -> np.ndarray:
+    def count(weight: np.ndarray, window: Window, group: int, out: np.ndarray | None = None) -> np.ndarray:
         made.append(group)
-        return factors_of(weight, group, out)
+        return factors_of(weight, window, group, out)
 
     for module in (winograd, kept_weights):
         monkeypatch.setattr(module, "factors_of", count)
@@ -143,7 +151,7 @@ def test_weights_that_nobody_holds_are_not_copied(monkeypatch: pytest.MonkeyPatc
 
     def kept(held: bool) -> bool:
         told = case.layer.cached_bytes(case.bottom, case.top)
-        return case.layer._kept.nbytes == told == kept_weights.factors_bytes((16, 32, 3, 3), 1, held)
+        return case.layer._kept.nbytes == told == kept_weights.factors_bytes((16, 32, 3, 3), SQUARE, 1, held)
 
     first = case.forward()[0].copy()
     case.forward()
@@ -245,15 +253,16 @@ def test_nothing_is_kept_in_train(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made == [1, 1]
 
 
-def test_how_much_is_kept_is_known(loops_way: str) -> None:
-    weight = np.zeros((6, 4, 3, 3), np.float32)
+@pytest.mark.parametrize(("window", "pieces"), [(SQUARE, 1), (STRIDED, 4)])
+def test_how_much_is_kept_is_known(window: Window, pieces: int, loops_way: str) -> None:
+    weight = np.zeros((6, 4, *window.kernel), np.float32)
     kept = kept_weights.KeptWeights()
     assert kept.nbytes == 0
-    made = kept.factors(weight, 2)
-    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, 2, held=True)
+    made = kept.factors(weight, window, 2)
+    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, window, 2, held=True)
     rows = made.shape[-1] if loops_way == "numba" else 3
-    assert kept.nbytes == 6 * 4 * 9 * 4 + 2 * 36 * rows * 4 * 4
-    blob, kept = Blob((6, 4, 3, 3)), kept_weights.KeptWeights()
+    assert kept.nbytes == weight.nbytes + 2 * 36 * rows * pieces * 4 * 4
+    blob, kept = Blob(weight.shape), kept_weights.KeptWeights()
     kept.look_at(blob)
-    kept.factors(blob.read_data(), 2)
-    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, 2, held=False) == 2 * 36 * rows * 4 * 4
+    kept.factors(blob.read_data(), window, 2)
+    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, window, 2, held=False) == 2 * 36 * rows * pieces * 4 * 4

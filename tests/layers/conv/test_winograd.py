@@ -17,17 +17,6 @@ from minicaffe.layers.conv.winograd_blocks import Tiling
 from minicaffe.layers.conv.winograd_matrices import POINTS, cook_toom
 from minicaffe.loops import Later
 
-SHAPES = {
-    "one map": ((1, 5, 13, 17), 7, 1, (1, 1), (1, 1)),
-    "unequal padding": ((1, 4, 6, 40), 3, 1, (0, 2), (1, 1)),
-    "padding beyond the kernel": ((2, 2, 3, 4), 3, 1, (4, 5), (1, 1)),
-    "groups and small maps": ((7, 6, 5, 3), 4, 2, (1, 1), (1, 1)),
-    "dilated": ((2, 3, 19, 37), 5, 1, (2, 2), (2, 2)),
-    "unequal dilation": ((1, 4, 11, 23), 6, 2, (3, 0), (3, 2)),
-    "many rows": ((2, 3, 150, 70), 4, 1, (1, 1), (1, 1)),
-    "many columns": ((1, 3, 9, 600), 4, 1, (1, 1), (1, 1)),
-}
-
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
@@ -35,6 +24,35 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 def square(pad: tuple[int, int] = (1, 1), dilation: tuple[int, int] = (1, 1)) -> Window:
     return Window((3, 3), (1, 1), pad, dilation)
+
+
+SHAPES = {
+    "one map": ((1, 5, 13, 17), 7, 1, square()),
+    "unequal padding": ((1, 4, 6, 40), 3, 1, square((0, 2))),
+    "padding beyond the kernel": ((2, 2, 3, 4), 3, 1, square((4, 5))),
+    "groups and small maps": ((7, 6, 5, 3), 4, 2, square()),
+    "dilated": ((2, 3, 19, 37), 5, 1, square((2, 2), (2, 2))),
+    "unequal dilation": ((1, 4, 11, 23), 6, 2, square((3, 0), (3, 2))),
+    "many rows": ((2, 3, 150, 70), 4, 1, square()),
+    "many columns": ((1, 3, 9, 600), 4, 1, square()),
+    "5x5 in groups": ((3, 8, 11, 14), 6, 2, Window((5, 5), (1, 1), (2, 2), (1, 1))),
+    "5x5 in strides": ((2, 5, 22, 35), 7, 1, Window((5, 5), (2, 2), (1, 1), (1, 1))),
+    "strides that leave a rim": ((9, 6, 12, 17), 4, 2, Window((6, 5), (2, 2), (0, 3), (1, 1))),
+    "one stride": ((1, 3, 20, 37), 5, 1, Window((5, 9), (1, 3), (2, 0), (1, 1))),
+    "5x6, dilated": ((2, 4, 23, 26), 3, 1, Window((5, 6), (1, 1), (4, 1), (2, 3))),
+    "strided and dilated on different axes": ((2, 3, 30, 21), 4, 1, Window((8, 5), (3, 1), (7, 2), (1, 2))),
+    "9x9": ((1, 3, 19, 21), 5, 1, Window((9, 9), (1, 1), (4, 0), (1, 1))),
+}
+"""x, filters, group and window."""
+
+
+NOT_FINITE = {
+    square(): 9,
+    square((2, 2), (2, 2)): 9,
+    Window((5, 5), (1, 1), (2, 2), (1, 1)): 25,
+    Window((5, 5), (2, 2), (2, 2), (1, 1)): 4,
+}
+"""Windows, and how many of each a pixel of row 9 and column 17 lies in."""
 
 
 @pytest.fixture(params=[1, 2])
@@ -62,9 +80,8 @@ def test_the_matrices_of_tiles_are_exact() -> None:
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("name", SHAPES)
 def test_forward_is_the_direct_one(name: str, count: int) -> None:
-    shape, filters, group, pad, dilation = SHAPES[name]
-    window = square(pad, dilation)
-    x, weight = normal(*shape), normal(filters, shape[1] // group, 3, 3, seed=1)
+    shape, filters, group, window = SHAPES[name]
+    x, weight = normal(*shape), normal(filters, shape[1] // group, *window.kernel, seed=1)
     epilogue = Epilogue(normal(filters, seed=2), normal(filters, seed=3), 0.25)
     expected = np.zeros((shape[0], filters, *window.output(shape[2:])), np.float32)
     direct.convolve(x, weight, window, group, expected)
@@ -77,12 +94,15 @@ def test_forward_is_the_direct_one(name: str, count: int) -> None:
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_data_gradient_is_the_direct_one(name: str, count: int) -> None:
-    shape, filters, group, pad, dilation = SHAPES[name]
-    window = square(pad, dilation)
-    dy, weight = normal(shape[0], filters, *window.output(shape[2:])), normal(filters, shape[1] // group, 3, 3, seed=1)
+    shape, filters, group, window = SHAPES[name]
+    dy, weight = (
+        normal(shape[0], filters, *window.output(shape[2:])),
+        normal(filters, shape[1] // group, *window.kernel, seed=1),
+    )
     expected, actual = np.zeros(shape, np.float32), np.full(shape, np.nan, np.float32)
     direct.data_gradient(dy, weight, window, group, expected)
-    winograd.convolve(dy, winograd.turned(weight, group), winograd.turned_window(window), group, actual)
+    assert winograd.possible(window)
+    winograd.data_gradient(dy, weight, window, group, actual)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -94,10 +114,9 @@ def test_the_weight_gradient_is_the_direct_one(
     """Block after block, all at once, some channels at a time, one by one; it is added to what is there."""
     monkeypatch.setattr(winograd_weights, "MOST_BYTES", most_bytes)
     monkeypatch.setattr(winograd_weights, "MOST_SUMS", most_sums)
-    shape, filters, group, pad, dilation = SHAPES[name]
-    window = square(pad, dilation)
+    shape, filters, group, window = SHAPES[name]
     x, dy = normal(*shape), normal(shape[0], filters, *window.output(shape[2:]), seed=1)
-    expected = normal(filters, shape[1] // group, 3, 3, seed=2)
+    expected = normal(filters, shape[1] // group, *window.kernel, seed=2)
     actual = expected.copy()
     direct.add_weight_gradient(x, dy, window, group, expected)
     assert winograd_weights.add_weight_gradient(x, dy, window, group, actual)
@@ -154,18 +173,34 @@ def test_the_error_is_within_16_times_the_direct_one(channels: int, positive: bo
 
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2e38])
-@pytest.mark.parametrize("dilation", [1, 2])
-def test_what_is_not_finite_spoils_what_it_spoils_in_the_direct_way(value: float, dilation: int) -> None:
+@pytest.mark.parametrize("window", NOT_FINITE)
+def test_what_is_not_finite_spoils_what_it_spoils_in_the_direct_way(value: float, window: Window) -> None:
     """2e38 alone gives finite sums; Winograd's own numbers for it would overflow."""
-    window = square((dilation, dilation), (dilation, dilation))
-    x, weight = normal(2, 3, 21, 34), normal(4, 3, 3, 3, seed=1)
+    x, weight = normal(2, 3, 21, 34), normal(4, 3, *window.kernel, seed=1)
     weight /= 4 * np.abs(weight).max()
     x[1, 2, 9, 17] = value
-    expected, actual = np.zeros((2, 4, 21, 34), np.float32), np.zeros((2, 4, 21, 34), np.float32)
+    expected = np.zeros((2, 4, *window.output((21, 34))), np.float32)
+    actual = expected.copy()
     direct.convolve(x, weight, window, 1, expected)
     winograd.convolve(x, weight, window, 1, actual)
     spoilt = ~np.isfinite(expected)
-    assert spoilt.sum() == (0 if value == 2e38 else 4 * 9)
+    assert spoilt.sum() == (0 if value == 2e38 else 4 * NOT_FINITE[window])
+    np.testing.assert_array_equal(actual[spoilt], expected[spoilt])
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize("value", [np.nan, np.inf, 2e38])
+@pytest.mark.parametrize("window", NOT_FINITE)
+def test_a_gradient_that_is_not_finite_spoils_what_it_spoils_in_the_direct_way(value: float, window: Window) -> None:
+    dy, weight = normal(2, 4, *window.output((21, 34))), normal(4, 3, *window.kernel, seed=1)
+    weight /= 4 * np.abs(weight).max()
+    dy[1, 2, 4, 8] = value
+    expected, actual = np.zeros((2, 3, 21, 34), np.float32), np.zeros((2, 3, 21, 34), np.float32)
+    direct.data_gradient(dy, weight, window, 1, expected)
+    winograd.data_gradient(dy, weight, window, 1, actual)
+    spoilt = ~np.isfinite(expected)
+    assert spoilt.sum() == (0 if value == 2e38 else 3 * weight[0, 0].size)
     np.testing.assert_array_equal(actual[spoilt], expected[spoilt])
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
@@ -183,9 +218,10 @@ def test_a_filter_that_is_nan_spoils_its_own_outputs_only() -> None:
 @pytest.mark.parametrize("tiles", [1, 50, 1000])
 def test_blocks_cover_every_tile_once(tiles: int, count: int) -> None:
     for tiling in (
-        Tiling(3, (70, 200), (1, 1), (1, 1)),
-        Tiling(9, (5, 7), (0, 0), (1, 1)),
-        Tiling(2, (33, 30), (2, 2), (2, 3)),
+        Tiling(3, (70, 200), square()),
+        Tiling(9, (5, 7), square((0, 0))),
+        Tiling(2, (33, 30), square((2, 2), (2, 3))),
+        Tiling(2, (9, 140), Window((5, 5), (2, 2), (2, 2), (1, 1))),
     ):
         seen = np.zeros((tiling.planes, *tiling.tiles), int)
         for block in tiling.blocks(tiles):
@@ -219,37 +255,44 @@ def test_what_overflows_after_the_sums_is_cut_off_by_a_relu(slope: float) -> Non
 
 
 @pytest.mark.usefixtures("loops_way")
-@pytest.mark.parametrize(("shape", "dilation"), [((1, 40, 38, 63), 1), ((3, 37, 13, 20), 1), ((1, 36, 30, 41), 2)])
+@pytest.mark.parametrize(
+    ("shape", "window"),
+    [
+        ((1, 40, 38, 63), square()),
+        ((3, 37, 13, 20), square()),
+        ((1, 36, 30, 41), square((2, 2), (2, 2))),
+        ((1, 36, 60, 83), Window((5, 5), (2, 2), (1, 1), (1, 1))),
+    ],
+)
 @pytest.mark.parametrize("few_tiles", [0, 1000], ids=["rows are divided", "filters are divided"])
 def test_the_outputs_have_the_same_bits_on_any_number_of_threads(
-    shape: tuple[int, ...], dilation: int, few_tiles: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], window: Window, few_tiles: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "TASK", 1)
     monkeypatch.setattr(winograd, "FEW_TILES", few_tiles)
-    x, weight, window = normal(*shape), normal(35, shape[1], 3, 3, seed=1), square((dilation, dilation), (dilation, dilation))
+    x, weight = normal(*shape), normal(35, shape[1], *window.kernel, seed=1)
     outputs, before = [], threads.get_num_threads()
     for count in (1, 2, 3, 8):
         threads.set_num_threads(count)
-        outputs.append(np.full((shape[0], 35, *shape[2:]), np.nan, np.float32))
+        outputs.append(np.full((shape[0], 35, *window.output(shape[2:])), np.nan, np.float32))
         winograd.convolve(x, weight, window, 1, outputs[-1], Epilogue(shift=normal(35, seed=2), negative_slope=0.0))
     threads.set_num_threads(before)
     for one in outputs[1:]:
         np.testing.assert_array_equal(one, outputs[0])
 
 
-@pytest.mark.parametrize("dilation", [1, 2])
-def test_the_loops_in_python(dilation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("window", [square(), square((2, 1), (2, 2)), Window((5, 5), (2, 1), (2, 1), (1, 2))])
+def test_the_loops_in_python(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uncompiled: what a reader reads, panels of one filter."""
     monkeypatch.setattr(winograd, "_panel_rows", lambda filters: 1)
-    x, weight = normal(2, 3, 7, 18), normal(5, 3, 3, 3, seed=1)
-    window = square((dilation, 1), (dilation, dilation))
+    x, weight = normal(2, 3, 7, 18), normal(5, 3, *window.kernel, seed=1)
     epilogue, size = Epilogue(normal(5, seed=2), normal(5, seed=3), 0.25), (2, 5, *window.output((7, 18)))
     expected, actual = np.zeros(size, np.float32), np.full(size, np.nan, np.float32)
     direct.convolve(x, weight, window, 1, expected, epilogue)
-    tiling = Tiling(2, size[2:], window.pad, window.dilation)
+    tiling = Tiling(2, size[2:], window)
     with loops.using("numpy"):
         factors, after, finite = (
-            winograd.factors_of(weight, 1),
+            winograd.factors_of(weight, window, 1),
             epilogue.table(slice(None), 5, np.float32),
             np.ones(1, np.float32),
         )
@@ -285,7 +328,7 @@ def test_factors_that_were_made_without_loops() -> None:
     direct.convolve(x, weight, square(), 1, expected)
     for make, use in (("numpy", "numba"), ("numba", "numpy")):
         with loops.using(make):
-            factors = winograd.factors_of(weight, 1)
+            factors = winograd.factors_of(weight, square(), 1)
         with loops.using(use):
             both.append(np.zeros((1, 4, 9, 14), np.float32))
             winograd.convolve(x, weight, square(), 1, both[-1], factors=factors)
@@ -296,10 +339,10 @@ def test_the_loops_compile_once() -> None:
     """No call needs another variant than the one that compiles ahead."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     with loops.using("numba"):
-        for shape, filters, group, pad, dilation in SHAPES.values():
-            y = np.zeros((shape[0], filters, *square(pad, dilation).output(shape[2:])), np.float32)
-            weight = normal(filters, shape[1] // group, 3, 3)
-            winograd.convolve(normal(*shape), weight, square(pad, dilation), group, y, Epilogue(shift=normal(filters)))
+        for shape, filters, group, window in SHAPES.values():
+            y = np.zeros((shape[0], filters, *window.output(shape[2:])), np.float32)
+            weight = normal(filters, shape[1] // group, *window.kernel)
+            winograd.convolve(normal(*shape), weight, window, group, y, Epilogue(shift=normal(filters)))
         for loop in winograd.LOOPS:
             loop.compile(np.float32)
             assert len(loop.dispatcher().signatures) == 1
