@@ -12,7 +12,6 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -22,15 +21,10 @@ from minicaffe.cuda.blocks import column_sums, launch_planes
 from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
-from minicaffe.threads import parts, run
 
+from .conv.matrix_products import add_product, multiply
+from .conv.tiled_loops import convolve_strips
 from .elementwise.inner_product_of_bottoms import InnerProductOfBottoms
-
-BLOCK = 1 << 21
-"""About how many numbers of a weight's gradient are made at a time."""
-
-LEAST = 1 << 20
-"""Multiplications that are worth a thread."""
 
 LEAST_SQUARE = 1e-6
 """What normalize adds to the squares' sum."""
@@ -52,6 +46,7 @@ class InnerProduct(Layer):
     weight_names = ("weight", "bias")
     linear = True
     copies = (0, 0)
+    loops = (convolve_strips,), (convolve_strips,)
 
     @classmethod
     def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
@@ -181,23 +176,3 @@ def add_through_lengths(weight: Blob, du: Array) -> None:
     u = rows / n
     du -= u * np.einsum("ij,ij->i", u, du)[:, None]
     weight.diff.reshape(du.shape)[...] += du / n
-
-
-def multiply(a: Array, b: Array, out: Array) -> None:
-    """out (I, J) = a (I, K) @ b (K, J); each thread takes some columns, and so reads its part of the weights alone."""
-    least = LEAST // max(1, a.size)  # columns whose products are LEAST multiplications
-    run(partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts(out.shape[1], least))
-
-
-def add_product(a: Array, b: Array, total: Array) -> None:
-    """total (I, J) += a (I, K) @ b (K, J); each thread takes some rows, a few at a time: a weight's whole gradient is not
-    made twice."""
-
-    def add(task: slice) -> None:
-        rows = max(1, min(task.stop - task.start, BLOCK // max(1, b.shape[1])))
-        product = np.empty((rows, b.shape[1]), total.dtype)  # one for the task, not one for each part
-        for start in range(task.start, task.stop, rows):
-            part = slice(start, min(start + rows, task.stop))
-            total[part] += np.matmul(a[part], b, out=product[: part.stop - start])
-
-    run(partial(add, task) for task in parts(len(a), LEAST // max(1, b.size)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-PART = 1 << 16
+PART = 1 << 17
 """The numbers of a blob that are updated at a time, so that they stay in cache over several passes."""
 
 

@@ -12,7 +12,8 @@ from layer_case import LayerCase
 from minicaffe import check_gradient
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
-from minicaffe.layers import create, inner_product
+from minicaffe.layers import create
+from minicaffe.layers.conv import matrix_products
 from minicaffe.threads import get_num_threads, set_num_threads
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -120,8 +121,8 @@ def test_errors() -> None:
 def test_a_weight_gradient_in_blocks(transpose: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = LayerCase(text(f"num_output: 7 transpose: {transpose}"), normal(5, 11))
     gradients = []
-    for block in (inner_product.BLOCK, 25, 1):
-        monkeypatch.setattr(inner_product, "BLOCK", block)
+    for block in (matrix_products.BLOCK, 25, 1):
+        monkeypatch.setattr(matrix_products, "BLOCK", block)
         case.layer.blobs[0].diff[...] = 0.5
         case.forward()
         case.backward(normal(5, 7))
@@ -131,25 +132,29 @@ def test_a_weight_gradient_in_blocks(transpose: str, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(gradients[0], dweight.T if transpose == "true" else dweight)
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_products_shared_out_among_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [7, 2])
+def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread its columns or rows: the same sums, the same bits again."""
-    monkeypatch.setattr(inner_product, "LEAST", 1)
-    monkeypatch.setattr(inner_product, "BLOCK", 20)
+    for name, value in (("LEAST", 1), ("LEAST_TILED", 1), ("BLOCK", 20)):
+        monkeypatch.setattr(matrix_products, name, value)
     random = np.random.default_rng(threads)
-    a, b = random.normal(size=(7, 5)), random.normal(size=(5, 11))
+    a, b = random.normal(size=(rows, 5)).astype(dtype), random.normal(size=(5, 11)).astype(dtype)
+    near = 1e-14 if dtype is np.float64 else 1e-6
     before = get_num_threads()
     set_num_threads(threads)
     try:
         for left, right in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:1], b)):
             results = []
             for _ in range(2):
-                product, total = np.full((len(left), 11), np.nan), np.ones((len(left), 11))
-                inner_product.multiply(left, right, product)
-                inner_product.add_product(left, right, total)
+                product, total = np.full((len(left), 11), np.nan, dtype), np.ones((len(left), 11), dtype)
+                matrix_products.multiply(left, right, product)
+                matrix_products.add_product(left, right, total)
                 results.append((product, total))
-            np.testing.assert_allclose(results[0][0], left @ right, atol=1e-14)
-            np.testing.assert_allclose(results[0][1], left @ right + 1, atol=1e-14)
+            np.testing.assert_allclose(results[0][0], left @ right, atol=near, rtol=near)
+            np.testing.assert_allclose(results[0][1], left @ right + 1, atol=near, rtol=near)
             np.testing.assert_array_equal(results[0], results[1])
     finally:
         set_num_threads(before)
