@@ -43,6 +43,7 @@ PIECES = (
     + layer("n1", "LRN", "c1", "n1")
     + layer("nw", "LRN", "n1", "nw", "lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }")
     + layer("p1", "Pooling", "nw", "p1", "pooling_param { kernel_size: 3 stride: 2 }")
+    + convolution("s5", "c1", 20, 5, "pad: 2 stride: 2")
     + convolution("g", "p1", 36, 5, "pad: 2 group: 2")
     + convolution("w1", "g", 48, 3, "pad: 1")
     + convolution("w2", "w1", 49, 3, "pad: 1")
@@ -73,6 +74,7 @@ PIECES = (
         "psroi_align_param { output_dim: 1 group_size: 7 spatial_scale: 0.25 sample_num: 2 }",
     )
     + layer("ip", "InnerProduct", "up", "ip", "inner_product_param { num_output: 17 weight_filler { type: 'xavier' } }")
+    + layer("wide", "InnerProduct", "up", "wide", "inner_product_param { num_output: 1100 weight_filler { type: 'xavier' } }")
     + layer("sm", "Softmax", "ip", "sm")
 )
 
