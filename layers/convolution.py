@@ -116,17 +116,23 @@ class Convolution(Layer):
         if propagate_down is None:
             return forward
         wanted = (blob for blob, wants in zip(bottom, propagate_down, strict=True) if wants)
-        made = factors_bytes(self._weight_shape(), self.window, self.group, held=False) if winograd else 0
-        return forward + data_bytes(wanted) + made + data_bytes(self.blobs[:1])
+        return forward + data_bytes(wanted) + (self._made_bytes() if winograd else 0) + data_bytes(self.blobs[:1])
+
+    def _made_bytes(self) -> int:
+        """Winograd's factors, and the 3x3 pieces of the weights that they are made of: 9 numbers for 36."""
+        return factors_bytes(self._weight_shape(), self.window, self.group, held=False) * 5 // 4
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:
         """Whether forward, at these shapes, takes Winograd's way."""
+        return self._winograd_suits(x, y, kept=self.phase != TRAIN)
+
+    def _winograd_suits(self, x: Blob, y: Blob, kept: bool) -> bool:
+        """`suits` of what becomes the maps x and y, whose types and shapes it looks at: nothing is allocated."""
         if self.spatial_axes != 2:
             return False
-        # `suits` looks at types and shapes: nothing is allocated
         shapes = self._maps_shape(x), self.blobs[0].shape, self._maps_shape(y)
         maps, weight, out = (np.broadcast_to(np.zeros((), self.dtype), shape) for shape in shapes)
-        return suits(maps, weight, self.window, self.group, out, kept=self.phase != TRAIN)
+        return suits(maps, weight, self.window, self.group, out, kept)
 
     def _maps_shape(self, blob: Blob) -> tuple[int, ...]:
         """That of _maps."""

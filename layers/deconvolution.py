@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
+from minicaffe.layer import data_bytes
 
 from .conv import depthwise
 from .conv.convolution_products import Product, add_weight_gradient, convolve, data_gradient
@@ -43,8 +44,13 @@ class Deconvolution(Convolution):
     def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return 0
 
-    def _by_winograd(self, x: Blob, y: Blob) -> bool:  # a window that it takes is rare
-        return False
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Convolution's, and in forward Winograd's factors, made anew each time, and the maps of a stride's phases."""
+        more = self._made_bytes() + data_bytes(top[:1]) if self._by_winograd(bottom[0], top[0]) else 0
+        return super().working_bytes(bottom, top, propagate_down) + (more if propagate_down is None else 0)
+
+    def _by_winograd(self, x: Blob, y: Blob) -> bool:
+        return self._winograd_suits(x, y, kept=False)
 
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.channels, self.num_output // self.group, *self.window.kernel[: self.spatial_axes])

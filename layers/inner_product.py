@@ -22,7 +22,7 @@ from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
-from .conv.matrix_products import add_product, multiply
+from .conv.matrix_products import FEW, add_product, multiply
 from .conv.tiled_loops import convolve_strips
 from .elementwise.inner_product_of_bottoms import InnerProductOfBottoms
 
@@ -78,8 +78,11 @@ class InnerProduct(Layer):
         return top[0].count * (self.blobs[0].count // self.param.inner_product_param.num_output)
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """The scaled weights, and in backward their gradient and what is made of it."""
-        return data_bytes(self.blobs[:1]) * (1 if propagate_down is None else 4) * self.normalize
+        """The scaled weights, and in backward their gradient and what is made of it; few rows and their outputs, turned."""
+        rows, outputs, _ = self._sizes(top[0])
+        turned = not self.transpose and 1 < rows <= outputs // FEW
+        scaled = data_bytes(self.blobs[:1]) * (1 if propagate_down is None else 4) * self.normalize
+        return scaled + turned * (data_bytes(bottom) + data_bytes(top))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = self._rows(top[0].data)

@@ -92,19 +92,13 @@ def normalise_backward(
 
 @loop("T[:,:,::1], int64, UniTuple(T, 2), T[:,:,::1], T[:,::1]")
 def normalise_within(x: Array, size: int, constants: tuple[float, float], y: Array, room: Array) -> None:
-    """y (maps, H, W) of x (maps, H, W). constants: as in normalise; room: memory (size + 2, W + size - 1)."""
-    (_, height, width), (alpha, k), half = x.shape, constants, size // 2
+    """y (maps, H, W) of x (maps, H, W). constants: alpha / size^2 and 1; room: memory (size + 2, W + size - 1)."""
+    (_, height, width), (alpha, k) = x.shape, constants
     columns, total = room[0], room[1, :width]
-    inner = columns[half : half + width]
     columns[:] = 0  # as they stay past the ends
     for m in range(len(x)):
         for h in range(height):
-            inner[:] = 0
-            for near in range(max(h - half, 0), min(h + half + 1, height)):
-                row = x[m, near]
-                for j in range(width):
-                    inner[j] += row[j] * row[j]
-            _add_neighbours(columns, total, size)
+            _sum_squares(x[m], h, size, columns, total)
             own, out = x[m, h], y[m, h]
             for j in range(width):
                 root = np.sqrt(k + alpha * total[j])
@@ -125,12 +119,7 @@ def normalise_within_backward(
     for m in range(len(x)):
         for h in range(height + half):
             if h < height:
-                inner[:] = 0
-                for near in range(max(h - half, 0), min(h + half + 1, height)):
-                    row = x[m, near]
-                    for j in range(width):
-                        inner[j] += row[j] * row[j]
-                _add_neighbours(columns, total, size)
+                _sum_squares(x[m], h, size, columns, total)
                 own, given, out, ratio = x[m, h], dy[m, h], dx[m, h], room[2 + h % size]
                 for j in range(width):
                     scale = k + alpha * total[j]
@@ -148,6 +137,18 @@ def normalise_within_backward(
                 value, result = x[m, done], dx[m, done]
                 for j in range(width):
                     result[j] -= factor * value[j] * total[j]
+
+
+@loop("T[:,::1], int64, int64, T[::1], T[::1]")
+def _sum_squares(x: Array, h: int, size: int, columns: Array, total: Array) -> None:
+    """total[j] = the sum of x^2 over size x size pixels around row h and column j; columns, 0 at both ends, are overwritten."""
+    inner = columns[size // 2 : size // 2 + len(total)]
+    inner[:] = 0
+    for near in range(max(h - size // 2, 0), min(h + size // 2 + 1, len(x))):
+        row = x[near]
+        for j in range(len(inner)):
+            inner[j] += row[j] * row[j]
+    _add_neighbours(columns, total, size)
 
 
 @loop("T[::1], T[::1], int64")

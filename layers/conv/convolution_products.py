@@ -36,6 +36,7 @@ WAYS = ("auto", "direct", "winograd")
 LEAST_CHANNELS, LEAST_FILTERS, LEAST_CHANNELS_COMPILED = 32, 16, 16
 LEAST_TILES, LEAST_TILES_ONCE, LEAST_TILES_COMPILED = 48, 96, 16
 MOST_PADDED = 1.8
+MOST_FACTORS = 1 << 24
 
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
@@ -100,12 +101,13 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
     """Whether Winograd computes y (N, M, *size) from x (N, C, *map), and faster than the direct way.
 
-    It can where all is float32, the kernel 3x3 and the stride 1. Measured against the direct way on 1 and 2 threads:
+    It can where all is float32 and the window `possible`. Measured against the direct way on 1 and 2 threads:
     - below 32 channels to 16 filters a group, the transforms take longer than the products they save (32 to 32: 0.75 of
       the direct time, 16 to 16: 1.2, 3 to 64: 3);
     - below 48 tiles, each product is too thin and reads its factors for little (14x14: 0.6 to 1.1 on one thread, up to 2
       on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
     - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
+    Of larger kernels than 3x3 factors of more than 64 MB are not made: a fully connected layer made a convolution has them.
     Compiled loops beside tiled.py's, with factors that are kept: 16 to 64 channels of 55x55 maps 0.9, 28x28 0.5 to 0.6. 16
     tiles (13x13, 14x14) are as fast where the factors come from memory, 4 tiles (7x7) take twice the time.
     """
@@ -123,6 +125,7 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
         x.shape[1] // group >= (LEAST_CHANNELS_COMPILED if loops.compiled() else LEAST_CHANNELS)
         and y.shape[1] // group >= LEAST_FILTERS
         and tiles >= least
+        and (window.kernel == (3, 3) or math.prod(winograd.factors_shape(weight.shape, window, group)) <= MOST_FACTORS)
         and tiles * TILE * TILE <= MOST_PADDED * len(x) * math.prod(size)
     )
 

@@ -1,7 +1,8 @@
 """Products of matrices, of a fully connected layer's rows and weights: by BLAS, or as 1x1 convolutions by compiled loops.
 
-A row of outputs is a filter there (tiled.py), and the other matrix a map, of K channels. Tiles take large weights from memory
-but once, and lay out nothing for few rows: 2 to 16 rows by 4096 x 9216 weights take 0.4 of the time, 128 rows 0.85, 300 0.9.
+One matrix has a filter's K weights in each row there (tiled.py), and the other is a map, of K channels. Tiles take large
+weights from memory but once, and lay out nothing for few rows: 2 to 16 rows by 4096 x 9216 weights take 0.4 of the time, 128
+rows 0.85, 300 rows 0.9.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from minicaffe.threads import parts, run
 
 from . import tiled
 from .tiled import PIXEL
+from .tiles import LANES
 
 LEAST = 1 << 20
 """Multiplications that are worth a thread."""
 
-FEW = 4
+FEW = 8
 """How many times as many columns as rows make the rows few."""
 
-LEAST_TILED = 1 << 18
-"""Numbers of weights from which on tiles are faster; of weights that have to be turned LEAST."""
+LEAST_TILED, LEAST_TURNED = 1 << 18, 1 << 20
+"""Numbers of weights from which on tiles are faster, and of those whose columns lie one after the other."""
 
 BLOCK = 1 << 21
 """About how many numbers of a weight's gradient are made at a time."""
@@ -39,10 +41,14 @@ def multiply(a: Array, b: Array, out: Array) -> None:
     columns = out.shape[1]
     if b.T.flags.c_contiguous and 1 < len(a) <= columns // FEW and a.size * columns > LEAST:
         made = np.empty(out.shape[::-1], out.dtype)
-        if b.size <= LEAST or not _by_tiles(b.T, np.ascontiguousarray(a.T), made):
+        if b.size > LEAST_TURNED and _are_tiled(a, b, out):
+            _by_tiles(b.T, np.ascontiguousarray(a.T), made)
+        else:
             run(partial(np.matmul, b[:, part].T, a.T, out=made[part]) for part in parts(columns, LEAST // a.size))
         out[...] = made.T
-    elif len(a) == 1 or b.size <= LEAST_TILED or a.size * columns <= LEAST or not _by_tiles(a, b, out):
+    elif _is_large(a, b, columns) and _are_tiled(a, b, out) and all(x.flags.c_contiguous for x in (a, b, out)):
+        _by_tiles(a, b, out)
+    else:
         least = LEAST // max(1, a.size)  # columns whose products are LEAST multiplications
         run(partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts(columns, least))
 
@@ -60,11 +66,15 @@ def add_product(a: Array, b: Array, total: Array) -> None:
     run(partial(add, task) for task in parts(len(a), LEAST // max(1, b.size)))
 
 
-def _by_tiles(a: Array, b: Array, out: Array) -> bool:
-    """out (I, J) = a (I, K) @ b (K, J) by compiled loops; False, and nothing is done, if these do not take the arrays."""
-    arrays = a, b, out
-    alike = a.dtype in (np.float32, np.float64) and all(x.dtype == a.dtype and x.flags.c_contiguous for x in arrays)
-    if not alike or not loops.compiled():
-        return False
+def _is_large(a: Array, b: Array, columns: int) -> bool:
+    return len(a) > 1 and columns >= LANES and b.size > LEAST_TILED and a.size * columns > LEAST
+
+
+def _are_tiled(*arrays: Array) -> bool:
+    """Whether compiled loops take arrays of these types."""
+    return loops.compiled() and arrays[0].dtype in (np.float32, np.float64) and len({x.dtype for x in arrays}) == 1
+
+
+def _by_tiles(a: Array, b: Array, out: Array) -> None:
+    """out (I, J) = a (I, K) @ b (K, J), all C-contiguous, by compiled loops."""
     tiled.convolve(b.reshape(1, *b.shape), a.reshape(*a.shape, 1), PIXEL, 1, out.reshape(1, *out.shape))
-    return True

@@ -32,7 +32,7 @@ from .window import Window
 from .winograd_blocks import Block, Tiling
 from .winograd_loops import POWERS
 from .winograd_matrices import ACROSS, BT, TILE, TOGETHER, G
-from .winograd_pieces import each_piece, offsets, phases, pieces, taps_of_phases, to_pieces
+from .winograd_pieces import count_of_pieces, each_piece, offsets, phases, taps_of_phases, to_pieces
 from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -70,8 +70,8 @@ def convolve(
 ) -> None:
     """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, *kernel), then the epilogue; y is overwritten.
 
-    All float32, the window one that is `possible`; a padding below 0 leaves out the map's rim, and y may be smaller or larger
-    than the window gives. factors: factors_of(weight, window, group), if at hand.
+    All float32, no axis of the window both strided and dilated; a padding below 0 leaves out the map's rim, and y may be
+    smaller or larger than the window gives. factors: factors_of(weight, window, group), if at hand.
     """
     if factors is None:
         with blocks.kept_scratch(np.float32) as memory:
@@ -100,7 +100,7 @@ def possible(window: Window) -> bool:
     """Whether Winograd's way can take the window, with fewer multiplications: a plane's, not strided and dilated at once."""
     if len(window.kernel) != 2 or any(s > 1 and d > 1 for s, d in zip(window.stride, window.dilation)):
         return False
-    return len(pieces(window)) * 36 <= MOST_SHARE * TILE * TILE * math.prod(window.kernel)
+    return count_of_pieces(window) * 36 <= MOST_SHARE * TILE * TILE * math.prod(window.kernel)
 
 
 def takes_loops(factors: Array, shapes: Shapes) -> bool:
@@ -240,7 +240,7 @@ def factors_shape(weight: Sequence[int], window: Window, group: int) -> tuple[in
     """The shape of the factors of weights of this shape."""
     filters = weight[0] // group
     rows = _panel_rows(filters)
-    return group, 36, -(-filters // rows), len(pieces(window)) * weight[1], rows
+    return group, 36, -(-filters // rows), count_of_pieces(window) * weight[1], rows
 
 
 def _panel_rows(filters: int) -> int:
@@ -261,18 +261,15 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
     It is a convolution, too; with a stride one that makes a map of each phase, whose numbers then go to their places.
     """
     taps, filters = taps_of_phases(window), phases(weight, window, group)
-    whole = tuple(d * (t - 1) for d, t in zip(window.dilation, taps))
+    # the padding that makes whole maps, less the rows and columns that only the padding of x has
+    pad = tuple(d * (t - 1) - p // s for d, t, p, s in zip(window.dilation, taps, window.pad, window.stride))
+    dense = Window(taps, (1, 1), pad, window.dilation)
     if window.stride == (1, 1):
-        pad = tuple(w - p for w, p in zip(whole, window.pad))
-        convolve(dy, filters, Window(taps, (1, 1), pad, window.dilation), group, dx)
+        convolve(dy, filters, dense, group, dx)
         return
     rows, columns = map(_places, window.stride, window.pad, dx.shape[2:])
     size = max(last.stop for _, last in rows), max(last.stop for _, last in columns)
-    at_once = max(1, MOST_MAPS // (len(filters) * math.prod(size)))
-    dense, grouped = (
-        Window(taps, (1, 1), whole, window.dilation),
-        dx.reshape(len(dx), group, dx.shape[1] // group, *dx.shape[2:]),
-    )
+    grouped = dx.reshape(len(dx), group, dx.shape[1] // group, *dx.shape[2:])
 
     def put(maps: Array, to: Array, channels: slice) -> None:
         for (r, (rows_of_dx, of_map)), (c, (columns_of_dx, across)) in product(enumerate(rows), enumerate(columns)):
@@ -280,12 +277,12 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
     with blocks.kept_scratch(np.float32) as memory:
         factors = factors_of(filters, dense, group, memory("winograd", *factors_shape(filters.shape, dense, group)))
-        for first in range(0, len(dx), at_once):
-            of, to = dy[first : first + at_once], grouped[first : first + at_once]
+        for images in threads.cut(len(dx), -(-len(dx) * len(filters) * math.prod(size) // MOST_MAPS)):
+            of, to = dy[images], grouped[images]
             maps = memory("maps", len(of), len(filters), *size)
             convolve(of, filters, dense, group, maps, factors=factors)
             if not all_finite(maps):  # zeros in place of the taps that a phase lacks would spoil more than the direct way
-                data_gradient_directly(of, weight, window, group, dx[first : first + at_once])
+                data_gradient_directly(of, weight, window, group, dx[images])
                 continue
             by_phase = maps.reshape(len(of), group, len(rows), len(columns), -1, *size)
             threads.run(partial(put, by_phase, to, part) for part in threads.parts(to.shape[2], 8))
@@ -296,14 +293,15 @@ def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:
     places = []
     for phase in range(stride):
         first = (phase - pad) % stride
-        of_map = (first + pad) // stride
+        of_map = (first + pad) // stride - pad // stride
         places.append((slice(first, length, stride), slice(of_map, of_map + len(range(first, length, stride)))))
     return places
 
 
 def tiles_at_once(channels: int) -> int:
     """Tiles of a block, measured: many channels need many tiles, since each block reads all factors from memory."""
-    return 192 if channels <= 256 else 256  # with 192 tiles and 256 channels a thread's tiles take 7 MB
+    # with 192 tiles and 256 channels a thread's tiles take 7 MB, with 256 and 2048 they take 75
+    return 192 if channels <= 256 else max(48, min(256, 256 * 2048 // channels))
 
 
 def channels_of(channels: int, group: int) -> list[slice]:
@@ -314,7 +312,7 @@ def channels_of(channels: int, group: int) -> list[slice]:
 
 def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
     """The block's slab of x (N, C, H, W): (S, pieces * C, rows + 2, columns + 2), zeros where x ends."""
-    slab = scratch.next(len(block.planes), len(pieces(tiling.window)) * x.shape[1], *block.inputs)
+    slab = scratch.next(len(block.planes), count_of_pieces(tiling.window) * x.shape[1], *block.inputs)
     tiling.read(block, x, slab)
     return slab
 

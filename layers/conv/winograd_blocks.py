@@ -1,6 +1,6 @@
 """How Winograd's convolution cuts maps into tiles of 4x4 outputs, and these into blocks that are worked on together.
 
-A dilation of d leaves d x d sub-maps that do not mix: rows and columns d apart, each an ordinary 3x3 convolution. A plane is
+A dilation of d leaves d x d sub-maps that do not mix: rows and columns d apart, each an ordinary convolution. A plane is
 one sub-map of one image. A block is some tile rows and columns of one plane, or several whole planes where they are small.
 What lies outside a map is filled with zeros or left out, so that the work in between knows no edges.
 """

@@ -31,6 +31,15 @@ def pieces(window: Window) -> tuple[tuple[int, ...], ...]:
     return tuple(product(*map(_first_taps, window.kernel, window.stride)))
 
 
+def count_of_pieces(window: Window) -> int:
+    """How many pieces there are, counted without making them."""
+    count = 1
+    for kernel, stride in zip(window.kernel, window.stride, strict=True):
+        each, more = divmod(kernel, stride)  # taps of a phase, and how many phases have one more
+        count *= more * -(-(each + 1) // TAPS) + (stride - more) * -(-each // TAPS)
+    return count
+
+
 def offsets(window: Window) -> Sequence[tuple[int, ...]]:
     """How far on the map each piece's first tap lies from the window's."""
     return [tuple(f * d for f, d in zip(first, window.dilation)) for first in pieces(window)]
@@ -62,12 +71,14 @@ def add_pieces(gradient: Array, window: Window, dweight: Array) -> None:
 
 def phases(weight: Array, window: Window, group: int) -> Array:
     """The weights of the convolution of stride 1 that makes of dy the data gradient, of each phase (row and column modulo the
-    stride) a map: of weight (M, C / group, *kernel) those (group * phases * C / group, M / group, *taps). Padded by taps - 1 it
-    makes whole maps."""
+    stride) a map: of weight (M, C / group, *kernel) those (group * phases * C / group, M / group, *taps). Padded by
+    dilation * (taps - 1) it makes whole maps."""
     m, c = weight.shape[:2]
     (down, across), (rows, columns) = window.stride, taps_of_phases(window)
-    padded = np.zeros((m, c, rows * down, columns * across), weight.dtype)
-    padded[:, :, : window.kernel[0], : window.kernel[1]] = weight
+    padded = weight
+    if window.kernel != (rows * down, columns * across):
+        padded = np.zeros((m, c, rows * down, columns * across), weight.dtype)
+        padded[:, :, : window.kernel[0], : window.kernel[1]] = weight
     # a correlation's gradient correlates with kernels turned by 180 degrees, filters and channels exchanged
     turned = padded.reshape(group, m // group, c, rows, down, columns, across)[:, :, :, ::-1, :, ::-1]
     filters: Array = turned.transpose(0, 4, 6, 2, 1, 3, 5).reshape(group * down * across * c, m // group, rows, columns)

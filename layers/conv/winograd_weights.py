@@ -24,7 +24,7 @@ from .window import Window
 from .winograd import FACTOR, UNPADDED, all_finite, channels_of, tiles_at_once
 from .winograd_blocks import Block, Tiling
 from .winograd_matrices import ACROSS, AT, BACK, BT, TOGETHER
-from .winograd_pieces import TAPS, add_pieces, pieces
+from .winograd_pieces import TAPS, add_pieces, count_of_pieces
 from .winograd_tiles import Scratch, taken, to_tiles
 
 A: Array = np.ascontiguousarray(AT.T)
@@ -43,7 +43,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
     False, with dweight unchanged, if that is not finite: the direct way finds which numbers are.
     """
-    gradient = np.empty((len(dweight), len(pieces(window)), dweight.shape[1], TAPS, TAPS), np.float32)
+    gradient = np.empty((len(dweight), count_of_pieces(window), dweight.shape[1], TAPS, TAPS), np.float32)
     with blocks.kept_scratch(np.float32) as memory:
         for channels, filters in zip(channels_of(x.shape[1], group), channels_of(dy.shape[1], group)):
             _make_gradient(x[:, channels], dy[:, filters], window, gradient[filters], memory)
@@ -89,7 +89,7 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
 def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
     """The tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
     (overlap, across, down), free = WAYS[name], list[Scratch]()
-    channels = len(pieces(tiling.window)) * maps.shape[1]
+    channels = count_of_pieces(tiling.window) * maps.shape[1]
     ends = list(accumulate(map(_count, batch), initial=0))  # where each block's lie among the batch's
     made = memory[: 36 * ends[-1] * channels].reshape(6, ends[-1], 6, channels)
 

@@ -138,7 +138,7 @@ def test_a_weight_gradient_in_blocks(transpose: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("rows", [7, 2])
 def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread its columns or rows: the same sums, the same bits again."""
-    for name, value in (("LEAST", 1), ("LEAST_TILED", 1), ("BLOCK", 20)):
+    for name, value in (("LEAST", 1), ("LEAST_TILED", 1), ("LEAST_TURNED", 1), ("LANES", 1), ("FEW", 4), ("BLOCK", 20)):
         monkeypatch.setattr(matrix_products, name, value)
     random = np.random.default_rng(threads)
     a, b = random.normal(size=(rows, 5)).astype(dtype), random.normal(size=(5, 11)).astype(dtype)
@@ -158,6 +158,20 @@ def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int,
             np.testing.assert_array_equal(results[0], results[1])
     finally:
         set_num_threads(before)
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(0, 5, 11), (3, 0, 12), (7, 5, 1), (2, 5, 0), (3, 4, 25)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_products_of_few_numbers(rows: int, inner: int, columns: int, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LEAST", "LEAST_TILED", "LEAST_TURNED"):
+        monkeypatch.setattr(matrix_products, name, -1 if name != "LEAST" else 1)
+    a, b = normal(rows, inner), np.array(normal(inner, columns), order=order)
+    out, total = np.full((rows, columns), np.nan), np.ones((rows, columns))
+    matrix_products.multiply(a, b, out)
+    matrix_products.add_product(a, b, total)
+    np.testing.assert_allclose(out, a @ b, atol=1e-14)
+    np.testing.assert_allclose(total, a @ b + 1, atol=1e-14)
 
 
 def test_normalize_by_hand() -> None:

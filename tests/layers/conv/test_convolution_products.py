@@ -68,6 +68,13 @@ def test_others_are_direct(shape: tuple[int, ...], filters: int, window: Window,
         assert not suits(shape, filters, window, group=group)
 
 
+def test_fully_connected_layers_made_convolutions_are_direct(loops_way: str) -> None:
+    """Whose factors would take 600 MB."""
+    window = Window((6, 6), (1, 1), (0, 0), (1, 1))
+    assert not suits((1, 256, 37, 37), 4096, window)
+    assert suits((1, 64, 37, 37), 64, window)
+
+
 def test_compiled_loops_take_smaller_ones() -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     with loops.using("numba"):

@@ -10,7 +10,7 @@ import pytest
 
 from minicaffe import blocks, loops, threads
 from minicaffe.layers.conv import convolve as direct
-from minicaffe.layers.conv import winograd, winograd_loops, winograd_weights
+from minicaffe.layers.conv import winograd, winograd_loops, winograd_pieces, winograd_weights
 from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_blocks import Tiling
@@ -93,7 +93,9 @@ def test_forward_is_the_direct_one(name: str, count: int) -> None:
 
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_data_gradient_is_the_direct_one(name: str, count: int) -> None:
+@pytest.mark.parametrize("most_maps", [winograd.MOST_MAPS, 1], ids=["together", "image by image"])
+def test_the_data_gradient_is_the_direct_one(name: str, most_maps: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "MOST_MAPS", most_maps)
     shape, filters, group, window = SHAPES[name]
     dy, weight = (
         normal(shape[0], filters, *window.output(shape[2:])),
@@ -121,6 +123,14 @@ def test_the_weight_gradient_is_the_direct_one(
     direct.add_weight_gradient(x, dy, window, group, expected)
     assert winograd_weights.add_weight_gradient(x, dy, window, group, actual)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def test_pieces_are_counted_without_being_made() -> None:
+    for kernel in range(1, 14):
+        for stride in range(1, 16):
+            window = Window((kernel, 5), (stride, 2), (0, 0), (1, 1))
+            assert winograd_pieces.count_of_pieces(window) == len(winograd_pieces.pieces(window))
+    assert winograd.possible(Window((30_000, 30_000), (1, 1), (0, 0), (1, 1)))
 
 
 def test_the_weight_gradient_does_not_depend_on_the_number_of_threads() -> None:
@@ -155,18 +165,25 @@ def test_the_error_of_the_weight_gradient_is_within_16_times_the_direct_one() ->
 
 
 @pytest.mark.usefixtures("loops_way")
-@pytest.mark.parametrize("channels", [3, 32, 256, 1024, 2101])
+@pytest.mark.parametrize(
+    ("channels", "window"),
+    [
+        *((channels, square()) for channels in (3, 32, 256, 1024, 2101)),
+        (96, Window((5, 5), (2, 2), (2, 2), (1, 1))),
+        (48, Window((5, 5), (1, 1), (2, 2), (1, 1))),
+    ],
+)
 @pytest.mark.parametrize("positive", [False, True])
-def test_the_error_is_within_16_times_the_direct_one(channels: int, positive: bool) -> None:
+def test_the_error_is_within_16_times_the_direct_one(channels: int, window: Window, positive: bool) -> None:
     """Rms against float64, with signs at random and, as after a ReLU, without."""
-    x, weight = normal(1, channels, 22, 35), normal(20, channels, 3, 3, seed=1)
+    x, weight = normal(1, channels, 22, 35), normal(20, channels, *window.kernel, seed=1)
     x = np.maximum(x, 0) if positive else x
-    exact = np.zeros((1, 20, 22, 35))
-    direct.convolve(x.astype(float), weight.astype(float), square(), 1, exact)
+    exact = np.zeros((1, 20, *window.output((22, 35))))
+    direct.convolve(x.astype(float), weight.astype(float), window, 1, exact)
     errors = []
     for convolve in (direct.convolve, winograd.convolve):
         y = np.zeros(exact.shape, np.float32)
-        convolve(x, weight, square(), 1, y)
+        convolve(x, weight, window, 1, y)
         errors.append(np.sqrt(np.mean((y - exact) ** 2)))
     assert 0 < errors[1] <= 16 * errors[0]
 
@@ -192,7 +209,11 @@ def test_what_is_not_finite_spoils_what_it_spoils_in_the_direct_way(value: float
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2e38])
 @pytest.mark.parametrize("window", NOT_FINITE)
-def test_a_gradient_that_is_not_finite_spoils_what_it_spoils_in_the_direct_way(value: float, window: Window) -> None:
+@pytest.mark.parametrize("most_maps", [winograd.MOST_MAPS, 1], ids=["together", "image by image"])
+def test_a_gradient_that_is_not_finite_spoils_what_it_spoils_in_the_direct_way(
+    value: float, window: Window, most_maps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "MOST_MAPS", most_maps)
     dy, weight = normal(2, 4, *window.output((21, 34))), normal(4, 3, *window.kernel, seed=1)
     weight /= 4 * np.abs(weight).max()
     dy[1, 2, 4, 8] = value
