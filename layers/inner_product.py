@@ -22,7 +22,7 @@ from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
-from .conv.matrix_products import FEW, add_product, multiply
+from .conv.matrix_products import FEW, LEAST_TILED, add_product, multiply
 from .conv.tiled_loops import convolve_strips
 from .elementwise.inner_product_of_bottoms import InnerProductOfBottoms
 
@@ -46,7 +46,6 @@ class InnerProduct(Layer):
     weight_names = ("weight", "bias")
     linear = True
     copies = (0, 0)
-    loops = (convolve_strips,), (convolve_strips,)
 
     @classmethod
     def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
@@ -62,6 +61,8 @@ class InnerProduct(Layer):
         matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)
         shapes = [matrix, (param.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
+        if math.prod(matrix) > LEAST_TILED:
+            self.loops = (convolve_strips,), (convolve_strips,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

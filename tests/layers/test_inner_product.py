@@ -164,8 +164,8 @@ def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int,
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(0, 5, 11), (3, 0, 12), (7, 5, 1), (2, 5, 0), (3, 4, 25)])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_products_of_few_numbers(rows: int, inner: int, columns: int, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LEAST", "LEAST_TILED", "LEAST_TURNED"):
-        monkeypatch.setattr(matrix_products, name, -1 if name != "LEAST" else 1)
+    for name, value in (("LEAST", 1), ("LEAST_TILED", -1), ("LEAST_TURNED", -1)):
+        monkeypatch.setattr(matrix_products, name, value)
     a, b = normal(rows, inner), np.array(normal(inner, columns), order=order)
     out, total = np.full((rows, columns), np.nan), np.ones((rows, columns))
     matrix_products.multiply(a, b, out)
