@@ -3,19 +3,19 @@
 To wake a thread that sleeps takes 20 to 40 us, and as long again to wake the one that waits for its end: with layers of 100 us
 a second thread would gain nothing. So for a short time each looks at a word of memory again and again instead of sleeping.
 
-    helper    stand_by(words, number, ...)    is FREE, looks until it is GIVEN something, or for so many looks
-    caller    take(words, number)             then words[number * STEP] = GIVEN
+    helper    stand_by(words, number, ...)    is FREE, looks until it is GIVEN something; after so many looks it is ASLEEP
+    caller    take(words, number, FREE)       then words[number * STEP] = GIVEN
               wait_for(words, helpers, ...)   until none of them is GIVEN any more, or for so many looks
 
 What a helper is GIVEN is Python's. A list of jobs, which are tables of compiled calls, it follows where it stands, and is FREE
 again. Each thread goes from job to job by itself, as soon as all calls of the one before have ended; who comes late takes part
 in what is left. Between two layers of a net is no Python:
 
-    caller    begin(jobs, words, helpers)     CALLED are those that are free
-              finish(jobs, words, ...)        follows it to its end, too, until nobody else does
-    sleeper   join(jobs, words)               once it is awake, unless the list is CLOSED
-              follow(jobs, words, number, ...)
-              leave(jobs, words)
+    caller    begin(jobs, words, helpers)     CALLED are those that are FREE, then those that are ASLEEP, which are to be woken
+              finish(jobs, words, ...)        follows it to its end, too, until nobody else does; who has not come is called off
+    sleeper   stand_by(words, number, ...)    once it is awake
+
+Nor has a helper that is woken for a list anything to do in Python, where it would hold the GIL when the caller wants it back.
 
     list: JOBS words, then the addresses of jobs; for one time
     job: HEAD words, then a row for each call: ROW words, and what its loop reads its arguments from (loops.py)
@@ -37,10 +37,14 @@ from numpy.typing import NDArray
 from .loops import Registers, address_of, intrinsic, loop
 
 Words = NDArray[np.int64]
+StandBy = Callable[[Words, int, int, int], int]
 
 ASLEEP, FREE, GIVEN, TAKEN, CALLED = range(5)
-"""A helper's word: it waits in the pool's queue; it looks at its word; it has something to do; somebody is about to say what;
-it follows the list whose address is in the next word."""
+"""A helper's word: it waits to be woken; it looks at its word; it has something to do; somebody is about to say what; it is to
+follow a list."""
+
+LIST, NUMBER, BEFORE = 1, 2, 3
+"""The words behind it: the list's address; the helper's number there, the caller's is 0; its word before it was CALLED."""
 
 STEP = 16
 """From one helper's word to the next: two lines of the cache, which a processor fetches together."""
@@ -53,15 +57,15 @@ the bytes of each one's, and for how many it is; where the job's flags (float32)
 BEGUN, ENTRY, ROW = range(3)
 """A row's words: whether its call has been begun; the address of its loop's entry; where its arguments begin."""
 
-ACTIVE, MEMBERS, CLOSED, FIRST, END, JOBS = range(6)
-"""A list's words: how many helpers follow it, or are about to; how many have come; whether it is too late to come; the place of
-the job to begin with, and the one behind the last; where the addresses begin."""
+ACTIVE, FIRST, END, JOBS = range(4)
+"""A list's words: how many helpers follow it, or are about to; the place of the job to begin with, and the one behind the last;
+where the addresses begin."""
 
 FOREVER = 1 << 62
 """More looks than there will be."""
 
 MOST = 62
-"""Helpers that can stand by: bits of a whole number."""
+"""Helpers that can stand by, and be called: bits of a whole number."""
 
 SECONDS = 1e-3
 """How long a thread looks before it sleeps: about what lies between two layers of a net that threads share."""
@@ -259,32 +263,36 @@ def follow(jobs: int, words: Words, number: int, place: int, most: int) -> int:
 
 
 @loop("int64[::1], int64, int64, int64")
-def stand_by(words: Words, number: int, most: int, pause: int) -> None:
-    """While a helper is FREE, look until it is GIVEN something, then so many looks more; or for `most` looks, and then it is
-    ASLEEP. CALLED, it follows the list, is FREE and looks again."""
+def stand_by(words: Words, number: int, most: int, pause: int) -> int:
+    """While the helper is FREE, or as it has been ASLEEP until now, look until it is GIVEN something, then so many looks more;
+    or for `most` looks, and then it is ASLEEP. CALLED, it follows the list, is FREE and looks again. Returns whether it is
+    ASLEEP."""
     place = number * STEP
+    exchange(words, place, ASLEEP, FREE)
     while True:
         wait_while(words, place, FREE, most)
         if exchange(words, place, FREE, ASLEEP) == FREE:
-            return
+            return 1
         while exchange(words, place, TAKEN, TAKEN) == TAKEN:
             wait_while(words, place, TAKEN, 1000)
-        if exchange(words, place, CALLED, CALLED) != CALLED:
+        was = exchange(words, place, CALLED, GIVEN)
+        if was == CALLED:
+            jobs = words[place + LIST]
+            mine = place_of(words, jobs)
+            at_job = load(words, mine + FIRST)
+            while at_job >= 0:
+                at_job = follow(jobs, words, words[place + NUMBER], at_job, most)
+            store(words, place, FREE)  # before the caller can have another list
+            add(words, mine + ACTIVE, -1)
+        elif was == GIVEN:
             wait_while(words, place, GIVEN, pause)
-            return
-        jobs = words[place + 1]
-        mine = place_of(words, jobs)
-        member, at_job = 1 + add(words, mine + MEMBERS, 1), load(words, mine + FIRST)
-        while at_job >= 0:
-            at_job = follow(jobs, words, member, at_job, most)
-        store(words, place, FREE)  # before the caller can have another list
-        add(words, mine + ACTIVE, -1)
+            return 0
 
 
-@loop("int64[::1], int64")
-def take(words: Words, number: int) -> int:
-    """Whether the helper was FREE; nobody else can give it anything now."""
-    return int(exchange(words, number * STEP, FREE, TAKEN) == FREE)
+@loop("int64[::1], int64, int64")
+def take(words: Words, number: int, was: int) -> int:
+    """Whether the helper was FREE, or ASLEEP, as `was` says; nobody else can give it anything now."""
+    return int(exchange(words, number * STEP, was, TAKEN) == was)
 
 
 @loop("int64[::1], int64, int64")
@@ -299,31 +307,43 @@ def wait_for(words: Words, helpers: int, most: int) -> None:
 
 @loop("int64, int64[::1], int64")
 def begin(jobs: int, words: Words, helpers: int) -> int:
-    """Let at most so many helpers that are FREE follow the new list at this address, from FIRST to END; returns how many do."""
-    mine, called = place_of(words, jobs), 0
+    """Let at most so many helpers follow the new list at this address, from FIRST to END: those that are FREE, then those that
+    are ASLEEP. Returns the latter, as bits: they have to be woken."""
+    mine, called, asleep = place_of(words, jobs), 0, 0
     for place in range(load(words, mine + FIRST), load(words, mine + END)):
         job = place_of(words, load(words, mine + JOBS + place))
         for row in range(load(words, job + COUNT)):
             store(words, job + HEAD + row * load(words, job + WIDTH) + BEGUN, 0)
         store(words, job + ENDED, 0)
-    for number in range(len(words) // STEP):
-        if called < helpers and exchange(words, number * STEP, FREE, TAKEN) == FREE:
-            called += 1
-            add(words, mine + ACTIVE, 1)
-            words[number * STEP + 1] = jobs
-            store(words, number * STEP, CALLED)
-    return called
+    for was in (FREE, ASLEEP):
+        for number in range(min(MOST, len(words) // STEP)):
+            place = number * STEP
+            if called < helpers and exchange(words, place, was, TAKEN) == was:
+                called += 1
+                add(words, mine + ACTIVE, 1)
+                words[place + LIST], words[place + NUMBER], words[place + BEFORE] = jobs, called, was
+                store(words, place, CALLED)
+                if was == ASLEEP:
+                    asleep |= 1 << number
+    return asleep
 
 
 @loop("int64, int64[::1], int64")
 def finish(jobs: int, words: Words, most: int) -> int:
-    """Follow the list to its end, as its caller, and close it. Returns -1 - the place behind the last job that was run, once
-    nobody else follows it; after so many looks 0. words: any."""
+    """Follow the list to its end, as its caller, and call off the helpers that have not come. Returns -1 - the place behind the
+    last job that was run, once nobody else follows it; after so many looks 0."""
     mine = place_of(words, jobs)
     place = follow(jobs, words, 0, load(words, mine + FIRST), most)
     if place >= 0:
         return 0
-    add(words, mine + CLOSED, 1)
+    for number in range(len(words) // STEP):
+        helper = number * STEP
+        if load(words, helper + LIST) == jobs and exchange(words, helper, CALLED, TAKEN) == CALLED:
+            if load(words, helper + LIST) == jobs:
+                add(words, mine + ACTIVE, -1)
+                store(words, helper, load(words, helper + BEFORE))
+            else:  # it has come meanwhile, and somebody else has called it since
+                store(words, helper, CALLED)
     active = add(words, mine + ACTIVE, 0)
     while active != 0 and most > 0:
         wait_while(words, mine + ACTIVE, active, 1000)
@@ -331,40 +351,20 @@ def finish(jobs: int, words: Words, most: int) -> int:
     return int(place) if active == 0 else 0
 
 
-@loop("int64, int64[::1]")
-def join(jobs: int, words: Words) -> int:
-    """The number of a helper that comes to follow the list by itself; 0: it comes too late. words: any."""
-    mine = place_of(words, jobs)
-    add(words, mine + ACTIVE, 1)
-    if add(words, mine + CLOSED, 0) == 0:
-        return 1 + int(add(words, mine + MEMBERS, 1))
-    add(words, mine + ACTIVE, -1)
-    return 0
-
-
-@loop("int64, int64[::1]")
-def leave(jobs: int, words: Words) -> None:
-    """A helper that has joined follows the list no longer. words: any."""
-    add(words, place_of(words, jobs) + ACTIVE, -1)
-
-
 class MachineCode(NamedTuple):
-    """finish, join, follow and leave, whatever way loops run by now, as C calls them: no signal is handled between an error and
-    the beginning of finish."""
+    """finish and stand_by, whatever way loops run by now, as C calls them: no signal is handled between an error and the
+    beginning of finish."""
 
     finish: Callable[[int, Words, int], int]
-    join: Callable[[int, Words], int]
-    follow: Callable[[int, Words, int, int, int], int]
-    leave: Callable[[int, Words], None]
+    stand_by: StandBy
 
 
 @lru_cache(maxsize=1)
 def machine_code() -> MachineCode:
     """The loops have to be compiled."""
-    wanted = (finish, join, follow, leave)
-    for one in wanted:
+    for one in (finish, stand_by):
         one.compile(np.int64)
-    return MachineCode(*(one.dispatcher() for one in wanted))
+    return MachineCode(finish.dispatcher(), stand_by.dispatcher())
 
 
 @lru_cache(maxsize=1)
@@ -374,7 +374,7 @@ def looks() -> tuple[int, int]:
     words[0] = FREE
     stand_by(words, 0, 1, 1)
     wait_for(words, 1, 1)  # compiled before a caller needs them
-    take(words, 0)
+    take(words, 0, FREE)
     for _ in range(10):  # the fastest: in any, the system may have run something else
         words[0], start = FREE, time.perf_counter()
         stand_by(words, 0, many, 1)

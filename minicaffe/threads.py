@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from . import handover, loops
+from . import cores, handover, loops
 from .errors import Error
 
 Task = Callable[[], object]
@@ -55,13 +55,8 @@ def get_num_threads() -> int:
     global _count
     if _count is None:
         check_variable()
-        _count = _blas.threads() or _cores()
+        _count = _blas.threads() or cores.available()
     return _count
-
-
-def _cores() -> int:
-    """Those that this process may use (taskset, containers)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_set() -> bool:
@@ -184,24 +179,15 @@ def run_jobs(jobs: array[int], widest: int) -> int:
     The loops have to be compiled.
     """
     (address, _), words, looks, left = jobs.buffer_info(), NOBODY, 0, 0  # of NumPy's arrays it would take ten times as long
-    helpers = 0 if getattr(_here, "working", False) else min(get_num_threads(), widest) - 1
+    helpers = 0 if getattr(_here, "working", False) else min(get_num_threads(), cores.available(), widest) - 1
     if helpers > 0:
         with _lock:
             pool = _the_pool()
         words, looks = pool.words, handover.looks()[0]
     code = handover.machine_code()
-
-    def help_() -> None:
-        if number := code.join(address, words):  # else the caller has gone on
-            place = jobs[handover.FIRST]  # jobs: held for those that come too late
-            while (place := code.follow(address, words, number, place, looks)) >= 0:
-                time.sleep(0)  # for a thread without a core of its own
-            code.leave(address, words)
-
     try:
-        called = handover.begin(address, words, max(0, helpers))
-        if called < helpers:
-            pool.wake(help_, min(helpers - called, pool.sleepers()))
+        if asleep := handover.begin(address, words, max(0, helpers)):
+            pool.wake(asleep, code.stand_by)
         while (left := code.finish(address, words, looks)) >= 0:
             time.sleep(0)
     finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
@@ -258,51 +244,62 @@ def short_buffers() -> Iterator[None]:
 
 
 class _Pool:
-    """Threads that run what they are given. A queue of C's, no futures: to wake one takes a tenth of a small layer's time.
+    """Threads that run what they are given. Queues of C's, no futures: to wake one takes a tenth of a small layer's time.
 
-    With compiled loops, a thread looks for more to do for a while, awake (handover.py), before it waits in the queue.
+    With compiled loops, a thread looks for more to do for a while, awake (handover.py), before it sleeps.
     """
 
     def __init__(self, count: int) -> None:
-        self._jobs: SimpleQueue[Task | None] = SimpleQueue()
+        self._wakers: list[SimpleQueue[handover.StandBy | None]] = [SimpleQueue() for _ in range(count)]
+        """What wakes each thread that is asleep: how it is to look at its word; None: it ends."""
         self._given: list[Task | None] = [None] * count
-        """What a thread that is awake has been given, under _lock."""
+        """What a thread has been given."""
         self.words = np.full(count * handover.STEP, handover.ASLEEP, np.int64)
-        """Each thread's word, under _lock but where it says that it is free."""
+        """Each thread's word, and what belongs to it."""
         self._threads = [
             threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
+        self._apart = cores.Apart(thread.native_id or 0 for thread in self._threads)
 
     def put(self, job: Task, times: int) -> int:
-        """Have so many threads run job, which raises nothing. Returns which of them were awake, as bits. Call under _lock."""
+        """Have so many threads, or as many as have nothing to do, run job, which raises nothing. Returns which of them were
+        awake, as bits. Call under _lock."""
         awake = 0
-        for number in range(min(len(self._given), handover.MOST)):
-            if times and self.words[number * handover.STEP] == handover.FREE and handover.take(self.words, number):
-                try:
-                    self._given[number] = job
-                finally:  # it waits to be told
-                    self.words[number * handover.STEP] = handover.GIVEN
+        for number in range(min(len(self._threads), handover.MOST)):
+            if times and self._give(job, number, handover.FREE):
                 awake |= 1 << number
                 times -= 1
-        self.wake(job, times)
+        for number in range(len(self._threads)):
+            if times and self._give(job, number, handover.ASLEEP):
+                self.wake(1 << number, handover.stand_by if loops.in_use() else handover.stand_by.definition)
+                times -= 1
         return awake
 
-    def wake(self, job: Task, times: int) -> None:
-        """Have so many threads that are asleep run job, which raises nothing."""
-        for _ in range(times):
-            self._jobs.put(job)
+    def _give(self, job: Task, number: int, was: int) -> bool:
+        """Whether the thread was FREE, or ASLEEP, as `was` says, and is given the job."""
+        place = number * handover.STEP
+        if self.words[place] != was or (loops.in_use() and not handover.take(self.words, number, was)):
+            return False
+        try:
+            self._given[number] = job
+        finally:  # it waits to be told
+            self.words[place] = handover.GIVEN
+        return True
 
-    def sleepers(self) -> int:
-        """About how many threads are asleep, and not being woken."""
-        asleep = np.count_nonzero(self.words[:: handover.STEP] == handover.ASLEEP)
-        return max(0, int(asleep) - self._jobs.qsize())
+    def wake(self, asleep: int, stand_by: handover.StandBy) -> None:
+        """Wake the threads whose bits are set, which have been given something, or called, while they were asleep."""
+        for number, waker in enumerate(self._wakers):
+            if asleep >> number & 1:
+                self._apart.send_away(number)
+                waker.put(stand_by)
+                self.words[number * handover.STEP + handover.BEFORE] = handover.FREE  # if called off, it looks for more
 
     def stop(self) -> None:
         """End the threads after what they have been given."""
-        for _ in self._threads:
-            self._jobs.put(None)
+        for waker in self._wakers:
+            waker.put(None)
 
     def wait(self, seconds: float) -> None:
         """After stop: until all threads have ended, but at most so long for each."""
@@ -311,26 +308,25 @@ class _Pool:
 
     def _serve(self, number: int) -> None:
         _blas.hold_this_thread()
+        stands = False  # asleep at first
         with short_buffers():
-            while (job := self._next(number)) is not None:
+            while (job := self._next(number, stands)) is not None:
                 job()
                 del job  # and with it the tasks' arrays, while the thread waits
+                stands = loops.in_use() and number < handover.MOST and len(self._threads) < cores.available()
+                self.words[number * handover.STEP] = handover.FREE if stands else handover.ASLEEP
 
-    def _next(self, number: int) -> Task | None:
-        """What the thread is to do next; None: it ends."""
-        place = number * handover.STEP
-        if loops.in_use() and number < handover.MOST and len(self._given) < _cores():
-            looks = handover.looks()
-            with _lock:  # whoever puts something sees that the thread is free, or the thread sees it in the queue
-                free = self._jobs.empty()
-                self.words[place] = handover.FREE if free else handover.ASLEEP
-            if free:
-                handover.stand_by(self.words, number, *looks)
-        with _lock:
-            job, self._given[number] = self._given[number], None
-            if job is None:
-                self.words[place] = handover.ASLEEP
-        return job or self._jobs.get()
+    def _next(self, number: int, stands: bool) -> Task | None:
+        """What the thread, which stands by or is asleep, is to do next; None: it ends."""
+        looks = handover.looks() if stands else (1, 1)
+        stand_by: handover.StandBy = handover.stand_by
+        while not stands or stand_by(self.words, number, *looks):
+            if (woken := self._wakers[number].get()) is None:
+                return None
+            self._apart.let_back(number)
+            stands, stand_by = True, woken
+        job, self._given[number] = self._given[number], None
+        return job
 
 
 def _the_pool() -> _Pool:

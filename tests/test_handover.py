@@ -12,12 +12,11 @@ from array import array
 from collections.abc import Iterator
 from functools import partial
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
 
-from minicaffe import blocks, get_num_threads, handover, loops, set_num_threads, threads
+from minicaffe import blocks, cores, get_num_threads, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
 from minicaffe.blocks import Calls, Job, JobList
 from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, add, load, stand_by, take, wait_for, wait_while
@@ -29,7 +28,7 @@ COUNT = 3
 @pytest.fixture(autouse=True)
 def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A pool of two helpers, which have a core each, whatever this machine has."""
-    monkeypatch.setattr(threads, "_cores", lambda: COUNT)
+    monkeypatch.setattr(cores, "available", lambda: COUNT)
     before = get_num_threads()
     set_num_threads(COUNT)
     yield
@@ -46,16 +45,17 @@ def until(word: int, *, helpers: range) -> None:
 
 def test_a_helper_that_is_free_returns_when_it_is_given_something(loops_way: str) -> None:
     words = np.full(2 * STEP, FREE, np.int64)
-    stand_by(words, 1, 5, 5)
+    assert stand_by(words, 1, 5, 5)
     assert words[STEP] == ASLEEP and words[0] == FREE
     if loops_way == "numba":
         words[STEP] = FREE
         helper = threading.Thread(target=stand_by, args=[words, 1, 1 << 40, 5])
         helper.start()
         time.sleep(0.01)
-        assert take(words, 1)
+        assert not take(words, 1, ASLEEP)
+        assert take(words, 1, FREE)
         assert words[STEP] == TAKEN
-        assert not take(words, 1)
+        assert not take(words, 1, FREE)
         words[STEP] = GIVEN
         helper.join(60)
         assert not helper.is_alive() and words[STEP] == GIVEN
@@ -121,10 +121,10 @@ def test_nothing_is_lost_between_standing_by_and_sleeping(loops_way: str, monkey
     np.testing.assert_array_equal(totals, np.broadcast_to(np.arange(6), totals.shape))
 
 
-@pytest.mark.parametrize("cores", [COUNT - 1, 1])
-def test_no_thread_looks_where_there_are_fewer_cores(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_cores", lambda: cores)
-    monkeypatch.setattr(handover, "stand_by", lambda *_: pytest.fail("a helper stands by"))
+@pytest.mark.parametrize("there", [COUNT - 1, 1])
+def test_no_thread_looks_where_there_are_fewer_cores(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "available", lambda: there)
+    monkeypatch.setattr(handover, "looks", lambda: pytest.fail("a helper stands by"))
     loops.compiled()
     meet = threading.Barrier(COUNT, timeout=60)
     for _ in range(3):
@@ -149,8 +149,8 @@ def test_an_error_of_a_helper_that_was_awake_comes_out(monkeypatch: pytest.Monke
 
 def test_a_process_ends_while_its_helpers_stand_by() -> None:
     code = (
-        "from minicaffe import handover, loops, set_num_threads, threads\n"
-        "loops.compiled(); set_num_threads(4); threads._cores = lambda: 9; handover.SECONDS = 0.05\n"
+        "from minicaffe import cores, handover, loops, set_num_threads, threads\n"
+        "loops.compiled(); set_num_threads(4); cores.available = lambda: 9; handover.SECONDS = 0.05\n"
         "threads.run([lambda: None] * 8); print(len(threads._pool._threads))"
     )
     for _ in range(2):
@@ -304,6 +304,15 @@ def doubling(count: int) -> tuple[list[Job], list[Array], Array]:
     return jobs, arrays, flags
 
 
+def listed(jobs: list[Job]) -> tuple[array[int], int]:
+    """The list of these jobs, from the first to the last, for begin; and its address. The caller holds the jobs."""
+    for job in jobs:
+        job.take_room(COUNT, 0)
+    words = JobList(jobs)._words
+    words[handover.END] = len(jobs)
+    return words, words.buffer_info()[0]
+
+
 @compiled
 @pytest.mark.parametrize("looks", [1, 40, 10**5])
 @pytest.mark.parametrize("many", [1, 2, COUNT])
@@ -319,10 +328,10 @@ def test_jobs_are_run_in_their_order(many: int, looks: int, monkeypatch: pytest.
 
 
 @compiled
-@pytest.mark.parametrize("cores", [COUNT, 1])
-def test_a_job_with_a_flag_ends_them(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("there", [COUNT, COUNT - 1, 1])
+def test_a_job_with_a_flag_ends_them(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other may be flagged, also where no thread looks for work."""
-    monkeypatch.setattr(threads, "_cores", lambda: cores)
+    monkeypatch.setattr(cores, "available", lambda: there)
     jobs, arrays, flags = doubling(5)
     arrays[0][:] = np.arange(LENGTH)
     arrays[0][LENGTH - 1] = np.float32(3e38) / 4  # four times that is the last that is finite
@@ -336,11 +345,11 @@ def test_a_job_with_a_flag_ends_them(cores: int, monkeypatch: pytest.MonkeyPatch
 
 @compiled
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="alarms are of Unix")
-@pytest.mark.parametrize("cores", [COUNT, 1])
+@pytest.mark.parametrize("there", [COUNT, COUNT - 1])
 @pytest.mark.parametrize("again", [0, 3e-5])
-def test_a_list_that_has_begun_ends_before_an_error(again: float, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_has_begun_ends_before_an_error(again: float, there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Helpers write to the caller's arrays: Ctrl-C, once or again and again, waits for the end."""
-    monkeypatch.setattr(threads, "_cores", lambda: cores)
+    monkeypatch.setattr(cores, "available", lambda: there)
     jobs, arrays, _ = doubling(40)
     arrays[0][:], came_out, random = 1, 0, np.random.default_rng(1)
     held: list[array[int]] = []
@@ -388,29 +397,26 @@ def met(seen: Array, y: Array, i: int) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("cores", [COUNT, 1])
-def test_a_helper_that_comes_late_takes_part_in_what_is_left(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was asleep when the list began; the second job cannot end without it."""
-    monkeypatch.setattr(threads, "_cores", lambda: cores)
-    set_num_threads(2)
-    threads._the_pool()
-    time.sleep(10 * handover.SECONDS)  # it stands by for so long
-    until(ASLEEP, helpers=range(1))
+@pytest.mark.parametrize("many", [2, COUNT])
+def test_a_helper_that_comes_late_takes_part_in_what_is_left(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asleep when the list began; the second job cannot end without it. Of more threads than cores one is called."""
+    monkeypatch.setattr(cores, "available", lambda: 2)
+    set_num_threads(many)
+    until(ASLEEP, helpers=range(many - 1))
     (job,), arrays, _ = doubling(1)
     seen, y = np.zeros(1, np.int64), np.zeros(2, np.float32)
     meeting = Job(Calls(met, np.float32, [(Later(0, (1,)), Later(0, (2,)), i) for i in range(2)]))
     meeting.at(address_of(seen), address_of(y))
-    code, late = handover.machine_code(), list[int]()
+    late = list[int]()
 
-    def slow(jobs: int, words: handover.Words) -> int:
+    def slow(self: cores.Apart, number: int) -> None:
         time.sleep(0.05)
-        late.append(code.join(jobs, words))
-        return late[-1]
+        late.append(number)
 
-    monkeypatch.setattr(handover, "machine_code", lambda: code._replace(join=slow))
+    monkeypatch.setattr(cores.Apart, "let_back", slow)
     arrays[0][:] = 3
     assert JobList([job, meeting]).run() == 2
-    assert late == [1]
+    assert late == [0]
     np.testing.assert_array_equal(arrays[1], np.full(LENGTH, 6, np.float32))
     np.testing.assert_array_equal(y, [2, 2])
 
@@ -463,27 +469,52 @@ def test_a_thread_begins_with_its_own_part_of_the_calls(number: int, first: int)
 @compiled
 def test_who_comes_after_the_end_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper that was asleep is woken when the list has ended."""
-    monkeypatch.setattr(threads, "_cores", lambda: 1)
-    woken: list[Any] = []
-    monkeypatch.setattr(threads._Pool, "wake", lambda self, job, times: woken.extend([job] * times))
+    woken: list[tuple[int, handover.StandBy]] = []
+    monkeypatch.setattr(threads._Pool, "wake", lambda self, *given: woken.append(given))
     jobs, arrays, _ = doubling(2)
     arrays[0][:] = 1
     assert JobList(jobs).run() == 2
-    assert len(woken) == COUNT - 1
+    ((asleep, come),) = woken
+    assert asleep == 0b11
     arrays[-1][:] = 0
     handover.store(jobs[0].words, handover.HEAD + handover.BEGUN, 0)  # as if it were about to begin again
     with loops.using("numpy"):  # loops may run another way by then
-        for help_ in woken:
-            help_()
+        for number in range(COUNT - 1):
+            assert come(threads._the_pool().words, number, 1, 1)
     assert jobs[0].words[handover.HEAD + handover.BEGUN] == 0 and not arrays[-1].any()
 
 
 @compiled
-def test_no_more_are_woken_than_are_asleep() -> None:
-    set_num_threads(4)
-    pool = threads._the_pool()
-    pool.words[:] = ASLEEP
-    assert pool.sleepers() == 3
-    pool.words[STEP] = handover.CALLED
-    assert pool.sleepers() == 2
-    pool.words[STEP] = ASLEEP
+@pytest.mark.parametrize(
+    ("most", "asleep", "called"), [(0, 0, []), (1, 0, [2]), (2, 0b1, [2, 0]), (3, 0b1001, [2, 0, 3]), (9, 0b1001, [2, 0, 3])]
+)
+def test_those_that_are_awake_are_called_first_and_those_that_do_not_come_called_off(
+    most: int, asleep: int, called: list[int]
+) -> None:
+    before = ASLEEP, GIVEN, FREE, ASLEEP
+    words = np.zeros(len(before) * STEP, np.int64)
+    words[::STEP] = before
+    jobs, *_ = doubling(2)
+    list_, address = listed(jobs)
+    assert handover.begin(address, words, most) == asleep
+    assert list_[handover.ACTIVE] == len(called)
+    for i, number in enumerate(called):
+        state, *rest = words[number * STEP : number * STEP + 4].tolist()
+        assert (state, *rest) == (handover.CALLED, address, 1 + i, before[number])
+    assert handover.finish(address, words, 1) == -3
+    assert words[::STEP].tolist() == list(before) and not list_[handover.ACTIVE]
+
+
+@compiled
+def test_only_ones_own_call_is_called_off() -> None:
+    """The helper has come and gone, and another caller has called it since."""
+    both, words = [doubling(1)[0], doubling(1)[0]], np.zeros(STEP, np.int64)
+    (one, first), (other, second) = map(listed, both)
+    words[0] = FREE
+    assert handover.begin(first, words, 1) == 0
+    one[handover.ACTIVE], words[0] = 0, FREE  # as it leaves them
+    assert handover.begin(second, words, 1) == 0
+    assert handover.finish(first, words, 1) == -2
+    assert (words[0], words[handover.LIST], other[handover.ACTIVE]) == (handover.CALLED, second, 1)
+    assert handover.finish(second, words, 1) == -2
+    assert (words[0], other[handover.ACTIVE]) == (FREE, 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.cores import available
 from minicaffe.cuda.device import installed_gpus
 from minicaffe.errors import DeviceError
 from minicaffe.version import __version__
@@ -40,7 +41,7 @@ def command(options: Options) -> None:
     facts = {
         "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),
-        "cores": f"{available_cores()} of {os.cpu_count()} for this process",
+        "cores": f"{available()} of {os.cpu_count()} for this process",
         "BLAS": blas_name(numpy_config()),
         "threads": ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice",
         "system": platform.platform(),
@@ -68,11 +69,6 @@ def cpu_name() -> str:
     except OSError:
         names = []
     return next(iter(names), "") or platform.processor() or platform.machine()
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def numpy_config() -> Mapping[str, Any]:

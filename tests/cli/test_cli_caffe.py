@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 import minicaffe
 from minicaffe import Net, errors, set_random_seed
 from minicaffe.cli import COMMANDS, main
-from minicaffe.cli.device_query import available_cores, blas_name
+from minicaffe.cli.device_query import blas_name
 from minicaffe.cli.flags import TOOL_FLAGS, translate
 from minicaffe.cli.install_caffe_command import MARK, TOOLS, install, scripts
+from minicaffe.cores import available
 from minicaffe.cuda import blas
 from minicaffe.cuda.device import current
 from minicaffe.errors import Error
@@ -390,7 +391,7 @@ def test_device_query_says_what_is_there(no_gpu: None) -> None:
     facts = dict(re.split(r": +", line, maxsplit=1) for line in result.output.splitlines())
     assert facts["GPU"].startswith("no GPU: PyCUDA is not installed")
     assert facts["numpy"] == np.__version__
-    assert facts["cores"].startswith(f"{available_cores()} of ")
+    assert facts["cores"].startswith(f"{available()} of ")
     assert run("device_query").output == result.output
 
 
