@@ -179,11 +179,11 @@ def run_jobs(jobs: array[int], widest: int) -> int:
     The loops have to be compiled.
     """
     (address, _), words, looks, left = jobs.buffer_info(), NOBODY, 0, 0  # of NumPy's arrays it would take ten times as long
-    helpers = 0 if getattr(_here, "working", False) else min(get_num_threads(), cores.available(), widest) - 1
+    helpers = 0 if getattr(_here, "working", False) else min(get_num_threads(), widest) - 1
     if helpers > 0:
         with _lock:
             pool = _the_pool()
-        words, looks = pool.words, handover.looks()[0]
+        words, looks, helpers = pool.words, handover.looks()[0], min(helpers, pool.with_cores)
     code = handover.machine_code()
     try:
         if asleep := handover.begin(address, words, max(0, helpers)):
@@ -256,6 +256,8 @@ class _Pool:
         """What a thread has been given."""
         self.words = np.full(count * handover.STEP, handover.ASLEEP, np.int64)
         """Each thread's word, and what belongs to it."""
+        self.with_cores = min(count, cores.available() - 1)
+        """How many of the threads have a core beside the caller's. Only if all have do they look for more to do."""
         self._threads = [
             threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
         ]
@@ -292,7 +294,8 @@ class _Pool:
         """Wake the threads whose bits are set, which have been given something, or called, while they were asleep."""
         for number, waker in enumerate(self._wakers):
             if asleep >> number & 1:
-                self._apart.send_away(number)
+                if loops.in_use():  # else it is woken so often that this would cost more than it gains
+                    self._apart.send_away(number)
                 waker.put(stand_by)
                 self.words[number * handover.STEP + handover.BEFORE] = handover.FREE  # if called off, it looks for more
 
@@ -313,7 +316,7 @@ class _Pool:
             while (job := self._next(number, stands)) is not None:
                 job()
                 del job  # and with it the tasks' arrays, while the thread waits
-                stands = loops.in_use() and number < handover.MOST and len(self._threads) < cores.available()
+                stands = loops.in_use() and self.with_cores == len(self._given) and number < handover.MOST
                 self.words[number * handover.STEP] = handover.FREE if stands else handover.ASLEEP
 
     def _next(self, number: int, stands: bool) -> Task | None:

@@ -31,6 +31,10 @@ LEAST_PRODUCT = 1 << 20
 """Least multiplications of a part of a product that is cut for the threads. OpenBLAS rounds products below a million otherwise
 than larger ones: results would depend on the number of threads. It needs 20 us for so many, about what a task costs."""
 
+MOST_ALONE, COPIED = 16 << 20, 8
+"""Multiplications of a convolution that one thread computes as soon as a second one would have begun, and taken the GIL in
+between; and in place of how many a byte of its columns counts."""
+
 SUMS = 8
 """Tasks that share a weight gradient's channels, each with a sum of its own, whatever the number of threads."""
 
@@ -88,7 +92,8 @@ class Work:
     def forward(self) -> list[Block]:
         """Blocks that can be computed in any order."""
         images, rows, groups = self.sizes()
-        threads, lanes = get_num_threads(), 1
+        work = self.images * self.rows * self.row * self.groups * (self.multiplications + COPIED * self.column_bytes)
+        threads, lanes = get_num_threads() if work > MOST_ALONE else 1, 1
         # with 4 blocks a thread or more, one that gets a block more hardly shows
         if (images * rows * groups) % threads and images * rows * groups < 4 * threads:
             if self.groups > 1:

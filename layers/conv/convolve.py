@@ -19,12 +19,9 @@ from minicaffe.blocks import Scratch
 from minicaffe.threads import get_num_threads, run
 
 from .columns import Columns
-from .convolution_blocks import MOST_DIRECT, Block, Work, run_tasks
+from .convolution_blocks import MOST_ALONE, MOST_DIRECT, Block, Work, run_tasks
 from .epilogue import NOTHING, Epilogue
 from .window import Window
-
-MOST_ALONE = 16 << 20
-"""Multiplications of a product that one thread computes as soon as a second one would have begun."""
 
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:

@@ -28,7 +28,9 @@ CASES = [(window, group) for window in WINDOWS for group in (1, 2, 4)]
 
 
 @pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """So many, which share small convolutions, too."""
+    monkeypatch.setattr(convolution_blocks, "MOST_ALONE", 0)
     before = get_num_threads()
     set_num_threads(request.param)
     yield request.param
@@ -127,6 +129,17 @@ def test_memory_is_bounded_whatever_the_batch(group: int, threads: int, monkeypa
         assert tracemalloc.get_traced_memory()[1] < threads * 4 * block
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("each", "shared"), [(2600, False), (2900, True)])
+@pytest.mark.parametrize("columns", [0, 240])
+def test_threads_share_what_takes_longer_than_to_begin(
+    each: int, shared: bool, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes of columns count, too: to copy them takes as long as many multiplications."""
+    monkeypatch.setattr(convolution_blocks, "get_num_threads", lambda: 5)
+    work = convolution_blocks.Work(1, 40, 150, 1, 12, columns, each - convolution_blocks.COPIED * columns)
+    assert (len(work.forward()) == 5) == shared
 
 
 @pytest.mark.parametrize("most", [0, 1 << 60])
