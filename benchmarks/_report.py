@@ -156,10 +156,11 @@ def machine() -> str:
 
 def processor() -> str:
     """The number of cores and the processor."""
-    from minicaffe.cli.device_query import available_cores, cpu_name
+    from minicaffe.cli.device_query import cpu_name
+    from minicaffe.cores import available
 
     instructions = "AVX-512" if "avx512" in _flags() else "AVX2" if "avx2" in _flags() else platform.machine()
-    return f"{available_cores()} cores of {cpu_name()} ({instructions})"
+    return f"{available()} cores of {cpu_name()} ({instructions})"
 
 
 def _flags() -> str:

@@ -36,8 +36,8 @@ class Apart:
         with suppress(OSError):  # it has ended, or the system forbids it
             cores = before[1] if before else os.sched_getaffinity(self._threads[number])
             if here in cores and len(cores) > 1:
+                self._sent[number] = here, cores  # before anything can come between
                 os.sched_setaffinity(self._threads[number], cores - {here})
-                self._sent[number] = here, cores
 
     def let_back(self, number: int) -> None:
         """The thread with this number, which is the calling one, is awake."""

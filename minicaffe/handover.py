@@ -3,17 +3,21 @@
 To wake a thread that sleeps takes 20 to 40 us, and as long again to wake the one that waits for its end: with layers of 100 us
 a second thread would gain nothing. So for a short time each looks at a word of memory again and again instead of sleeping.
 
-    helper    stand_by(words, number, ...)    is FREE, looks until it is GIVEN something; after so many looks it is ASLEEP
-    caller    take(words, number, FREE)       then words[number * STEP] = GIVEN
-              wait_for(words, helpers, ...)   until none of them is GIVEN any more, or for so many looks
+    helper    stand_by(words, number, ...)    is FREE, looks until it is GIVEN something, which it RUNS; after so many looks it
+                                              is ASLEEP
+    caller    change(words, place, FREE, GIVEN)
+              wait_for(words, helpers, ...)   until none of them RUNS anything any more, or for so many looks
 
-What a helper is GIVEN is Python's. A list of jobs, which are tables of compiled calls, it follows where it stands, and is FREE
+What a helper is GIVEN is Python's. A list of jobs, which are tables of compiled calls, it FOLLOWS where it stands, and is FREE
 again. Each thread goes from job to job by itself, as soon as all calls of the one before have ended; who comes late takes part
 in what is left. Between two layers of a net is no Python:
 
     caller    begin(jobs, words, helpers)     CALLED are those that are FREE, then those that are ASLEEP, which are to be woken
-              finish(jobs, words, ...)        follows it to its end, too, until nobody else does; who has not come is called off
+              finish(jobs, words, ...)        follows it to its end, too, until nobody else does
     sleeper   stand_by(words, number, ...)    once it is awake
+
+Who is GIVEN or CALLED and does not come before the end is called off: ASLEEP, whether it is or not. If it is awake, it is FREE
+as soon as it looks.
 
 Nor has a helper that is woken for a list anything to do in Python, where it would hold the GIL when the caller wants it back.
 
@@ -37,14 +41,16 @@ from numpy.typing import NDArray
 from .loops import Registers, address_of, intrinsic, loop
 
 Words = NDArray[np.int64]
-StandBy = Callable[[Words, int, int, int], int]
 
-ASLEEP, FREE, GIVEN, TAKEN, CALLED = range(5)
-"""A helper's word: it waits to be woken; it looks at its word; it has something to do; somebody is about to say what; it is to
-follow a list."""
+ASLEEP, FREE, GIVEN, RUNS, TAKEN, CALLED, FOLLOWS = range(7)
+"""A helper's word: it waits to be woken, or is about to look at its word; it looks at it; there is something to do for it; it
+does it; somebody is about to call it; it is to follow a list; it follows it."""
 
-LIST, NUMBER, BEFORE = 1, 2, 3
-"""The words behind it: the list's address; the helper's number there, the caller's is 0; its word before it was CALLED."""
+IDLE = FREE, ASLEEP, FREE
+"""In which order those that have nothing to do are asked: who was ASLEEP may be FREE by then."""
+
+LIST, NUMBER = 1, 2
+"""The words behind it: the list's address; the helper's number there, the caller's is 0."""
 
 STEP = 16
 """From one helper's word to the next: two lines of the cache, which a processor fetches together."""
@@ -264,19 +270,18 @@ def follow(jobs: int, words: Words, number: int, place: int, most: int) -> int:
 
 @loop("int64[::1], int64, int64, int64")
 def stand_by(words: Words, number: int, most: int, pause: int) -> int:
-    """While the helper is FREE, or as it has been ASLEEP until now, look until it is GIVEN something, then so many looks more;
-    or for `most` looks, and then it is ASLEEP. CALLED, it follows the list, is FREE and looks again. Returns whether it is
-    ASLEEP."""
+    """Look until the helper is GIVEN something, which it RUNS then, and so many looks more; or for `most` looks, and then it is
+    ASLEEP. CALLED, it follows the list and looks again. Returns whether it is ASLEEP."""
     place = number * STEP
-    exchange(words, place, ASLEEP, FREE)
     while True:
+        exchange(words, place, ASLEEP, FREE)
         wait_while(words, place, FREE, most)
         if exchange(words, place, FREE, ASLEEP) == FREE:
             return 1
-        while exchange(words, place, TAKEN, TAKEN) == TAKEN:
-            wait_while(words, place, TAKEN, 1000)
-        was = exchange(words, place, CALLED, GIVEN)
-        if was == CALLED:
+        if exchange(words, place, GIVEN, RUNS) == GIVEN:
+            wait_while(words, place, RUNS, pause)
+            return 0
+        if exchange(words, place, CALLED, FOLLOWS) == CALLED:
             jobs = words[place + LIST]
             mine = place_of(words, jobs)
             at_job = load(words, mine + FIRST)
@@ -284,24 +289,21 @@ def stand_by(words: Words, number: int, most: int, pause: int) -> int:
                 at_job = follow(jobs, words, words[place + NUMBER], at_job, most)
             store(words, place, FREE)  # before the caller can have another list
             add(words, mine + ACTIVE, -1)
-        elif was == GIVEN:
-            wait_while(words, place, GIVEN, pause)
-            return 0
 
 
-@loop("int64[::1], int64, int64")
-def take(words: Words, number: int, was: int) -> int:
-    """Whether the helper was FREE, or ASLEEP, as `was` says; nobody else can give it anything now."""
-    return int(exchange(words, number * STEP, was, TAKEN) == was)
+@loop("int64[::1], int64, int64, int64")
+def change(words: Words, place: int, old: int, new: int) -> int:
+    """Whether words[place] was old: it is new then, at once."""
+    return int(exchange(words, place, old, new) == old)
 
 
 @loop("int64[::1], int64, int64")
 def wait_for(words: Words, helpers: int, most: int) -> None:
-    """Until none of the helpers, whose bits are set, is GIVEN something, or for so many looks at each."""
+    """Until none of the helpers, whose bits are set, RUNS anything, or for so many looks at each."""
     helper = 0
     while helpers >> helper:
         if helpers >> helper & 1:
-            wait_while(words, helper * STEP, GIVEN, most)
+            wait_while(words, helper * STEP, RUNS, most)
         helper += 1
 
 
@@ -315,13 +317,13 @@ def begin(jobs: int, words: Words, helpers: int) -> int:
         for row in range(load(words, job + COUNT)):
             store(words, job + HEAD + row * load(words, job + WIDTH) + BEGUN, 0)
         store(words, job + ENDED, 0)
-    for was in (FREE, ASLEEP):
+    for was in IDLE:
         for number in range(min(MOST, len(words) // STEP)):
             place = number * STEP
             if called < helpers and exchange(words, place, was, TAKEN) == was:
                 called += 1
                 add(words, mine + ACTIVE, 1)
-                words[place + LIST], words[place + NUMBER], words[place + BEFORE] = jobs, called, was
+                words[place + LIST], words[place + NUMBER] = jobs, called
                 store(words, place, CALLED)
                 if was == ASLEEP:
                     asleep |= 1 << number
@@ -336,47 +338,51 @@ def finish(jobs: int, words: Words, most: int) -> int:
     place = follow(jobs, words, 0, load(words, mine + FIRST), most)
     if place >= 0:
         return 0
-    for number in range(len(words) // STEP):
-        helper = number * STEP
-        if load(words, helper + LIST) == jobs and exchange(words, helper, CALLED, TAKEN) == CALLED:
-            if load(words, helper + LIST) == jobs:
-                add(words, mine + ACTIVE, -1)
-                store(words, helper, load(words, helper + BEFORE))
-            else:  # it has come meanwhile, and somebody else has called it since
-                store(words, helper, CALLED)
     active = add(words, mine + ACTIVE, 0)
-    while active != 0 and most > 0:
-        wait_while(words, mine + ACTIVE, active, 1000)
-        active, most = add(words, mine + ACTIVE, 0), most - 1000
-    return int(place) if active == 0 else 0
+    while active != 0:
+        for number in range(len(words) // STEP):
+            helper = number * STEP
+            if load(words, helper + LIST) == jobs and exchange(words, helper, CALLED, TAKEN) == CALLED:
+                if load(words, helper + LIST) == jobs:
+                    add(words, mine + ACTIVE, -1)
+                    store(words, helper, ASLEEP)
+                else:  # it has come meanwhile, and somebody else has called it since
+                    store(words, helper, CALLED)
+        active = add(words, mine + ACTIVE, 0)
+        if active != 0:
+            if most <= 0:
+                return 0
+            wait_while(words, mine + ACTIVE, active, 1000)
+            active, most = add(words, mine + ACTIVE, 0), most - 1000
+    return int(place)
 
 
 class MachineCode(NamedTuple):
-    """finish and stand_by, whatever way loops run by now, as C calls them: no signal is handled between an error and the
-    beginning of finish."""
+    """What threads change words with once there is machine code, whatever way loops run by then; finish as C calls it: no
+    signal is handled between an error and its beginning."""
 
     finish: Callable[[int, Words, int], int]
-    stand_by: StandBy
+    begin: Callable[[int, Words, int], int]
+    stand_by: Callable[[Words, int, int, int], int]
+    change: Callable[[Words, int, int, int], int]
+    wait_for: Callable[[Words, int, int], None]
 
 
 @lru_cache(maxsize=1)
 def machine_code() -> MachineCode:
     """The loops have to be compiled."""
-    for one in (finish, stand_by):
+    wanted = finish, begin, stand_by, change, wait_for
+    for one in wanted:
         one.compile(np.int64)
-    return MachineCode(finish.dispatcher(), stand_by.dispatcher())
+    return MachineCode(*(one.dispatcher() for one in wanted))
 
 
 @lru_cache(maxsize=1)
 def looks() -> tuple[int, int]:
     """How many looks take SECONDS and PAUSE on this machine."""
     words, many, times = np.zeros(STEP, np.int64), 400, []
-    words[0] = FREE
-    stand_by(words, 0, 1, 1)
-    wait_for(words, 1, 1)  # compiled before a caller needs them
-    take(words, 0, FREE)
     for _ in range(10):  # the fastest: in any, the system may have run something else
-        words[0], start = FREE, time.perf_counter()
+        start = time.perf_counter()
         stand_by(words, 0, many, 1)
         times.append(time.perf_counter() - start)
     each = max(1e-10, min(times) / many)

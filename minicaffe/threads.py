@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,7 +43,9 @@ _count: int | None = None
 _was_set = False
 _pool: _Pool | None = None
 _lock = threading.RLock()
-"""Held while the pool is created, given work or dropped."""
+"""Held while the pool is created or dropped, or a thread of it given tasks."""
+_code: handover.MachineCode | None = None
+"""With what threads change words, as soon as there is machine code."""
 _here = threading.local()
 
 
@@ -82,6 +84,16 @@ def check_variable() -> None:
     text = os.environ.get(VARIABLE) or "1"
     if not (text.isdecimal() and len(text) < 20 and 1 <= int(text) <= MOST):  # int() refuses more than 4300 digits
         raise Error(f"{VARIABLE} must be a whole number of threads, at least 1 and at most {MOST}, got {text!r}")
+
+
+def _machine_code() -> handover.MachineCode:
+    """_code, which is made now if nobody has needed it before."""
+    global _code
+    if _code is None:
+        made = handover.machine_code()
+        with _lock:
+            _code = made
+    return _code
 
 
 def cut(length: int, count: int) -> list[slice]:
@@ -140,36 +152,21 @@ def run(tasks: Iterable[Task]) -> None:
         finally:
             _here.working = False
 
-    tickets = [None] * helpers  # one for each helper that begins before the caller has ended
-    ended: SimpleQueue[BaseException | None] = SimpleQueue()
-
     def help_() -> None:
-        try:
-            tickets.pop()
-        except IndexError:
-            return
-        try:
-            with np.errstate(**errors):  # of this thread
-                work()
-        except BaseException as error:
-            ended.put(error)
-        else:
-            ended.put(None)
-
-    with _blas.on_one_thread():
-        with _lock:  # set_num_threads may drop the pool, which then takes no more work
-            pool = _the_pool()
-            awake = pool.put(help_, helpers)
-        try:
+        with np.errstate(**errors):  # of this thread
             work()
-        finally:
-            begun = helpers - _taken_back(tickets)
-            if begun and awake:
-                handover.wait_for(pool.words, awake, handover.looks()[0])
-            errors_of_helpers = [ended.get() for _ in range(begun)]  # also after an error: tasks write to the caller's arrays
-        for error in errors_of_helpers:
-            if error is not None:
-                raise error
+
+    help_with = _Help(help_, [], [], SimpleQueue())
+    with _blas.on_one_thread():
+        with _lock:
+            pool = _the_pool()
+        try:
+            pool.put(help_with, helpers)
+            work()
+        finally:  # also after an error: tasks write to the caller's arrays
+            pool.call_off(help_with)
+        for error in help_with.errors:
+            raise error
 
 
 def run_jobs(jobs: array[int], widest: int) -> int:
@@ -184,26 +181,19 @@ def run_jobs(jobs: array[int], widest: int) -> int:
         with _lock:
             pool = _the_pool()
         words, looks, helpers = pool.words, handover.looks()[0], min(helpers, pool.with_cores)
-    code = handover.machine_code()
+    code = _machine_code()
     try:
-        if asleep := handover.begin(address, words, max(0, helpers)):
-            pool.wake(asleep, code.stand_by)
+        asleep = code.begin(address, words, max(0, helpers))
+        while asleep:
+            number = asleep.bit_length() - 1
+            pool.wake(number)
+            asleep -= 1 << number
         while (left := code.finish(address, words, looks)) >= 0:
             time.sleep(0)
     finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
         if left >= 0:
             left = code.finish(address, words, handover.FOREVER)
     return -1 - left
-
-
-def _taken_back(tickets: list[Any]) -> int:
-    """Take the tickets that are left, and count them."""
-    count = 0
-    with suppress(IndexError):
-        while True:
-            tickets.pop()
-            count += 1
-    return count
 
 
 @contextmanager
@@ -243,6 +233,16 @@ def short_buffers() -> Iterator[None]:
         np.setbufsize(before)
 
 
+class _Help(NamedTuple):
+    """What threads of the pool do for a caller of run. came: the numbers of those that have begun; errors: theirs; ended: where
+    each says that it has ended."""
+
+    work: Task
+    came: list[int]
+    errors: list[BaseException]
+    ended: SimpleQueue[None]
+
+
 class _Pool:
     """Threads that run what they are given. Queues of C's, no futures: to wake one takes a tenth of a small layer's time.
 
@@ -250,59 +250,68 @@ class _Pool:
     """
 
     def __init__(self, count: int) -> None:
-        self._wakers: list[SimpleQueue[handover.StandBy | None]] = [SimpleQueue() for _ in range(count)]
-        """What wakes each thread that is asleep: how it is to look at its word; None: it ends."""
-        self._given: list[Task | None] = [None] * count
-        """What a thread has been given."""
+        self._wakers: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(count)]
+        """What wakes each thread that is asleep: whether it is to look at its word; else it ends."""
+        self._given: list[_Help | None] = [None] * count
+        """What each thread is given, and then runs."""
         self.words = np.full(count * handover.STEP, handover.ASLEEP, np.int64)
         """Each thread's word, and what belongs to it."""
         self.with_cores = min(count, cores.available() - 1)
-        """How many of the threads have a core beside the caller's. Only if all have do they look for more to do."""
+        """How many of the threads have a core beside the caller's."""
+        self._awake = self.with_cores == count
+        """Whether threads look for more to do, and callers at what they do: each has a core."""
         self._threads = [
             threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
-        self._apart = cores.Apart(thread.native_id or 0 for thread in self._threads)
+        self._apart = cores.Apart(thread.native_id or -1 for thread in self._threads)
 
-    def put(self, job: Task, times: int) -> int:
-        """Have so many threads, or as many as have nothing to do, run job, which raises nothing. Returns which of them were
-        awake, as bits. Call under _lock."""
-        awake = 0
-        for number in range(min(len(self._threads), handover.MOST)):
-            if times and self._give(job, number, handover.FREE):
-                awake |= 1 << number
-                times -= 1
-        for number in range(len(self._threads)):
-            if times and self._give(job, number, handover.ASLEEP):
-                self.wake(1 << number, handover.stand_by if loops.in_use() else handover.stand_by.definition)
-                times -= 1
-        return awake
+    def put(self, help_: _Help, times: int) -> None:
+        """Give it to so many threads, or to as many as have nothing to do."""
+        with _lock:
+            for was in handover.IDLE:
+                for number in range(len(self._given)):
+                    if times and self.words[number * handover.STEP] == was:
+                        self._given[number] = help_
+                        if self._change(number, was, handover.GIVEN):
+                            times -= 1
+                            if was == handover.ASLEEP:
+                                self.wake(number)
 
-    def _give(self, job: Task, number: int, was: int) -> bool:
-        """Whether the thread was FREE, or ASLEEP, as `was` says, and is given the job."""
+    def call_off(self, help_: _Help) -> None:
+        """Those that have not come no longer shall; wait until the others have ended."""
+        with _lock:
+            for number, given in enumerate(self._given):
+                if given is help_ and (
+                    self._change(number, handover.GIVEN, handover.ASLEEP) or self.words[number * handover.STEP] != handover.RUNS
+                ):
+                    self._given[number] = None
+        running = [number for number, given in enumerate(self._given) if given is help_]
+        if _code and self._awake and running:
+            _code.wait_for(self.words, sum(1 << number for number in running if number < handover.MOST), handover.looks()[0])
+        for _ in {*running, *help_.came}:  # first those that may not have said that they came
+            help_.ended.get()
+
+    def _change(self, number: int, old: int, new: int) -> bool:
+        """Whether the thread's word was old: it is new then. Call under _lock."""
         place = number * handover.STEP
-        if self.words[place] != was or (loops.in_use() and not handover.take(self.words, number, was)):
-            return False
-        try:
-            self._given[number] = job
-        finally:  # it waits to be told
-            self.words[place] = handover.GIVEN
-        return True
+        if _code:
+            return bool(_code.change(self.words, place, old, new))
+        if was_old := self.words[place] == old:
+            self.words[place] = new
+        return bool(was_old)
 
-    def wake(self, asleep: int, stand_by: handover.StandBy) -> None:
-        """Wake the threads whose bits are set, which have been given something, or called, while they were asleep."""
-        for number, waker in enumerate(self._wakers):
-            if asleep >> number & 1:
-                if loops.in_use():  # else it is woken so often that this would cost more than it gains
-                    self._apart.send_away(number)
-                waker.put(stand_by)
-                self.words[number * handover.STEP + handover.BEFORE] = handover.FREE  # if called off, it looks for more
+    def wake(self, number: int) -> None:
+        """Wake a thread that was asleep when it was given something or called."""
+        if self._wakers[number].empty():  # else it is about to look
+            self._apart.send_away(number)
+            self._wakers[number].put(True)
 
     def stop(self) -> None:
         """End the threads after what they have been given."""
         for waker in self._wakers:
-            waker.put(None)
+            waker.put(False)
 
     def wait(self, seconds: float) -> None:
         """After stop: until all threads have ended, but at most so long for each."""
@@ -311,25 +320,34 @@ class _Pool:
 
     def _serve(self, number: int) -> None:
         _blas.hold_this_thread()
-        stands = False  # asleep at first
         with short_buffers():
-            while (job := self._next(number, stands)) is not None:
-                job()
-                del job  # and with it the tasks' arrays, while the thread waits
-                stands = loops.in_use() and self.with_cores == len(self._given) and number < handover.MOST
-                self.words[number * handover.STEP] = handover.FREE if stands else handover.ASLEEP
+            while True:
+                while not self._has_come(number):
+                    if not self._wakers[number].get():
+                        return
+                    self._apart.let_back(number)
+                self._run(number)
 
-    def _next(self, number: int, stands: bool) -> Task | None:
-        """What the thread, which stands by or is asleep, is to do next; None: it ends."""
-        looks = handover.looks() if stands else (1, 1)
-        stand_by: handover.StandBy = handover.stand_by
-        while not stands or stand_by(self.words, number, *looks):
-            if (woken := self._wakers[number].get()) is None:
-                return None
-            self._apart.let_back(number)
-            stands, stand_by = True, woken
-        job, self._given[number] = self._given[number], None
-        return job
+    def _has_come(self, number: int) -> bool:
+        """Whether the thread, which is awake, runs what it was given. It looks for a while first, and follows lists."""
+        if _code or loops.in_use():
+            looks = handover.looks() if self._awake and number < handover.MOST else (1, 1)
+            return not _machine_code().stand_by(self.words, number, *looks)
+        with _lock:
+            return self._change(number, handover.GIVEN, handover.RUNS)
+
+    def _run(self, number: int) -> None:
+        """What the thread was given: nothing of it is held when it waits."""
+        help_ = self._given[number]
+        assert help_ is not None
+        help_.came.append(number)
+        try:
+            help_.work()
+        except BaseException as error:
+            help_.errors.append(error)
+        self._given[number] = None  # while nobody can give it more
+        self.words[number * handover.STEP] = handover.ASLEEP
+        help_.ended.put(None)
 
 
 def _the_pool() -> _Pool:
@@ -415,7 +433,7 @@ _blas = _Blas()
 @atexit.register
 def _end() -> None:
     """At the end of the process no thread may be in compiled code, which is about to be freed."""
-    if _pool is not None and loops.in_use():
+    if _pool is not None and _code:
         _pool.stop()
         _pool.wait(2 * handover.SECONDS)
 

@@ -70,6 +70,23 @@ def test_a_thread_is_woken_on_another_core_than_its_wakers(sleeper: Sleeper, mon
     assert sleeper.cores() == ALL
 
 
+def test_a_thread_is_let_back_though_its_waker_was_interrupted(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_core(monkeypatch, HERE)
+    send = os.sched_setaffinity
+
+    def interrupted(thread: int, mask: set[int]) -> None:
+        send(thread, mask)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "sched_setaffinity", interrupted)
+        sleeper.apart.send_away(0)
+    assert sleeper.cores() == ALL - {HERE}
+    sleeper.waked.set()
+    assert sleeper.back.wait(60)
+    assert sleeper.cores() == ALL
+
+
 def test_a_thread_with_one_core_stays_there(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
     """As somebody may have said since it began; and it may do so again."""
     on_core(monkeypatch, HERE)

@@ -19,7 +19,7 @@ import pytest
 from minicaffe import blocks, cores, get_num_threads, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
 from minicaffe.blocks import Calls, Job, JobList
-from minicaffe.handover import ASLEEP, FREE, GIVEN, STEP, TAKEN, add, load, stand_by, take, wait_for, wait_while
+from minicaffe.handover import ASLEEP, CALLED, FREE, GIVEN, RUNS, STEP, add, change, load, stand_by, wait_for, wait_while
 from minicaffe.loops import Later, Room, address_of, loop
 
 COUNT = 3
@@ -52,18 +52,16 @@ def test_a_helper_that_is_free_returns_when_it_is_given_something(loops_way: str
         helper = threading.Thread(target=stand_by, args=[words, 1, 1 << 40, 5])
         helper.start()
         time.sleep(0.01)
-        assert not take(words, 1, ASLEEP)
-        assert take(words, 1, FREE)
-        assert words[STEP] == TAKEN
-        assert not take(words, 1, FREE)
-        words[STEP] = GIVEN
+        assert not change(words, STEP, CALLED, GIVEN)
+        assert change(words, STEP, FREE, GIVEN)
         helper.join(60)
-        assert not helper.is_alive() and words[STEP] == GIVEN
+        assert not helper.is_alive() and words[STEP] == RUNS
+        assert not change(words, STEP, FREE, GIVEN)
 
 
 def test_the_caller_waits_for_the_helpers_whose_bits_are_set(loops_way: str) -> None:
     words = np.full(3 * STEP, ASLEEP, np.int64)
-    words[STEP] = GIVEN
+    words[STEP] = RUNS
     wait_for(words, 0b101, 1 << 40)  # not for the second
     wait_for(words, 0b111, 7)  # for it, but not for ever
     if loops_way == "numba":
@@ -124,12 +122,14 @@ def test_nothing_is_lost_between_standing_by_and_sleeping(loops_way: str, monkey
 @pytest.mark.parametrize("there", [COUNT - 1, 1])
 def test_no_thread_looks_where_there_are_fewer_cores(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "available", lambda: there)
-    monkeypatch.setattr(handover, "looks", lambda: pytest.fail("a helper stands by"))
+    looked: list[threading.Thread] = []
+    monkeypatch.setattr(handover, "looks", lambda: looked.append(threading.current_thread()) or (1, 1))
     loops.compiled()
     meet = threading.Barrier(COUNT, timeout=60)
     for _ in range(3):
         threads.run([meet.wait] * COUNT)
     until(ASLEEP, helpers=range(COUNT - 1))
+    assert not {*looked} & {threading.current_thread(), *threads._the_pool()._threads}  # those of another test may still end
 
 
 def test_an_error_of_a_helper_that_was_awake_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +145,79 @@ def test_an_error_of_a_helper_that_was_awake_comes_out(monkeypatch: pytest.Monke
     for _ in range(4):
         with pytest.raises(ValueError, match="of a helper"):
             threads.run([task] * COUNT)
+
+
+def test_a_helper_that_comes_too_late_takes_part_the_next_time(loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asleep when it was given something that others had done before it came."""
+    if loops_way == "numba":
+        loops.compiled()
+    slow, meet = threading.Event(), threading.Barrier(COUNT, timeout=60)
+    threads.run([meet.wait] * COUNT)
+    until(ASLEEP, helpers=range(COUNT - 1))
+    monkeypatch.setattr(cores.Apart, "let_back", lambda self, number: slow.wait(60))
+    done: list[int] = []
+    threads.run([partial(done.append, i) for i in range(COUNT)])
+    assert done == [*range(COUNT)]
+    until(ASLEEP, helpers=range(COUNT - 1))
+    threading.Timer(0.01, slow.set).start()
+    threads.run([meet.wait] * COUNT)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="alarms are of Unix")
+def test_no_helper_is_lost_where_an_error_comes_at_any_place(loops_way: str) -> None:
+    """Ctrl-C while tasks are given to helpers or called off."""
+    if loops_way == "numba":
+        loops.compiled()
+    random, came_out, meet = np.random.default_rng(1), 0, threading.Barrier(COUNT, timeout=60)
+    places = threads._Pool.put.__code__, threads._Pool.call_off.__code__
+
+    class Alarm(BaseException):
+        pass
+
+    def handler(_: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code in places:
+                raise Alarm
+            frame = frame.f_back
+
+    threads.run([meet.wait] * COUNT)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for i in range(400):
+            if i % 2:
+                time.sleep(2 * handover.SECONDS)  # they are asleep
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
+            try:
+                threads.run([list] * COUNT)
+            except Alarm:
+                came_out += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(1e-3)  # for one that is on its way
+        signal.signal(signal.SIGALRM, before)
+    assert came_out
+    until(ASLEEP, helpers=range(COUNT - 1))  # after an error that came as they were called off, some may still run
+    threads.run([meet.wait] * COUNT)
+    until(ASLEEP, helpers=range(COUNT - 1))
+    assert threads._the_pool()._given == [None] * (COUNT - 1)
+
+
+def test_threads_go_on_where_loops_run_another_way() -> None:
+    """What changes words is machine code from the first time on."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    meet, total = threading.Barrier(COUNT, timeout=60), 0
+    for way in ("numpy", "numba", "numpy", "numba"):
+        with loops.using(way):
+            for _ in range(20):
+                threads.run([meet.wait] * COUNT)
+                total += 1
+            if way == "numba":
+                jobs, arrays, _ = doubling(3)
+                arrays[0][:] = 1
+                assert JobList(jobs).run() == 3
+                np.testing.assert_array_equal(arrays[-1], np.full(LENGTH, 8, np.float32))
+    assert total == 80
 
 
 def test_a_process_ends_while_its_helpers_stand_by() -> None:
@@ -232,6 +305,35 @@ def test_helpers_that_are_awake_asleep_or_in_between_take_part(looks: int, monke
         assert not one.is_alive()
     assert wrong == []
     until(ASLEEP, helpers=range(COUNT - 1))
+
+
+@compiled
+def test_helpers_that_only_follow_lists_stand_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "looks", lambda: (1 << 40, 1))  # for ever
+    jobs, arrays, _ = doubling(2)
+    arrays[0][:] = 1
+    assert JobList(jobs).run() == 2
+    until(FREE, helpers=range(COUNT - 1))
+    monkeypatch.setattr(handover, "looks", lambda: (1, 1))
+    meet = threading.Barrier(COUNT, timeout=60)
+    threads.run([meet.wait] * COUNT)
+
+
+@compiled
+def test_a_helper_that_is_called_off_while_it_looks_goes_on_looking() -> None:
+    words = np.full(STEP, FREE, np.int64)
+    helper = threading.Thread(target=stand_by, args=[words, 0, 1 << 40, 1])
+    helper.start()
+    for _ in range(2):
+        words[0] = handover.TAKEN  # it waits for what comes of it
+        time.sleep(0.01)
+        words[0] = ASLEEP
+        end = time.monotonic() + 60
+        while words[0] != FREE:
+            assert time.monotonic() < end
+    words[0] = GIVEN
+    helper.join(60)
+    assert not helper.is_alive() and words[0] == RUNS
 
 
 @compiled
@@ -382,6 +484,7 @@ def test_a_list_that_has_begun_ends_before_an_error(again: float, there: int, mo
             assert {int(job.words[handover.ENDED]) for job in jobs} == {LENGTH}  # of this time, or of the last
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(1e-3)  # for one that is on its way
         signal.signal(signal.SIGALRM, before)
     assert came_out
     assert JobList(jobs).run() == len(jobs)
@@ -469,18 +572,20 @@ def test_a_thread_begins_with_its_own_part_of_the_calls(number: int, first: int)
 @compiled
 def test_who_comes_after_the_end_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper that was asleep is woken when the list has ended."""
-    woken: list[tuple[int, handover.StandBy]] = []
-    monkeypatch.setattr(threads._Pool, "wake", lambda self, *given: woken.append(given))
+    woken: list[int] = []
+    monkeypatch.setattr(threads._Pool, "wake", lambda self, number: woken.append(number))
     jobs, arrays, _ = doubling(2)
     arrays[0][:] = 1
+    pool = threads._the_pool()
+    until(ASLEEP, helpers=range(COUNT - 1))
     assert JobList(jobs).run() == 2
-    ((asleep, come),) = woken
-    assert asleep == 0b11
+    assert sorted(woken) == [0, 1]
+    until(ASLEEP, helpers=range(COUNT - 1))
     arrays[-1][:] = 0
     handover.store(jobs[0].words, handover.HEAD + handover.BEGUN, 0)  # as if it were about to begin again
     with loops.using("numpy"):  # loops may run another way by then
-        for number in range(COUNT - 1):
-            assert come(threads._the_pool().words, number, 1, 1)
+        for number in woken:
+            assert handover.machine_code().stand_by(pool.words, number, 1, 1)
     assert jobs[0].words[handover.HEAD + handover.BEGUN] == 0 and not arrays[-1].any()
 
 
@@ -499,10 +604,10 @@ def test_those_that_are_awake_are_called_first_and_those_that_do_not_come_called
     assert handover.begin(address, words, most) == asleep
     assert list_[handover.ACTIVE] == len(called)
     for i, number in enumerate(called):
-        state, *rest = words[number * STEP : number * STEP + 4].tolist()
-        assert (state, *rest) == (handover.CALLED, address, 1 + i, before[number])
+        assert words[number * STEP : number * STEP + 3].tolist() == [CALLED, address, 1 + i]
     assert handover.finish(address, words, 1) == -3
-    assert words[::STEP].tolist() == list(before) and not list_[handover.ACTIVE]
+    after = [ASLEEP if number in called else state for number, state in enumerate(before)]
+    assert words[::STEP].tolist() == after and not list_[handover.ACTIVE]
 
 
 @compiled
@@ -515,6 +620,6 @@ def test_only_ones_own_call_is_called_off() -> None:
     one[handover.ACTIVE], words[0] = 0, FREE  # as it leaves them
     assert handover.begin(second, words, 1) == 0
     assert handover.finish(first, words, 1) == -2
-    assert (words[0], words[handover.LIST], other[handover.ACTIVE]) == (handover.CALLED, second, 1)
+    assert (words[0], words[handover.LIST], other[handover.ACTIVE]) == (CALLED, second, 1)
     assert handover.finish(second, words, 1) == -2
-    assert (words[0], other[handover.ACTIVE]) == (FREE, 0)
+    assert (words[0], other[handover.ACTIVE]) == (ASLEEP, 0)

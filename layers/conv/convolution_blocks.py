@@ -89,11 +89,16 @@ class Work:
         # small images: several in one product, all groups
         return math.ceil(self.images / max(1, fitting // (image * groups))), 1, 1
 
+    @property
+    def is_small(self) -> bool:
+        """Whether one thread computes it soonest."""
+        each = self.multiplications + COPIED * self.column_bytes
+        return self.images * self.rows * self.row * self.groups * each <= MOST_ALONE
+
     def forward(self) -> list[Block]:
         """Blocks that can be computed in any order."""
         images, rows, groups = self.sizes()
-        work = self.images * self.rows * self.row * self.groups * (self.multiplications + COPIED * self.column_bytes)
-        threads, lanes = get_num_threads() if work > MOST_ALONE else 1, 1
+        threads, lanes = 1 if self.is_small else get_num_threads(), 1
         # with 4 blocks a thread or more, one that gets a block more hardly shows
         if (images * rows * groups) % threads and images * rows * groups < 4 * threads:
             if self.groups > 1:

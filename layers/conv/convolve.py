@@ -43,8 +43,9 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
             epilogue(product, slice(start, start + out.shape[1]))  # while the product is in cache
             columns.put(product, out)
 
-    blocks = _work(y, matrix, window, lanes=filters).forward() if y.size else []
-    run_tasks([[block] for block in blocks], work, y.dtype, keep=_depthwise(matrix))
+    whole = _work(y, matrix, window, lanes=filters)
+    blocks = whole.forward() if y.size else []
+    run_tasks([blocks] if whole.is_small else [[block] for block in blocks], work, y.dtype, keep=_depthwise(matrix))
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:

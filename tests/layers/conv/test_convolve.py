@@ -139,7 +139,19 @@ def test_threads_share_what_takes_longer_than_to_begin(
     """Bytes of columns count, too: to copy them takes as long as many multiplications."""
     monkeypatch.setattr(convolution_blocks, "get_num_threads", lambda: 5)
     work = convolution_blocks.Work(1, 40, 150, 1, 12, columns, each - convolution_blocks.COPIED * columns)
-    assert (len(work.forward()) == 5) == shared
+    assert (len(work.forward()) == 5) == shared and work.is_small != shared
+
+
+def test_one_thread_computes_several_small_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    window, numbers = Window((3, 3), (1, 1), (1, 1), (1, 1)), np.random.default_rng(0)
+    x, weight = numbers.normal(size=(3, 8, 20, 30)).astype(np.float32), numbers.normal(size=(4, 8, 3, 3)).astype(np.float32)
+    y, others = np.empty((3, 4, 20, 30), np.float32), list[int]()
+    run = convolution_blocks.run
+    monkeypatch.setattr(convolution_blocks, "run", lambda tasks: others.append(len(tasks := list(tasks))) or run(tasks))
+    for most in (convolution_blocks.MOST_ALONE, 0):
+        monkeypatch.setattr(convolution_blocks, "MOST_ALONE", most)
+        convolve(x, weight, window, 1, y)
+    assert others[0] == 1 < others[1]
 
 
 @pytest.mark.parametrize("most", [0, 1 << 60])
