@@ -258,8 +258,6 @@ class _Pool:
         """Each thread's word, and what belongs to it."""
         self.with_cores = min(count, cores.available() - 1)
         """How many of the threads have a core beside the caller's."""
-        self._awake = self.with_cores == count
-        """Whether threads look for more to do, and callers at what they do: each has a core."""
         self._threads = [
             threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
         ]
@@ -288,7 +286,7 @@ class _Pool:
                 ):
                     self._given[number] = None
         running = [number for number, given in enumerate(self._given) if given is help_]
-        if _code and self._awake and running:
+        if _code and self._stays_awake() and running:
             _code.wait_for(self.words, sum(1 << number for number in running if number < handover.MOST), handover.looks()[0])
         for _ in {*running, *help_.came}:  # first those that may not have said that they came
             help_.ended.get()
@@ -301,6 +299,10 @@ class _Pool:
         if was_old := self.words[place] == old:
             self.words[place] = new
         return bool(was_old)
+
+    def _stays_awake(self) -> bool:
+        """Whether threads look for more to do, and callers at what they do: with compiled loops, if each has a core."""
+        return loops.in_use() and self.with_cores == len(self._given)
 
     def wake(self, number: int) -> None:
         """Wake a thread that was asleep when it was given something or called."""
@@ -332,7 +334,7 @@ class _Pool:
     def _has_come(self, number: int) -> bool:
         """Whether the thread, which is awake, runs what it was given. It looks for a while first, and follows lists."""
         if _code or loops.in_use():
-            looks = handover.looks() if self._awake and number < handover.MOST else (1, 1)
+            looks = handover.looks() if self._stays_awake() and number < handover.MOST else (1, 1)
             return not _machine_code().stand_by(self.words, number, *looks)
         with _lock:
             return self._change(number, handover.GIVEN, handover.RUNS)
