@@ -30,11 +30,12 @@ class Apart:
         """The thread with this number, which sleeps, is about to be woken by this thread."""
         if (here := _this_core()) < 0:
             return
-        before = self._sent[number]
-        if before is not None and before[0] == here:
+        if (before := self._sent[number]) and before[0] == here:
             return
         with suppress(OSError):  # it has ended, or the system forbids it
             cores = before[1] if before else os.sched_getaffinity(self._threads[number])
+            if not before and (meanwhile := self._sent[number]):
+                cores = meanwhile[1]  # another has sent it away
             if here in cores and len(cores) > 1:
                 self._sent[number] = here, cores  # before anything can come between
                 os.sched_setaffinity(self._threads[number], cores - {here})
@@ -43,8 +44,10 @@ class Apart:
         """The thread with this number, which is the calling one, is awake."""
         before, self._sent[number] = self._sent[number], None
         if before:
-            with suppress(OSError):
+            try:  # noqa: SIM105 - no other call, in which another thread might look at both
                 os.sched_setaffinity(0, before[1])
+            except OSError:
+                pass
 
 
 def _this_core() -> int:

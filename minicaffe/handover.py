@@ -19,7 +19,8 @@ in what is left. Between two layers of a net is no Python:
 Who is GIVEN or CALLED and does not come before the end is called off: ASLEEP, whether it is or not. If it is awake, it is FREE
 as soon as it looks.
 
-Nor has a helper that is woken for a list anything to do in Python, where it would hold the GIL when the caller wants it back.
+Nor has a helper that was woken for a list anything to do in Python at its end, where it would hold the GIL when the caller
+wants it back.
 
     list: JOBS words, then the addresses of jobs; for one time
     job: HEAD words, then a row for each call: ROW words, and what its loop reads its arguments from (loops.py)
@@ -270,7 +271,7 @@ def follow(jobs: int, words: Words, number: int, place: int, most: int) -> int:
 
 @loop("int64[::1], int64, int64, int64")
 def stand_by(words: Words, number: int, most: int, pause: int) -> int:
-    """Look until the helper is GIVEN something, which it RUNS then, and so many looks more; or for `most` looks, and then it is
+    """Look until the helper is GIVEN something, which it RUNS then, and `pause` looks more; or for `most` looks, and then it is
     ASLEEP. CALLED, it follows the list and looks again. Returns whether it is ASLEEP."""
     place = number * STEP
     while True:
@@ -338,9 +339,9 @@ def finish(jobs: int, words: Words, most: int) -> int:
     place = follow(jobs, words, 0, load(words, mine + FIRST), most)
     if place >= 0:
         return 0
-    active = add(words, mine + ACTIVE, 0)
+    active = load(words, mine + ACTIVE)
     while active != 0:
-        for number in range(len(words) // STEP):
+        for number in range(min(MOST, len(words) // STEP)):
             helper = number * STEP
             if load(words, helper + LIST) == jobs and exchange(words, helper, CALLED, TAKEN) == CALLED:
                 if load(words, helper + LIST) == jobs:
@@ -348,12 +349,12 @@ def finish(jobs: int, words: Words, most: int) -> int:
                     store(words, helper, ASLEEP)
                 else:  # it has come meanwhile, and somebody else has called it since
                     store(words, helper, CALLED)
-        active = add(words, mine + ACTIVE, 0)
+        active = load(words, mine + ACTIVE)
         if active != 0:
             if most <= 0:
                 return 0
             wait_while(words, mine + ACTIVE, active, 1000)
-            active, most = add(words, mine + ACTIVE, 0), most - 1000
+            active, most = load(words, mine + ACTIVE), most - 1000
     return int(place)
 
 
@@ -383,7 +384,7 @@ def looks() -> tuple[int, int]:
     words, many, times = np.zeros(STEP, np.int64), 400, []
     for _ in range(10):  # the fastest: in any, the system may have run something else
         start = time.perf_counter()
-        stand_by(words, 0, many, 1)
+        machine_code().stand_by(words, 0, many, 1)
         times.append(time.perf_counter() - start)
     each = max(1e-10, min(times) / many)
     return max(1, round(SECONDS / each)), max(1, round(PAUSE / each))

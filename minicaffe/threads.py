@@ -19,7 +19,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import pairwise
+from itertools import pairwise, product
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ _count: int | None = None
 _was_set = False
 _pool: _Pool | None = None
 _lock = threading.RLock()
-"""Held while the pool is created or dropped, or a thread of it given tasks."""
+"""Held while the pool is created or dropped, _code is set, or tasks are given to threads of the pool or called off."""
 _code: handover.MachineCode | None = None
 """With what threads change words, as soon as there is machine code."""
 _here = threading.local()
@@ -156,7 +156,9 @@ def run(tasks: Iterable[Task]) -> None:
         with np.errstate(**errors):  # of this thread
             work()
 
-    help_with = _Help(help_, [], [], SimpleQueue())
+    help_with = _Help(help_, [], [], [], SimpleQueue())
+    if loops.in_use():
+        _machine_code()  # helpers never compile: the process may end meanwhile
     with _blas.on_one_thread():
         with _lock:
             pool = _the_pool()
@@ -164,9 +166,17 @@ def run(tasks: Iterable[Task]) -> None:
             pool.put(help_with, helpers)
             work()
         finally:  # also after an error: tasks write to the caller's arrays
-            pool.call_off(help_with)
-        for error in help_with.errors:
-            raise error
+            del todo[:]
+            try:
+                pool.call_off(help_with)
+            except BaseException:  # Ctrl-C while it waited
+                pool.call_off(help_with)
+                raise
+        if help_with.errors:
+            try:
+                raise help_with.errors[0]
+            finally:
+                help_with.errors.clear()  # their tracebacks hold what they computed on
 
 
 def run_jobs(jobs: array[int], widest: int) -> int:
@@ -234,13 +244,14 @@ def short_buffers() -> Iterator[None]:
 
 
 class _Help(NamedTuple):
-    """What threads of the pool do for a caller of run. came: the numbers of those that have begun; errors: theirs; ended: where
-    each says that it has ended."""
+    """What threads of the pool do for a caller of run. came, left: the numbers of those that have begun and ended; errors:
+    theirs; bell: what each rings when it has left."""
 
     work: Task
     came: list[int]
+    left: list[int]
     errors: list[BaseException]
-    ended: SimpleQueue[None]
+    bell: SimpleQueue[None]
 
 
 class _Pool:
@@ -268,28 +279,28 @@ class _Pool:
     def put(self, help_: _Help, times: int) -> None:
         """Give it to so many threads, or to as many as have nothing to do."""
         with _lock:
-            for was in handover.IDLE:
-                for number in range(len(self._given)):
-                    if times and self.words[number * handover.STEP] == was:
-                        self._given[number] = help_
-                        if self._change(number, was, handover.GIVEN):
-                            times -= 1
-                            if was == handover.ASLEEP:
-                                self.wake(number)
+            for was, number in product(handover.IDLE, range(len(self._given))):
+                if times and self.words[number * handover.STEP] == was:
+                    self._given[number] = help_
+                    if self._change(number, was, handover.GIVEN):
+                        times -= 1
+                        if was == handover.ASLEEP:
+                            self.wake(number)
 
     def call_off(self, help_: _Help) -> None:
-        """Those that have not come no longer shall; wait until the others have ended."""
+        """Those that have not come no longer shall; wait until the others have ended. May be called again, after an error."""
         with _lock:
             for number, given in enumerate(self._given):
                 if given is help_ and (
                     self._change(number, handover.GIVEN, handover.ASLEEP) or self.words[number * handover.STEP] != handover.RUNS
                 ):
                     self._given[number] = None
-        running = [number for number, given in enumerate(self._given) if given is help_]
-        if _code and self._stays_awake() and running:
-            _code.wait_for(self.words, sum(1 << number for number in running if number < handover.MOST), handover.looks()[0])
-        for _ in {*running, *help_.came}:  # first those that may not have said that they came
-            help_.ended.get()
+        some = [number for number, given in enumerate(self._given[: handover.MOST]) if given is help_]
+        if some and _code and self._stays_awake():
+            _code.wait_for(self.words, sum(1 << number for number in some), handover.looks()[0])
+        # first those that may not have said yet that they came
+        while any(given is help_ for given in self._given) or len(help_.left) < len(help_.came):
+            help_.bell.get()
 
     def _change(self, number: int, old: int, new: int) -> bool:
         """Whether the thread's word was old: it is new then. Call under _lock."""
@@ -306,7 +317,7 @@ class _Pool:
 
     def wake(self, number: int) -> None:
         """Wake a thread that was asleep when it was given something or called."""
-        if self._wakers[number].empty():  # else it is about to look
+        if self._wakers[number].empty():  # else it is about to look, or to end
             if loops.in_use():  # without, threads sleep so often, for the GIL, too, that it costs a few hundredths of a net
                 self._apart.send_away(number)
             self._wakers[number].put(True)
@@ -333,9 +344,9 @@ class _Pool:
 
     def _has_come(self, number: int) -> bool:
         """Whether the thread, which is awake, runs what it was given. It looks for a while first, and follows lists."""
-        if _code or loops.in_use():
+        if _code:
             looks = handover.looks() if self._stays_awake() and number < handover.MOST else (1, 1)
-            return not _machine_code().stand_by(self.words, number, *looks)
+            return not _code.stand_by(self.words, number, *looks)
         with _lock:
             return self._change(number, handover.GIVEN, handover.RUNS)
 
@@ -350,7 +361,8 @@ class _Pool:
             help_.errors.append(error)
         self._given[number] = None  # while nobody can give it more
         self.words[number * handover.STEP] = handover.ASLEEP
-        help_.ended.put(None)
+        help_.left.append(number)
+        help_.bell.put(None)
 
 
 def _the_pool() -> _Pool:
