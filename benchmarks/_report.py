@@ -157,10 +157,10 @@ def machine() -> str:
 def processor() -> str:
     """The number of cores and the processor."""
     from minicaffe.cli.device_query import cpu_name
-    from minicaffe.cores import available
+    from minicaffe.threads import available_cores
 
     instructions = "AVX-512" if "avx512" in _flags() else "AVX2" if "avx2" in _flags() else platform.machine()
-    return f"{available()} cores of {cpu_name()} ({instructions})"
+    return f"{available_cores()} cores of {cpu_name()} ({instructions})"
 
 
 def _flags() -> str:

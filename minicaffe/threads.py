@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import cores, handover, loops
+from . import handover, loops
 from .errors import Error
 
 Task = Callable[[], object]
@@ -57,8 +57,13 @@ def get_num_threads() -> int:
     global _count
     if _count is None:
         check_variable()
-        _count = _blas.threads() or cores.available()
+        _count = _blas.threads() or available_cores()
     return _count
+
+
+def available_cores() -> int:
+    """Those that this process may use (taskset, containers)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_set() -> bool:
@@ -267,14 +272,14 @@ class _Pool:
         """What each thread is given, and then runs."""
         self.words = np.full(count * handover.STEP, handover.ASLEEP, np.int64)
         """Each thread's word, and what belongs to it."""
-        self.with_cores = min(count, cores.available() - 1)
+        self.with_cores = min(count, available_cores() - 1)
         """How many of the threads have a core beside the caller's."""
         self._threads = [
             threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
-        self._apart = cores.Apart(thread.native_id or -1 for thread in self._threads)
+        self._apart = handover.Apart(thread.native_id or -1 for thread in self._threads)
 
     def put(self, help_: _Help, times: int) -> None:
         """Give it to so many threads, or to as many as have nothing to do."""

@@ -16,7 +16,7 @@ from types import FrameType
 import numpy as np
 import pytest
 
-from minicaffe import blocks, cores, get_num_threads, handover, loops, set_num_threads, threads
+from minicaffe import blocks, get_num_threads, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
 from minicaffe.blocks import Calls, Job, JobList
 from minicaffe.handover import ASLEEP, CALLED, FREE, GIVEN, RUNS, STEP, add, change, load, stand_by, wait_for, wait_while
@@ -28,7 +28,7 @@ COUNT = 3
 @pytest.fixture(autouse=True)
 def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A pool of two helpers, which have a core each, whatever this machine has."""
-    monkeypatch.setattr(cores, "available", lambda: COUNT)
+    monkeypatch.setattr(threads, "available_cores", lambda: COUNT)
     before = get_num_threads()
     set_num_threads(COUNT)
     yield
@@ -121,7 +121,7 @@ def test_nothing_is_lost_between_standing_by_and_sleeping(loops_way: str, monkey
 
 @pytest.mark.parametrize("there", [COUNT - 1, 1])
 def test_no_thread_looks_where_there_are_fewer_cores(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "available", lambda: there)
+    monkeypatch.setattr(threads, "available_cores", lambda: there)
     looked: list[threading.Thread] = []
     monkeypatch.setattr(handover, "looks", lambda: looked.append(threading.current_thread()) or (1, 1))
     loops.compiled()
@@ -154,7 +154,7 @@ def test_a_helper_that_comes_too_late_takes_part_the_next_time(loops_way: str, m
     slow, meet = threading.Event(), threading.Barrier(COUNT, timeout=60)
     threads.run([meet.wait] * COUNT)
     until(ASLEEP, helpers=range(COUNT - 1))
-    monkeypatch.setattr(cores.Apart, "let_back", lambda self, number: slow.wait(60))
+    monkeypatch.setattr(handover.Apart, "let_back", lambda self, number: slow.wait(60))
     done: list[int] = []
     threads.run([partial(done.append, i) for i in range(COUNT)])
     assert done == [*range(COUNT)]
@@ -222,8 +222,8 @@ def test_threads_go_on_where_loops_run_another_way(monkeypatch: pytest.MonkeyPat
 
 def test_a_process_ends_while_its_helpers_stand_by() -> None:
     code = (
-        "from minicaffe import cores, handover, loops, set_num_threads, threads\n"
-        "loops.compiled(); set_num_threads(4); cores.available = lambda: 9; handover.SECONDS = 0.05\n"
+        "from minicaffe import handover, loops, set_num_threads, threads\n"
+        "loops.compiled(); set_num_threads(4); threads.available_cores = lambda: 9; handover.SECONDS = 0.05\n"
         "threads.run([lambda: None] * 8); print(len(threads._pool._threads))"
     )
     for _ in range(2):
@@ -433,7 +433,7 @@ def test_jobs_are_run_in_their_order(many: int, looks: int, monkeypatch: pytest.
 @pytest.mark.parametrize("there", [COUNT, COUNT - 1, 1])
 def test_a_job_with_a_flag_ends_them(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other may be flagged, also where no thread looks for work."""
-    monkeypatch.setattr(cores, "available", lambda: there)
+    monkeypatch.setattr(threads, "available_cores", lambda: there)
     jobs, arrays, flags = doubling(5)
     arrays[0][:] = np.arange(LENGTH)
     arrays[0][LENGTH - 1] = np.float32(3e38) / 4  # four times that is the last that is finite
@@ -451,7 +451,7 @@ def test_a_job_with_a_flag_ends_them(there: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("again", [0, 3e-5])
 def test_a_list_that_has_begun_ends_before_an_error(again: float, there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Helpers write to the caller's arrays: Ctrl-C, once or again and again, waits for the end."""
-    monkeypatch.setattr(cores, "available", lambda: there)
+    monkeypatch.setattr(threads, "available_cores", lambda: there)
     jobs, arrays, _ = doubling(40)
     arrays[0][:], came_out, random = 1, 0, np.random.default_rng(1)
     held: list[array[int]] = []
@@ -503,7 +503,7 @@ def met(seen: Array, y: Array, i: int) -> None:
 @pytest.mark.parametrize("many", [2, COUNT])
 def test_a_helper_that_comes_late_takes_part_in_what_is_left(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was asleep when the list began; the second job cannot end without it. Of more threads than cores one is called."""
-    monkeypatch.setattr(cores, "available", lambda: 2)
+    monkeypatch.setattr(threads, "available_cores", lambda: 2)
     set_num_threads(many)
     until(ASLEEP, helpers=range(many - 1))
     (job,), arrays, _ = doubling(1)
@@ -512,11 +512,11 @@ def test_a_helper_that_comes_late_takes_part_in_what_is_left(many: int, monkeypa
     meeting.at(address_of(seen), address_of(y))
     late = list[int]()
 
-    def slow(self: cores.Apart, number: int) -> None:
+    def slow(self: handover.Apart, number: int) -> None:
         time.sleep(0.05)
         late.append(number)
 
-    monkeypatch.setattr(cores.Apart, "let_back", slow)
+    monkeypatch.setattr(handover.Apart, "let_back", slow)
     arrays[0][:] = 3
     assert JobList([job, meeting]).run() == 2
     assert late == [0]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.cores import available
 from minicaffe.cuda.device import installed_gpus
 from minicaffe.errors import DeviceError
+from minicaffe.threads import available_cores
 from minicaffe.version import __version__
 
 from .groups import use_device
@@ -41,7 +41,7 @@ def command(options: Options) -> None:
     facts = {
         "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),
-        "cores": f"{available()} of {os.cpu_count()} for this process",
+        "cores": f"{available_cores()} of {os.cpu_count()} for this process",
         "BLAS": blas_name(numpy_config()),
         "threads": ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice",
         "system": platform.platform(),

@@ -26,12 +26,12 @@ from minicaffe.cli import COMMANDS, main
 from minicaffe.cli.device_query import blas_name
 from minicaffe.cli.flags import TOOL_FLAGS, translate
 from minicaffe.cli.install_caffe_command import MARK, TOOLS, install, scripts
-from minicaffe.cores import available
 from minicaffe.cuda import blas
 from minicaffe.cuda.device import current
 from minicaffe.errors import Error
 from minicaffe.mode import TEST, gpu_mode
 from minicaffe.scaling.batch.rules import Rules
+from minicaffe.threads import available_cores
 from minicaffe.training.parse_log import parse_log, write_rows
 from minicaffe.training.solver_state import read_state
 
@@ -391,7 +391,7 @@ def test_device_query_says_what_is_there(no_gpu: None) -> None:
     facts = dict(re.split(r": +", line, maxsplit=1) for line in result.output.splitlines())
     assert facts["GPU"].startswith("no GPU: PyCUDA is not installed")
     assert facts["numpy"] == np.__version__
-    assert facts["cores"].startswith(f"{available()} of ")
+    assert facts["cores"].startswith(f"{available_cores()} of ")
     assert run("device_query").output == result.output
 
 
