@@ -432,7 +432,11 @@ class Apart:
 
 def _this_core() -> int:
     """On which the calling thread runs; -1: unknown."""
-    return int(_getcpu()) if _getcpu else -1
+    getcpu = _getcpu()
+    return int(getcpu()) if getcpu else -1
 
 
-_getcpu = getattr(ctypes.PyDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
+@lru_cache(maxsize=1)
+def _getcpu() -> Callable[[], int] | None:
+    """C's function, where threads can be sent to cores: Linux."""
+    return getattr(ctypes.PyDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
