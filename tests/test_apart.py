@@ -34,6 +34,11 @@ class Sleeper(threading.Thread):
         self.waked.clear()
         self.waked.wait(60)
 
+    def wake(self) -> None:
+        """Until it has been let back."""
+        self.waked.set()
+        assert self.back.wait(60)
+
     def cores(self) -> set[int]:
         return set(os.sched_getaffinity(self.native_id or 0))
 
@@ -65,8 +70,7 @@ def test_a_thread_is_woken_on_another_core_than_its_wakers(sleeper: Sleeper, mon
         on_core(monkeypatch, core)
         sleeper.apart.send_away(0)
         assert sleeper.cores() == ALL - {core}
-    sleeper.waked.set()
-    assert sleeper.back.wait(60)
+    sleeper.wake()
     assert sleeper.cores() == ALL
 
 
@@ -82,8 +86,7 @@ def test_a_thread_is_let_back_though_its_waker_was_interrupted(sleeper: Sleeper,
         patch.setattr(os, "sched_setaffinity", interrupted)
         sleeper.apart.send_away(0)
     assert sleeper.cores() == ALL - {HERE}
-    sleeper.waked.set()
-    assert sleeper.back.wait(60)
+    sleeper.wake()
     assert sleeper.cores() == ALL
 
 
@@ -94,8 +97,7 @@ def test_a_thread_with_one_core_stays_there(sleeper: Sleeper, monkeypatch: pytes
         os.sched_setaffinity(sleeper.native_id or 0, mine)
         sleeper.apart.send_away(0)
         assert sleeper.cores() == mine
-    sleeper.waked.set()
-    assert sleeper.back.wait(60)
+    sleeper.wake()
     assert sleeper.cores() == {OTHER}
 
 

@@ -149,8 +149,6 @@ def test_an_error_of_a_helper_that_was_awake_comes_out(monkeypatch: pytest.Monke
 
 def test_a_helper_that_comes_too_late_takes_part_the_next_time(loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was asleep when it was given something that others had done before it came."""
-    if loops_way == "numba":
-        loops.compiled()
     slow, meet = threading.Event(), threading.Barrier(COUNT, timeout=60)
     threads.run([meet.wait] * COUNT)
     until(ASLEEP, helpers=range(COUNT - 1))
@@ -166,8 +164,6 @@ def test_a_helper_that_comes_too_late_takes_part_the_next_time(loops_way: str, m
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="alarms are of Unix")
 def test_no_helper_is_lost_where_an_error_comes_between_tasks(loops_way: str) -> None:
     """Ctrl-C while tasks are given to helpers or called off."""
-    if loops_way == "numba":
-        loops.compiled()
     random, came_out, meet = np.random.default_rng(1), 0, threading.Barrier(COUNT, timeout=60)
     places = threads._Pool.put.__code__, threads._Pool.call_off.__code__
 
@@ -206,18 +202,16 @@ def test_threads_go_on_where_loops_run_another_way(monkeypatch: pytest.MonkeyPat
     """What changes words is machine code from the first time on."""
     monkeypatch.setattr(threads, "_code", None)
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    meet, total = threading.Barrier(COUNT, timeout=60), 0
+    meet = threading.Barrier(COUNT, timeout=60)
     for way in ("numpy", "numba", "numpy", "numba"):
         with loops.using(way):
             for _ in range(20):
                 threads.run([meet.wait] * COUNT)
-                total += 1
             if way == "numba":
                 jobs, arrays, _ = doubling(3)
                 arrays[0][:] = 1
                 assert JobList(jobs).run() == 3
                 np.testing.assert_array_equal(arrays[-1], np.full(LENGTH, 8, np.float32))
-    assert total == 80
 
 
 def test_a_process_ends_while_its_helpers_stand_by() -> None:
