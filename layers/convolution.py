@@ -20,11 +20,12 @@ from minicaffe.threads import get_num_threads
 from .conv import depthwise
 from .conv.compiled_product import CompiledProduct
 from .conv.convolution_blocks import BLOCK_BYTES
-from .conv.convolution_products import Product, add_weight_gradient, chosen, data_gradient, suits, takes_panels
+from .conv.convolution_products import Product, chosen, suits, takes_panels
 from .conv.coordinates import Map, windowed
 from .conv.epilogue import NOTHING, Epilogue, joined
 from .conv.epilogue_gpu import DeviceEpilogue
 from .conv.epilogue_loops import backward, scale_shift_relu
+from .conv.gradients import gradients
 from .conv.kept_weights import KeptWeights, factors_bytes, panels_bytes
 from .conv.tiled_loops import convolve_strips, make_panels
 from .conv.window import Window, checked_output, read_window
@@ -224,13 +225,11 @@ class Convolution(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
-            dy = self._maps(y.diff)
-            if self.param_propagate_down[0]:
-                self._add_weight_gradient(self._maps(x.data), dy)
+            dy, weight = self._maps(y.diff), self.blobs[0]
+            dx, dweight = self._maps(x.diff) if wanted else None, weight.diff if self.param_propagate_down[0] else None
+            self._gradients(self._maps(x.data), dy, weight.data, dx, dweight)
             if len(self.blobs) > 1 and self.param_propagate_down[1]:
                 self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
-            if wanted:
-                self._data_gradient(dy, self.blobs[0].data, self._maps(x.diff))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if self.spatial_axes > gpu.MOST_AXES:
@@ -257,11 +256,8 @@ class Convolution(Layer):
     def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> Product:
         return chosen(x, weight, self.window, self.group, y, epilogue, self._kept)
 
-    def _data_gradient(self, dy: Array, weight: Array, dx: Array) -> None:
-        data_gradient(dy, weight, self.window, self.group, dx)
-
-    def _add_weight_gradient(self, x: Array, dy: Array) -> None:
-        add_weight_gradient(x, dy, self.window, self.group, self.blobs[0].diff)
+    def _gradients(self, x: Array, dy: Array, weight: Array, dx: Array | None, dweight: Array | None) -> None:
+        gradients(x, dy, weight, self.window, self.group, dx, dweight)
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = bottom[0].shape

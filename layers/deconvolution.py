@@ -72,11 +72,11 @@ class Deconvolution(Convolution):
 
         return product
 
-    def _data_gradient(self, dy: Array, weight: Array, dx: Array) -> None:
-        convolve(dy, weight, self.window, self.group, dx)
-
-    def _add_weight_gradient(self, x: Array, dy: Array) -> None:
-        add_weight_gradient(dy, x, self.window, self.group, self.blobs[0].diff)  # x and dy change places, as in the two above
+    def _gradients(self, x: Array, dy: Array, weight: Array, dx: Array | None, dweight: Array | None) -> None:
+        if dweight is not None:
+            add_weight_gradient(dy, x, self.window, self.group, dweight)  # x and dy change places, as in _product
+        if dx is not None:
+            convolve(dy, weight, self.window, self.group, dx)
 
     def _new_maps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = top[0].shape

@@ -1,0 +1,160 @@
+"""A convolution's two gradients, of the part of dy that is not zero.
+
+The loss of a detector is that of few boxes. RPN's 3x3 convolution learns from 256 anchors, in a tenth of its windows; the boxes
+of R-FCN from the filters of the image's classes, one to five of 21; SSD's from a few hundred of 8732. All else of dy is zero,
+and would be multiplied for nothing. So zeros are looked for, in a few windows of dy first: most maps have none.
+
+Windows that are left are the columns of a product, of as many channels as a window sees numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array
+from minicaffe.threads import cut, parts, run
+
+from .convolution_products import add_weight_gradient, data_gradient
+from .tiled import PIXEL
+from .window import Window
+
+Indices = NDArray[np.intp]
+
+
+class Sight(NamedTuple):
+    """What windows see: the number of their image, which columns are theirs, and the pixels of its map, of all windows' first
+    tap first (taps * windows,); the one behind the last where the tap is beside the map."""
+
+    image: int
+    windows: slice
+    pixels: Indices
+
+
+LEAST = 1 << 26
+"""Multiplications of a gradient for which it pays to look."""
+SAMPLES = 32
+"""In how many windows, which lie scattered."""
+GOLDEN = (5**0.5 - 1) / 2
+MOST_FILTERS = 0.5
+"""The greatest part of the filters that is worth being taken out."""
+MOST_PIXELS, MOST_WINDOWS = 0.5, 0.2
+"""And of the windows, of one pixel and of more: these Winograd's way would multiply in less than half the time."""
+BYTES = 32 << 20
+"""About how many bytes of columns are made at a time."""
+
+
+def gradients(  # noqa: PLR0917
+    x: Array, dy: Array, weight: Array, window: Window, group: int, dx: Array | None, dweight: Array | None
+) -> None:
+    """dx (N, C, *map), overwritten, from dy (N, M, *windows) and weight (M, C / group, *kernel); what x and dy give is added to
+    dweight. None: not wanted. What zeros of dy are multiplied with may be left out, even where it is infinite or NaN."""
+    filters, windows = _not_zero(dy, weight, window) if group == 1 else (None, None)
+    if filters is None:
+        _of_windows(x, dy, weight, window, group, dx, dweight, windows)
+    elif len(filters):
+        made = None if dweight is None else np.zeros((len(filters), *dweight.shape[1:]), dweight.dtype)
+        _of_windows(x, dy.take(filters, axis=1), weight[filters], window, group, dx, made, windows)
+        if dweight is not None:
+            dweight[filters] += made
+    elif dx is not None:
+        dx[...] = 0
+
+
+def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None, Indices | None]:
+    """The filters, and the windows of all images, in which dy (N, M, *windows) is not zero; None where most are not."""
+    each = math.prod(dy.shape[2:])
+    count, most = len(dy) * each, MOST_PIXELS if window.pointwise else MOST_WINDOWS
+    if count * weight.size < LEAST:
+        return None, None
+    maps = dy.reshape(*dy.shape[:2], each)
+    image, place = np.divmod((np.arange(SAMPLES) * GOLDEN % 1 * count).astype(np.intp), each)
+    sample = maps[image, :, place] != 0
+    if sample.any(0).mean() > MOST_FILTERS and sample.any(1).mean() > most:
+        return None, None
+    found = maps != 0
+    filters, windows = found.any((0, 2)), found.any(1)
+    return _few(filters, MOST_FILTERS), _few(windows, most)
+
+
+def _few(chosen: NDArray[np.bool_], most: float) -> Indices | None:
+    """The indices of those chosen, unless they are more than this part."""
+    return np.flatnonzero(chosen) if chosen.mean() <= most else None
+
+
+def _of_windows(  # noqa: PLR0917
+    x: Array,
+    dy: Array,
+    weight: Array,
+    window: Window,
+    group: int,
+    dx: Array | None,
+    dweight: Array | None,
+    windows: Indices | None,
+) -> None:
+    """gradients, where dy is zero in all other windows."""
+    if windows is None:
+        if dweight is not None:
+            add_weight_gradient(x, dy, window, group, dweight)
+        if dx is not None:
+            data_gradient(dy, weight, window, group, dx)
+        return
+    if dx is not None:
+        dx[...] = 0
+    maps, matrix = dy.reshape(*dy.shape[:2], -1), weight.reshape(len(weight), -1, 1, 1)
+    for some in cut(len(windows), -(-len(windows) * matrix[0].nbytes // BYTES)):
+        image, place = np.divmod(windows[some], maps.shape[2])
+        sights = list(_sights(image, place, window, x.shape[2:], dy.shape[2:]))
+        given = np.ascontiguousarray(maps[image, :, place].T)[None, :, None]
+        columns = np.empty((x.shape[1], math.prod(window.kernel), len(image)), x.dtype)
+        as_map = columns.reshape(1, -1, 1, len(image))
+        if dweight is not None:
+            _gather(x, sights, columns)
+            add_weight_gradient(as_map, given, PIXEL, 1, dweight.reshape(matrix.shape))
+        if dx is not None:
+            data_gradient(given, matrix, PIXEL, 1, as_map)
+            _add_back(columns, sights, dx)
+
+
+def _sights(image: Indices, place: Indices, window: Window, size: tuple[int, ...], output: tuple[int, ...]) -> Iterator[Sight]:
+    """What the windows at these places of output see, of maps of this size; the images in order."""
+    shape = [np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size)]
+    stride, pad, dilation, sizes = shape
+    first = np.array(np.unravel_index(place, output)) * stride - pad  # (axes, windows)
+    taps = [first + np.array(tap)[:, None] * dilation for tap in product(*map(range, window.kernel))]
+    inside = [((at >= 0) & (at < sizes)).all(0) for at in taps]
+    pixels = np.where(inside, [np.ravel_multi_index(tuple(at), size, mode="clip") for at in taps], math.prod(size))
+    numbers, starts = np.unique(image, return_index=True)
+    for number, start, end in zip(numbers, starts, [*starts[1:], len(image)], strict=True):
+        yield Sight(number, slice(start, end), pixels[:, start:end].ravel())
+
+
+def _gather(x: Array, sights: Sequence[Sight], columns: Array) -> None:
+    """columns (C, taps, windows) = the pixels of x (N, C, *map); 0 where there is none."""
+    maps = x.reshape(*x.shape[:2], -1)
+
+    def gather(part: slice) -> None:
+        for image, windows, pixels in sights:
+            seen = np.take(maps[image, part], pixels, axis=1, mode="clip")
+            seen[:, pixels == maps.shape[2]] = 0
+            columns[part, :, windows] = seen.reshape(len(seen), columns.shape[1], -1)
+
+    run(partial(gather, part) for part in parts(len(columns)))
+
+
+def _add_back(columns: Array, sights: Sequence[Sight], dx: Array) -> None:
+    """Add columns (C, taps, windows) to the pixels of dx (N, C, *map)."""
+    maps = dx.reshape(*dx.shape[:2], -1)
+
+    def add(part: slice) -> None:
+        for image, windows, pixels in sights:
+            for to, seen in zip(maps[image, part], columns[part, :, windows], strict=True):
+                np.add(to, np.bincount(pixels, seen.ravel(), len(to) + 1)[:-1], out=to)
+
+    run(partial(add, part) for part in parts(len(columns)))

@@ -1,0 +1,150 @@
+"""A convolution's gradients where most of dy is zero: those that all of dy gives, without computing them from all of it."""
+
+from __future__ import annotations
+
+import math
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from minicaffe.blob import Array
+from minicaffe.layers.conv import gradients as module
+from minicaffe.layers.conv.convolution_products import add_weight_gradient, data_gradient
+from minicaffe.layers.conv.gradients import gradients
+from minicaffe.layers.conv.window import Window
+from minicaffe.threads import set_num_threads
+
+CASES = {
+    "pixels": (Window((1, 1), (1, 1), (0, 0), (1, 1)), (2, 7, 12, 9)),
+    "3x3": (Window((3, 3), (1, 1), (1, 1), (1, 1)), (3, 5, 12, 9)),
+    "strided, with holes": (Window((3, 2), (2, 3), (3, 1), (2, 3)), (2, 5, 24, 31)),
+    "far beside the map": (Window((2, 3), (1, 2), (7, 5), (1, 1)), (1, 4, 3, 8)),
+    "three axes": (Window((2, 1, 3), (1, 2, 1), (1, 0, 1), (1, 1, 2)), (2, 3, 6, 7, 10)),
+    "one axis": (Window((5,), (2,), (2,), (1,)), (3, 4, 41)),
+}
+FILTERS = 11
+FEW = {"filters": (0.3, 1.0), "windows": (1.0, 0.1), "both": (0.3, 0.15), "one window": (0.5, 0.0), "none": (0.0, 0.0)}
+"""Which part of the filters and of the windows is not zero."""
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest, threads_after: None) -> int:
+    set_num_threads(request.param)
+    return int(request.param)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST", 1)
+
+
+def arrays(case: str, few: str) -> tuple[Array, Array, Array, Window]:
+    """x, dy and weight."""
+    (window, shape), random = CASES[case], np.random.default_rng(3)
+    x, weight = random.normal(size=shape), random.normal(size=(FILTERS, shape[1], *window.kernel))
+    dy = random.normal(size=(shape[0], FILTERS, *window.output(shape[2:])))
+    filters, windows = FEW[few]
+    dy *= (np.arange(FILTERS) % 10 < 10 * filters).reshape(1, -1, *[1] * (dy.ndim - 2))
+    are = random.permutation(dy[:, 0].size) < max(round(windows * dy[:, 0].size), few == "one window")
+    dy *= are.reshape(len(dy), 1, *dy.shape[2:])
+    return x, dy, weight, window
+
+
+def of_all(x: Array, dy: Array, weight: Array, window: Window) -> tuple[Array, Array]:
+    dx, dweight = np.full_like(x, np.nan), np.full_like(weight, 2)
+    data_gradient(dy, weight, window, 1, dx)
+    add_weight_gradient(x, dy, window, 1, dweight)
+    return dx, dweight
+
+
+@pytest.mark.parametrize("few", FEW)
+@pytest.mark.parametrize("case", CASES)
+def test_equal_those_of_all_of_dy(case: str, few: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, dy, weight, window = arrays(case, few)
+    expected = of_all(x, dy, weight, window)
+    for bytes_ in (module.BYTES, 3 * weight[0].nbytes):  # three windows at a time
+        monkeypatch.setattr(module, "BYTES", bytes_)
+        dx, dweight = np.full_like(x, np.nan), np.full_like(weight, 2)
+        gradients(x, dy, weight, window, 1, dx, dweight)
+        np.testing.assert_allclose(dx, expected[0], atol=1e-12)
+        np.testing.assert_allclose(dweight, expected[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("few", FEW)
+def test_each_gradient_alone(few: str) -> None:
+    x, dy, weight, window = arrays("strided, with holes", few)
+    expected = of_all(x, dy, weight, window)
+    dx, dweight = np.full_like(x, np.nan), np.full_like(weight, 2)
+    gradients(x, dy, weight, window, 1, dx, None)
+    gradients(x, dy, weight, window, 1, None, dweight)
+    np.testing.assert_allclose(dx, expected[0], atol=1e-12)
+    np.testing.assert_allclose(dweight, expected[1], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("few", "filters", "windows"), [("filters", 4, 108 * 3), ("windows", 11, 32), ("both", 4, 49), ("none", 0, 0)]
+)
+def test_only_what_is_not_zero_is_multiplied(few: str, filters: int, windows: int) -> None:
+    x, dy, weight, window = arrays("3x3", few)
+    seen: list[tuple[int, int]] = []
+
+    def add(x: Array, dy: Array, *rest: object) -> None:
+        seen.append((dy.shape[1], len(dy) * math.prod(dy.shape[2:])))
+
+    with patch.object(module, "add_weight_gradient", add):
+        gradients(x, dy, weight, window, 1, None, np.zeros_like(weight))
+    assert seen == ([(filters, windows)] if filters else [])
+
+
+@pytest.mark.parametrize("how", ["dense", "grouped", "small"])
+def test_all_is_multiplied_at_once_where_most_is_not_zero(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, dy, weight, window = arrays("3x3", "both")
+    group = 1
+    if how == "dense":
+        dy[...] += 1
+    elif how == "grouped":
+        x, group = np.concatenate([x] * FILTERS, 1), FILTERS
+    else:
+        monkeypatch.setattr(module, "LEAST", dy[:, 0].size * weight.size + 1)
+    with patch.object(module, "add_weight_gradient") as called:
+        gradients(x, dy, weight, window, group, None, np.zeros_like(weight))
+    assert called.call_args.args[1] is dy
+
+
+def test_zeros_only_where_it_is_looked_at_first() -> None:
+    """The few windows that are looked at say nothing for sure."""
+    x, dy, weight, window = arrays("3x3", "filters")
+    dy[...] = 1
+    count = dy[:, 0].size
+    image, place = np.divmod((np.arange(module.SAMPLES) * module.GOLDEN % 1 * count).astype(int), count // len(dy))
+    dy.reshape(*dy.shape[:2], -1)[image, :, place] = 0
+    expected = of_all(x, dy, weight, window)
+    dx, dweight = np.full_like(x, np.nan), np.full_like(weight, 2)
+    with patch.object(module, "_gather") as gathered:
+        gradients(x, dy, weight, window, 1, dx, dweight)
+    assert not gathered.called
+    np.testing.assert_array_equal(dx, expected[0])
+    np.testing.assert_array_equal(dweight, expected[1])
+
+
+def test_nan_is_not_zero() -> None:
+    x, dy, weight, window = arrays("3x3", "none")
+    dy[1, 2, 3, 4] = np.nan
+    dx, dweight = np.zeros_like(x), np.zeros_like(weight)
+    gradients(x, dy, weight, window, 1, dx, dweight)
+    assert np.isnan(dweight[2]).all()
+    assert not np.isnan(np.delete(dweight, 2, 0)).any()
+    assert np.isnan(dx[1, :, 2:5, 3:6]).all()
+    assert np.isnan(dx).sum() == 9 * x.shape[1]
+
+
+def test_what_zeros_are_multiplied_with_is_left_out() -> None:
+    x, dy, weight, window = arrays("3x3", "none")
+    dy[0, 1, 2, 2] = 1
+    x[:, :, 8:], weight[2:] = np.inf, np.nan
+    dx, dweight = np.full_like(x, np.nan), np.zeros_like(weight)
+    gradients(x, dy, weight, window, 1, dx, dweight)
+    assert np.isfinite(dx).all()
+    assert np.isfinite(dweight).all()
+    np.testing.assert_array_equal(dweight[1], x[0, :, 1:4, 1:4])
