@@ -25,7 +25,7 @@ from .conv.coordinates import Map, windowed
 from .conv.epilogue import NOTHING, Epilogue, joined
 from .conv.epilogue_gpu import DeviceEpilogue
 from .conv.epilogue_loops import backward, scale_shift_relu
-from .conv.gradients import gradients
+from .conv.gradients import add_columns, gradients
 from .conv.kept_weights import KeptWeights, factors_bytes, panels_bytes
 from .conv.tiled_loops import convolve_strips, make_panels
 from .conv.window import Window, checked_output, read_window
@@ -58,7 +58,7 @@ class Convolution(Layer):
     param_block = ("convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
-    _loops: ClassVar[depthwise.Loops] = (convolve_strips, make_panels), (backward, scale_shift_relu)
+    _loops: ClassVar[depthwise.Loops] = (convolve_strips, make_panels), (backward, scale_shift_relu, add_columns)
     _depthwise_loops = staticmethod(depthwise.loops_of)
 
     _checked: list[tuple[int, ...]] | None = None

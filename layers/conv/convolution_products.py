@@ -22,6 +22,7 @@ from . import convolve as direct
 from . import depthwise, tiled, winograd, winograd_weights
 from .epilogue import NOTHING, Epilogue
 from .kept_weights import KeptWeights
+from .matrix_products import multiply
 from .window import Window
 from .winograd_blocks import Tiling
 from .winograd_matrices import TILE, TOGETHER
@@ -83,6 +84,8 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
         depthwise.data_gradient(dy, weight, window, dx)
     elif suits(dy, weight, window, group, dx, kept=False):
         winograd.data_gradient(dy, weight, window, group, dx)
+    elif window.pointwise and group == len(dy) == 1:
+        multiply(weight.reshape(weight.shape[:2]).T, dy.reshape(dy.shape[1], -1), dx.reshape(dx.shape[1], -1))
     else:
         direct.data_gradient(dy, weight, window, group, dx)
 

@@ -121,8 +121,9 @@ def test_errors() -> None:
 def test_a_weight_gradient_in_blocks(transpose: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = LayerCase(text(f"num_output: 7 transpose: {transpose}"), normal(5, 11))
     gradients = []
-    for block in (matrix_products.BLOCK, 25, 1):
-        monkeypatch.setattr(matrix_products, "BLOCK", block)
+    for rows, columns in ((matrix_products.ROWS, matrix_products.COLUMNS), (3, 5), (1, 1)):
+        monkeypatch.setattr(matrix_products, "ROWS", rows)
+        monkeypatch.setattr(matrix_products, "COLUMNS", columns)
         case.layer.blobs[0].diff[...] = 0.5
         case.forward()
         case.backward(normal(5, 7))
@@ -138,7 +139,17 @@ def test_a_weight_gradient_in_blocks(transpose: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("rows", [7, 2])
 def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread its columns or rows: the same sums, the same bits again."""
-    for name, value in (("LEAST", 1), ("LEAST_TILED", 1), ("LEAST_TURNED", 1), ("LANES", 1), ("FEW", 4), ("BLOCK", 20)):
+    small = {
+        "LEAST": 1,
+        "LEAST_TILED": 1,
+        "LEAST_TURNED": 1,
+        "LANES": 1,
+        "FEW": 4,
+        "ROWS": 3,
+        "COLUMNS": 2,
+        "MOST_PUT": rows * 5,
+    }
+    for name, value in small.items():
         monkeypatch.setattr(matrix_products, name, value)
     random = np.random.default_rng(threads)
     a, b = random.normal(size=(rows, 5)).astype(dtype), random.normal(size=(5, 11)).astype(dtype)

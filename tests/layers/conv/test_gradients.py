@@ -60,7 +60,7 @@ def of_all(x: Array, dy: Array, weight: Array, window: Window) -> tuple[Array, A
 
 @pytest.mark.parametrize("few", FEW)
 @pytest.mark.parametrize("case", CASES)
-def test_equal_those_of_all_of_dy(case: str, few: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_those_of_all_of_dy(case: str, few: str, threads: int, loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, dy, weight, window = arrays(case, few)
     expected = of_all(x, dy, weight, window)
     for bytes_ in (module.BYTES, 3 * weight[0].nbytes):  # three windows at a time
@@ -89,10 +89,13 @@ def test_only_what_is_not_zero_is_multiplied(few: str, filters: int, windows: in
     x, dy, weight, window = arrays("3x3", few)
     seen: list[tuple[int, int]] = []
 
-    def add(x: Array, dy: Array, *rest: object) -> None:
+    def of_maps(x: Array, dy: Array, *rest: object) -> None:
         seen.append((dy.shape[1], len(dy) * math.prod(dy.shape[2:])))
 
-    with patch.object(module, "add_weight_gradient", add):
+    def of_columns(dy: Array, *rest: object) -> None:
+        seen.append((len(dy), dy.shape[1]))
+
+    with patch.object(module, "add_weight_gradient", of_maps), patch.object(module, "add_product", of_columns):
         gradients(x, dy, weight, window, 1, None, np.zeros_like(weight))
     assert seen == ([(filters, windows)] if filters else [])
 
