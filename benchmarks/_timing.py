@@ -17,9 +17,12 @@ a run is so short that this counts. A first run, which is not measured, then wak
 that computes image after image."""
 
 
-def interleaved(runs: Mapping[str, Run], *, least: int = 3, most: int = 15, seconds: float = 2.0) -> dict[str, float]:
-    """Median wall-clock seconds of each, after a warm-up turn; as many turns as fit into `seconds`."""
-    first = {name: _seconds(run) for name, run in runs.items()}
+def interleaved(
+    runs: Mapping[str, Run], *, least: int = 3, most: int = 15, seconds: float = 2.0, warm_up: int = 1
+) -> dict[str, float]:
+    """Median wall-clock seconds of each, after so many turns to warm up; as many turns as fit into `seconds`."""
+    for _ in range(1 if smoking() else warm_up):
+        first = {name: _seconds(run) for name, run in runs.items()}
     rounds = 1 if smoking() else max(least, min(most, int(seconds / max(sum(first.values()), 1e-9))))
     rested = not smoking() and min(first.values(), default=1) < SHORT
     times = [{name: _rested(run) if rested else _seconds(run) for name, run in runs.items()} for _ in range(rounds)]

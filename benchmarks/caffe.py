@@ -91,7 +91,8 @@ def training(python: str, name: str, file: Path) -> dict[str, float]:
         for blob, y in outputs.items():
             if blob in net.blobs and (blob.startswith("rpn") or not random):
                 same(f"{name}, {blob}: minicaffe and Caffe", y, net.blobs[blob].read_data().reshape(y.shape), 1e-3)
-        return interleaved({**runs, "Caffe": run}, seconds=12)
+        # a step's memory comes to rest after some
+        return interleaved({**runs, "Caffe": run}, least=5, seconds=12, warm_up=4)
 
 
 @contextmanager

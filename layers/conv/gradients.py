@@ -116,7 +116,7 @@ def _of_windows(  # noqa: PLR0917
             image, place = np.divmod(windows[some], maps.shape[2])
             sights = list(_sights(image, place, window, x.shape[2:], dy.shape[2:]))
             given = np.ascontiguousarray(maps[image, :, place].T)
-            columns = scratch("columns", x.shape[1], math.prod(window.kernel), len(image))
+            columns = scratch("large", x.shape[1], math.prod(window.kernel), len(image))
             flat = columns.reshape(-1, len(image))
             if dweight is not None:
                 _gather(x, sights, columns)

@@ -75,7 +75,7 @@ def convolve(
     """
     if factors is None:
         with blocks.kept_scratch(np.float32) as memory:
-            made = factors_of(weight, window, group, memory("winograd", *factors_shape(weight.shape, window, group)))
+            made = factors_of(weight, window, group, memory("large", *factors_shape(weight.shape, window, group)))
             convolve(x, weight, window, group, y, epilogue, factors=made)
         return
     shapes = x.shape, weight.shape, y.shape
@@ -276,7 +276,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             to[:, :, channels, rows_of_dx, columns_of_dx] = maps[:, :, r, c, channels, of_map, across]
 
     with blocks.kept_scratch(np.float32) as memory:
-        factors = factors_of(filters, dense, group, memory("winograd", *factors_shape(filters.shape, dense, group)))
+        factors = factors_of(filters, dense, group, memory("large", *factors_shape(filters.shape, dense, group)))
         for images in threads.cut(len(dx), -(-len(dx) * len(filters) * math.prod(size) // MOST_MAPS)):
             of, to = dy[images], grouped[images]
             maps = memory("maps", len(of), len(filters), *size)

@@ -72,7 +72,7 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
         chunks, batches = [slice(0, c)], list(_batches(all_, MOST_BYTES // (144 * (p * c + m))))
     width, most = p * chunks[0].stop, max(sum(map(_count, batch)) for batch in batches)
     ends = list(accumulate((36 * m * width, 36 * most * m, 36 * most * width)))
-    for_sums, for_dy, for_x = np.split(memory("winograd", ends[-1]), ends[:-1])
+    for_sums, for_dy, for_x = np.split(memory("large", ends[-1]), ends[:-1])
     of_dy = None
     for channels in chunks:
         count = p * (channels.stop - channels.start)
