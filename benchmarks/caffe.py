@@ -5,7 +5,8 @@
 PYTHON is a Python that imports Caffe (pycaffe); it runs in a process of its own, in turns with minicaffe. float32, one image of
 600 x 1000, random weights. Caffe gets the blobs that Python layers would make (rois, targets, images) as inputs, from a run of
 minicaffe, which makes them itself in each run. ROIPooling, PSROIPooling and SmoothL1Loss, if this Caffe lacks them, are Python
-layers that run the loops of roi.cpp. Outputs are compared first; after Dropout, which draws at random, they are not.
+layers that run the loops of roi.cpp. Outputs are compared first; after Dropout, which draws at random, they are not. Of training,
+four steps are run before the others are measured.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def training(python: str, name: str, file: Path) -> dict[str, float]:
         for blob, y in outputs.items():
             if blob in net.blobs and (blob.startswith("rpn") or not random):
                 same(f"{name}, {blob}: minicaffe and Caffe", y, net.blobs[blob].read_data().reshape(y.shape), 1e-3)
-        # a step's memory comes to rest after some
+        # so many until all memory that a step takes has been there before
         return interleaved({**runs, "Caffe": run}, least=5, seconds=12, warm_up=4)
 
 
