@@ -5,8 +5,8 @@
 PYTHON is a Python that imports Caffe (pycaffe); it runs in a process of its own, in turns with minicaffe. float32, one image of
 600 x 1000, random weights. Caffe gets the blobs that Python layers would make (rois, targets, images) as inputs, from a run of
 minicaffe, which makes them itself in each run. ROIPooling, PSROIPooling and SmoothL1Loss, if this Caffe lacks them, are Python
-layers that run the loops of roi.cpp. Outputs are compared first; after Dropout, which draws at random, they are not. Of training,
-four steps are run before the others are measured.
+layers that run the loops of roi.cpp. Outputs are compared first; after Dropout, which draws at random, they are not. Four
+steps of training are run before the others are measured.
 """
 
 from __future__ import annotations

@@ -370,7 +370,7 @@ def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -
     cuts: list[tuple[Any, ...]]
     if convolve_some is convolve_maps:
         map_ = *shape, *window.pad, window.stride[0]
-        tasks = _tasks(x[0] * x[1], multiplications // 2 + math.prod(x), threads)  # each takes half as long; then maps count, too
+        tasks = _tasks(x[0] * x[1], multiplications // 2 + math.prod(x), threads)  # half as long each: maps count, too
         spare = Room(0, (depthwise_3x3.memory_size(map_),))
         cuts = [(spare, map_, (part.start, part.stop)) for part in tasks]
     else:
