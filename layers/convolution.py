@@ -226,10 +226,10 @@ class Convolution(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             dy, weight = self._maps(y.diff), self.blobs[0]
-            dx, dweight = self._maps(x.diff) if wanted else None, weight.diff if self.param_propagate_down[0] else None
-            self._gradients(self._maps(x.data), dy, weight.data, dx, dweight)
             if len(self.blobs) > 1 and self.param_propagate_down[1]:
                 self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
+            dx, dweight = self._maps(x.diff) if wanted else None, weight.diff if self.param_propagate_down[0] else None
+            self._gradients(self._maps(x.data), dy, weight.data, dx, dweight)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if self.spatial_axes > gpu.MOST_AXES:

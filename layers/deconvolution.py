@@ -32,7 +32,7 @@ class Deconvolution(Convolution):
     """
 
     type = "Deconvolution"
-    _loops = (scale_shift_relu,), (backward, convolve_strips)
+    _loops = (scale_shift_relu, convolve_strips), (backward, convolve_strips)
     _depthwise_loops = staticmethod(depthwise.turned_loops_of)
 
     def coordinates(self) -> Map | None:

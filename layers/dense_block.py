@@ -22,8 +22,7 @@ from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
-from .conv.convolve import convolve
-from .conv.gradients import gradients
+from .conv.convolve import add_weight_gradient, convolve, data_gradient
 from .conv.window import Window
 from .elementwise.channel_norm_steps import Norm
 
@@ -160,8 +159,9 @@ class DenseBlock(Layer):
         """The gradient of a convolution's bottom x; adds that of its filters."""
         blob, dx = self._blob(name, step), np.empty_like(x)
         gradient = np.zeros(blob.shape, self.dtype)
-        gradients(x, dy, blob.data if window is POINT else _turned(blob.data), window, 1, dx, gradient)
+        add_weight_gradient(x, dy, window, 1, gradient)
         blob.diff[...] += gradient if window is POINT else gradient[..., ::-1, ::-1]
+        data_gradient(dy, blob.data if window is POINT else _turned(blob.data), window, 1, dx)
         return dx
 
 

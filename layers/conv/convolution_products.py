@@ -1,7 +1,8 @@
 """A convolution's three products, each by the algorithm that suits it: columns and BLAS, Winograd's, or compiled loops.
 
 MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it wherever it can compute at all, whatever the
-time; auto, or nothing, leaves the choice to `suits`.
+time; auto, or nothing, leaves the choice to `suits`. What gradients.py makes of few windows are products of
+matrices in any case.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The loss of a detector is that of few boxes. RPN's 3x3 convolution learns from 2
 of R-FCN from the filters of the image's classes, one to five of 21; SSD's from a few hundred of 8732. All else of dy is zero,
 and would be multiplied for nothing. So zeros are looked for, in a few windows of dy first: most maps have none.
 
-Windows that are left are the columns of a product, of as many channels as a window sees numbers.
+What the windows that are left see is copied side by side, and multiplied as matrices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
+from minicaffe import limits, loops
 from minicaffe.blob import Array
 from minicaffe.blocks import kept_scratch
 from minicaffe.loops import loop
@@ -32,23 +32,31 @@ Indices = NDArray[np.intp]
 
 
 class Sight(NamedTuple):
-    """What windows see: the number of their image, which columns are theirs, and the pixels of its map, of all windows' first
-    tap first (taps * windows,); the one behind the last where the tap is beside the map."""
+    """What windows see: the number of their image, which columns are theirs, and the pixels of its map (taps * windows,), those
+    of all windows' first tap first. Where a tap is beside the map, the pixel is one behind the last: as many as there are."""
 
     image: int
     windows: slice
     pixels: Indices
 
 
-LEAST = 1 << 26
-"""Multiplications of a gradient for which it pays to look."""
-SAMPLES = 32
-"""In how many windows, which lie scattered."""
-GOLDEN = (5**0.5 - 1) / 2
+LEAST, LEAST_SEEN = 1 << 26, 128
+"""Multiplications of a gradient, and numbers that a window sees, from which on it pays to look for zeros."""
+
+SAMPLES, GOLDEN = 32, (5**0.5 - 1) / 2
+"""In how many windows zeros are looked for first. They lie scattered: multiples of the golden ratio."""
+
 MOST_FILTERS = 0.5
-"""The greatest part of the filters that is worth being taken out."""
+"""The greatest part of the filters that are taken out, where others are zero."""
+
 MOST_PIXELS, MOST_WINDOWS = 0.5, 0.25
-"""And of the windows, of one pixel and of more: all of these, Winograd's way multiplies in less than half the time."""
+"""The greatest part of the windows: of 1x1 kernels, and of larger ones, of which Winograd's way has a quarter of the
+multiplications."""
+
+LEAST_CHANNELS, LEAST_FILTERS, LEAST_EACH = 16, 128, 16
+"""Windows are taken out of maps of so many channels, by 1x1 kernels only for so many filters, and where an image has so many:
+copying columns and looking for their pixels would take longer than what it saves (64 to 64 channels of 1x1: 1.0 to 1.3)."""
+
 BYTES = 32 << 20
 """About how many bytes of columns are made at a time."""
 
@@ -58,7 +66,7 @@ def gradients(  # noqa: PLR0917
 ) -> None:
     """dx (N, C, *map), overwritten, from dy (N, M, *windows) and weight (M, C / group, *kernel); what x and dy give is added to
     dweight. None: not wanted. What zeros of dy are multiplied with may be left out, even where it is infinite or NaN."""
-    filters, windows = _not_zero(dy, weight, window) if group == 1 else (None, None)
+    filters, windows = _not_zero(dy, weight, window) if group == 1 and x.size else (None, None)
     if filters is None:
         _of_windows(x, dy, weight, window, group, dx, dweight, windows)
     elif len(filters):
@@ -71,11 +79,13 @@ def gradients(  # noqa: PLR0917
 
 
 def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None, Indices | None]:
-    """The filters, and the windows of all images, in which dy (N, M, *windows) is not zero; None where most are not."""
+    """The filters, and the windows of all images, in which dy (N, M, *windows) is not zero; None where most are not, or it
+    would not pay."""
     each = math.prod(dy.shape[2:])
-    count, most = len(dy) * each, MOST_PIXELS if window.pointwise else MOST_WINDOWS
-    if count * weight.size < LEAST:
+    count = len(dy) * each
+    if count * weight.size < LEAST or weight[0].size < LEAST_SEEN:
         return None, None
+    most = _most_windows(weight, window, each)
     maps = dy.reshape(*dy.shape[:2], each)
     image, place = np.divmod((np.arange(SAMPLES) * GOLDEN % 1 * count).astype(np.intp), each)
     sample = maps[image, :, place] != 0
@@ -84,6 +94,15 @@ def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None,
     found = maps != 0
     filters, windows = found.any((0, 2)), found.any(1)
     return _few(filters, MOST_FILTERS), _few(windows, most)
+
+
+def _most_windows(weight: Array, window: Window, each: int) -> float:
+    """The greatest part of the windows, of which an image has `each`, that are worth being taken out; below 0: never."""
+    if weight.shape[1] < LEAST_CHANNELS or each < LEAST_EACH:
+        return -1
+    if window.pointwise:
+        return MOST_PIXELS if len(weight) >= LEAST_FILTERS else -1
+    return MOST_WINDOWS
 
 
 def _few(chosen: NDArray[np.bool_], most: float) -> Indices | None:
@@ -111,8 +130,9 @@ def _of_windows(  # noqa: PLR0917
     if dx is not None:
         dx[...] = 0
     maps, matrix = dy.reshape(*dy.shape[:2], -1), weight.reshape(len(weight), -1)
+    pieces = -(-len(windows) * matrix[0].nbytes // min(BYTES, limits.bytes))
     with kept_scratch(x.dtype) as scratch:
-        for some in cut(len(windows), -(-len(windows) * matrix[0].nbytes // BYTES)):
+        for some in cut(len(windows), pieces):
             image, place = np.divmod(windows[some], maps.shape[2])
             sights = list(_sights(image, place, window, x.shape[2:], dy.shape[2:]))
             given = np.ascontiguousarray(maps[image, :, place].T)
@@ -169,7 +189,8 @@ def _add_back(columns: Array, sights: Sequence[Sight], dx: Array) -> None:
 
 @loop("T[:,:,::1], int64[::1], UniTuple(int64, 2), T[:,::1]")
 def add_columns(columns: Array, pixels: Indices, windows: tuple[int, int], maps: Array) -> None:
-    """Of columns (C, taps, windows), add those of windows from, to to their pixels (taps * windows,) of maps (C, pixels)."""
+    """Add columns (C, taps, windows) to maps (C, pixels). windows: the first column and the one behind the last; pixels: theirs
+    (taps * columns,), as in Sight."""
     for c in range(len(columns)):
         i = 0
         for tap in range(columns.shape[1]):

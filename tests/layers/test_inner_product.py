@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from golden import cases, run_case
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import check_gradient
+from minicaffe import check_gradient, loops
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.layers import create
@@ -157,10 +159,10 @@ def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int,
     before = get_num_threads()
     set_num_threads(threads)
     try:
-        for left, right in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:1], b)):
-            results = []
+        for left, right in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:1], b), (a, b[:, :1])):
+            results, shape = [], (len(left), right.shape[1])
             for _ in range(2):
-                product, total = np.full((len(left), 11), np.nan, dtype), np.ones((len(left), 11), dtype)
+                product, total = np.full(shape, np.nan, dtype), np.ones(shape, dtype)
                 matrix_products.multiply(left, right, product)
                 matrix_products.add_product(left, right, total)
                 results.append((product, total))
@@ -169,6 +171,17 @@ def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int,
             np.testing.assert_array_equal(results[0], results[1])
     finally:
         set_num_threads(before)
+
+
+@pytest.mark.parametrize(("most", "in_tiles"), [(20, True), (19, False)])
+def test_small_factors_are_put_in_one_piece_for_tiles(most: int, in_tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    for name, value in {"LEAST": 1, "LEAST_TILED": 1, "LANES": 1, "MOST_PUT": most}.items():
+        monkeypatch.setattr(matrix_products, name, value)
+    with loops.using("numba"), patch.object(matrix_products, "_by_tiles") as called:
+        matrix_products.multiply(normal(5, 4).T, normal(5, 11), np.empty((4, 11)))
+    assert called.called == in_tiles
+    assert not in_tiles or called.call_args.args[0].flags.c_contiguous
 
 
 @pytest.mark.usefixtures("loops_way")

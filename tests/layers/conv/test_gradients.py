@@ -8,8 +8,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from minicaffe import limits
 from minicaffe.blob import Array
 from minicaffe.layers.conv import gradients as module
+from minicaffe.layers.conv import matrix_products
 from minicaffe.layers.conv.convolution_products import add_weight_gradient, data_gradient
 from minicaffe.layers.conv.gradients import gradients
 from minicaffe.layers.conv.window import Window
@@ -36,7 +38,11 @@ def threads(request: pytest.FixtureRequest, threads_after: None) -> int:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LEAST", 1)
+    """Small maps are looked at, too, and products have several blocks of both sides."""
+    for name in ("LEAST", "LEAST_SEEN", "LEAST_CHANNELS", "LEAST_FILTERS", "LEAST_EACH"):
+        monkeypatch.setattr(module, name, 1)
+    for name, value in (("ROWS", 3), ("COLUMNS", 5), ("LEAST", 1)):
+        monkeypatch.setattr(matrix_products, name, value)
 
 
 def arrays(case: str, few: str) -> tuple[Array, Array, Array, Window]:
@@ -71,6 +77,32 @@ def test_equal_those_of_all_of_dy(case: str, few: str, threads: int, loops_way: 
         np.testing.assert_allclose(dweight, expected[1], atol=1e-12)
 
 
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize(("few", "near"), [("filters", 3e-4), ("windows", 3e-5), ("both", 3e-5)])
+def test_float32(few: str, near: float) -> None:
+    """Of few filters Winograd's way computes the gradients."""
+    (filters, windows), random = FEW[few], np.random.default_rng(5)
+    x, weight = random.normal(size=(2, 33, 30, 41)).astype(np.float32), random.normal(size=(70, 33, 3, 3)).astype(np.float32)
+    dy = random.normal(size=(2, 70, 30, 41)).astype(np.float32)
+    dy *= (np.arange(70) % 10 < 10 * filters).reshape(-1, 1, 1)
+    dy *= random.random((2, 1, 30, 41)) < windows
+    expected = of_all(x.astype(float), dy.astype(float), weight.astype(float), CASES["3x3"][0])
+    dx, dweight = np.full_like(x, np.nan), np.full_like(weight, 2)
+    gradients(x, dy, weight, CASES["3x3"][0], 1, dx, dweight)
+    for actual, exact in zip((dx, dweight), expected, strict=True):
+        assert np.abs(actual - exact).max() < near * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 0, 9), (0, 3, 5, 9)])
+def test_maps_without_numbers(shape: tuple[int, ...]) -> None:
+    window = Window((3, 3), (1, 1), (2, 2), (1, 1))
+    x, weight, dy = np.zeros(shape), np.ones((4, 3, 3, 3)), np.zeros((shape[0], 4, *window.output(shape[2:])))
+    dy[:, 1, :, 3] = 1
+    dx, dweight = np.full_like(x, np.nan), np.full_like(weight, 2)
+    gradients(x, dy, weight, window, 1, dx, dweight)
+    np.testing.assert_array_equal(dweight, 2)
+
+
 @pytest.mark.parametrize("few", FEW)
 def test_each_gradient_alone(few: str) -> None:
     x, dy, weight, window = arrays("strided, with holes", few)
@@ -100,19 +132,58 @@ def test_only_what_is_not_zero_is_multiplied(few: str, filters: int, windows: in
     assert seen == ([(filters, windows)] if filters else [])
 
 
-@pytest.mark.parametrize("how", ["dense", "grouped", "small"])
-def test_all_is_multiplied_at_once_where_most_is_not_zero(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, dy, weight, window = arrays("3x3", "both")
+SMALL = {  # what is too small, and by which measure
+    "multiplications": ("LEAST", 108 * 3 * 11 * 45 + 1),
+    "what a window sees": ("LEAST_SEEN", 5 * 9 + 1),
+    "parts": ("MOST_WINDOWS", 0.05),
+}
+
+
+@pytest.mark.parametrize("how", ["dense", "grouped", *SMALL])
+def test_all_is_multiplied_at_once_where_nothing_is_gained(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, dy, weight, window = arrays("3x3", "windows")
     group = 1
     if how == "dense":
         dy[...] += 1
     elif how == "grouped":
         x, group = np.concatenate([x] * FILTERS, 1), FILTERS
     else:
-        monkeypatch.setattr(module, "LEAST", dy[:, 0].size * weight.size + 1)
+        monkeypatch.setattr(module, *SMALL[how])
     with patch.object(module, "add_weight_gradient") as called:
         gradients(x, dy, weight, window, group, None, np.zeros_like(weight))
     assert called.call_args.args[1] is dy
+
+
+@pytest.mark.parametrize(
+    ("case", "few", "name", "value"),
+    [
+        ("3x3", 6, "LEAST_CHANNELS", 6),
+        ("3x3", 6, "LEAST_EACH", 109),
+        ("pixels", 6, "LEAST_FILTERS", 12),
+        ("pixels", 6, "MOST_PIXELS", 0.1),
+        ("pixels", 3, "MOST_WINDOWS", 0.0),
+        ("3x3", 6, "MOST_PIXELS", 0.0),
+        ("3x3", 3, "MOST_PIXELS", 0.5),
+    ],
+)
+def test_which_windows_are_taken_out(case: str, few: int, name: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """few: every so many windows one is not zero."""
+    x, dy, weight, window = arrays(case, "windows")
+    dy[...] = (np.arange(dy[0, 0].size) % few == 0).reshape(dy.shape[2:])
+    monkeypatch.setattr(module, name, value)
+    with patch.object(module, "add_product") as called:
+        gradients(x, dy, weight, window, 1, None, np.zeros_like(weight))
+    assert called.called == ((case, few, name) in {("pixels", 3, "MOST_WINDOWS"), ("3x3", 6, "MOST_PIXELS")})
+
+
+def test_columns_stay_within_the_limit() -> None:
+    x, dy, weight, window = arrays("3x3", "windows")
+    expected = of_all(x, dy, weight, window)
+    dx, dweight = np.full_like(x, np.nan), np.full_like(weight, 2)
+    with limits.raised({"bytes": 2 * weight[0].nbytes}):
+        gradients(x, dy, weight, window, 1, dx, dweight)
+    np.testing.assert_allclose(dx, expected[0], atol=1e-12)
+    np.testing.assert_allclose(dweight, expected[1], atol=1e-12)
 
 
 def test_zeros_only_where_it_is_looked_at_first() -> None:
