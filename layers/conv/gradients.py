@@ -67,15 +67,22 @@ def gradients(  # noqa: PLR0917
     """dx (N, C, *map), overwritten, from dy (N, M, *windows) and weight (M, C / group, *kernel); what x and dy give is added to
     dweight. None: not wanted. What zeros of dy are multiplied with may be left out, even where it is infinite or NaN."""
     filters, windows = _not_zero(dy, weight, window) if group == 1 and x.size else (None, None)
-    if filters is None:
-        _of_windows(x, dy, weight, window, group, dx, dweight, windows)
-    elif len(filters):
-        made = None if dweight is None else np.zeros((len(filters), *dweight.shape[1:]), dweight.dtype)
-        _of_windows(x, dy.take(filters, axis=1), weight[filters], window, group, dx, made, windows)
-        if dweight is not None:
-            dweight[filters] += made
-    elif dx is not None:
-        dx[...] = 0
+    made = dweight
+    if filters is not None:
+        dy, weight = dy.take(filters, axis=1), weight[filters]
+        made = None if dweight is None else np.zeros_like(weight)
+    if not len(weight):  # all of dy is zero
+        if dx is not None:
+            dx[...] = 0
+    elif windows is not None:
+        _of_windows(x, dy, weight, window, dx, made, windows)
+    else:
+        if made is not None:
+            add_weight_gradient(x, dy, window, group, made)
+        if dx is not None:
+            data_gradient(dy, weight, window, group, dx)
+    if filters is not None and dweight is not None:
+        dweight[filters] += made
 
 
 def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None, Indices | None]:
@@ -97,11 +104,11 @@ def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None,
 
 
 def _most_windows(weight: Array, window: Window, each: int) -> float:
-    """The greatest part of the windows, of which an image has `each`, that are worth being taken out; below 0: never."""
+    """The greatest part of the windows, of which an image has `each`, that are worth being taken out; 0: never."""
     if weight.shape[1] < LEAST_CHANNELS or each < LEAST_EACH:
-        return -1
+        return 0
     if window.pointwise:
-        return MOST_PIXELS if len(weight) >= LEAST_FILTERS else -1
+        return MOST_PIXELS if len(weight) >= LEAST_FILTERS else 0
     return MOST_WINDOWS
 
 
@@ -111,22 +118,9 @@ def _few(chosen: NDArray[np.bool_], most: float) -> Indices | None:
 
 
 def _of_windows(  # noqa: PLR0917
-    x: Array,
-    dy: Array,
-    weight: Array,
-    window: Window,
-    group: int,
-    dx: Array | None,
-    dweight: Array | None,
-    windows: Indices | None,
+    x: Array, dy: Array, weight: Array, window: Window, dx: Array | None, dweight: Array | None, windows: Indices
 ) -> None:
     """gradients, where dy is zero in all other windows."""
-    if windows is None:
-        if dweight is not None:
-            add_weight_gradient(x, dy, window, group, dweight)
-        if dx is not None:
-            data_gradient(dy, weight, window, group, dx)
-        return
     if dx is not None:
         dx[...] = 0
     maps, matrix = dy.reshape(*dy.shape[:2], -1), weight.reshape(len(weight), -1)
@@ -148,8 +142,7 @@ def _of_windows(  # noqa: PLR0917
 
 def _sights(image: Indices, place: Indices, window: Window, size: tuple[int, ...], output: tuple[int, ...]) -> Iterator[Sight]:
     """What the windows at these places of output see, of maps of this size; the images in order."""
-    shape = [np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size)]
-    stride, pad, dilation, sizes = shape
+    stride, pad, dilation, sizes = (np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size))
     first = np.array(np.unravel_index(place, output)) * stride - pad  # (axes, windows)
     taps = [first + np.array(tap)[:, None] * dilation for tap in product(*map(range, window.kernel))]
     inside = [((at >= 0) & (at < sizes)).all(0) for at in taps]
