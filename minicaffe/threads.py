@@ -383,7 +383,8 @@ class _Blas:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: list[Any] | None = None
-        self._users = 0
+        self._users = set[object]()
+        """One of each block of on_one_thread that is under way."""
         self._before: list[int] = []
 
     def _libraries(self) -> list[Any]:
@@ -404,20 +405,29 @@ class _Blas:
 
     @contextmanager
     def on_one_thread(self) -> Iterator[None]:
-        """One thread a product, until the last of the blocks that overlap ends."""
-        with self._lock:
-            if not self._users:
-                self._before = [library.num_threads for library in self._libraries()]
-                if max(self._before, default=1) > 1:  # to call libraries takes as long as a small layer
-                    self._set([1] * len(self._before))
-            self._users += 1
+        """One thread a product, until the last of the blocks that overlap ends, by Ctrl-C at any place, too."""
+        user = object()
         try:
+            with self._lock:
+                if not self._users:
+                    self._before = [library.num_threads for library in self._libraries()]
+                self._users.add(user)
+                if len(self._users) == 1 and max(self._before, default=1) > 1:  # to call them takes as long as a small layer
+                    self._set([1] * len(self._before))
             yield
         finally:
-            with self._lock:
-                self._users = max(0, self._users - 1)  # after a fork inside the block it is 0 already
-                if not self._users and max(self._before, default=1) > 1:
-                    self._set(self._before)
+            try:
+                self._leave(user)
+            except BaseException:  # Ctrl-C
+                self._leave(user)
+                raise
+
+    def _leave(self, user: object) -> None:
+        """End a user's block, if it has begun and not ended."""
+        with self._lock:
+            if self._users == {user} and max(self._before, default=1) > 1:
+                self._set(self._before)
+            self._users.discard(user)
 
     def _set(self, counts: list[int]) -> None:
         for library, count in zip(self._libraries(), counts, strict=True):
@@ -435,7 +445,7 @@ class _Blas:
         """After a fork: other threads' blocks are gone."""
         self._lock = threading.Lock()
         if self._users:
-            self._users = 0
+            self._users.clear()
             self._set(self._before)
 
 

@@ -9,7 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from linecache import getline
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +95,40 @@ def test_tasks_run_side_by_side_the_callers_thread_among_them_with_blas_on_one()
     run([task] * 3)
     assert len(seen) == 3
     assert threading.get_ident() in seen
+    assert blas_threads() == {3}
+
+
+def test_ctrl_c_at_any_line_leaves_blas_as_it_was() -> None:
+    stopped_at, at_all, before = set[int](), 0, sys.gettrace()
+    while True:
+        left = at_all = at_all + 1
+
+        def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+            nonlocal left
+            if frame.f_code.co_name not in {"on_one_thread", "_leave", "_set"}:
+                return None
+            # CPython heeds signals at calls: not where a lock that is held is about to be left
+            if event != "line" or "(" not in getline(frame.f_code.co_filename, frame.f_lineno):
+                return trace
+            left -= 1
+            if left == 0:
+                stopped_at.add(frame.f_lineno)
+                raise KeyboardInterrupt
+            return trace
+
+        try:
+            sys.settrace(trace)
+            with on_this_thread():
+                pass
+        except KeyboardInterrupt:
+            continue
+        finally:
+            sys.settrace(before)
+            assert blas_threads() == {3}, f"stopped at {stopped_at}"
+        break
+    assert len(stopped_at) > 8
+    with on_this_thread():  # no block that was stopped counts any more
+        assert blas_threads() == {1}
     assert blas_threads() == {3}
 
 
