@@ -17,9 +17,9 @@ from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.threads import get_num_threads
 
-from .conv import depthwise
+from .conv import depthwise, winograd_memory
 from .conv.compiled_product import CompiledProduct
-from .conv.convolution_blocks import BLOCK_BYTES
+from .conv.convolution_blocks import BLOCK_BYTES, LEAST
 from .conv.convolution_products import Product, chosen, suits, takes_panels
 from .conv.coordinates import Map, windowed
 from .conv.epilogue import NOTHING, Epilogue, joined
@@ -30,7 +30,8 @@ from .conv.kept_weights import KeptWeights, factors_bytes, panels_bytes
 from .conv.tiled_loops import convolve_strips, make_panels
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import LOOPS as WINOGRAD
-from .conv.winograd import LoopsProduct, factors_shape, possible, tiles_at_once
+from .conv.winograd import LoopsProduct, possible
+from .conv.winograd_memory import Numbers
 from .elementwise.channels import sum_channels
 from .im2col import folded
 
@@ -110,18 +111,21 @@ class Convolution(Layer):
         return panels_bytes(self._weight_shape(), self.group, self.dtype) if keeps else 0
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """Forward: columns, and what they are made from and multiplied to, or Winograd's tiles. Backward: bordered copies,
-        Winograd's factors made anew, and the product that is added to the diff."""
-        winograd = self._by_winograd(bottom[0], top[0])
-        forward = self._winograd_bytes(top[0]) if winograd else get_num_threads() * 2 * BLOCK_BYTES
-        if propagate_down is None:
-            return forward
-        wanted = (blob for blob, wants in zip(bottom, propagate_down, strict=True) if wants)
-        return forward + data_bytes(wanted) + (self._made_bytes() if winograd else 0) + data_bytes(self.blobs[:1])
-
-    def _made_bytes(self) -> int:
-        """Winograd's factors, and the 3x3 pieces of the weights that they are made of: 9 numbers for 36."""
-        return factors_bytes(self._weight_shape(), self.window, self.group, held=False) * 5 // 4
+        """Columns, and what they are made from and multiplied to, and of the weights' gradient a product and a sum; or what
+        Winograd's passes take."""
+        x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
+        if self._by_winograd(bottom[0], top[0]):
+            passes = self._winograd_passes(x, y)
+            if propagate_down is None:
+                passes = passes[:1]
+            elif not any(propagate_down):
+                passes = passes[::2]
+            return winograd_memory.working_bytes(passes)
+        filters, *of_filter = self._weight_shape()
+        columns = min(LEAST, math.prod(x[2:]), math.prod(y[2:]))  # of a block, at least
+        column_bytes = (math.prod(of_filter) + filters // self.group) * self.dtype.itemsize
+        blocks = get_num_threads() * 2 * max(BLOCK_BYTES, columns * column_bytes)
+        return blocks + (0 if propagate_down is None else 2 * data_bytes(self.blobs[:1]))
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:
         """Whether forward, at these shapes, takes Winograd's way."""
@@ -138,13 +142,6 @@ class Convolution(Layer):
     def _maps_shape(self, blob: Blob) -> tuple[int, ...]:
         """That of _maps."""
         return math.prod(blob.shape[: self.axis]), *blob.shape[self.axis :], *(() if self.spatial_axes else (1,))
-
-    def _winograd_bytes(self, y: Blob) -> int:
-        """Two buffers a thread, each of a block's transformed tiles, 36 numbers a tile and channel."""
-        depth = factors_shape(self._weight_shape(), self.window, self.group)[3]
-        channels = max(depth, self.num_output // self.group)
-        tiles = min(tiles_at_once(channels), y.count // self.num_output // 16 + 1)
-        return get_num_threads() * 2 * 36 * tiles * channels * 4
 
     def _group(self, channels: int) -> int:
         return self.param.convolution_param.group
@@ -258,6 +255,10 @@ class Convolution(Layer):
 
     def _gradients(self, x: Array, dy: Array, weight: Array, dx: Array | None, dweight: Array | None) -> None:
         gradients(x, dy, weight, self.window, self.group, dx, dweight)
+
+    def _winograd_passes(self, x: tuple[int, ...], y: tuple[int, ...]) -> Sequence[Numbers]:
+        """What Winograd's forward and its gradients of data and of weights take, of maps of these shapes."""
+        return winograd_memory.of_passes((x, self._weight_shape(), y), self.window, self.group, made=self.phase == TRAIN)
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = bottom[0].shape

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
-from minicaffe.layer import data_bytes
 
 from .conv import depthwise
 from .conv.convolution_products import Product, add_weight_gradient, convolve, data_gradient
@@ -20,6 +19,7 @@ from .conv.coordinates import Map, spread
 from .conv.epilogue import Epilogue
 from .conv.epilogue_loops import backward, scale_shift_relu
 from .conv.tiled_loops import convolve_strips
+from .conv.winograd_memory import Numbers
 from .convolution import Convolution
 
 
@@ -43,11 +43,6 @@ class Deconvolution(Convolution):
 
     def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return 0
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """Convolution's, and in forward Winograd's factors, made anew each time, and the maps of a stride's phases."""
-        more = self._made_bytes() + data_bytes(top[:1]) if self._by_winograd(bottom[0], top[0]) else 0
-        return super().working_bytes(bottom, top, propagate_down) + (more if propagate_down is None else 0)
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:
         return self._winograd_suits(x, y, kept=False)
@@ -77,6 +72,10 @@ class Deconvolution(Convolution):
             add_weight_gradient(dy, x, self.window, self.group, dweight)  # x and dy change places, as in _product
         if dx is not None:
             convolve(dy, weight, self.window, self.group, dx)
+
+    def _winograd_passes(self, x: tuple[int, ...], y: tuple[int, ...]) -> Sequence[Numbers]:
+        of_data, forward, of_weight = super()._winograd_passes(y, x)
+        return forward, of_data, of_weight
 
     def _new_maps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = top[0].shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import re
+import threading
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -292,6 +293,40 @@ def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Arr
     assert kept == pytest.approx(layer.kept_bytes(bottom, top), abs=MIB)
     assert_as_told(forward, layer.working_bytes(bottom, top))
     assert_as_told(max(forward, backward), layer.working_bytes(bottom, top, [True, False]))
+
+
+@pytest.mark.parametrize("propagate", [True, False], ids=["", "data without a gradient"])
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ('type: "Convolution" convolution_param { num_output: 128 kernel_size: 3 pad: 1 }', (1, 96, 90, 100)),
+        ('type: "Convolution" convolution_param { num_output: 256 kernel_size: 5 stride: 2 }', (2, 96, 60, 80)),
+        ('type: "Convolution" convolution_param { num_output: 256 kernel_size: 5 group: 2 }', (1, 96, 75, 100)),
+        ('type: "Convolution" convolution_param { num_output: 512 kernel_size: 3 stride: 2 }', (1, 256, 75, 125)),
+        ('type: "Deconvolution" convolution_param { num_output: 64 kernel_size: 6 stride: 2 }', (1, 128, 50, 61)),
+    ],
+)
+@pytest.mark.usefixtures("one_thread")
+def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propagate: bool) -> None:
+    layer, bottom, top = made(text, [maps(*shape)], TRAIN)
+    for blob in (*bottom, *top, *layer.blobs):
+        blob.diff[...] = 1
+
+    def steps() -> None:
+        for _ in range(2):  # the second one finds the memory that the first one has kept
+            layer.forward_pass(bottom, top)
+            layer.backward_pass(top, [propagate], bottom)
+
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        thread = threading.Thread(target=steps)  # which keeps no temporary memory yet
+        thread.start()
+        thread.join()
+        working = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert_as_told(working, layer.working_bytes(bottom, top, [propagate]))
 
 
 @pytest.mark.parametrize("phase", [TEST, TRAIN], ids=str)

@@ -10,7 +10,7 @@ overflows earlier, and one NaN would reach its neighbours.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
@@ -84,8 +84,7 @@ def convolve(
         return
     depth, filters = factors.shape[3], y.shape[1] // group
     tiling = Tiling(len(x), y.shape[2:], window)
-    all_ = tiling.blocks(tiles_at_once(max(depth, filters)), least=-(-LEAST_PRODUCT // (depth * filters)))
-    parts = [_Part(block, g, slice(0, factors.shape[2])) for block in all_ for g in range(group)]
+    parts = [_Part(block, g, slice(0, factors.shape[2])) for block in blocks_of(tiling, depth, filters) for g in range(group)]
     free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
 
     def work(part: _Part) -> None:
@@ -94,6 +93,11 @@ def convolve(
         free.append(scratch)
 
     threads.run(partial(work, part) for part in parts)
+
+
+def blocks_of(tiling: Tiling, depth: int, filters: int) -> Iterator[Block]:
+    """Those of NumPy's products, of so many channels' pieces and filters of a group."""
+    return tiling.blocks(tiles_at_once(max(depth, filters)), least=-(-LEAST_PRODUCT // (depth * filters)))
 
 
 def possible(window: Window) -> bool:
@@ -260,15 +264,12 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
     It is a convolution, too; with a stride one that makes a map of each phase, whose numbers then go to their places.
     """
-    taps, filters = taps_of_phases(window), phases(weight, window, group)
-    # the padding that makes whole maps, less the rows and columns that only the padding of x has
-    pad = tuple(d * (t - 1) - p // s for d, t, p, s in zip(window.dilation, taps, window.pad, window.stride))
-    dense = Window(taps, (1, 1), pad, window.dilation)
+    filters, dense = phases(weight, window, group), window_of_phases(window)
     if window.stride == (1, 1):
         convolve(dy, filters, dense, group, dx)
         return
     rows, columns = map(_places, window.stride, window.pad, dx.shape[2:])
-    size = max(last.stop for _, last in rows), max(last.stop for _, last in columns)
+    at_once, *shape = maps_shape(dx.shape, len(filters), window)
     grouped = dx.reshape(len(dx), group, dx.shape[1] // group, *dx.shape[2:])
 
     def put(maps: Array, to: Array, channels: slice) -> None:
@@ -277,15 +278,31 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
     with blocks.kept_scratch(np.float32) as memory:
         factors = factors_of(filters, dense, group, memory("large", *factors_shape(filters.shape, dense, group)))
-        for images in threads.cut(len(dx), -(-len(dx) * len(filters) * math.prod(size) // MOST_MAPS)):
+        for images in threads.cut(len(dx), -(-len(dx) // at_once)):
             of, to = dy[images], grouped[images]
-            maps = memory("maps", len(of), len(filters), *size)
+            maps = memory("maps", len(of), *shape)
             convolve(of, filters, dense, group, maps, factors=factors)
             if not all_finite(maps):  # zeros in place of the taps that a phase lacks would spoil more than the direct way
                 data_gradient_directly(of, weight, window, group, dx[images])
                 continue
-            by_phase = maps.reshape(len(of), group, len(rows), len(columns), -1, *size)
+            by_phase = maps.reshape(len(of), group, len(rows), len(columns), -1, *shape[1:])
             threads.run(partial(put, by_phase, to, part) for part in threads.parts(to.shape[2], 8))
+
+
+def window_of_phases(window: Window) -> Window:
+    """The window of the convolution that makes each phase's map of dy: padded so that maps are whole, less the rows and columns
+    that only the padding of x has."""
+    taps = taps_of_phases(window)
+    pad = tuple(d * (t - 1) - p // s for d, t, p, s in zip(window.dilation, taps, window.pad, window.stride))
+    return Window(taps, (1, 1), pad, window.dilation)
+
+
+def maps_shape(x: Sequence[int], filters: int, window: Window) -> tuple[int, ...]:
+    """The shape of the maps of x's phases that are made at a time: of some images."""
+    rows, columns = map(_places, window.stride, window.pad, x[2:])
+    size = max(last.stop for _, last in rows), max(last.stop for _, last in columns)
+    parts = -(-x[0] * filters * math.prod(size) // MOST_MAPS)
+    return -(-x[0] // parts), filters, *size
 
 
 def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:

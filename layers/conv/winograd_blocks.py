@@ -33,6 +33,11 @@ class Block:
     groups: range
 
     @property
+    def tiles(self) -> int:
+        """Of all its planes."""
+        return len(self.planes) * len(self.rows) * len(self.groups) * TOGETHER
+
+    @property
     def inputs(self) -> tuple[int, int]:
         """Rows and columns of a plane that the block reads: its slab's size."""
         return TILE * len(self.rows) + 2, STEP * len(self.groups) + 2

@@ -30,6 +30,7 @@ class Scratch:
         self._buffers.reverse()
         count = math.prod(shape)
         if self._buffers[0].size < count:
+            self._buffers[0] = np.empty(0, np.float32)  # before there are both
             self._buffers[0] = np.empty(count, np.float32)
         return self._buffers[0][:count].reshape(shape)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from minicaffe.blob import Array
 from .window import Window
 from .winograd import FACTOR, UNPADDED, all_finite, channels_of, tiles_at_once
 from .winograd_blocks import Block, Tiling
-from .winograd_matrices import ACROSS, AT, BACK, BT, TOGETHER
+from .winograd_matrices import ACROSS, AT, BACK, BT
 from .winograd_pieces import TAPS, add_pieces, count_of_pieces
 from .winograd_tiles import Scratch, taken, to_tiles
 
@@ -57,22 +58,36 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     return True
 
 
+class Cut(NamedTuple):
+    """How the gradient of a group is cut. chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of
+    the memory for sums, for tiles of dy and for tiles of x, in numbers."""
+
+    chunks: list[slice]
+    batches: list[list[Block]]
+    sizes: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, tiling: Tiling, m: int, p: int, c: int) -> Cut:
+        """For m filters and c channels in p pieces."""
+        # always cut for as many threads: the order of the sums must not depend on their number
+        all_ = list(tiling.blocks(tiles_at_once(max(p * c, m)), workers=WORKERS))
+        # a tile has 36 float32 numbers, 144 bytes, for each piece of a channel and filter, and so have the sums
+        chunks = threads.cut(c, -(-144 * p * c * m // MOST_SUMS))
+        batches = list(_batches(all_, MOST_BYTES // (144 * (p * chunks[0].stop + m))))
+        if len(batches) > 1:  # dy's would be made anew for each chunk
+            chunks, batches = [slice(0, c)], list(_batches(all_, MOST_BYTES // (144 * (p * c + m))))
+        width, most = p * chunks[0].stop, max(map(_count, batches))
+        return cls(chunks, batches, (36 * m * width, 36 * most * m, 36 * most * width))
+
+
 def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory: blocks.Scratch) -> None:
     """gradient (M, pieces, C, 3, 3) of a group."""
     m, p, c = gradient.shape[:3]
     tiling = Tiling(len(x), dy.shape[2:], window)
     # a tile of dy is the 4x4 outputs that the 6x6 of x give
     unpadded = replace(tiling, window=replace(UNPADDED, dilation=window.dilation))
-    # always cut for as many threads: the order of the sums must not depend on their number
-    all_ = list(tiling.blocks(tiles_at_once(max(p * c, m)), workers=WORKERS))
-    # a tile has 36 float32 numbers, 144 bytes, for each piece of a channel and filter, and so have the sums
-    chunks = threads.cut(c, -(-144 * p * c * m // MOST_SUMS))
-    batches = list(_batches(all_, MOST_BYTES // (144 * (p * chunks[0].stop + m))))
-    if len(batches) > 1:  # dy's would be made anew for each chunk
-        chunks, batches = [slice(0, c)], list(_batches(all_, MOST_BYTES // (144 * (p * c + m))))
-    width, most = p * chunks[0].stop, max(sum(map(_count, batch)) for batch in batches)
-    ends = list(accumulate((36 * m * width, 36 * most * m, 36 * most * width)))
-    for_sums, for_dy, for_x = np.split(memory("large", ends[-1]), ends[:-1])
+    chunks, batches, sizes = Cut.of(tiling, m, p, c)
+    for_sums, for_dy, for_x = np.split(memory("large", sum(sizes)), list(accumulate(sizes))[:-1])
     of_dy = None
     for channels in chunks:
         count = p * (channels.stop - channels.start)
@@ -90,7 +105,7 @@ def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memor
     """The tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
     (overlap, across, down), free = WAYS[name], list[Scratch]()
     channels = count_of_pieces(tiling.window) * maps.shape[1]
-    ends = list(accumulate(map(_count, batch), initial=0))  # where each block's lie among the batch's
+    ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's lie among the batch's
     made = memory[: 36 * ends[-1] * channels].reshape(6, ends[-1], 6, channels)
 
     def make(block: Block, first: int, last: int) -> None:
@@ -132,7 +147,7 @@ def _batches(all_: list[Block], tiles: int) -> Iterator[list[Block]]:
     """The blocks in order, in batches of at most `tiles` tiles, but at least one block."""
     batch: list[Block] = []
     for block in all_:
-        if batch and sum(map(_count, batch)) + _count(block) > tiles:
+        if batch and _count(batch) + block.tiles > tiles:
             yield batch
             batch = []
         batch.append(block)
@@ -140,5 +155,5 @@ def _batches(all_: list[Block], tiles: int) -> Iterator[list[Block]]:
         yield batch
 
 
-def _count(block: Block) -> int:
-    return len(block.planes) * len(block.rows) * len(block.groups) * TOGETHER
+def _count(batch: Sequence[Block]) -> int:
+    return sum(block.tiles for block in batch)
