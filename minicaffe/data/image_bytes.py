@@ -38,16 +38,16 @@ FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 is known. Of an animated WebP the first frame is read."""
 
 
-def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, name: str = "") -> Pixels:
+def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, name: str = "", *, upright: bool = True) -> Pixels:
     """An image file, or the bytes of one, as (H, W, C). color: three channels; False: one, grey; None: as stored.
 
-    It is rotated by its EXIF orientation, except for color None. name: of bytes, for errors. Raises DataError.
+    It is rotated by its EXIF orientation, except for color None, if upright. name: of bytes, for errors. Raises DataError.
     """
     from PIL import ImageOps
 
     with opened(file, name) as stored:
         _check_cost(stored)
-        image = stored if color is None else ImageOps.exif_transpose(stored)
+        image = stored if color is None or not upright else ImageOps.exif_transpose(stored)
         return _channels(_eight_bits(image), color, str(stored.format))
 
 

@@ -2,7 +2,7 @@
 
     image (H, W, C) in [0, 1], RGB  -- Transformer.preprocess -->  (C, H, W), channels swapped, scaled, mean subtracted
 
-Source: the interface of pycaffe's io.py. Pillow is enough; resizing is bilinear with half-pixel centres. Only splines
+Source: the interface of pycaffe's io.py, and what it computes with scikit-image and scipy. Pillow is enough; only splines
 (interp_order 2 to 5) need scipy.
 """
 
@@ -18,9 +18,8 @@ from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Array
-from minicaffe.data import images
 from minicaffe.data.datum import datum_array
-from minicaffe.data.image_bytes import check_size
+from minicaffe.data.image_bytes import check_size, read_image
 from minicaffe.errors import ArrayError, DataError, Error, install
 from minicaffe.proto import caffe_pb2
 
@@ -103,14 +102,19 @@ def _shaped(values: Array, shape: Sequence[int], what: str) -> Array:
 
 
 def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.float32]:
-    """An image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey. Raises DataError."""
-    rgb = images.load_image(filename)[:, :, ::-1].astype(np.float32) / np.float32(255)
+    """An image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey; as it is stored, whatever its EXIF
+    orientation. Of 16 bits the upper 8 count. Raises DataError."""
+    rgb = read_image(filename, upright=False)[:, :, ::-1].astype(np.float32) / np.float32(255)
     return rgb if color else np.asarray(rgb @ np.array(GREY, np.float32)[:, None])
 
 
 def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) -> NDArray[np.float32]:
-    """im (H, W, C) as (*new_dims, C) float32. interp_order 0: the nearest pixel; 1: bilinear; 2 to 5: splines, clipped to im's
-    range, with scipy. Raises DataError for other orders and for more than limits.pixels, Error without scipy."""
+    """im (H, W, C) as (*new_dims, C), not smoothed. interp_order 0: the nearest pixel; 1: bilinear; 2 to 5: splines, with
+    scipy. Raises DataError for other orders and for more than limits.pixels, Error without scipy.
+
+    As pycaffe's. One or three channels, by scikit-image: pixel centres are mapped to each other, around the image is its
+    minimum, and nothing leaves its range. Others, by scipy's zoom: the corner pixels' centres are mapped to each other.
+    """
     image = np.asarray(im, np.float32)
     if image.ndim != 3 or 0 in image.shape or min(new_dims) < 1:
         raise DataError(
@@ -118,28 +122,48 @@ def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) 
         )
     height, width = (int(n) for n in new_dims)
     check_size("an image resized to", height, width)
-    if interp_order == 1:
-        return images.resize_bilinear(image, height, width)
-    if interp_order in (2, 3, 4, 5):
-        return _spline(image, height, width, interp_order)
-    if interp_order != 0:
+    if interp_order not in range(6):
         raise ArrayError(f"interp_order must be 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
-    # pixel centres
-    rows, columns = (((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip((height, width), image.shape))
-    nearest: NDArray[np.float32] = image[rows[:, None], columns]
-    return nearest
+    by_centres = image.shape[2] in (1, 3)
+    if interp_order > 1:
+        return _spline(image, height, width, interp_order, by_centres)
+    outside = image.min()
+    for axis, new in enumerate((height, width)):
+        old = image.shape[axis]
+        places = (np.arange(new) + 0.5) * old / new - 0.5 if by_centres else np.linspace(0, old - 1, new)
+        if interp_order == 0:
+            image = image.take(np.floor(places + 0.5).astype(int), axis)
+        else:
+            image = _between(image, axis, places, outside)
+    return image
 
 
-def _spline(image: NDArray[np.float32], height: int, width: int, order: int) -> NDArray[np.float32]:
-    """image (H, W, C) as (height, width, C): B-splines through its pixels, half-pixel centres, edges repeated."""
+def _between(image: NDArray[np.float32], axis: int, places: Array, outside: np.float32) -> NDArray[np.float32]:
+    """image (H, W, C) at these places of an axis, linear between its pixels and those around it, which are `outside`."""
+    low = np.floor(places).astype(int)
+    part = (places - low).astype(np.float32).reshape(-1, *[1] * (2 - axis))
+
+    def pixels(at: Array) -> NDArray[np.float32]:
+        inside = (at >= 0) & (at < image.shape[axis])
+        return np.where(inside.reshape(part.shape), image.take(at, axis, mode="clip"), outside)
+
+    first = pixels(low)
+    between: NDArray[np.float32] = first + part * (pixels(low + 1) - first)
+    return between
+
+
+def _spline(image: NDArray[np.float32], height: int, width: int, order: int, by_centres: bool) -> NDArray[np.float32]:
+    """image (H, W, C) as (height, width, C): B-splines through its pixels."""
     try:
         ndimage: Any = importlib.import_module("scipy.ndimage")
     except ImportError as error:
         raise Error(f"interp_order {order} needs scipy: {install('resize')}; 0 and 1 do not") from error
     factors = (height / image.shape[0], width / image.shape[1], 1)
-    resized = ndimage.zoom(image, factors, order=order, mode="nearest", grid_mode=True)
-    clipped: NDArray[np.float32] = np.clip(resized, image.min(), image.max(), dtype=np.float32)
-    return clipped
+    if not by_centres:
+        return np.asarray(ndimage.zoom(image, factors, order=order), np.float32)
+    low, high = image.min(), image.max()
+    resized = ndimage.zoom(image, factors, order=order, mode="grid-constant", cval=low, grid_mode=True)
+    return np.asarray(np.clip(resized, low, high), np.float32)
 
 
 def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray[np.float32]:

@@ -95,36 +95,70 @@ def test_load_image(tmp_path: Path) -> None:
     assert grey.shape == (1, 2, 1) and grey.dtype == np.float32
     with pytest.raises(DataError, match=r"none\.png"):
         io.load_image(tmp_path / "none.png")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=turned)
+    np.testing.assert_array_equal(io.load_image(tmp_path / "turned.png"), pixels / np.float32(255))
 
 
 def test_resize_image() -> None:
+    """pycaffe's numbers. Around images of one and three channels is their minimum."""
     image = np.array([[0.0, 1.0]])[:, :, None]
-    assert io.resize_image(image, (1, 4)).ravel().tolist() == [0, 0.25, 0.75, 1]
+    assert io.resize_image(image, (1, 4)).ravel().tolist() == [0, 0.25, 0.75, 0.75]
     assert io.resize_image(image, (2, 4), interp_order=0)[:, :, 0].tolist() == [[0, 0, 1, 1]] * 2
+    framed = np.full((4, 4, 3), 0.5, np.float32)
+    framed[0, 0], framed[3, 3] = 0, 1
+    assert io.resize_image(framed, (8, 8))[4, :, 0].tolist() == [0.375, *[0.5] * 6, 0.375]
+    assert io.resize_image(framed + 2, (8, 8))[4, :, 0].tolist() == [2.375, *[2.5] * 6, 2.375]
+    assert io.resize_image(framed[:2], (5, 4))[:, 1, 0].tolist() == pytest.approx([0.35, 0.5, 0.5, 0.5, 0.35])
+    assert io.resize_image(framed, (4, 4)).tolist() == framed.tolist()
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_resize_image_of_other_channels(order: int) -> None:
+    """pycaffe's numbers: corner pixels stay where they are."""
+    image = np.arange(56, dtype=np.float32).reshape(4, 7, 2)
+    expected = [[0, 2, 4, 6, 8, 10, 12], [28, 30, 32, 34, 36, 38, 40], [42, 44, 46, 48, 50, 52, 54]]
+    if order:
+        expected[1] = [n - 7 for n in expected[1]]
+    assert io.resize_image(image, (3, 7), order)[:, :, 0].tolist() == expected
+    across = [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12] if order == 0 else (np.arange(14) * 12 / 13).tolist()
+    assert io.resize_image(image, (4, 14), order)[0, :, 0].tolist() == pytest.approx(across)
+
+
+def test_what_resize_image_refuses() -> None:
+    image = np.zeros((1, 2, 1))
     with pytest.raises(DataError, match=r"interp_order must be 0 \(nearest\), 1 \(bilinear\) or 2 to 5 \(splines\), got 6"):
         io.resize_image(image, (1, 4), interp_order=6)
     with pytest.raises(DataError, match=r"cannot resize an image of shape \(1, 2\)"):
         io.resize_image(image[:, :, 0], (1, 4))
 
 
+@pytest.mark.parametrize("channels", [3, 4])
 @pytest.mark.parametrize("order", [2, 3, 4, 5])
 @pytest.mark.parametrize("size", [(14, 5), (3, 20), (7, 9)])
-def test_resize_by_splines(order: int, size: tuple[int, int]) -> None:
-    """The splines through the pixels, at the new pixels' centres, cut to the image's range."""
+def test_resize_by_splines(size: tuple[int, int], order: int, channels: int) -> None:
+    """The splines through the pixels, of 3 channels at the new pixels' centres and cut to the image's range, of 4 from corner
+    to corner."""
     ndimage = pytest.importorskip("scipy.ndimage")
-    image = np.random.default_rng(order).random((7, 9, 4)).astype(np.float32)
-    places = np.meshgrid(*((np.arange(new) + 0.5) * old / new - 0.5 for new, old in zip(size, image.shape)), indexing="ij")
-    planes = [ndimage.map_coordinates(image[:, :, k], places, order=order, mode="nearest") for k in range(4)]
+    image = np.random.default_rng(order).random((7, 9, channels)).astype(np.float32)
+    if channels == 3:
+        axes = [(np.arange(new) + 0.5) * old / new - 0.5 for new, old in zip(size, image.shape)]
+        around = {"mode": "grid-constant", "cval": image.min()}
+    else:
+        axes, around = [np.linspace(0, old - 1, new) for new, old in zip(size, image.shape)], {}
+    places = np.meshgrid(*axes, indexing="ij")
+    planes = np.stack([ndimage.map_coordinates(image[:, :, k], places, order=order, **around) for k in range(channels)], axis=2)
     resized = io.resize_image(image, size, interp_order=order)
-    assert resized.dtype == np.float32 and resized.shape == (*size, 4)
-    np.testing.assert_allclose(resized, np.stack(planes, axis=2).clip(image.min(), image.max()), atol=1e-5)
+    assert resized.dtype == np.float32 and resized.shape == (*size, channels)
+    np.testing.assert_allclose(resized, planes.clip(image.min(), image.max()) if channels == 3 else planes, atol=1e-5)
 
 
 def test_splines_follow_a_curve_closer() -> None:
     pytest.importorskip("scipy.ndimage")
-    x, fine = ((np.arange(n) + 0.5) / n for n in (16, 64))
-    image = np.exp(x)[None, :, None].repeat(3, axis=0)
-    worst = [np.abs(io.resize_image(image, (3, 64), k)[0, :, 0] - np.exp(fine))[24:-24].max() for k in range(4)]
+    x, fine = (np.linspace(0, 1, n) for n in (16, 64))
+    image = np.exp(x)[None, :, None].repeat(3, axis=0).repeat(2, axis=2)
+    worst = [np.abs(io.resize_image(image, (3, 64), k)[0, :, 0] - np.exp(fine))[28:-28].max() for k in range(4)]
     assert worst[3] < worst[1] / 50 < worst[0] / 500
 
 
