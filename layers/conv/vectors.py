@@ -216,7 +216,7 @@ class Vectors:
 
     def between(self, first: Any, limit: Any) -> Any:
         """The mask of the lanes of which first + lane is from 0 to below the limit; int64, limit below 2 ** 31."""
-        builder = self.builder
+        builder, first = self.builder, self._clamped(first, -self.lanes, limit)
         places = builder.add(self._everywhere(builder.trunc(first, self.int32)), self._numbers)
         return builder.icmp_unsigned("<", places, self._everywhere(builder.trunc(limit, self.int32)))
 
@@ -293,9 +293,14 @@ class Vectors:
 
     def _mask(self, count: Any) -> Any:
         """The first `count` lanes; none where it is below 0."""
-        builder, most = self.builder, count.type(self.lanes)
-        fewer = builder.trunc(builder.select(builder.icmp_signed("<", count, most), count, most), self.int32)
-        return builder.icmp_signed("<", self._numbers, self._everywhere(fewer))
+        count = self._clamped(count, 0, count.type(self.lanes))
+        return self.builder.icmp_signed("<", self._numbers, self._everywhere(self.builder.trunc(count, self.int32)))
+
+    def _clamped(self, number: Any, least: int, most: Any) -> Any:
+        """The int64 from least to most that is nearest to the number: what is truncated to int32 must fit."""
+        builder, low = self.builder, number.type(least)
+        number = builder.select(builder.icmp_signed("<", number, low), low, number)
+        return builder.select(builder.icmp_signed("<", number, most), number, most)
 
     def _everywhere(self, number: Any) -> Any:
         """A vector of one int32."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import check_gradient
+from minicaffe import check_gradient, loops
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.layers import create
@@ -203,3 +203,23 @@ def test_another_number_of_channels_or_axes_after_setup(shape: tuple[int, ...]) 
         LayerError, match=r"set up for 3 channels at axis 1 and 2 spatial axes, the bottom's shape is now \(2, "
     ):
         case.forward()
+
+
+@pytest.mark.parametrize("group", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("kernel", "apart", "stride"), [(3, 3_000_000_000, 1), (3, 2**32 - 1, 1), (5, 2**30, 1), (3, 2**31 - 1, 2)]
+)
+def test_taps_that_lie_billions_apart(kernel: int, apart: int, stride: int, group: int, device: str) -> None:
+    """All but the middle one see padding: to compiled loops places beyond 32 bits are no places of the map."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    if device == "gpu":
+        pytest.skip("compiled loops are for the CPU")
+    x = np.random.default_rng(0).normal(size=(1, 6, 8, 9)).astype(np.float32)
+    window = f"kernel_size: {kernel} dilation: {apart} pad: {apart * (kernel // 2)} stride: {stride}"
+    text = f'type: "Convolution" convolution_param {{ num_output: 6 group: {group} {window} weight_filler {{ type: "gaussian" }} }}'
+    case = LayerCase(text, x, dtype=np.float32)
+    with loops.using("numba"):
+        (y,) = case.forward()
+    middle = case.layer.blobs[0].data[:, :, kernel // 2, kernel // 2].reshape(group, 6 // group, 6 // group)
+    grouped = x[..., ::stride, ::stride].reshape(group, 6 // group, -1)
+    np.testing.assert_allclose(y, (middle @ grouped).reshape(y.shape), rtol=1e-5, atol=1e-6)
