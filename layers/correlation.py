@@ -111,12 +111,11 @@ class Correlation(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = top[0].diff.reshape(top[0].shape[0], self.moves, self.moves, *top[0].shape[2:])
-        run(partial(self._image_backward, n, *rows, dy[n], propagate_down, bottom) for n, rows in enumerate(self._rows(bottom)))
+        diffs = [blob.diff if wanted else None for blob, wanted in zip(bottom, propagate_down, strict=True)]
+        run(partial(self._image_backward, n, *rows, dy[n], diffs) for n, rows in enumerate(self._rows(bottom)))
 
-    def _image_backward(
-        self, n: int, a: Array, b: Array, dy: Array, propagate_down: Sequence[bool], bottom: Sequence[Blob]
-    ) -> None:
-        """The diffs of image n. a, b: its rows (H', C, W'); dy (D, D, h, w)."""
+    def _image_backward(self, n: int, a: Array, b: Array, dy: Array, diffs: Sequence[Array | None]) -> None:
+        """Image n of the diffs that are wanted. a, b: its rows (H', C, W'); dy (D, D, h, w)."""
         param = self.param.correlation_param
         size, step, wide = param.kernel_size, param.stride_1, self._wide(dy.shape[3])
         da, db = np.zeros_like(a), np.zeros_like(b)
@@ -139,10 +138,10 @@ class Correlation(Layer):
                 self._band(bands)[...] = given.transpose(0, 2, 1)
                 to += np.einsum("pxc->cx", bands @ b[others].transpose(0, 2, 1))
                 db[others] += start @ bands
-        for k, diff in enumerate((da, db)):
-            if propagate_down[k]:
-                height, width = bottom[k].shape[2:]
-                bottom[k].diff[n] = diff[param.pad : param.pad + height, :, param.pad : param.pad + width].transpose(1, 0, 2)
+        for diff, of_rows in zip(diffs, (da, db), strict=True):
+            if diff is not None:
+                height, width = diff.shape[2:]
+                diff[n] = of_rows[param.pad : param.pad + height, :, param.pad : param.pad + width].transpose(1, 0, 2)
 
     def _rows(self, bottom: Sequence[Blob]) -> Iterator[tuple[Array, Array]]:
         """Of each image the rows (H + 2 pad, C, W + 2 pad) of a and b."""

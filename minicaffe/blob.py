@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import enum
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from sys import getrefcount
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import numpy as np
@@ -54,6 +56,16 @@ class MemoryState(enum.Enum):
     HOST = "host"
     DEVICE = "device"
     SYNCED = "synced"
+
+
+def _renew_lock() -> None:
+    global _first_use
+    _first_use = RLock()
+
+
+_renew_lock()
+if hasattr(os, "register_at_fork"):  # its holder may be a thread that exists only in the parent
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class SyncedMemory:
@@ -100,7 +112,8 @@ class SyncedMemory:
         if self.gone:
             raise Error(self.gone)
         if self._host is None:
-            self._host = self._new_host()
+            with _first_use:  # of several threads one makes it
+                self._host = self._new_host() if self._host is None else self._host
         # A write of fewer elements than the device holds leaves the others, whose only copy is there.
         if self.state is MemoryState.DEVICE and (access != "write" or count < self._held):
             self._copy_to_host()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from minicaffe import Net
-from minicaffe.blob import Blob, BlobList, MemoryState, Unchanged, latest_change
+from minicaffe.blob import Blob, BlobList, MemoryState, SyncedMemory, Unchanged, latest_change
 from minicaffe.errors import BlobError, Error, LayerError
 from minicaffe.formats.prototxt import parse_net
 
@@ -21,6 +24,26 @@ def test_memory_is_taken_at_first_use_and_zero() -> None:
     assert blob.data.dtype == np.float32
     assert not blob.data.any()
     assert (blob.data_state, blob.diff_state) == (MemoryState.HOST, MemoryState.UNINITIALISED)
+
+
+def test_threads_that_use_it_first_have_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    blob, made, barrier = Blob((3, 2)), SyncedMemory._new_host, threading.Barrier(3, timeout=60)
+
+    def slowly(memory: SyncedMemory) -> NDArray[Any]:
+        time.sleep(0.05)
+        return made(memory)
+
+    def use(i: int) -> None:
+        barrier.wait()
+        blob.diff[i] = i + 1
+
+    monkeypatch.setattr(SyncedMemory, "_new_host", slowly)
+    users = [threading.Thread(target=use, args=[i]) for i in range(3)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert blob.diff.tolist() == [[1, 1], [2, 2], [3, 3]]
 
 
 def test_data_and_diff_are_writable_views() -> None:
