@@ -175,9 +175,9 @@ def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what
 
 
 def _exists(module: str) -> bool:
-    """Whether sys.path has the module, and its packages can be imported."""
+    """Whether the module has been imported, or sys.path has it and its packages can be imported."""
     try:
-        return importlib.util.find_spec(module) is not None
+        return module in sys.modules or importlib.util.find_spec(module) is not None
     except (ImportError, SyntaxError, ValueError):
         return False
 

@@ -7,6 +7,7 @@ import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -57,8 +58,9 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         self._specs: dict[str, ModuleSpec | None] = {}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        real = self.real(fullname)
-        spec = importlib.util.find_spec(real) if real else None
+        real, spec = self.real(fullname), None
+        with suppress(ModuleNotFoundError):  # nor is there the package that would have it
+            spec = importlib.util.find_spec(real) if real else None
         return ModuleSpec(fullname, self, is_package=spec.submodule_search_locations is not None) if spec else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

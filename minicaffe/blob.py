@@ -63,7 +63,8 @@ def _renew_lock() -> None:
     _first_use = RLock()
 
 
-_renew_lock()
+_first_use = RLock()
+"""Held while a memory is made."""
 if hasattr(os, "register_at_fork"):  # its holder may be a thread that exists only in the parent
     os.register_at_fork(after_in_child=_renew_lock)
 

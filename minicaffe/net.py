@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -129,7 +129,7 @@ class Net(PycaffeNet, Hooked):
         self._stream: Stream | None = None
         self._bytes = 0
         self.lock = RLock()
-        self._loops_asked_for = False
+        self._loops_asked_for = self._has_run = False
         self.weights_files: list[str] = []
         self.skipped = skipped_fields.of_net(net_file, strict)
 
@@ -360,6 +360,7 @@ class Net(PycaffeNet, Hooked):
         if not self._loops_asked_for and not gpu_mode():
             self._loops_asked_for = True
             compile_ahead(self._loops())
+        self._has_run = True
         with self.running():
             begun = self.plan.run_jobs(start, end, self.forward_is_watched)
             if begun <= end:
@@ -402,6 +403,8 @@ class Net(PycaffeNet, Hooked):
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo)."""
         if self.plan.memory:
             raise Error('backward reads blobs that keep="outputs" has freed: make the net with keep="all"')
+        if not self._has_run:
+            raise Error("backward needs what forward computes: run forward first")
         with self.running(), computing():
             for i in self.plan.backward_steps(start, end, gpu_mode() or self.backward_is_watched):
                 node = self.nodes[i]
@@ -537,6 +540,10 @@ class Net(PycaffeNet, Hooked):
             if node.layer.name == layer:
                 return i
         raise Error(f'the net has no layer "{layer}"{names_near(layer, self.layer_dict)}')
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """For pickle and copy. Raises Error."""
+        raise Error("a net cannot be pickled or copied: make another of net.param, and share_with or save gives it the weights")
 
     def __repr__(self) -> str:
         ends = f", inputs {self.inputs}, outputs {self.outputs}" if hasattr(self, "outputs") else ""  # not while it is built

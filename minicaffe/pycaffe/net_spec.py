@@ -13,7 +13,7 @@ L.Type(*bottoms, **fields) makes a layer. A field belongs to the type's paramete
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
@@ -184,9 +184,9 @@ class NetSpec:
         """The tops."""
         return list(self.tops.values())
 
-    def update(self, other: NetSpec | Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **tops: Any) -> None:
-        """Add the tops of another spec, or of what a dict's update takes."""
-        self.tops.update(other.tops if isinstance(other, NetSpec) else other, **tops)
+    def update(self, name: str, params: Mapping[str, Any]) -> None:
+        """Change fields of the layer of this top, as in SSD's pycaffe."""
+        self.tops[name].fn.params.update(params)
 
     def to_proto(self) -> caffe_pb2.NetParameter:
         """The net; a layer has the name of its first top."""

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import importlib
 import logging
+import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -49,6 +52,16 @@ def serve_as_caffe() -> None:
     importlib.import_module("google.protobuf.text_format")  # old protobuf imported it: scripts use it unimported
 
 
+class _OtherModules(MetaPathFinder):
+    """Finds caffe.x, where minicaffe has no x, in the folders caffe of sys.path: model_libs, beside SSD's own Caffe."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        package, _, rest = fullname.partition(".")
+        if package != "caffe" or not rest or "." in rest:
+            return None
+        return PathFinder.find_spec(fullname, [os.path.join(folder, "caffe") for folder in sys.path])
+
+
 def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, cpu: bool = False) -> dict[str, Any]:
     """Run a script as Python would, with minicaffe as caffe, and return its global names.
 
@@ -63,6 +76,10 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
     allow_module(ANY)
     allow_path("/")  # everything: the script may open any file anyway
     restore_old_names()
+    if not any(isinstance(finder, _OtherModules) for finder in sys.meta_path):
+        sys.meta_path.append(_OtherModules())
+    if sys.platform == "linux" and multiprocessing.get_start_method(allow_none=True) is None:
+        multiprocessing.set_start_method("fork")  # Python 3.14 begins processes anew, for which `import caffe` means nothing
     if cpu:
         _stay_on_cpu()
     sys.argv = [name, *arguments]

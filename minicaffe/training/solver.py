@@ -210,7 +210,9 @@ class SGDSolver:
         for on_start, _ in self._callbacks:
             on_start()
         with debug_info(self.net, self.param.debug_info and self._due(self.param.display)):
-            loss = sum(self.net.forward_backward() for _ in range(self.param.iter_size - 1))  # the diffs add up
+            loss = 0.0
+            for _ in range(self.param.iter_size - 1):  # the diffs add up
+                loss += self.net.forward_backward()
             with self.exchange.gradients():
                 loss += self.net.forward_backward()
         loss /= self.param.iter_size

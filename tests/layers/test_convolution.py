@@ -216,8 +216,8 @@ def test_taps_that_lie_billions_apart(kernel: int, apart: int, stride: int, grou
         pytest.skip("compiled loops are for the CPU")
     x = np.random.default_rng(0).normal(size=(1, 6, 8, 9)).astype(np.float32)
     window = f"kernel_size: {kernel} dilation: {apart} pad: {apart * (kernel // 2)} stride: {stride}"
-    text = f'type: "Convolution" convolution_param {{ num_output: 6 group: {group} {window} weight_filler {{ type: "gaussian" }} }}'
-    case = LayerCase(text, x, dtype=np.float32)
+    case = LayerCase(text(f"num_output: 6 group: {group} {window}"), x, dtype=np.float32)
+    case.layer.blobs[1].data[...] = 0
     with loops.using("numba"):
         (y,) = case.forward()
     middle = case.layer.blobs[0].data[:, :, kernel // 2, kernel // 2].reshape(group, 6 // group, 6 // group)

@@ -111,6 +111,27 @@ def test_an_allowed_module(module: types.ModuleType, phase: minicaffe.Phase, nam
     assert isinstance(case.layer, Affine)
 
 
+class Forward(minicaffe.Layer):
+    """Without a backward."""
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data
+
+
+def test_a_layer_without_backward_stops_a_gradient_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
+    minicaffe.register("Forward", Forward)
+    case = LayerCase(layer("any", "Forward"), np.zeros((2, 3)))
+    case.forward()
+    with pytest.raises(NotImplementedError, match="Forward has no backward; if none is to run, give the class"):
+        case.backward(np.ones((2, 3)))
+    case.backward(propagate_down=[False])
+    monkeypatch.setattr(Forward, "has_gradient", False)
+    case.backward(np.ones((2, 3)))
+
+
 def test_gradient_of_a_python_layer(module: types.ModuleType) -> None:
     minicaffe.register("Affine", Affine)
     assert minicaffe.check_gradient(layer("any", "Affine", "2.5"), np.arange(6.0).reshape(2, 3)).elements == 9
@@ -159,6 +180,7 @@ def test_an_allowed_module_goes_before_a_stand_in(monkeypatch: pytest.MonkeyPatc
 def test_nothing_is_imported_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hostile_module.py").write_text("raise SystemExit('ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("minicaffe.layers.python._allowed", set())  # where a script has run, every module is allowed
     with pytest.raises(
         LayerError,
         match=r'--allow-module hostile_module, or minicaffe.allow_module\("hostile_module"\), lets it be imported',

@@ -99,11 +99,3 @@ def test_network_file(tmp_path: Path) -> None:
     for wrong in ({}, {"file": net, "network_file": net}):
         with pytest.raises(TypeError, match="Net takes one net: its first argument, also named network_file"):
             caffe.Net(**wrong)
-
-
-def test_update_takes_what_a_dicts_does() -> None:
-    n, other = NetSpec(), scaled()
-    n.update(other)
-    n.update({"again": other.pool})
-    n.update([("third", other.data)], fourth=other.pool)
-    assert n.keys() == ["data", "pool", "again", "third", "fourth"]

@@ -68,11 +68,12 @@ def test_a_net_is_made_of_a_spec() -> None:
 
 
 def test_a_spec_can_be_changed() -> None:
-    n, other = NetSpec(), NetSpec()
+    n = NetSpec()
     n.x = L.Input(shape=dict(dim=[1]))
-    other.y = L.ReLU(n.x)
-    n.update(other)
-    assert n.keys() == ["x", "y"]
+    n.y = L.ReLU(n.x, negative_slope=0.5)
+    n.update("y", {"negative_slope": 0.25, "param": [{"lr_mult": 0}]})  # as SSD's model_libs freezes layers
+    last = n.to_proto().layer[1]
+    assert last.relu_param.negative_slope == 0.25 and last.param[0].lr_mult == 0
     del n.x
     del n["y"]
     assert n.keys() == []

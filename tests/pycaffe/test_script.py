@@ -274,6 +274,86 @@ print(np.float(2), np.int is int)
     assert run_text(tmp_path, text).splitlines() == ["No module named 'caffe.nothing'", "2.0 True"]
 
 
+def test_a_layer_of_the_script_itself(tmp_path: Path) -> None:
+    """The module __main__, as notebooks name it."""
+    (tmp_path / "main.py").write_text("""import caffe
+
+class Twice(caffe.Layer):
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = 2 * bottom[0].data
+
+n = caffe.NetSpec()
+n.x = caffe.layers.Input(shape=dict(dim=[2]))
+n.y = caffe.layers.Python(n.x, module="__main__", layer="Twice")
+net = caffe.Net(n.to_proto(), caffe.TEST)
+net.blobs["x"].data[:] = 3, 4
+print(net.forward()["y"].tolist())
+""")
+    assert run("main.py", cwd=tmp_path).strip() == "[6.0, 8.0]"
+
+
+def test_modules_of_another_caffe_that_minicaffe_has_not(tmp_path: Path) -> None:
+    """SSD's model_libs, on a path that the script adds; but minicaffe's own modules stay."""
+    folder = tmp_path / "ssd" / "caffe"
+    (folder / "more").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise SystemExit('another Caffe')")
+    (folder / "io.py").write_text("raise SystemExit('another io')")
+    (folder / "model_libs.py").write_text("import caffe\nfrom caffe import layers as L\nmade = L.ReLU\n")
+    (folder / "more" / "__init__.py").write_text("")
+    (folder / "more" / "deep.py").write_text("depth = 2")
+    (tmp_path / "main.py").write_text("""import sys
+sys.path.insert(0, "ssd")
+from caffe.model_libs import *
+import caffe, caffe.io, caffe.more.deep
+print(made.__name__, caffe.io.__name__, caffe.more.deep.depth)
+try:
+    import caffe.nowhere
+except ImportError as error:
+    print(error)
+""")
+    assert run("main.py", cwd=tmp_path).splitlines() == ["ReLU minicaffe.pycaffe.io 2", "No module named 'caffe.nowhere'"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
+def test_its_processes_have_caffe_too(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("""import multiprocessing as mp
+import caffe
+
+def child(queue):
+    import caffe
+    queue.put(caffe.TEST)
+
+if __name__ == "__main__":
+    queue = mp.Queue()
+    process = mp.Process(target=child, args=[queue])
+    process.start()
+    print(queue.get(timeout=60), mp.get_start_method())
+    process.join()
+""")
+    assert run("main.py", cwd=tmp_path).strip() == "TEST fork"
+
+
+def test_names_that_numpy_dropped(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("""import numpy as np
+print(np.float(1), np.Inf, np.NaN, np.float_(2), np.asscalar(np.array([3])), np.product([2, 3]), np.alltrue([1, 0]))
+print(np.in1d([[1, 2], [3, 4]], [2, 3]).tolist())
+image = np.fromstring(b"\\x01\\x02\\x03", np.uint8)
+image[0] = 9
+print(image.tolist(), np.fromstring("1 2", sep=" ").tolist(), np.fromstring(b"\\x01\\x00\\x02\\x00", dtype=np.int16).tolist())
+""")
+    assert run("main.py", cwd=tmp_path).splitlines() == [
+        "1.0 inf nan 2.0 3 6 False",
+        "[False, True, True, False]",
+        "[9, 2, 3] [1.0, 2.0] [1, 2]",
+    ]
+
+
 def test_a_module_that_cannot_be_imported_leaves_the_built_in_layer(tmp_path: Path) -> None:
     (tmp_path / "rpn").mkdir()
     (tmp_path / "rpn" / "__init__.py").write_text("")

@@ -226,6 +226,17 @@ def test_iter_size_takes_the_mean_of_the_passes(make):
     assert weights(solver) == [3 - 0.5 * 3, -1 - 0.5 * 2]
 
 
+def test_what_ends_the_data_comes_out_of_every_pass(make):
+    solver = make(FIXED + "iter_size: 3", gradients=[[1, 0]] * 3)
+
+    def end(i: int) -> None:
+        raise StopIteration
+
+    solver.net.before_forward(end)
+    with pytest.raises(StopIteration):
+        solver.step(1)
+
+
 def test_clipping_comes_before_the_division_by_iter_size_and_before_decay(make):
     solver = make(FIXED + "iter_size: 2 clip_gradients: 2.5 weight_decay: 0.5", gradients=[[3, 0], [0, 4]])
     solver.step(1)
