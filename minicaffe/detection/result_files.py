@@ -44,20 +44,31 @@ def is_folder(path: str) -> bool:
     return suffix not in (".json", ".csv")
 
 
-def _coco(found: Iterable[Found], names: Sequence[str] | None) -> Iterator[dict[str, object]]:
-    """COCO's results. image_id: the number in the name, as COCO's files have it, or the name without its ending."""
+def _coco(found: Sequence[Found], names: Sequence[str] | None) -> Iterator[dict[str, object]]:
+    """COCO's results."""
     ids = list(range(1, 91))
     if names is not None and list(names) == COCO:
         ids = [i for i in ids if i not in COCO_GAPS]
+    image_ids = _image_ids({image for image, _, _ in found})
     for image, _, detections in found:
-        stem = Path(image).stem
-        number = stem.rpartition("_")[2]
-        image_id: object = int(number) if number.isascii() and number.isdecimal() else stem
         for box, score, k in zip(detections.boxes.tolist(), detections.scores.tolist(), detections.classes.tolist()):
             x1, y1, x2, y2 = box
             corner_and_size = [round(value, 2) for value in (x1, y1, x2 - x1 + 1, y2 - y1 + 1)]
             category = ids[k - 1] if k <= len(ids) else k
-            yield {"image_id": image_id, "category_id": category, "bbox": corner_and_size, "score": round(score, 5)}
+            one = {"category_id": category, "bbox": corner_and_size, "score": round(score, 5)}
+            yield {"image_id": image_ids[image], **one}
+
+
+def _image_ids(images: Iterable[str]) -> dict[str, object]:
+    """COCO's image_id of each image: the number that ends its name, as in COCO's files, if all images have one and no two the
+    same; else the name without its suffix, if no two are the same; else the path as given."""
+    stems = {image: Path(image).stem for image in images}
+    endings = {image: stem.rpartition("_")[2] for image, stem in stems.items()}
+    if all(ending.isascii() and ending.isdecimal() for ending in endings.values()):
+        numbers = {image: int(ending) for image, ending in endings.items()}
+        if len(set(numbers.values())) == len(numbers):
+            return dict(numbers)
+    return {image: stems[image] if len(set(stems.values())) == len(stems) else image for image in stems}
 
 
 def _table(found: Iterable[Found], names: Sequence[str] | None) -> Iterator[list[object]]:

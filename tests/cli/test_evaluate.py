@@ -77,6 +77,23 @@ def test_cocos_results(folder: Path) -> None:
     assert len(known.loadRes("results.json").anns) == 8
 
 
+@pytest.mark.parametrize(
+    ("images", "ids"),
+    [
+        (["a/im_0001.png", "a/im_0002.png", "a/im_0001.png"], [1, 2, 1]),
+        (["im_0001.png", "cat.png"], ["im_0001", "cat"]),
+        (["cam1_0001.png", "cam2_0001.png"], ["cam1_0001", "cam2_0001"]),
+        (["2020_01.png", "2021_1.png"], ["2020_01", "2021_1"]),
+        (["d1/a.png", "d2/a.png"], ["d1/a.png", "d2/a.png"]),
+        (["a.mp4/000001", "b.mp4/000001"], ["a.mp4/000001", "b.mp4/000001"]),
+    ],
+)
+def test_different_images_have_different_image_ids(tmp_path: Path, images: list[str], ids: list[object]) -> None:
+    one = Detections(np.ones((1, 4), np.float32), np.ones(1, np.float32), np.ones(1, np.int64))
+    write_results(tmp_path / "out.json", [(name, (4, 5), one) for name in images], None)
+    assert [each["image_id"] for each in json.loads((tmp_path / "out.json").read_text())] == ids
+
+
 def test_names_that_differ_in_capitals_alone(tmp_path: Path) -> None:
     one = Detections(np.ones((1, 4), np.float32), np.ones(1, np.float32), np.ones(1, np.int64))
     found = [(name, (4, 5), one) for name in ("a/Photo.png", "b/photo.png", "c/photo.png")]
