@@ -55,11 +55,13 @@ def check_png(option: str, path: str | None, inputs: Iterable[str | None] = ()) 
         raise Error(f"{option} {path}: the picture is a PNG file; give a name that ends in .png")
 
 
-def check_no_input(option: str, path: str, inputs: Iterable[str | None]) -> None:
+def check_no_input(option: str, path: str | None, inputs: Iterable[str | None]) -> None:
     """Raises Error for an output that is one of the inputs, also under another name."""
+    if not path or not os.path.isfile(path):
+        return
     found = identity(path)
     for given in inputs:
-        if given and os.path.isfile(path) and identity(given) == found:  # by inode: links and other spellings of the path too
+        if given and identity(given) == found:  # by inode: links and other spellings of the path too
             also = f" ({given})" * (given != path)
             raise Error(f"{option} {path}: this is an input{also}, and would be replaced; give another name")
 

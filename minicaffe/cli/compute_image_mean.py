@@ -33,7 +33,7 @@ def command(options: Options) -> None:
     Example:  minicaffe compute-image-mean train_lmdb mean.binaryproto
     """
     db, out = options.db, options.out
-    check_no_input("OUT", out or "", [db])
+    check_no_input("OUT", out, [db])
     total = np.zeros(0)
     count = 0
     database = open_database(db, options.backend)

@@ -47,7 +47,10 @@ def command(options: Options) -> None:
     check_folder("--draw", options.draw_dir)
     options.check(options.sources, {"--draw": options.draw_dir, "--save": options.save, "--json": options.as_json or None})
     if options.save is not None:
-        (check_folder if is_folder(options.save) else check_target)("--save", options.save)
+        if is_folder(options.save):
+            check_folder("--save", options.save)
+        else:
+            check_target("--save", options.save, options.inputs)
     images = find_sources(options.sources, options.every)
     pictures = output_names(Path(options.draw_dir), images, options.inputs, ".png") if options.draw_dir else []
     detector = options.detector(options.threshold, options.max_detections)

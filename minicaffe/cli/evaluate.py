@@ -23,7 +23,7 @@ from minicaffe.scaling.batch.sources import Picture
 from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import images_at_once
-from .common import check_apart, check_png, check_target, print_table
+from .common import check_apart, check_no_input, check_png, check_target, print_table
 from .detect_print import taken
 from .detector_options import DetectorOptions
 from .options import FiniteRange, argument, option, with_options
@@ -55,6 +55,9 @@ def command(options: Options) -> None:
     """
     _check(options)
     roidb, classes = read_annotations(options.sources[0], options.split or ("test", "val"), options.images, options.classes)
+    images = [str(entry["image"]) for entry in roidb]
+    check_no_input("--json", options.json_file, images)
+    check_no_input("--draw", options.draw, images)
     detector = options.detector(options.threshold, options.max_detections)
     count, holder = class_count(detector.net)
     classes = classes or list(detector.find.classes or [str(k) for k in range(count)])
@@ -63,7 +66,7 @@ def command(options: Options) -> None:
     prepare_roidb(roidb, count)  # it checks them
     echo(taken(detector, options.cfg), err=True)
     coco = find_spec("pycocotools") is not None
-    report = evaluate(list(_found(detector, [str(entry["image"]) for entry in roidb])), roidb, classes, coco=coco)
+    report = evaluate(list(_found(detector, images)), roidb, classes, coco=coco)
     _print(report)
     if not coco:
         echo(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}", err=True)

@@ -94,6 +94,16 @@ def test_different_images_have_different_image_ids(tmp_path: Path, images: list[
     assert [each["image_id"] for each in json.loads((tmp_path / "out.json").read_text())] == ids
 
 
+@pytest.mark.parametrize("option", ["--classes", "--cfg"])
+def test_what_detect_saves_replaces_no_input(option: str, folder: Path) -> None:
+    given = Path("given.json" if option == "--cfg" else "given.csv")
+    given.write_text("{}" if option == "--cfg" else "circle\nsquare\ntriangle\n")
+    before = given.read_bytes()
+    result = run("detect", *NET, "scene.png", option, given, "--save", given)
+    assert result.exit_code == 1 and f"--save {given}: this is an input" in result.stderr, result.output
+    assert given.read_bytes() == before
+
+
 def test_names_that_differ_in_capitals_alone(tmp_path: Path) -> None:
     one = Detections(np.ones((1, 4), np.float32), np.ones(1, np.float32), np.ones(1, np.int64))
     found = [(name, (4, 5), one) for name in ("a/Photo.png", "b/photo.png", "c/photo.png")]
@@ -139,6 +149,8 @@ def test_coco_without_a_detection() -> None:
         (["scene.json", "--json", "out.png", "--draw", "out.png"], "--json names this file too"),
         (["scene.json", "--draw", "out.xyz"], "--draw out.xyz: the picture is a PNG file; give a name that ends in .png"),
         (["scene.json", "--draw", "out"], "--draw out: the picture is a PNG file"),
+        (["scene.json", "--draw", "scene.png"], "--draw scene.png: this is an input, and would be replaced"),
+        (["scene.json", "--json", "scene.png"], "--json scene.png: this is an input, and would be replaced"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
         (["elsewhere.json"], "there/gone.png, is not there: --images gives the folder of the images"),
