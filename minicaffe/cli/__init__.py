@@ -23,7 +23,7 @@ from minicaffe.threads import check_variable
 from minicaffe.version import __version__
 
 from .flags import ALIASES, translate
-from .terminal import echo, guarded
+from .terminal import check_read, echo, guarded
 
 COMMANDS = {
     "classify": "print the best classes of images",
@@ -170,7 +170,9 @@ class _Commands(click.Group):
             try:
                 if not any(word.partition("=")[0] == "--threads" for word in ctx.meta[WORDS]):
                     check_variable()
-                return super().invoke(ctx)
+                result = super().invoke(ctx)
+                check_read()
+                return result
             except KeyboardInterrupt as stop:  # unfinished files have been removed
                 ctx.exit(exit_status(stop))
             except BrokenPipeError:

@@ -14,7 +14,7 @@ from minicaffe.blob import Array
 from minicaffe.errors import Error, on_one_line, shortened
 
 from .options import EMPTY
-from .terminal import echo
+from .terminal import echo, finish_unread
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,10 +34,12 @@ def warn(message: str) -> None:
 
 
 def check_target(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
-    """Raises Error, before work starts, for a file that cannot be written or would replace one of the inputs."""
+    """Raises Error, before work starts, for a file that cannot be written or would replace one of the inputs. The command then
+    writes it even if nobody reads its text."""
     if path is None:
         return
     _check_named(option, path)
+    finish_unread()
     check_no_input(option, path, inputs)
     folder = Path(path).absolute().parent
     if os.path.isdir(path):
@@ -83,10 +85,11 @@ def refuse(why: str, options: dict[str, Any]) -> None:
 
 
 def check_folder(option: str, path: str | None) -> None:
-    """Raises Error, before work starts, for a folder that cannot be made because a file is in the way."""
+    """check_target for a folder, which is made if it is not there."""
     if path is None:
         return
     _check_named(option, path)
+    finish_unread()
     whole = Path(path).absolute()
     nearest = next(place for place in (whole, *whole.parents) if place.exists())
     if not nearest.is_dir():

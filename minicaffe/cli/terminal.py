@@ -29,21 +29,42 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False, **style: Any) ->
 
 
 class Guarded:
-    """A text stream that escapes what is written to it."""
+    """A text stream that escapes what is written to it.
+
+    dropping: whether text is dropped, instead of raising BrokenPipeError, once the stream's reader is gone.
+    """
 
     encoding = "utf-8"
     """Of the text it accepts; characters outside the stream's encoding are escaped too."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
+        self.dropping = False
+        self.gone: BrokenPipeError | None = None
 
     def write(self, text: str) -> int:
-        self.stream.write(fitted(written_out(text), self.stream))
+        with self._noticing():
+            if self.gone is None:
+                self.stream.write(fitted(written_out(text), self.stream))
         return len(text)  # what the caller wrote, not what became of it
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
+
+    def flush(self) -> None:
+        with self._noticing():
+            if self.gone is None:
+                self.stream.flush()
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError as error:
+            if not self.dropping:
+                raise
+            self.gone = error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -60,12 +81,26 @@ def unguarded(stream: TextIO) -> TextIO:
     return stream.stream if isinstance(stream, Guarded) else stream
 
 
+def finish_unread() -> None:
+    """From now on the command, which writes files, goes on when the reader of its text is gone, as with `| head`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, Guarded):
+            stream.dropping = True
+
+
+def check_read() -> None:
+    """Raises BrokenPipeError if text has been dropped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, Guarded) and stream.gone:
+            raise stream.gone
+
+
 @contextmanager
 def guarded() -> Iterator[None]:
     """Guard sys.stdout and sys.stderr, and the traceback of an exception that leaves the block."""
     before = sys.stdout, sys.stderr
-    guards = cast(tuple[TextIO, TextIO], tuple(Guarded(unguarded(stream)) for stream in before))
-    sys.stdout, sys.stderr = guards
+    guards = [Guarded(unguarded(stream)) for stream in before]
+    sys.stdout, sys.stderr = streams = cast(list[TextIO], guards)
     try:
         yield
     except Exception:
@@ -73,9 +108,10 @@ def guarded() -> Iterator[None]:
         sys.excepthook = _print_exception
         raise
     finally:
-        if sys.stdout is guards[0]:  # click replaces it when the reader of a pipe is gone
+        # Where a pipe's reader is gone, click replaces the streams, or the guard stays: Python flushes them at its end.
+        if sys.stdout is streams[0] and not guards[0].gone:
             sys.stdout = before[0]
-        if sys.stderr is guards[1]:
+        if sys.stderr is streams[1] and not guards[1].gone:
             sys.stderr = before[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from minicaffe.errors import on_one_line, written_out
 from minicaffe.layers import python
 
 TEXTS = (".prototxt", ".html", ".svg", ".train", ".test", ".log", ".json", ".csv", ".md")
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes" / "rfcn"
+SCENE = SHAPES.parent / "scene.png"
 COMMANDS = main.list_commands(click.Context(main))
 
 
@@ -119,3 +122,28 @@ def test_what_a_stream_cannot_hold_is_written_out() -> None:
         command = [sys.executable, "-m", "minicaffe", *arguments]
         found = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         assert r"\u732b" in found.stdout + found.stderr and "Traceback" not in found.stderr, found.stderr
+
+
+@pytest.mark.parametrize("stderr", [subprocess.PIPE, subprocess.STDOUT])
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (["run", "n.prototxt", "--out", "a.npz"], "a.npz"),
+        (["export", "n.prototxt", "--out", "a.onnx"], "a.onnx"),
+        (["trace", "n.prototxt", "--text", "--npz", "a.npz"], "a.npz"),
+        (["detect", SHAPES / "test.prototxt", SHAPES / "shapes_rfcn.caffemodel", SCENE, "--save", "a.csv"], "a.csv"),
+    ],
+)
+def test_a_file_is_written_even_if_nobody_reads_the_text(words: list[object], written: str, stderr: int) -> None:
+    """As in `minicaffe run ... --out a.npz | head -1`."""
+    if words[0] in OF_COMMAND:
+        require(OF_COMMAND[str(words[0])])
+    Path("n.prototxt").write_text('layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }')
+    command = [sys.executable, "-m", "minicaffe", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(hostile.__file__).parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment) as process:
+        assert process.stdout
+        process.stdout.close()
+        assert process.wait(60) == 1
+        assert not process.stderr or b"Error" not in process.stderr.read()
+    assert Path(written).exists()
