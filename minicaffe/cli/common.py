@@ -33,9 +33,9 @@ def warn(message: str) -> None:
     echo(shortened(f"WARNING: {message}"), fg="yellow", bold=True, err=True)
 
 
-def check_target(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
+def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (), *, appended: bool = False) -> None:
     """Raises Error, before work starts, for a file that cannot be written or would replace one of the inputs. The command then
-    writes it even if nobody reads its text."""
+    writes it even if nobody reads its text. appended: whether an existing file is not replaced, but grows."""
     if path is None:
         return
     _check_named(option, path)
@@ -46,8 +46,9 @@ def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (
         raise Error(f"{option} {path}: this is a folder; give the name of a file")
     if not os.path.isdir(folder):
         raise Error(f"{option} {path}: there is no folder {folder}")
-    if not os.path.exists(path) and not os.access(folder, os.W_OK):
-        raise Error(f"{option} {path}: nothing can be written into {folder}: permission denied")
+    if os.path.isfile(path) or not os.path.exists(path):  # a device needs no folder
+        whole = Path(os.path.realpath(path))  # of a link the target is replaced
+        _check_writable(option, path, whole if appended and whole.exists() else whole.parent)
 
 
 def check_png(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
@@ -94,6 +95,12 @@ def check_folder(option: str, path: str | None) -> None:
     nearest = next(place for place in (whole, *whole.parents) if place.exists())
     if not nearest.is_dir():
         raise Error(f"{option} {path}: {'this' if nearest == whole else nearest} is a file; give the name of a folder")
+    _check_writable(option, path, nearest)
+
+
+def _check_writable(option: str, path: str, place: Path) -> None:
+    if not os.access(place, os.W_OK):
+        raise Error(f"{option} {path}: nothing can be written into {place}: permission denied")
 
 
 def _check_named(option: str, path: str) -> None:

@@ -125,7 +125,7 @@ def _check(path: str, options: Options) -> None:
         raise Error("--weights starts anew and --snapshot resumes: give one of them")
     read = [path, *weights, snapshot, options.cfg, options.roidb, options.proposals, options.film_net, *options.film_image]
     check_target("--out", options.out, read)
-    check_target("--log", options.log, read)
+    check_target("--log", options.log, read, appended=True)
     check_apart("--out", options.out, "--log", options.log)
     options.check_film()
     if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):

@@ -312,9 +312,26 @@ def test_a_log_on_a_full_disk(folder: Path) -> None:
 
 def test_an_output_in_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minicaffe.cli.common.os.access", Mock(return_value=False))
-    result = run("run", "small.prototxt", "--out", "photos/out.npz")
-    assert result.exit_code == 1 and "--out photos/out.npz: nothing can be written into " in result.output
-    assert "forward" not in result.output
+    (folder / "old.npz").touch()  # another file takes its name
+    for out in ("photos/out.npz", "old.npz"):
+        result = run("run", "small.prototxt", "--out", out)
+        assert result.exit_code == 1 and f"--out {out}: nothing can be written into " in result.output
+        assert "forward" not in result.output
+    for given in ("photos", "new/folder"):
+        result = run("segment", "small.prototxt", "small.prototxt", "photos", "--out", given)
+        place = folder / "photos" if given == "photos" else folder
+        assert result.exit_code == 1 and f"--out {given}: nothing can be written into {place}: perm" in result.output
+    assert "forward" in run("run", "small.prototxt", "--out", os.devnull).output
+
+
+def test_a_log_in_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows: where it is there, its folder does not matter."""
+    (folder / "train.prototxt").write_text(TRAIN)
+    (folder / "solver.prototxt").write_text('net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1\n')
+    (folder / "old.log").touch()
+    monkeypatch.setattr("minicaffe.cli.common.os.access", lambda path, mode: not os.path.isdir(path))
+    assert "new.log: nothing can be written" in run("train", "solver.prototxt", "--log", "new.log").output
+    assert run("train", "solver.prototxt", "--log", "old.log").exit_code == 0
 
 
 def test_a_folder_that_is_no_leveldb(folder: Path) -> None:
