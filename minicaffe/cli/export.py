@@ -88,7 +88,7 @@ def _arrays(net: Net, options: Options) -> dict[str, NDArray[Any]]:
 def _print_axes(model: Path) -> None:
     import onnx
 
-    graph = onnx.load(model, load_external_data=False).graph
+    graph = onnx.load(model, "protobuf", load_external_data=False).graph
     for kind, tensors in (("input", graph.input), ("output", graph.output)):
         for tensor in tensors:
             dims = [d.dim_param or str(d.dim_value) for d in tensor.type.tensor_type.shape.dim]

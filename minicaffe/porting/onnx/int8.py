@@ -7,6 +7,7 @@ Everything else stays float: a photo's preparation, proposals, ROI layers, box d
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ def quantize(model: Path, feeds: Sequence[Mapping[str, Any]]) -> int:
         raise Error(f"INT8 needs onnxruntime: {install('onnx')}") from None
     if not feeds:
         raise Error("INT8 needs images for its calibration, and there is none")
-    graph = onnx.load(model, load_external_data=False).graph
+    graph = onnx.load(model, "protobuf", load_external_data=False).graph
     if any(weight.data_location == onnx.TensorProto.EXTERNAL for weight in graph.initializer):
         raise Error(f"{model.name}: a model of more than 2 GB cannot be quantized")
     weights = {weight.name for weight in graph.initializer}
@@ -69,10 +70,11 @@ def quantize(model: Path, feeds: Sequence[Mapping[str, Any]]) -> int:
             return feed and {name: array for name, array in feed.items() if name in taken}
 
     with tempfile.TemporaryDirectory() as folder, _quiet():
-        made = Path(folder) / model.name
+        given, made = Path(folder) / "model.onnx", Path(folder) / "int8.onnx"  # it guesses the format from the suffix
+        shutil.copyfile(model, given)
         try:
             quantization.quantize_static(
-                str(model),
+                str(given),
                 str(made),
                 Reader(),
                 quant_format=quantization.QuantFormat.QDQ,

@@ -102,7 +102,7 @@ def _with_all_outputs(path: str) -> bytes:
     """The model with every tensor as an output, without its external weights."""
     import onnx
 
-    model = onnx.load(path, load_external_data=False)
+    model = onnx.load(path, "protobuf", load_external_data=False)
     kept = {output.name for output in model.graph.output}
     inner = [name for node in model.graph.node for name in node.output if name and name not in kept]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)  # onnxruntime infers their types

@@ -21,6 +21,7 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.errors import Error
 from minicaffe.porting.onnx.int8 import Labelled, mean_average_precision, quantize
+from minicaffe.porting.onnx.session import Session
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[3] / "examples" / "shapes"
@@ -65,6 +66,17 @@ def test_products_are_quantized_and_the_rest_is_not(folder: Path) -> None:
     assert "QuantizeLinear" in kinds
     weights = {weight.name: weight.data_type for weight in model.initializer}
     assert sorted(kind for name, kind in weights.items() if name.endswith("_quantized"))[:2] == [onnx.TensorProto.INT8] * 2
+
+
+@pytest.mark.parametrize("name", ["m.json", "m.prototxt", "m.pbtxt", "m.textproto", "m.onnxtxt", "m"])
+def test_the_suffix_does_not_change_the_format(name: str, folder: Path) -> None:
+    """onnx.load takes these for texts."""
+    ran = export("net.prototxt", "net.caffemodel", "-o", name, "--check", "--int8", "--calibrate", "photos/0.png")
+    assert ran.exit_code == 0 and f"written: {name}" in ran.output, ran.output
+    model = onnx.load(name, "protobuf")
+    assert "QuantizeLinear" in {node.op_type for node in model.graph.node}
+    inner = Session(name, inner=True).run({"data": np.zeros((1, 3, 18, 14), np.float32)})
+    assert len(inner) > len(model.graph.output)
 
 
 def test_a_detectors_boxes_and_their_precision(folder: Path) -> None:
