@@ -24,7 +24,7 @@ from minicaffe.files import read_bytes
 from .roidb_csv import read_csv
 from .roidb_entry import Entry, Roidb, in_order
 from .roidb_expect import check_coco, check_form, check_images, read_json, read_voc_list
-from .roidb_parts import BACKGROUND, Classes, Inside, as_boxes, as_classes, whole_size, with_background
+from .roidb_parts import BACKGROUND, SUFFIXES, Classes, Inside, as_boxes, as_classes, whole_size, with_background
 from .roidb_yolo import is_yolo, read_yolo
 
 VOC_CLASSES = (
@@ -119,13 +119,19 @@ def _voc_image(inside: Inside, stem: str, known: Classes) -> Entry:
         size = [whole_size(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
     except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
         raise DataError(f"{path}: cannot read the annotation: {getattr(error, 'strerror', None) or error}") from error
-    image = inside.granted(f"JPEGImages/{stem}.jpg")
+    image = inside.granted(_voc_picture(inside.folder, stem))
     boxes, classes = as_boxes(corners, path), as_classes(labels)
     entry = Entry(image=image, boxes=boxes[~difficult], gt_classes=classes[~difficult])
     entry["ignored_boxes"], entry["ignored_classes"] = boxes[difficult], classes[difficult]
     if min(size) > 0:
         entry["width"], entry["height"] = size
     return entry
+
+
+def _voc_picture(folder: Path, stem: str) -> str:
+    """The name of an image: STEM.jpg or, where it is not there, STEM with another suffix of images, such as .png or .JPEG."""
+    names = [f"JPEGImages/{stem}{suffix}" for suffix in (".jpg", *SUFFIXES, *map(str.upper, SUFFIXES))]
+    return next((name for name in names if (folder / name).is_file()), names[0])
 
 
 def _coco(content: dict[str, Any], folder: Path) -> tuple[Roidb, list[str]]:

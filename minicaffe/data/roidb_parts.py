@@ -15,6 +15,8 @@ from minicaffe.errors import DataError, UnknownClassError
 from .roidb_expect import LARGEST
 
 BACKGROUND = "__background__"
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+"""Of images, where a format does not say which it has."""
 
 
 def with_background(names: Sequence[str]) -> list[str]:

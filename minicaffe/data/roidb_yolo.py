@@ -21,9 +21,8 @@ from minicaffe.files import read_text
 
 from .images import image_size
 from .roidb_entry import Entry, Roidb, in_order
-from .roidb_parts import Classes, Inside, as_boxes, as_classes, with_background
+from .roidb_parts import SUFFIXES, Classes, Inside, as_boxes, as_classes, with_background
 
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 NAMES = ("data.yaml", "classes.txt", "obj.names")
 
 

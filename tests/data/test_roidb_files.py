@@ -62,6 +62,21 @@ def voc(folder: Path, text: str = VOC) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("suffix", [".png", ".JPEG", ".tif"])
+def test_voc_with_images_of_another_suffix(tmp_path: Path, suffix: str) -> None:
+    image = voc(tmp_path) / "JPEGImages" / "000005.jpg"
+    assert load_roidb(tmp_path)[0][0]["image"] == str(image)
+    other = image.with_suffix(suffix)
+    Image.new("RGB", (40, 30)).save(other)
+    assert load_roidb(tmp_path)[0][0]["image"] == str(image)
+    image.unlink()
+    roidb = load_roidb(tmp_path)[0]
+    assert roidb[0]["image"] == str(other)
+    prepare_roidb(roidb, 21)
+    other.unlink()
+    assert load_roidb(tmp_path)[0][0]["image"] == str(image), "the error for it names VOC's own"
+
+
 def test_voc(tmp_path: Path) -> None:
     """0-based boxes; the difficult dog is left out; the twenty classes."""
     roidb, names = load_roidb(voc(tmp_path))
