@@ -10,9 +10,11 @@ Source: Caffe's Net::FilterNet, Net::StateMeetsRule and insert_splits.cpp.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from .formats.source import LayerSource
 from .layer import Layer
+from .mode import Phase
 from .proto import caffe_pb2
 
 LayerList = list[tuple[caffe_pb2.LayerParameter, LayerSource | None]]
@@ -55,9 +57,28 @@ class Rules:
         )
 
 
-def insert_splits(layers: LayerList) -> LayerList:
-    """The layers with Split layers inserted. Raises LayerError for a bottom that no earlier layer produces."""
-    source_of, readers, loss_weight = _trace(layers)
+def left_out(layers: LayerList, state: caffe_pb2.NetState) -> dict[str, str]:
+    """By blob, the layer that its rules leave out and that would make it: `layer "data" makes it, ` and where that is."""
+    phase = Phase.TEST if state.phase == caffe_pb2.TRAIN else Phase.TRAIN
+    other = caffe_pb2.NetState()
+    other.CopyFrom(state)
+    other.phase = caffe_pb2.Phase.Value(phase.name)
+    found: dict[str, str] = {}
+    for one in layers:
+        param = one[0]
+        if (param.include or param.exclude) and not filter_layers([one], state):
+            where = "but its rules ask for another level or stage (--level, --stage)"
+            if filter_layers([one], other):
+                where = f"in phase {phase} only (--phase {phase})"
+            for blob in param.top:
+                found.setdefault(blob, f'layer "{param.name}" makes it, {where}')
+    return found
+
+
+def insert_splits(layers: LayerList, elsewhere: Mapping[str, str] | None = None) -> LayerList:
+    """The layers with Split layers inserted. elsewhere: what else is known of blobs (see left_out). Raises LayerError for a
+    bottom that no earlier layer produces."""
+    source_of, readers, loss_weight = _trace(layers, elsewhere or {})
     result: LayerList = []
     used: Counter[Top] = Counter()
     for i, (original, source) in enumerate(layers):
@@ -79,7 +100,7 @@ def insert_splits(layers: LayerList) -> LayerList:
     return result
 
 
-def _trace(layers: LayerList) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
+def _trace(layers: LayerList, elsewhere: Mapping[str, str]) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
     """The producing top of each (layer, bottom); the number of readers and the explicit loss weight of each top."""
     last: dict[str, Top] = {}
     source_of: dict[Top, Top] = {}
@@ -88,7 +109,7 @@ def _trace(layers: LayerList) -> tuple[dict[Top, Top], Counter[Top], dict[Top, f
     for i, (param, source) in enumerate(layers):
         for j, blob in enumerate(param.bottom):
             if blob not in last:
-                raise Layer(param, source=source).error(_unknown_bottom(layers, i, blob), f"bottom[{j}]")
+                raise Layer(param, source=source).error(_unknown_bottom(layers, i, blob, elsewhere), f"bottom[{j}]")
             source_of[i, j] = last[blob]
             readers[last[blob]] += 1
         for j, blob in enumerate(param.top):
@@ -100,10 +121,10 @@ def _trace(layers: LayerList) -> tuple[dict[Top, Top], Counter[Top], dict[Top, f
     return source_of, readers, loss_weight
 
 
-def _unknown_bottom(layers: LayerList, index: int, blob: str) -> str:
-    later = [p.name for p, _ in layers[index:] if blob in p.top]
-    where = f'; layer "{later[0]}" makes it, but only after this one' if later else ""
-    return f'bottom "{blob}" is not produced by any layer before it{where}'
+def _unknown_bottom(layers: LayerList, index: int, blob: str, elsewhere: Mapping[str, str]) -> str:
+    later = [f'layer "{p.name}" makes it, but only after this one' for p, _ in layers[index + 1 :] if blob in p.top]
+    where = elsewhere.get(blob) or next(iter(later), "")
+    return f'bottom "{blob}" is not produced by any layer before it' + f"; {where}" * bool(where)
 
 
 def _split(layer: str, blob: str, top: int, count: int, loss_weight: float) -> caffe_pb2.LayerParameter:

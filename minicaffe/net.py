@@ -33,7 +33,7 @@ from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights
 from .hooks import Hooked
 from .layer import Layer
-from .layer_list import filter_layers, insert_splits
+from .layer_list import filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
 from .layers.conv.coordinates import alignment
 from .loops import Loop, compile_ahead
@@ -137,7 +137,8 @@ class Net(PycaffeNet, Hooked):
         self._forced = self.param.force_backward
         sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)  # none for a NetParameter
         self._fork = fork_of_net(self.fork, self.param.layer)
-        layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
+        whole = list(zip(self.param.layer, sources, strict=True))
+        layers = insert_splits(filter_layers(whole, self.param.state), left_out(whole, self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:
             self._add_layer(param, source, unread, watch, strict)

@@ -56,6 +56,26 @@ def test_a_bottom_made_later() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "where"),
+    [
+        ("include { phase: TRAIN }", r'; layer "in" makes it, in phase TRAIN only \(--phase TRAIN\)'),
+        ("exclude { phase: TEST }", r'; layer "in" makes it, in phase TRAIN only \(--phase TRAIN\)'),
+        ('include { stage: "a" }', r'; layer "in" makes it, but its rules ask for another level or stage \(--level, --stage\)'),
+    ],
+)
+@pytest.mark.parametrize("top", ["x", "data"])
+def test_a_bottom_made_in_another_state(rule: str, where: str, top: str) -> None:
+    """Also where the reader works in place, whose top has the same name."""
+    with pytest.raises(LayerError, match=f'bottom "data" is not produced by any layer before it{where}'):
+        made(DATA.replace("}\n", f"{rule} }}\n") + relu("a", "data", top))
+
+
+def test_a_layer_in_place_does_not_make_its_own_bottom() -> None:
+    with pytest.raises(LayerError, match=r'bottom "x" is not produced by any layer before it \(made.prototxt:2\)'):
+        made(DATA + relu("a", "x", "x"))
+
+
+@pytest.mark.parametrize(
     ("rule", "kept"),
     [
         ("include { phase: TRAIN }", "no yes no"),
