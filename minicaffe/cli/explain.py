@@ -104,6 +104,9 @@ def command(options: Options) -> None:
 
 
 def _filled(options: Options) -> Net:
+    if options.weights and os.path.isfile(options.layer) and not os.path.exists(options.weights[0]):
+        right = f"minicaffe explain {options.net} {options.weights[0]} {options.layer}"
+        raise Error(f"{options.layer} is a file, and {options.weights[0]} is not: the layer comes before the weights: {right}")
     for word in options.weights:
         if re.fullmatch(r"-?\d+(,-?\d+)*", word) and not os.path.exists(word):
             raise Error(f"{word}: there is no such file of weights; an index is given as --at {word}")
