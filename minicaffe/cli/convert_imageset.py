@@ -80,7 +80,7 @@ def _datum(image: Listed, options: Options) -> caffe_pb2.Datum:
     """An image as stored: its pixels, its file unchanged, or its pixels encoded in another format, size or colour."""
     root, color = options.root, not options.gray
     slash = "/" if root and not root.endswith("/") and not image.name.startswith("/") else ""  # Caffe joins without a slash
-    path = Path(granted(root + slash + image.name))
+    path = Path(granted(root + slash + image.name, namer="a list"))
     pixels = read_image(path, color)
     if options.resize_width and options.resize_height:
         pixels = resized(pixels, options.resize_height, options.resize_width)

@@ -25,7 +25,7 @@ def with_background(names: Sequence[str]) -> list[str]:
 
 
 class Inside:
-    """Grants access to files that annotations name: in folder, or where a prototxt may name files (access.py)."""
+    """Grants access to files that annotations name: in folder, or where others may name files (access.py)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class Inside:
         """The file's path. Each folder is checked once. Raises DataError."""
         path = self.folder / name
         if path.parent not in self.seen or os.path.islink(path):
-            granted(path, self.folder)
+            granted(path, self.folder, namer="annotations")
             self.seen.add(path.parent)
         return str(path)
 

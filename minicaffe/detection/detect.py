@@ -148,7 +148,7 @@ def check_detector(net: Net) -> None:
 def check_proposals(net: Net, given: bool) -> None:
     """Raises Error for proposals that are missing or that the net does not take."""
     if "rois" in net.inputs and not given:
-        raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image")
+        raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image (--proposals)")
     if "rois" not in net.inputs and given:
         raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
 

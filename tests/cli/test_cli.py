@@ -160,7 +160,10 @@ def test_run_takes_an_image(folder: Path) -> None:
             ["detect", "small.prototxt", "small.caffemodel", "photos"],
             "a detector's inputs are data and im_info, or data and rois",
         ),
-        (["detect", "detector.prototxt", "detector.caffemodel", "photos/one.png"], "this net takes rois: give it proposals"),
+        (
+            ["detect", "detector.prototxt", "detector.caffemodel", "photos/one.png"],
+            "this net takes rois: give it proposals, boxes (R, 4) in pixels of the image (--proposals)",
+        ),
         (["detect", "detector.prototxt", "detector.caffemodel", "photos/none.png"], "photos/none.png: no such image"),
         (["detect", "detector.prototxt", "detector.caffemodel", "."], "no images in this folder"),
         (["test", "small.prototxt", "small.caffemodel", "--iterations", "0"], "--iterations must be at least 1"),

@@ -23,6 +23,7 @@ ROWS: dict[type[Layer], tuple[str, int]] = {
     DetectionOutput: ("index", 2),
 }
 """What a row of the tops of a layer of boxes is asked for by, and the axis of the rows."""
+PLURALS = {"roi": "rois", "index": "indices"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Asked:
         if not shape[axis]:
             raise case.error(f"{blob} of shape {_text(shape)} is empty: nothing to explain")
         if not 0 <= value < shape[axis]:
-            raise case.error(f"{self.prefix}{name} {value} is out of range: {blob} has {name}s 0 to {shape[axis] - 1}")
+            raise case.error(f"{self.prefix}{name} {value} is out of range: {blob} has {PLURALS[name]} 0 to {shape[axis] - 1}")
         return tuple(value if i == axis else 0 for i in range(len(shape)))
 
     def of_weight(self, case: Case[Layer], shape: Index) -> Index:

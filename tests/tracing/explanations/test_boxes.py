@@ -219,6 +219,8 @@ def test_detection_output(more: str) -> None:
         assert found.row == tuple(rows[k].tolist())
         prior = int(str(found).split("  prior ")[2].split(":")[0])
         assert conf[int(rows[k, 0]), prior, int(rows[k, 1])] == pytest.approx(rows[k, 2])
+    with pytest.raises(Error, match=f"index {len(rows)} is out of range: out0 has indices 0 to {len(rows) - 1}"):
+        explain(net, "it", index=len(rows))
     nothing = net_of(f'type: "DetectionOutput" {OUTPUT} confidence_threshold: 2 }}', *inputs[:3]) if classes == 1 else None
     if nothing is not None and "objectness" not in more:
         assert checked(explain(nothing, "it", index=1)).row == (1, -1, -1, -1, -1, -1, -1)
