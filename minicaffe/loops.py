@@ -12,7 +12,7 @@
         np.multiply(x, scale[:, None], out=y)        # what NumPy is good at
 
 Compiled loops release the GIL, compute in the order in which they are written (no fast-math), and stay on disk in Numba's
-cache. MINICAFFE_LOOPS=numpy leaves Numba alone.
+cache. MINICAFFE_LOOPS=numpy leaves Numba alone; NUMBA_DISABLE_JIT=1 does the same to the loops.
 
 From Python to a loop takes 3 us, and to share one among threads 20 to 100. Where that counts, blocks.Calls keeps a table of
 calls ready, each a row of whole numbers that the loop's `entry` reads its arguments from.
@@ -45,6 +45,8 @@ P = ParamSpec("P")
 
 VARIABLE = "MINICAFFE_LOOPS"
 WAYS = ("auto", "numpy", "numba")
+DISABLED = "NUMBA_DISABLE_JIT"
+"""Numba's own variable, which leaves loops in Python."""
 LAYERS = "minicaffe.layers."
 """Whose loops are made of each other's functions, in several packages."""
 AHEAD = "minicaffe loops"
@@ -60,10 +62,10 @@ _use: bool | None = None
 
 
 def compiled() -> bool:
-    """Whether loops run as machine code: Numba can be imported and MINICAFFE_LOOPS is not "numpy".
+    """Whether loops run as machine code: Numba can be imported, NUMBA_DISABLE_JIT is off and MINICAFFE_LOOPS is not "numpy".
 
     The first call imports Numba, which takes about half a second. Raises Error for another MINICAFFE_LOOPS than auto, numpy
-    or numba, and where that is "numba" and Numba cannot be imported.
+    or numba, and where that is "numba" and Numba cannot be imported or does not compile.
     """
     global _use
     if _use is None:
@@ -114,18 +116,23 @@ def _wanted_way() -> str:
 
 
 def _found(required: bool | None = None) -> bool:
-    """Import Numba. required: whether to raise Error without it; None: as MINICAFFE_LOOPS says."""
+    """Import Numba; whether it compiles. required: whether to raise Error if not; None: as MINICAFFE_LOOPS says."""
     global _numba, _problem
-    if _numba is None and (installed() or required or _wanted_way() == "numba"):
+    required = _wanted_way() == "numba" if required is None else required
+    if _numba is None and (installed() or required):
         try:
             found: Any = importlib.import_module("numba")
             _leave_warnings_alone(found.core.errors.WarningsFixer)
             _numba = found
         except Exception as error:  # of another NumPy than it knows, it raises ImportError, and broken libraries anything
-            if required or _wanted_way() == "numba":
+            if required:
                 raise Error(f"Numba cannot be imported ({error}): {install('fast')}") from error
             _problem = f"Numba is installed but cannot be imported ({error}): NumPy computes"
             warnings.warn(_problem, stacklevel=3)
+    if _numba is not None and _numba.config.DISABLE_JIT:
+        if required:
+            raise Error(f"{DISABLED} turns Numba's compiler off: unset it, or let NumPy compute with {VARIABLE}=numpy")
+        return False
     return _numba is not None
 
 

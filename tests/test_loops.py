@@ -104,6 +104,14 @@ def test_variable_chooses_the_way(module: Path) -> None:
     assert "MINICAFFE_LOOPS must be one of auto, numpy, numba, got 'fast'" in raised.value.stderr
 
 
+def test_numba_without_its_compiler(module: Path) -> None:
+    needs_numba()
+    assert use(module, "compile", NUMBA_DISABLE_JIT="1") == "False 0"
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        use(module, NUMBA_DISABLE_JIT="1", MINICAFFE_LOOPS="numba")
+    assert "NUMBA_DISABLE_JIT turns Numba's compiler off" in raised.value.stderr
+
+
 def test_importing_minicaffe_does_not_import_numba() -> None:
     code = "import sys, minicaffe, minicaffe.cli; sys.exit('numba' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

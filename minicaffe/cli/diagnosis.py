@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import os
 import platform
 import sys
 import warnings
@@ -64,7 +65,8 @@ def _loops() -> Finding:
         good = loops.compiled()
     if loops.problem():
         return Finding(what, False, loops.problem(), f"{install('fast')} --upgrade")
-    return Finding(what, good, f"Numba {version}" if good else f"Numba {version} is here, but {loops.VARIABLE}=numpy")
+    off = f"{loops.VARIABLE}=numpy" if os.environ.get(loops.VARIABLE) == "numpy" else f"{loops.DISABLED} is set"
+    return Finding(what, good, f"Numba {version}" if good else f"Numba {version} is here, but {off}")
 
 
 def _driver_library() -> Finding:

@@ -52,6 +52,7 @@ def test_no_pycuda(no_pycuda: None) -> None:
 @pytest.mark.parametrize(
     ("version", "variable", "good", "found"),
     [
+        ("0.0", "off", False, "Numba 0.0 is here, but NUMBA_DISABLE_JIT is set"),
         (None, "", False, "Numba is not installed: NumPy computes all layers"),
         ("0.0", "numpy", False, "Numba 0.0 is here, but MINICAFFE_LOOPS=numpy"),
         ("0.0", "", False, "Numba is installed but cannot be imported"),
@@ -65,8 +66,9 @@ def test_loops(monkeypatch: pytest.MonkeyPatch, version: str | None, variable: s
     monkeypatch.setattr(loops, "_numba", None)
     numba = ModuleType("numba")
     numba.core = SimpleNamespace(errors=SimpleNamespace(WarningsFixer=type("WarningsFixer", (), {"catch_warnings": None})))
-    monkeypatch.setitem(sys.modules, "numba", numba if good else None)
-    monkeypatch.setenv(loops.VARIABLE, variable)
+    numba.config = SimpleNamespace(DISABLE_JIT=int(variable == "off"))
+    monkeypatch.setitem(sys.modules, "numba", numba if good or variable == "off" else None)
+    monkeypatch.setenv(loops.VARIABLE, "" if variable == "off" else variable)
     finding = said()["compiled loops"]
     assert (finding.good, finding.found.partition(" (")[0]) == (good, found)
     assert ("pip install" in finding.advice) == (not good and not variable)
