@@ -2,7 +2,7 @@
 
     ```python            run, in order; a line `print(...)  # text` must print the text
     ```python torch      the same where PyTorch is installed
-    ```console           run: its lines `$ minicaffe ...`; the lines without $ are shortened output
+    ```console           run: its lines `$ minicaffe ...`; a line without $ and ... must be printed (see documented.py)
     ```python no-run     checked for nothing but its syntax
     ```console no-run    its commands and options must exist
 
@@ -50,6 +50,11 @@ class Block:
         found = [(self.first + i, re.sub(r"^\$ ", "", line)) for i, line in enumerate(self.lines)]
         return [(number, part.strip()) for number, line in found for part in line.split("&&") if is_command(part)]
 
+    def shown(self, number: int) -> list[str]:
+        """What is shown of the output of the command in this line, without lines that are cut short."""
+        after = itertools.takewhile(lambda line: not line.startswith("$ "), self.lines[number - self.first + 1 :])
+        return [line for line in after if line.strip() and "..." not in line]
+
 
 def is_command(text: str) -> bool:
     return text.strip().startswith("minicaffe ")
@@ -79,7 +84,7 @@ def program(document: Path) -> str:
         elif block.info == "console":
             for number, command in block.commands:
                 words = shlex.split(command, comments=True)[1:]
-                lines[number - 1] = f"import documented; documented.run({words!r})"
+                lines[number - 1] = f"import documented; documented.run({words!r}, {block.shown(number)!r})"
     return "\n".join(lines) + "\n"
 
 
