@@ -139,7 +139,8 @@ def test_images_elsewhere_are_read_where_that_is_allowed(
     assert result.exit_code == 1
     assert f"list.txt:2: images/{name}" in result.output and "is not in the working directory" in result.output
     assert not Path("db").exists()
-    assert run("convert-imageset", "images", "list.txt", "db", *flags, "--allow", folder / "secret").exit_code == 0
+    result = run("convert-imageset", "images", "list.txt", "db", *flags, "--allow", folder / "secret")
+    assert result.exit_code == 0, result.output
     assert len(items("db")) == 2
 
 
