@@ -31,8 +31,9 @@ class DiceCoefLoss(Loss):
     bottom: x (N, C, ...) scores, labels (N, 1, ...), whole numbers from 0. top: loss (). dice_coef_loss_param: generalization
     (NONE; MULTICLASS knows ignore_label, a class that is left out; MULTICLASS_WEIGHTED, with the weights above, the ignored
     class's near 0; MULTICLASS_WEIGHTED_BATCH, with those of the batch's mean number of pixels), weight_mode.
-    Raises LayerError for another number of labels, a label that is not whole or not a class, and for MULTICLASS_WEIGHTED_ALL,
-    weights and contour_shape, which are not built.
+    Raises LayerError for another number of labels, a label that is not whole or not a class, an ignore_label that is neither
+    -1 nor a class (the original writes past its weights), and for MULTICLASS_WEIGHTED_ALL, weights and contour_shape, which
+    are not built.
     """
 
     type = "DiceCoefLoss"
@@ -56,6 +57,13 @@ class DiceCoefLoss(Loss):
             raise self.error(f"x must be (N, C, ...), got shape {shape}", "bottom[0]")
         self.split = ClassAxis(shape[0], shape[1], math.prod(shape[2:]))
         check_label_count(self, self.split, bottom)
+        param, classes = self.param.dice_coef_loss_param, self.split.classes
+        self.ignored = param.ignore_label if param.generalization != Param.NONE else -1
+        if not -1 <= self.ignored < classes:
+            raise self.error(
+                f"ignore_label must be -1, for none, or one of the {classes} classes from 0, got {self.ignored}",
+                "dice_coef_loss_param.ignore_label",
+            )
 
     def _terms(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
         """x, t (N, C, P), their weights (N, C, 1), and s (N,)."""
@@ -63,16 +71,15 @@ class DiceCoefLoss(Loss):
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         t = (labels[:, None] == np.arange(self.split.classes)[:, None]).astype(self.dtype)
         weights = np.ones((*self.split[:2], 1), np.float64)
-        ignored = param.ignore_label if param.generalization != Param.NONE else -1
         if param.generalization in WEIGHTED:
             volumes = 1 + t.sum(axis=2, dtype=np.float64, keepdims=True)
-            if ignored != -1:
-                volumes[:, ignored] += 1e6 * self.split.inner - 0.0
+            if self.ignored != -1:
+                volumes[:, self.ignored] += 1e6 * self.split.inner - 0.0
             if param.generalization == Param.MULTICLASS_WEIGHTED_BATCH:
                 volumes[...] = volumes.mean(axis=0)
             weights = volumes ** POWERS[param.weight_mode]
-        elif ignored != -1 and self.split.classes > 1:
-            weights[:, ignored] = 0
+        elif self.ignored != -1 and self.split.classes > 1:
+            weights[:, self.ignored] = 0
         smooth = 0.0 if param.generalization in WEIGHTED else 1 / max(1, self.split.outer)
         return x, t, weights, np.full(self.split.outer, smooth)
 

@@ -57,6 +57,12 @@ def test_a_perfect_segmentation_has_no_loss(n: int, classes: int, width: int) ->
         assert LayerCase(TEXT.format(param), x, labels.astype(float)).forward()[0] == pytest.approx(0, abs=1e-9)
 
 
+def test_ignore_label_has_no_effect_without_generalization() -> None:
+    x, labels = normal(2, 3, 1, 4), np.zeros((2, 1, 1, 4))
+    plain, given = (LayerCase(TEXT.format(param), x, labels).forward() for param in ("", "ignore_label: 255"))
+    assert plain == given
+
+
 def test_bad_labels() -> None:
     with pytest.raises(LayerError, match="label 2 at position 0"):
         LayerCase('type: "DiceCoefLoss"', np.zeros((1, 2, 1, 1)), [[[[2.0]]]]).forward()
@@ -67,6 +73,15 @@ def test_bad_labels() -> None:
     [
         (TEXT.format(""), [(2,), (2,)], "x must be \\(N, C, ...\\)"),
         (TEXT.format(""), [(2, 3, 4, 5), (2, 1, 4, 4)], "labels"),
+        *(
+            (
+                TEXT.format(f"generalization: {generalization} ignore_label: {label}"),
+                [(2, 3, 4, 5), (2, 1, 4, 5)],
+                f"ignore_label must be -1, for none, or one of the 3 classes from 0, got {label}",
+            )
+            for generalization in ("MULTICLASS", "MULTICLASS_WEIGHTED", "MULTICLASS_WEIGHTED_BATCH")
+            for label in (255, 3, -2)
+        ),
         (TEXT.format("contour_shape: SHARP"), [(2, 3, 4, 5), (2, 1, 4, 5)], "this contour_shape is not built"),
         (
             TEXT.format("generalization: MULTICLASS_WEIGHTED_ALL"),
