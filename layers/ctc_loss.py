@@ -32,7 +32,8 @@ class CTCLoss(SequenceLoss):
     ctc_loss_param: blank_index (default: the last class); preprocess_collapse_repeated merges equal neighbouring labels;
     ctc_merge_repeated: false takes each class for a label; output_delay: how many first steps are left out;
     loss_calculation_t has no effect. A sequence of one step without labels counts as 0.
-    Raises LayerError for shapes that do not match, a label that is no class or is the blank, labels longer than their sequence.
+    Raises LayerError for shapes that do not match, an output_delay below 0, a label that is no class or is the blank, labels
+    longer than their sequence.
     """
 
     type = "CTCLoss"
@@ -40,6 +41,11 @@ class CTCLoss(SequenceLoss):
     is_loss = False
     index_bottoms = (1, 2)
     param_block = ("ctc_loss_param",)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        delay = self.param.ctc_loss_param.output_delay
+        if delay < 0:
+            raise self.error(f"output_delay must be >= 0, got {delay}", "ctc_loss_param.output_delay")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)

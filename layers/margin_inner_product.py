@@ -31,7 +31,8 @@ class MarginInnerProduct(Layer):
     bottom: x (N, ...) features, one vector from margin_inner_product_param.axis on; labels (N,). top: y (N, num_output); lambda
     (1,).
     blobs: weight (num_output, K). The gradients are those of y, also through the weights' length.
-    Raises LayerError for num_output 0, other shapes, and a label that is not whole or not a class.
+    Raises LayerError for num_output 0, a gamma below 0, no features, other shapes, and a label that is not
+    whole or not a class.
     """
 
     type = "MarginInnerProduct"
@@ -47,6 +48,10 @@ class MarginInnerProduct(Layer):
             raise self.error("num_output must be > 0, got 0", "margin_inner_product_param.num_output")
         self.axis = self.axis_of(param.axis, bottom[0], "margin_inner_product_param.axis")
         self.features = math.prod(bottom[0].shape[self.axis :])
+        if not self.features:
+            raise self.error(f"the bottom of shape {bottom[0].shape} has no features", "bottom[0]")
+        if param.gamma < 0:  # 1 + gamma t becomes 0, and less
+            raise self.error(f"gamma must be >= 0, got {param.gamma:g}", "margin_inner_product_param.gamma")
         self.iteration, self.times = param.iteration, 1 + param.type
         self.in_sequence = self.phase == TRAIN
         self.learn([(param.num_output, self.features)], [param.weight_filler])
@@ -67,7 +72,7 @@ class MarginInnerProduct(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, weight = self.param.margin_inner_product_param, self.blobs[0].data
         self.iteration += self.phase == TRAIN
-        self.share = max(param.base * (1 + param.gamma * self.iteration) ** -param.power, param.lambda_min)
+        self.share = max(param.base * np.float64(1 + param.gamma * self.iteration) ** -param.power, param.lambda_min)
         if len(top) > 1:
             top[1].data[...] = self.share
         self.lengths = np.linalg.norm(weight, axis=1, keepdims=True)

@@ -137,6 +137,7 @@ def test_no_sequence_is_a_loss_of_0() -> None:
         ([3], [[0, 0, 1]], "", "sequence 0: 3 labels and 1 blanks between equal ones do not fit its 3 time steps"),
         ([3], [[0, 1]], "output_delay: 2", "sequence 0: 2 labels do not fit its 1 time steps"),
         ([3], [[0]], "output_delay: 5", "sequence 0: 1 labels do not fit its 0 time steps"),
+        ([3], [[0]], "output_delay: -1", "output_delay must be >= 0, got -1"),
         ([3], [[3]], "", "sequence 0: label 3 is not one of the 3 classes"),
         ([3], [[2]], "", "sequence 0 has the blank, 2, as a label"),
         ([3], [[]], "", "sequence 0 of 3 time steps has no labels"),

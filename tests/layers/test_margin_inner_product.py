@@ -71,6 +71,13 @@ def test_zero_vectors() -> None:
     assert not case.forward()[0].any() and np.isfinite(case.backward(np.ones((2, 2)))[0]).all()
 
 
+def test_lambda_is_infinite_where_its_base_is_0() -> None:
+    """As C's pow has it."""
+    inside = "gamma: 1 iteration: -2 power: 1"
+    case = LayerCase(TEXT.format(3, "SINGLE", inside), normal(4, 5), [0.0] * 4, phase=TRAIN, tops=2)
+    assert case.forward()[1] == np.inf
+
+
 def test_bad_labels() -> None:
     with pytest.raises(LayerError, match="label 3 at position 1"):
         LayerCase(TEXT.format(3, "DOUBLE", ""), normal(2, 3), [0.0, 3.0]).forward()
@@ -81,6 +88,8 @@ def test_bad_labels() -> None:
     [
         (TEXT.format(0, "SINGLE", ""), [(2, 3), (2,)], "num_output must be > 0"),
         (TEXT.format(3, "SINGLE", ""), [(2, 3), (3,)], "labels"),
+        (TEXT.format(3, "SINGLE", "gamma: -0.5"), [(2, 3), (2,)], "gamma must be >= 0, got -0.5"),
+        (TEXT.format(3, "DOUBLE", ""), [(2, 0), (2,)], r"the bottom of shape \(2, 0\) has no features"),
     ],
 )
 def test_errors(text: str, shapes: list[tuple[int, ...]], message: str) -> None:
