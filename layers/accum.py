@@ -47,7 +47,7 @@ class Accum(Layer):
                 raise self.error(f"all bottoms need {bottom[0].shape[0]} images, got shape {blob.shape}", f"bottom[{i}]")
         maps = bottom[: self.maps]
         size = self._size(bottom)
-        self.axes = [[Taps.of(one, out) for one, out in zip(blob.shape[2:], size)] for blob in maps]
+        self.axes = [[Taps(one, out) for one, out in zip(blob.shape[2:], size)] for blob in maps]
         top[0].reshape(bottom[0].shape[0], sum(blob.shape[1] for blob in maps), *size)
 
     def _size(self, bottom: Sequence[Blob]) -> tuple[int, ...]:

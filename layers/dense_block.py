@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe import rng
+from minicaffe import limits, rng
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
@@ -38,8 +38,8 @@ class DenseBlock(Layer):
     growthRate, use_BC, use_dropout and dropout_amount (in TRAIN, of each step's maps), moving_average_fraction, the fillers;
     the other fields have no effect. blobs: of all steps the filters, the scales, the biases, the means, the variances, with
     use_BC those of the second norm and the filters of 1 x 1; last the factor (1,). Statistics are not learnt.
-    Raises LayerError for a bottom of other axes or without channels, no steps or maps, a dropout_amount outside [0, 1), and
-    other channels later.
+    Raises LayerError for a bottom of other axes or without channels, no steps or maps, more steps than
+    limits.layers, a dropout_amount outside [0, 1), and other channels later.
     """
 
     type = "DenseBlock"
@@ -61,6 +61,7 @@ class DenseBlock(Layer):
             raise self.error(
                 f"dropout_amount must be in [0, 1), got {param.dropout_amount:g}", "denseblock_param.dropout_amount"
             )
+        limits.check("the block (numTransition)", param.numTransition, "layers")
         self.channels, self.steps, self.growth = shape[1], param.numTransition, param.growthRate
         self.dropout = param.dropout_amount if param.use_dropout and self.phase == TRAIN else 0.0
         names = [*NAMES, *(f"{name}_4g" for name in NAMES)] if param.use_BC else list(NAMES)

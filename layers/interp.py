@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +137,7 @@ class Interp(Layer):
         sizes = [size + sum(self.pads) for size in shape[2:]]
         if min(sizes) < 1:
             raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "interp_param")
-        self.rows, self.columns = (Taps.of(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
+        self.rows, self.columns = (Taps(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
         top[0].reshape(*shape[:2], self.rows.out, self.columns.out)
 
     def resized(self, size: int, axis: int) -> int:
@@ -238,21 +238,32 @@ class Interp(Layer):
 
 @dataclass(frozen=True)
 class Taps:
-    """Of each of `out` places on an axis of `size`: the place before it, the place after it, and that one's share."""
+    """Of each of `out` places on an axis of `size`: the place before it, the place after it, and that one's share; computed at
+    first use, as a blob's memory is taken."""
 
     size: int
     out: int
-    ratio: np.float32
-    before: NDArray[np.intp]
-    after: NDArray[np.intp]
-    share: NDArray[np.float32]
 
-    @staticmethod
-    def of(size: int, out: int) -> Taps:
-        ratio = np.float32(size - 1) / np.float32(out - 1) if out > 1 else np.float32(0)
-        places = ratio * np.arange(out, dtype=np.float32)
-        before = np.minimum(places.astype(np.intp), size - 1)
-        return Taps(size, out, ratio, before, np.minimum(before + 1, size - 1), places - before.astype(np.float32))
+    @property
+    def ratio(self) -> np.float32:
+        """The step from one place to the next."""
+        ratio: np.float32 = np.float32(self.size - 1) / np.float32(self.out - 1) if self.out > 1 else np.float32(0)
+        return ratio
+
+    @cached_property
+    def before(self) -> NDArray[np.intp]:
+        return np.minimum(self._places().astype(np.intp), self.size - 1)
+
+    @cached_property
+    def after(self) -> NDArray[np.intp]:
+        return np.minimum(self.before + 1, self.size - 1)
+
+    @cached_property
+    def share(self) -> NDArray[np.float32]:
+        return np.asarray(self._places() - self.before.astype(np.float32))
+
+    def _places(self) -> NDArray[np.float32]:
+        return np.asarray(self.ratio * np.arange(self.out, dtype=np.float32))
 
     def shares(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:
         """Of the place before and of that after, (out,) each."""
@@ -307,7 +318,7 @@ BLENDED = 1 << 16
 
 @lru_cache(maxsize=64)
 def _bands(size: int, out: int, dtype: str, width: int, transposed: bool) -> list[Band]:
-    taps = Taps.of(size, out)
+    taps = Taps(size, out)
     to, source = np.tile(np.arange(out), 2), np.concatenate([taps.before, taps.after])
     shares = np.concatenate(taps.shares(np.dtype(dtype)))
     if transposed:

@@ -10,10 +10,13 @@ Source: FlowNet 2's resample_layer.cu (Ilg et al., 2017).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from minicaffe.blob import Array, Blob
+from minicaffe.blob import Array, Blob, checked_shape
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
@@ -48,31 +51,46 @@ class Resample(Layer):
         size = bottom[1].shape[2:] if len(bottom) > 1 else (param.height, param.width)
         if 0 in size:
             raise self.error("needs height > 0 and width > 0, or a second bottom", "resample_param")
+        top[0].reshape(*shape[:2], *size)
         fy, fx = (np.float32(a) / np.float32(b) for a, b in zip(shape[2:], size))
         antialias = param.antialias and max(fx, fy) > 1
-        self.rows = weights(shape[2], size[0], fy, fx, param.type, antialias).astype(self.dtype)
-        self.columns = weights(shape[3], size[1], fx, fy, param.type, antialias).astype(self.dtype)
-        top[0].reshape(*shape[:2], *size)
+        self.rows = Filter(shape[2], size[0], fy, fx, param.type, antialias, self.dtype)
+        self.columns = Filter(shape[3], size[1], fx, fy, param.type, antialias, self.dtype)
+        for axis in (self.rows, self.columns):
+            checked_shape((axis.output, axis.size))  # the matrix may be larger than the maps
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        top[0].data[...] = self.rows @ bottom[0].data @ self.columns.T
+        top[0].data[...] = self.rows.matrix @ bottom[0].data @ self.columns.matrix.T
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            bottom[0].diff[...] = self.rows.T @ top[0].diff @ self.columns
+            bottom[0].diff[...] = self.rows.matrix.T @ top[0].diff @ self.columns.matrix
 
 
-def weights(size: int, output: int, step: np.float32, other: np.float32, kind: int, antialias: bool) -> Array:
-    """What each of size pixels adds to each of output places (output, size). step, other: pixels a place on this axis and on
-    the other one."""
-    at = np.arange(output, dtype=np.float32) * step + other / np.float32(2) - np.float32(0.5)
-    if kind == NEAREST:
-        nearest = np.trunc(at + np.copysign(np.float32(0.5), at))
-        return np.asarray(np.arange(size) == nearest.clip(0, size - 1)[:, None], np.float64)
-    away = np.abs(at[:, None] - np.arange(size, dtype=np.float32)) / (step if antialias else np.float32(1))
-    matrix = (cubic if kind == CUBIC else linear)(away.astype(np.float64))
-    total = matrix.sum(axis=1, keepdims=True)
-    return np.asarray(np.divide(matrix, total, out=np.zeros_like(matrix), where=total != 0))
+@dataclass(frozen=True)
+class Filter:
+    """What each of size pixels on an axis adds to each of output places. step, other: pixels a place on this axis and on the
+    other one."""
+
+    size: int
+    output: int
+    step: np.float32
+    other: np.float32
+    kind: int
+    antialias: bool
+    dtype: np.dtype[Any]
+
+    @cached_property
+    def matrix(self) -> Array:
+        """(output, size), computed at first use, as a blob's memory is taken."""
+        at = np.arange(self.output, dtype=np.float32) * self.step + self.other / np.float32(2) - np.float32(0.5)
+        if self.kind == NEAREST:
+            nearest = np.trunc(at + np.copysign(np.float32(0.5), at))
+            return np.asarray(np.arange(self.size) == nearest.clip(0, self.size - 1)[:, None], self.dtype)
+        away = np.abs(at[:, None] - np.arange(self.size, dtype=np.float32)) / (self.step if self.antialias else np.float32(1))
+        matrix = (cubic if self.kind == CUBIC else linear)(away.astype(np.float64))
+        total = matrix.sum(axis=1, keepdims=True)
+        return np.asarray(np.divide(matrix, total, out=np.zeros_like(matrix), where=total != 0), self.dtype)
 
 
 def linear(x: Array) -> Array:

@@ -8,10 +8,11 @@ Source: Jaderberg et al., 2015; daerduoCarey's st_layer.cu.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
@@ -26,7 +27,7 @@ class SpatialTransformer(Layer):
 
     bottom: U (N, C, H, W), theta (N, 6), or the numbers of it that st_param's theta_1_1 to theta_2_3 do not fix. top: V (N, C,
     output_H, output_W), by default U's size. to_compute_dU: false makes dU 0.
-    Raises LayerError for other shapes, sizes below 1, and a transform_type or sampler_type other than affine and bilinear.
+    Raises LayerError for other shapes, no pixels, sizes below 1, a transform_type but affine, a sampler_type but bilinear.
     """
 
     type = "SpatialTransformer"
@@ -48,43 +49,47 @@ class SpatialTransformer(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape, theta = bottom[0].shape, bottom[1].shape
-        if len(shape) != 4:
-            raise self.error(f"U must be (N, C, H, W), got shape {shape}", "bottom[0]")
+        if len(shape) != 4 or 0 in shape[2:]:
+            raise self.error(f"U must be (N, C, H, W) with pixels, got shape {shape}", "bottom[0]")
         free = int(np.isnan(self.fixed).sum())
         if theta[:1] != shape[:1] or bottom[1].count != free * shape[0]:
             raise self.error(f"theta must have {free} numbers for each of {shape[0]} images, got shape {theta}", "bottom[1]")
         size = [self.given.get(name, length) for name, length in zip(("output_H", "output_W"), shape[2:])]
         if min(size) < 1:
             raise self.error(f"output_H and output_W must be at least 1, got {size[0]} and {size[1]}", "st_param")
-        self.grid = grid(size[0], size[1]).astype(self.dtype)
         top[0].reshape(*shape[:2], *size)
 
     def _theta(self, bottom: Sequence[Blob]) -> Array:
         """All of theta (N, 2, 3)."""
         theta = np.tile(self.fixed, (bottom[0].shape[0], 1))
-        theta[:, np.isnan(self.fixed)] = bottom[1].data.reshape(len(theta), -1)
+        free = np.isnan(self.fixed)
+        theta[:, free] = bottom[1].data.reshape(len(theta), int(free.sum()))
         return theta.reshape(-1, 2, 3)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        places = grid(top[0].shape[2:], self.dtype)
         for u, theta, v in zip(bottom[0].data, self._theta(bottom), top[0].data):
-            Sampled(u.shape[1:], theta @ self.grid).of(u, v)
+            Sampled(u.shape[1:], theta @ places).of(u, v)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        places = grid(top[0].shape[2:], self.dtype)
         for n, theta in enumerate(self._theta(bottom)):
-            sampled = Sampled(bottom[0].shape[2:], theta @ self.grid)
+            sampled = Sampled(bottom[0].shape[2:], theta @ places)
             if propagate_down[0] and self.param.st_param.to_compute_dU:
                 sampled.backward(top[0].diff[n], bottom[0].diff[n])
             elif propagate_down[0]:
                 bottom[0].diff[n] = 0
             if propagate_down[1]:
-                slope = sampled.slope(bottom[0].data[n], top[0].diff[n]) @ self.grid.T
+                slope = sampled.slope(bottom[0].data[n], top[0].diff[n]) @ places.T
                 bottom[1].diff[n].reshape(-1)[:] = slope.reshape(6)[np.isnan(self.fixed)]
 
 
-def grid(height: int, width: int) -> Array:
-    """Of each pixel of height x width its row and column, from -1 up to below 1, and 1: (3, height * width)."""
-    rows, columns = np.mgrid[:height, :width].reshape(2, -1)
-    return np.stack([rows * (2 / height) - 1, columns * (2 / width) - 1, np.ones(height * width)])
+def grid(size: Sequence[int], dtype: DTypeLike) -> Array:
+    """Of each pixel of a map of a size its row and column, from -1 up to below 1, and 1: (3, H W)."""
+    places = np.ones((3, *size), dtype)
+    rows, columns = (np.arange(length) * (2 / max(1, length)) - 1 for length in size)
+    places[0], places[1] = rows[:, None], columns
+    return places.reshape(3, math.prod(size))
 
 
 Corner = tuple[NDArray[np.intp], Array]
@@ -111,20 +116,19 @@ class Sampled:
 
     def of(self, u: Array, v: Array) -> None:
         """v (C, ...) of the map u (C, H, W)."""
-        flat = u.reshape(len(u), -1)
-        v.reshape(len(u), -1)[:] = sum(flat[:, at] * share for at, share in self._corners())
+        v.reshape(len(u), len(self.down))[:] = sum(_flat(u)[:, at] * share for at, share in self._corners())
 
     def backward(self, dv: Array, du: Array) -> None:
         """du (C, H, W) of dv (C, ...)."""
         du[...] = 0
-        dv = dv.reshape(len(dv), -1)
+        dv = _flat(dv)
         for at, share in self._corners():
-            for channel, given in zip(du.reshape(len(du), -1), dv * share):
+            for channel, given in zip(_flat(du), dv * share):
                 np.add(channel, np.bincount(at, given, minlength=len(channel)).astype(du.dtype), out=channel)
 
     def slope(self, u: Array, dv: Array) -> Array:
         """The gradient (2, P) of the places, of dv (C, ...)."""
-        flat, dv = u.reshape(len(u), -1), dv.reshape(len(dv), -1)
+        flat, dv = _flat(u), _flat(dv)
         above, left, slopes = 1 - self.down, 1 - self.right, []
         up, at = (np.where(share > 0, -1, self.on_pixels).astype(u.dtype) for share in (self.down, self.right))
         down, on = ((share > 0).astype(u.dtype) for share in (self.down, self.right))
@@ -148,3 +152,8 @@ class Sampled:
             inside = (row >= 0) & (row < self.height) & (column >= 0) & (column < self.width)
             found.append((np.where(inside, row * self.width + column, 0), np.where(inside, share, 0)))
         return found
+
+
+def _flat(maps: Array) -> Array:
+    """Maps (C, ...) as rows (C, pixels), a view."""
+    return maps.reshape(len(maps), math.prod(maps.shape[1:]))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.blob import Array, Blob
+from minicaffe.blob import Array, Blob, checked_shape
 
 from .losses.loss import Loss
 from .spatial_transformer import grid
@@ -35,20 +35,24 @@ class STLoss(Loss):
             raise self.error(f"theta must be (N, 6), got shape {shape}", "bottom[0]")
         if min(param.output_H, param.output_W) < 1:
             raise self.error("needs output_H > 0 and output_W > 0", "st_loss_param")
-        self.grid = grid(param.output_H, param.output_W).astype(self.dtype)
+        checked_shape((2, shape[0], param.output_H, param.output_W))  # the places, which the original keeps in a blob
 
-    def _beyond(self, bottom: Sequence[Blob]) -> Array:
-        """How far each place is beyond -1 or 1, (N, 2, places)."""
-        places = bottom[0].data.reshape(-1, 2, 3) @ self.grid
-        return np.asarray(places - places.clip(-1, 1))
+    def _grid(self) -> Array:
+        param = self.param.st_loss_param
+        return grid((param.output_H, param.output_W), self.dtype)
+
+    def _beyond(self, bottom: Sequence[Blob], places: Array) -> Array:
+        """How far each place (3, P) of the grid comes beyond -1 or 1, (N, 2, P)."""
+        moved = bottom[0].data.reshape(-1, 2, 3) @ places
+        return np.asarray(moved - moved.clip(-1, 1))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        beyond = self._beyond(bottom)
-        places = max(1, len(beyond) * beyond.shape[2])
-        top[0].data[...] = np.square(beyond).sum(dtype=np.float64) / (2 * places)
+        beyond = self._beyond(bottom, self._grid())
+        top[0].data[...] = np.square(beyond).sum(dtype=np.float64) / max(1, beyond.size)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            beyond = self._beyond(bottom)
-            scale = float(top[0].diff.item()) / max(1, len(beyond) * beyond.shape[2])
-            bottom[0].diff[...] = (beyond @ self.grid.T * self.dtype.type(scale)).reshape(bottom[0].shape)
+            places = self._grid()
+            beyond = self._beyond(bottom, places)
+            scale = 2 * float(top[0].diff.item()) / max(1, beyond.size)
+            bottom[0].diff[...] = (beyond @ places.T * self.dtype.type(scale)).reshape(bottom[0].shape)

@@ -39,29 +39,32 @@ class Transformer(Layer):
             raise self.error(
                 f"x must not be higher than wide, got {x[2]} x {x[3]}: the original writes past its grid", "bottom[0]"
             )
-        self.grid = self._grid(*x[2:])
         top[0].reshape(x)
 
-    def _grid(self, height: int, width: int) -> Array:
+    def _grid(self, x: Blob) -> Array:
         """The original's: pixel (i, j) is at i * height + j, and what is behind the last one is (0, 0, 0)."""
-        whole = grid(height, width).reshape(3, height, width)
+        height, width = x.shape[2:]
+        whole = grid(x.shape[2:], self.dtype).reshape(3, height, width)
         laid = np.zeros((3, height * width), self.dtype)
         for i in range(height):
             laid[:, i * height : i * height + width] = whole[:, i]
         return laid
 
-    def _sampled(self, bottom: Sequence[Blob], n: int) -> Sampled:
-        places = bottom[1].data[n].reshape(2, 3) @ self.grid
-        return Sampled(bottom[0].shape[2:], places, inside_only=True, on_pixels=0)
+    def _sampled(self, bottom: Sequence[Blob], n: int, places: Array) -> Sampled:
+        """Image n at theta's image of the grid's places."""
+        moved = bottom[1].data[n].reshape(2, 3) @ places
+        return Sampled(bottom[0].shape[2:], moved, inside_only=True, on_pixels=0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        places = self._grid(bottom[0])
         for n, (x, y) in enumerate(zip(bottom[0].data, top[0].data)):
-            self._sampled(bottom, n).of(x, y)
+            self._sampled(bottom, n, places).of(x, y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        places = self._grid(bottom[0])
         for n, dy in enumerate(top[0].diff):
-            sampled = self._sampled(bottom, n)
+            sampled = self._sampled(bottom, n, places)
             if propagate_down[0]:
                 sampled.backward(dy, bottom[0].diff[n])
             if propagate_down[1]:
-                bottom[1].diff[n].reshape(2, 3)[:] = np.asarray(sampled.slope(bottom[0].data[n], dy) @ self.grid.T)
+                bottom[1].diff[n].reshape(2, 3)[:] = np.asarray(sampled.slope(bottom[0].data[n], dy) @ places.T)

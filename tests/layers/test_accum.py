@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from peak import traced_peak
 
+from minicaffe import limits
 from minicaffe.errors import LayerError
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -51,6 +53,26 @@ def test_planes_stay_planes(channels: int, height: int, width: int) -> None:
     rows, columns = np.mgrid[: height + 3, : width + 2]
     wanted = np.stack([rows * down * (c + 1) + columns * right for c in range(channels)])[None]
     np.testing.assert_allclose(y, wanted, atol=1e-5)
+
+
+def accum(inside: str) -> LayerCase:
+    return LayerCase(f'type: "Accum" accum_param {{ {inside} }}', np.ones((1, 1, 4, 5)))
+
+
+@pytest.mark.parametrize("inside", ["top_height: 2000000 top_width: 9", "size_divisible_by: 1000000"])
+def test_sizes_are_checked_before_memory_is_taken(inside: str) -> None:
+    def refused() -> None:
+        with (
+            limits.raised({"blob_elements": 2**21}),
+            pytest.raises(LayerError, match="more than the 2097152"),
+        ):
+            accum(inside)
+
+    assert traced_peak(refused) < 2**20
+
+
+def test_memory_is_taken_in_forward() -> None:
+    assert traced_peak(lambda: accum("top_height: 2000000 top_width: 9")) < 2**20
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def test_a_second_reshape_and_no_gradient_unasked() -> None:
     [
         ((2, 3), "", r"x must be \(N, C, H, W\), got shape \(2, 3\)"),
         ((1, 2, 3, 4), "numTransition: 0", "numTransition must be > 0, got 0"),
+        ((1, 2, 3, 4), "numTransition: 10001", r"the block \(numTransition\) has 10,001 layers, and the limit is 10,000"),
         ((1, 2, 3, 4), "growthRate: -1", "growthRate must be > 0, got -1"),
         ((1, 2, 3, 4), "dropout_amount: 1", r"dropout_amount must be in \[0, 1\), got 1"),
     ],

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from neuron_checks import normal
+from peak import traced_peak
 
-from minicaffe import loops
+from minicaffe import limits, loops
 from minicaffe.errors import LayerError
 from minicaffe.layers import interp
 
@@ -168,6 +169,22 @@ def test_a_second_reshape(shape: tuple[int, ...]) -> None:
     wanted = (*shape[:2], 2 * shape[2] - 1, 2 * shape[3] - 1)
     assert (case.forward()[0] == np.full(wanted, 2)).all()
     assert case.backward(np.ones(wanted))[0].shape == shape
+
+
+@pytest.mark.parametrize("inside", ["height: 2000000 width: 9", "zoom_factor: 1000000"])
+def test_sizes_are_checked_before_memory_is_taken(inside: str) -> None:
+    def refused() -> None:
+        with (
+            limits.raised({"blob_elements": 2**21}),
+            pytest.raises(LayerError, match="more than the 2097152"),
+        ):
+            LayerCase(text(inside), np.ones((1, 1, 4, 5)))
+
+    assert traced_peak(refused) < 2**20
+
+
+def test_memory_is_taken_in_forward() -> None:
+    assert traced_peak(lambda: LayerCase(text("height: 2000000 width: 9"), np.ones((1, 1, 4, 5)))) < 2**20
 
 
 @pytest.mark.parametrize(

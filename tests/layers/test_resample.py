@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from peak import traced_peak
 
+from minicaffe import limits
 from minicaffe.errors import LayerError
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -54,6 +56,26 @@ def test_a_constant_stays(height: int, width: int, kind: str) -> None:
     """One scale for both axes: with two, the original's places may lie beyond the filter's reach."""
     (y,) = LayerCase(TEXT.format(2 * height, 2 * width, kind), np.full((1, 2, height, width), 2.5)).forward()
     np.testing.assert_allclose(y, np.full((1, 2, 2 * height, 2 * width), 2.5), rtol=1e-6)
+
+
+def resample(inside: str) -> LayerCase:
+    return LayerCase(f'type: "Resample" resample_param {{ {inside} }}', np.ones((1, 1, 5, 4)))
+
+
+@pytest.mark.parametrize("inside", ["height: 2000000 width: 9", "height: 500000 width: 1"])
+def test_sizes_are_checked_before_memory_is_taken(inside: str) -> None:
+    def refused() -> None:
+        with (
+            limits.raised({"blob_elements": 2**21}),
+            pytest.raises(LayerError, match="more than the 2097152"),
+        ):
+            resample(inside)
+
+    assert traced_peak(refused) < 2**20
+
+
+def test_memory_is_taken_in_forward() -> None:
+    assert traced_peak(lambda: resample("height: 500000 width: 9")) < 2**20
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from peak import traced_peak
 
+from minicaffe import limits
 from minicaffe.errors import LayerError
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -61,6 +63,26 @@ def test_far_away_and_unknown_places_are_zero() -> None:
         case = LayerCase('type: "SpatialTransformer"', normal(1, 2, 3, 4), theta)
         assert not case.forward()[0][:, :, 0].any()
         assert not case.backward(np.ones((1, 2, 3, 4)))[0][:, :, 0].any()
+
+
+def transformer(inside: str) -> LayerCase:
+    return LayerCase(f'type: "SpatialTransformer" st_param {{ {inside} }}', np.ones((1, 1, 4, 5)), [[1.0, 0, 0, 0, 1, 0]])
+
+
+@pytest.mark.parametrize("inside", ["output_W: 1000000", "output_H: 1000000"])
+def test_sizes_are_checked_before_memory_is_taken(inside: str) -> None:
+    def refused() -> None:
+        with (
+            limits.raised({"blob_elements": 2**21}),
+            pytest.raises(LayerError, match="more than the 2097152"),
+        ):
+            transformer(inside)
+
+    assert traced_peak(refused) < 2**20
+
+
+def test_memory_is_taken_in_forward() -> None:
+    assert traced_peak(lambda: transformer("output_W: 1000000")) < 2**20
 
 
 @pytest.mark.parametrize(

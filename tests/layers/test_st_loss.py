@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from peak import traced_peak
 
+from minicaffe import limits
 from minicaffe.errors import LayerError
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -38,6 +40,26 @@ def test_images_count_alike(height: int, width: int, times: int) -> None:
     theta = 2 * normal(2, 6)
     one, more = (LayerCase(TEXT.format(height, width), np.tile(theta, (k, 1))).forward()[0] for k in (1, times))
     assert more == pytest.approx(one)
+
+
+def loss(inside: str) -> LayerCase:
+    return LayerCase(f'type: "STLoss" st_loss_param {{ {inside} }}', [[1.0, 0, 0, 0, 1, 0]])
+
+
+@pytest.mark.parametrize("inside", ["output_H: 2000000 output_W: 1", "output_H: 2147483647 output_W: 2147483647"])
+def test_sizes_are_checked_before_memory_is_taken(inside: str) -> None:
+    def refused() -> None:
+        with (
+            limits.raised({"blob_elements": 2**21}),
+            pytest.raises(LayerError, match="more than the 2097152"),
+        ):
+            loss(inside)
+
+    assert traced_peak(refused) < 2**20
+
+
+def test_memory_is_taken_in_forward() -> None:
+    assert traced_peak(lambda: loss("output_H: 200000 output_W: 9")) < 2**20
 
 
 @pytest.mark.parametrize(

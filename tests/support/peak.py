@@ -1,9 +1,11 @@
-"""The memory that a statement needs, in a separate process."""
+"""The memory that a statement needs, in a separate process or in this one."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Callable
 
 CODE = """
 import resource, sys, warnings
@@ -34,3 +36,13 @@ def outcome_and_megabytes(statement: str, imports: str = "") -> tuple[str, int]:
     assert not done.returncode, done.stderr
     *said, megabytes = done.stdout.splitlines()
     return "\n".join(said), int(megabytes)
+
+
+def traced_peak(run: Callable[[], object]) -> int:
+    """The bytes that a call takes at most, as tracemalloc counts them."""
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

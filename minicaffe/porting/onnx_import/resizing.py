@@ -72,7 +72,7 @@ def _matrix(b: Builder, node: Node, axis: int) -> Array:
 
 def _interp(out: int, size: int) -> Array:
     """Interp's matrix."""
-    taps, matrix = Taps.of(size, out), np.zeros((out, size), np.float32)
+    taps, matrix = Taps(size, out), np.zeros((out, size), np.float32)
     places = np.arange(out)
     for at, share in zip((taps.before, taps.after), taps.shares(np.dtype(np.float32))):
         matrix[places, at] += share
