@@ -60,7 +60,7 @@ class CenterLoss(Loss):
     def _difference(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:
         """x - c[label] (N, K), and the labels (N,)."""
         labels = read_labels(self, bottom[1].data, self.split, None)[0][:, 0]
-        return bottom[0].data.reshape(-1, self.features) - self.blobs[0].data[labels], labels
+        return bottom[0].data.reshape(self.split.outer, self.features) - self.blobs[0].data[labels], labels
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d, _ = self._difference(bottom)

@@ -7,6 +7,7 @@ Source: Cai and Vasconcelos, Cascade R-CNN (arXiv:1712.00726); decode_bbox_layer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,7 +48,7 @@ class DecodeBBox(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for i, (blob, columns) in enumerate(zip(bottom, (8, 5, 0), strict=False)):
-            if len(blob.shape) < 2 or blob.count != blob.shape[0] * (columns or blob.shape[1]):
+            if len(blob.shape) < 2 or math.prod(blob.shape[1:]) != (columns or max(1, blob.shape[1])):
                 wanted = f"{columns} values" if columns else "one overlap at least"
                 raise self.error(f"bottom {i} must have {wanted} a roi, got shape {blob.shape}", f"bottom[{i}]")
             if blob.shape[0] != bottom[0].shape[0]:

@@ -140,14 +140,14 @@ class InnerProduct(Layer):
         """The weights that multiply x: these, or with normalize a copy whose rows have length 1."""
         if not self.normalize:
             return weight
-        rows = weight.reshape(-1, self.inputs)
+        rows = weight.reshape(self.param.inner_product_param.num_output, self.inputs)
         return np.asarray(rows / row_lengths(rows)).reshape(weight.shape)
 
     def _add_scaled_gradient(self, a: Array, b: Array) -> None:
         """Add to the weights' diff what a @ b, the gradient of the scaled weights, gives."""
         du = np.zeros(self.blobs[0].shape, self.dtype)
         add_product(a, b, du)
-        add_through_lengths(self.blobs[0], du.reshape(-1, self.inputs))
+        add_through_lengths(self.blobs[0], du.reshape(self.param.inner_product_param.num_output, self.inputs))
 
     def _sizes(self, top: Blob) -> tuple[int, int, int]:
         """(N, num_output, K)."""

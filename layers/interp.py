@@ -8,6 +8,7 @@ Positions are float32 in float64 nets too, as in the original. Source: hszhao/PS
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -392,7 +393,7 @@ def sample(near: Near, x: Array, y: Array) -> None:
     """y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place."""
     (first, first_share), *others = near
     more = np.empty(len(first), x.dtype)
-    for one, out in zip(x.reshape(len(x), -1), y.reshape(len(y), -1)):
+    for one, out in zip(*(maps.reshape(len(maps), math.prod(maps.shape[1:])) for maps in (x, y))):
         np.take(one, first, out=out, mode="clip")  # clip: without a copy of out
         np.multiply(out, first_share, out=out)
         for place, share in others:
@@ -403,7 +404,7 @@ def sample(near: Near, x: Array, y: Array) -> None:
 
 def scatter(near: Near, dy: Array, dx: Array) -> None:
     """dx (M, H, W) of dy (M, H', W'): the transpose of sample."""
-    for one, out in zip(dy.reshape(len(dy), -1), dx):
+    for one, out in zip(dy.reshape(len(dy), math.prod(dy.shape[1:])), dx):
         whole = np.zeros(out.size, out.dtype)
         for place, share in near:
             np.add.at(whole, place, one * share)

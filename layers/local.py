@@ -59,7 +59,7 @@ class Local(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weight = self.blobs[0].data[:, 0]
-        columns = im2col(bottom[0].data, self.window).reshape(len(bottom[0].data), -1, weight.shape[2])
+        columns = im2col(bottom[0].data, self.window).reshape(len(bottom[0].data), *weight.shape[1:])
         y = top[0].data.reshape(len(columns), *weight.shape[::2])
         np.einsum("mkp,nkp->nmp", weight, columns, out=y)
         if len(self.blobs) > 1:
@@ -69,7 +69,7 @@ class Local(Layer):
         weight = self.blobs[0].data[:, 0]
         dy = top[0].diff.reshape(len(bottom[0].data), *weight.shape[::2])
         if self.param_propagate_down[0]:
-            columns = im2col(bottom[0].data, self.window).reshape(len(dy), -1, weight.shape[2])
+            columns = im2col(bottom[0].data, self.window).reshape(len(dy), *weight.shape[1:])
             self.blobs[0].diff[:, 0] += np.einsum("nmp,nkp->mkp", dy, columns)
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             self.blobs[1].diff[0, 0] += dy.sum(axis=0)

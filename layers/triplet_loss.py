@@ -7,6 +7,7 @@ Source: Schroff, Kalenichenko, Philbin, 2015; happynear's triplet_loss_layer.cpp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,7 +36,8 @@ class TripletLoss(Loss):
 
     def _losses(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array]:
         """Twice the losses (N,), and a - p and a - n (N, C)."""
-        a, p, n = (blob.data.reshape(bottom[0].shape[0], -1) for blob in bottom)
+        shape = bottom[0].shape
+        a, p, n = (blob.data.reshape(math.prod(shape[:1]), math.prod(shape[1:])) for blob in bottom)
         near, far = a - p, a - n
         gap = np.square(near).sum(axis=1) - np.square(far).sum(axis=1)
         return np.maximum(gap + self.dtype.type(self.param.triplet_loss_param.margin), 0), near, far
