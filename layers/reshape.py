@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from minicaffe.blob import Blob
+from minicaffe.blob import MAX_AXES, Blob, too_many_axes
 from minicaffe.blocks import KeptStep
 from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer
@@ -41,6 +41,8 @@ class Reshape(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         dims = list(self.param.reshape_param.shape.dim)
+        if len(dims) > MAX_AXES:
+            raise self.error(too_many_axes(dims), "reshape_param.shape")
         if any(d < -1 for d in dims):
             raise self.error(f"dims must be >= -1, got {dims}", "reshape_param.shape")
         if dims.count(-1) > 1:

@@ -653,7 +653,7 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
         dims = tuple(dims[0])
     shape = tuple(int(d) for d in dims)  # type: ignore[arg-type]
     if len(shape) > MAX_AXES:
-        raise BlobError(f"a blob has at most {MAX_AXES} axes, and shape {shape} has {len(shape)}")
+        raise BlobError(too_many_axes(shape))
     if any(d < 0 for d in shape):
         raise BlobError(f"a blob cannot have shape {shape}: an axis is negative")
     most = min(limits.blob_elements, MAX_COUNT)
@@ -662,6 +662,14 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
         more = f": {limits.raising('blob_elements')}" if most < MAX_COUNT else ""
         raise BlobError(f"shape {shape} has {count} elements, more than the {most} that a blob may have{more}")
     return shape
+
+
+def too_many_axes(shape: Sequence[int]) -> str:
+    """What is wrong with a shape of more than MAX_AXES axes; of thousands, only the first and the last are named."""
+    named = list(map(str, shape))
+    if len(shape) > 2 * MAX_AXES:
+        named[3:-1] = ["..."]
+    return f"a blob has at most {MAX_AXES} axes, and shape ({', '.join(named)}) has {len(shape)}"
 
 
 def _unheld() -> int:

@@ -44,7 +44,9 @@ def near_text(net: Net, file: WeightsFile, most: int = 5) -> str:
     pairs = near_layers(net, file)
     if not pairs:
         names = [layer.name for layer in file.layers if any(layer.blobs)]
-        names = names[:most] + ["..."] * (len(names) > most)
+        if not any(names):
+            return "; its layers have no names" if names else "; none of its layers has weights"
+        names = [name or "(unnamed)" for name in names[:most]] + ["..."] * (len(names) > most)
         return f"; its layers are called {', '.join(names)}, and none nearly matches in name and shapes"
     shown = ", ".join(f"{name} (in the file: {other})" for name, other in pairs[:most])
     more = f" and {len(pairs) - most} more" if len(pairs) > most else ""

@@ -22,6 +22,7 @@ from minicaffe import Net, set_random_seed
 from minicaffe.cli import COMMANDS, main
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST
+from minicaffe.proto import caffe_pb2
 
 CLASSIFIER = """name: "small"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 6 } } }
@@ -699,8 +700,14 @@ def test_weights_that_fit_no_layer_are_told_with_the_nearest_ones(tmp_path: Path
     ours = inputs + layer.format("fc1", "x", "a", 4) + layer.format("fc2", "a", "b", 5)
     (tmp_path / "net.prototxt").write_text(ours)
 
-    def said(theirs: str) -> str:
-        Net(parse_net(theirs)).save(tmp_path / "theirs.caffemodel")
+    def said(theirs: str, *, named: bool = True) -> str:
+        file = tmp_path / "theirs.caffemodel"
+        Net(parse_net(theirs)).save(file)
+        if not named:
+            param = caffe_pb2.NetParameter.FromString(file.read_bytes())
+            for stored in param.layer:
+                stored.ClearField("name")
+            file.write_bytes(param.SerializeToString())
         result = run("run", tmp_path / "net.prototxt", tmp_path / "theirs.caffemodel")
         assert result.exit_code == 1
         return result.output
@@ -708,4 +715,6 @@ def test_weights_that_fit_no_layer_are_told_with_the_nearest_ones(tmp_path: Path
     one_alike = said(inputs + layer.format("module/FC_1", "x", "a", 4) + layer.format("other", "a", "b", 6))
     assert "nearly matching, with the same shapes: fc1 (in the file: module/FC_1)" in one_alike
     assert "fc2 (in the file: dense2)" in said(ours.replace("fc", "dense"))
+    assert "; its layers have no names" in said(inputs + layer.format("q", "x", "a", 9), named=False)
+    assert "; none of its layers has weights" in said(inputs)
     assert "its layers are called q, and none nearly matches" in said(inputs + layer.format("q", "x", "a", 9))
