@@ -58,7 +58,7 @@ class BboxAccuracy(Layer):
         kinds = kinds if self.param.bbox_reg_param.cls_aware else np.ones_like(kinds)
         for kind in kinds[kinds >= deltas.shape[1] // 4][:1]:
             raise self.error(f"class {kind:g} has no deltas: there are those of {deltas.shape[1] // 4}", "bottom[2]")
-        own = deltas.reshape(len(deltas), -1, 4)[counted, kinds.astype(np.intp)]
+        own = deltas.reshape(len(deltas), deltas.shape[1] // 4, 4)[counted, kinds.astype(np.intp)]
         moved = bbox_transform_inv(rois, own * self.stds + self.means)
         moved[:, 2:] -= 1  # both ends are inclusive
         for blob, boxes in zip(top, (moved, rois)):

@@ -88,7 +88,7 @@ class GenerateAugmentationParameters(Layer):
         count = schedule(self.param.coeff_schedule_param, self.iterations)
         draws = Draws(aug, count, rng.generator())
         is_drawn = self.phase == TRAIN or aug.augment_during_test
-        rows = top[0].data.reshape(top[0].shape[0], -1)
+        rows = top[0].data.reshape(top[0].shape[:2])
         for n, row in enumerate(rows):
             row[...] = 0 if self.mode == "regenerate" else bottom[0].data[n].reshape(-1)
             if is_drawn:

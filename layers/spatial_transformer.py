@@ -44,8 +44,10 @@ class SpatialTransformer(Layer):
         ):
             if value != built:
                 raise self.error(f"{name} must be {built}, got {value}", f"st_param.{name}")
+        self.check_finite("st_param")  # NaN stands for a number that is not fixed
         self.given = {field.name: value for field, value in param.ListFields()}
-        self.fixed = np.array([self.given.get(name, np.nan) for name in THETA], self.dtype)
+        with np.errstate(over="ignore"):
+            self.fixed = np.array([self.given.get(name, np.nan) for name in THETA], self.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape, theta = bottom[0].shape, bottom[1].shape

@@ -75,12 +75,14 @@ def read_or_default(row: Array) -> Coefficients:
 
 
 def check_generators(layer: Layer) -> None:
-    """Raises LayerError for a generator of an unknown kind or with a number that is not finite, and a half_life below 0."""
+    """Raises LayerError for a generator of an unknown kind, a number of one or of the schedule that is not finite, and a
+    half_life below 0."""
     for name in GENERATORS:
         kind = getattr(layer.param.augmentation_param, name).rand_type
         if kind not in KINDS:
             raise layer.error(f'rand_type "{kind}" is none of {", ".join(KINDS)}', f"augmentation_param.{name}.rand_type")
         layer.check_finite(f"augmentation_param.{name}")
+    layer.check_finite("coeff_schedule_param")
     if layer.param.coeff_schedule_param.half_life < 0:
         half_life = layer.param.coeff_schedule_param.half_life
         raise layer.error(f"half_life must be >= 0, got {half_life:g}", "coeff_schedule_param.half_life")

@@ -105,7 +105,7 @@ def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
         elevated[:, j] = total - real(j) * scaled
         total += scaled
     elevated[:, 0] = total
-    if np.abs(elevated).max(initial=0) > FARTHEST:
+    if not np.abs(elevated).max(initial=0) <= FARTHEST:  # NaN is infinity less infinity
         raise OverflowError("the features are too far apart for the lattice")
     v = elevated * (real(1) / real(d + 1))
     nearest = np.rint(v).astype(np.int64)

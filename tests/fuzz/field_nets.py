@@ -27,7 +27,21 @@ NEURONS = {
     "Convolution": f"convolution_param {{ {WINDOW} weight_filler {{}} bias_filler {{}} }}",
     "Deconvolution": f"convolution_param {{ {WINDOW} weight_filler {{}} bias_filler {{}} }}",
     "DepthwiseConvolution": f"convolution_param {{ {WINDOW} group: 4 weight_filler {{}} bias_filler {{}} }}",
+    "ConvolutionDepthwise": f"convolution_param {{ {WINDOW} weight_filler {{}} bias_filler {{}} }}",
     "InnerProduct": "inner_product_param { num_output: 3 weight_filler {} bias_filler {} }",
+    "SparseInnerProduct": "inner_product_param { num_output: 3 weight_filler {} bias_filler {} }",
+    "InnerDistance": "inner_distance_param { num_output: 3 weight_filler {} bias_filler {} }",
+    "Local": "local_param { num_output: 3 kernel_size: 3 pad: 1 weight_filler {} bias_filler {} }",
+    "BN": "bn_param { scale_filler {} shift_filler {} }",
+    "DenseBlock": "denseblock_param { numTransition: 2 growthRate: 3 Filter_Filler {} BN_Scaler_Filler {} BN_Bias_Filler {} }",
+    "ChannelNorm": "", "Cosine": "", "NegReLU": "", "SeLu": "selu_param {}", "Flip": "flip_param {}",
+    "Mean": "mean_param { operation: SUBTRACT value: [1, 2, 3, 4] }", "Padding": "padding_param { pad_beg: 1 }",
+    "RandomNoise": "random_noise_param {}",
+    "Accum": "accum_param { top_height: 8 top_width: 9 }", "Downsample": "downsample_param { top_height: 3 top_width: 4 }",
+    "Interp": "interp_param { height: 5 width: 9 }", "Resample": "resample_param { height: 5 width: 9 }",
+    "Upsample": "upsample_param { scale: 2 }",
+    "Unpooling": "unpooling_param { unpool: AVE kernel_size: 2 stride: 2 unpool_h: 12 unpool_w: 14 }",
+    "L1Loss": "l1_loss_param {}",
 }  # fmt: skip
 """Layers of one bottom, a map."""
 
@@ -64,6 +78,68 @@ MORE: dict[str, tuple[list[str], int, str]] = {
     "Input": ([], 1, "input_param { shape { dim: 2 dim: 3 } }"),
     "MaskPooling": ([MAP, "2 1 6 7"], 1, ""),
     "MaskResize": ([MAP], 1, "mask_resize_param { output_height: 3 output_width: 9 }"),
+    "Convolution3D": (["2 3 4 5 6"], 1,
+                      "convolution3d_param { num_output: 2 kernel_size: 3 kernel_depth: 2 weight_filler {} bias_filler {} }"),
+    "Deconvolution3D": (["2 3 4 5 6"], 1,
+                        "convolution3d_param { num_output: 2 kernel_size: 3 kernel_depth: 2 weight_filler {} bias_filler {} }"),
+    "Pooling3D": (["2 3 4 5 6"], 1, "pooling3d_param { kernel_size: 3 kernel_depth: 2 }"),
+    "Correlation": ([MAP, MAP], 1, "correlation_param { kernel_size: 1 max_displacement: 2 pad: 2 }"),
+    "CrossConvolution": ([MAP, MAP], 1, "convolution_param { kernel_size: 3 bias_term: false }"),
+    "FlowWarp": ([MAP, "2 2 6 7"], 1, "flow_warp_param {}"),
+    "Warp": ([MAP, "2 2 6 7"], 1, ""),
+    "SpatialTransformer": ([MAP, "2 6"], 1, "st_param { output_H: 3 output_W: 4 }"),
+    "STLoss": (["2 6"], 1, "st_loss_param { output_H: 3 output_W: 4 }"),
+    "Transformer": ([MAP, "2 6"], 1, ""),
+    "BroadcastMul": ([MAP, "2 4"], 1, ""),
+    "ChannelScale": ([MAP, "2 1 6 7"], 1, "channel_scale_param {}"),
+    "SpatialProduct": ([MAP, "2 1 6 7"], 1, ""),
+    "Mask": ([ONE_MAP, "1 1 6 7 = 1"], 1, ""),
+    "Gather": ([MAP, ROWS], 2, ""),
+    "Scatter": ([MAP, ROWS], 2, ""),
+    "DataAugmentation": (["2 3 6 7"], 2,
+                         "augmentation_param { crop_height: 4 crop_width: 5 mirror {} rotate {} zoom {} gamma {} noise {} }"
+                         " coeff_schedule_param {}"),
+    "FlowAugmentation": (["2 2 6 7", "2 42 1 1 = 0", "2 42 1 1 = 0"], 1, "augmentation_param { crop_height: 4 crop_width: 5 }"),
+    "GenerateAugmentationParameters": (["2 3 6 7"], 1,
+                                       'augmentation_param { mode: "regenerate" augment_during_test: true crop_height: 4'
+                                       " crop_width: 5 rotate {} zoom {} } coeff_schedule_param {}"),
+    "MultiStageMeanfield": (["1 3 4 5", "1 3 4 5", "1 3 4 5"], 1, "multi_stage_meanfield_param {}"),
+    "CenterLoss": ([ROWS, LABELS], 1, "center_loss_param { num_output: 5 center_filler {} }"),
+    "DiceCoefLoss": (["2 3 4 5", "2 1 4 5 = 1"], 1, "dice_coef_loss_param { generalization: MULTICLASS }"),
+    "EuclideanLossWithIgnore": (["3 5", "3 6 = 1"], 1, "euclideanloss_param {}"),
+    "FocalLoss": ([ROWS, LABELS], 1, "focal_loss_param { axis: 1 } softmax_param {} loss_param {}"),
+    "GeneralContrastiveLoss": ([ROWS, LABELS], 2, "general_contrastive_loss_param {}"),
+    "GeneralTripletLoss": ([ROWS, LABELS], 2, "general_triplet_loss_param {}"),
+    "LabelSpecificAdd": ([ROWS, LABELS], 2, "label_specific_add_param { bias_base: 1 }"),
+    "LabelSpecificRescale": ([ROWS, LABELS], 2, "label_specific_rescale_param { positive_weight_base: 1 }"),
+    "MarginInnerProduct": ([ROWS, LABELS], 2, "margin_inner_product_param { num_output: 3 type: DOUBLE weight_filler {} }"),
+    "TripletLoss": ([ROWS, ROWS, ROWS], 1, "triplet_loss_param {}"),
+    "YoloSeg": ([ROWS, ROWS], 1, "yolo_seg_param {}"),
+    "WarpCTCLoss": (["4 2 3", "2 2 = 1"], 1, "ctc_loss_param {}"),
+    "EltwiseAccuracy": ([MAP, "2 1 6 7 = 1"], 1, "eltwise_accuracy_param {}"),
+    "SegAccuracy": ([MAP, "2 1 6 7 = 1"], 1, "seg_accuracy_param {}"),
+    "SegmentationEvaluate": ([MAP, "2 4 6 7 = 1"], 1, "segmentation_evaluate_param { num_classes: 4 }"),
+    "BboxAccuracy": (["3 8", "3 5 = 1", "3 6 = 1"], 2, "bbox_reg_param {}"),
+    "DetectionAccuracy": (["2 7 3 4", "2 6 3 4 = 1"], 2,
+                          "detection_accuracy_param { cls_num: 3 field_h: 8 field_w: 9 downsample_rate: 4 } loss_param {}"),
+    "DetectionGroupAccuracy": (["2 3 2 5", "2 4 2 5", "2 6 2 5 = 1"], 2,
+                               "detection_group_accuracy_param { cls_num: 3 field_h: 8 field_w: 9 stride: 4 } bbox_reg_param {}"
+                               " loss_param {}"),
+    "DetectionGroupLoss": (["2 3 2 5", "2 4 2 5", "2 6 2 5 = 1"], 1,
+                           "detection_group_loss_param { cls_num: 3 field_h: 8 field_w: 9 stride: 4 batch_size: 4 }"
+                           " bbox_reg_param {} loss_param {}"),
+    "DetectionLoss": (["2 92", "2 28 = 1"], 1,
+                      "detection_loss_param { side: 2 num_class: 3 num_object: 4 } bbox_reg_param {} loss_param {}"),
+    "EvalDetection": (["2 92", "2 28 = 1"], 1, "eval_detection_param { side: 2 num_class: 3 num_object: 4 }"),
+    "SqueezeDetLoss": (["2 12 3", "2 2 3 2", "2 2 3 8", "2 10 = 1"], 1,
+                       "squeezedet_param { classes: 3 anchors_per_grid: 2 anchor_shapes: [30, 40, 50, 60] pos_conf: 2"
+                       " neg_conf: 3 lambda_bbox: 5 } transform_param {}"),
+    "FrcnnAnchorTarget": (["1 18 4 5", "2 5 = 1", "1 3 = 100"], 4, ""),
+    "FrcnnProposal": (["1 18 4 5", "1 36 4 5", "1 3 = 100"], 2, ""),
+    "FrcnnProposalTarget": ([ROIS, "2 5 = 1"], 5, ""),
+    "FrcnnOutput": (["3 2", "3 8", ROIS, "1 2 = 50"], 1, "frcnn_output_param {} bbox_reg_param {}"),
+    "HardMining": (["3", ROIS, ROWS], 2, "hard_mining_param { num_roi_per_image: 2 num_image: 1 }"),
+    "ScaleRoute": (["3 5 = 1", ROWS], 2, "scale_route_param { low_scale: 0.5 high_scale: 2 }"),
     "YoloDetectionOutput": (["2 14 3 3"], 1,
                             "yolo_detection_output_param { num_classes: 2 num_box: 2 biases: 1 biases: 2 biases: 3 biases: 1"
                             " }"),
@@ -153,6 +229,8 @@ def write_files() -> None:
     Path("windows.txt").write_text("# 0\nimage.png\n3\n9\n8\n2\n1 0.9 1 1 5 6\n0 0.1 2 2 6 6\n")
     with h5py.File("rows.h5", "w") as file:
         file["t0"], file["t1"] = np.ones((3, 2), np.float32), np.ones((3, 1), np.float32)
+    for name in ("spatial.par", "bilateral.par"):  # MultiStageMeanfield's
+        Path(name).write_text("3 3 3\n")
     Path("list.txt").write_text("rows.h5\n")
     datum = array_to_datum(pixels.transpose(2, 0, 1), 1)
     annotated = caffe_pb2.AnnotatedDatum(datum=datum, type=caffe_pb2.AnnotatedDatum.BBOX)

@@ -24,6 +24,11 @@ EMPTY: dict[str, tuple[str, list[tuple[int, ...]], int]] = {
     "EuclideanLossWithIgnore": ("", [(0, 3), (0, 4)], 1),
     "FlowWarp": ("", [(2, 0, 3, 4), (2, 2, 3, 4)], 1),
     "GeneralContrastiveLoss": ("general_contrastive_loss_param { max_negative_only: true }", [(0, 0), (0,)], 1),
+    "GenerateAugmentationParameters": (
+        'augmentation_param { mode: "regenerate" crop_height: 4 crop_width: 5 }',
+        [(0, 3, 6, 7)],
+        1,
+    ),
     "InnerProduct": ("inner_product_param { num_output: 3 normalize: true }", [(2, 0)], 1),
     "Local": ("local_param { num_output: 2 kernel_size: 2 }", [(0, 3, 4, 5)], 1),
     "Mask": ("", [(1, 0, 4, 5), (1, 1, 4, 5)], 1),
@@ -46,6 +51,7 @@ def test_nothing_gives_nothing(kind: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shapes", "tops"),
     [
+        ('type: "BboxAccuracy" bbox_reg_param {}', [(0, 8), (0, 5), (0, 6)], [(1, 1, 1, 1)]),
         ('type: "CTCGreedyDecoder"', [(3, 0, 4), (0, 5)], [(1, 2, 1, 1)]),
         ('type: "EvalDetection" eval_detection_param { side: 2 num_class: 3 num_object: 4 }', [(0, 92), (0, 28)], [(0, 67)]),
         (

@@ -63,6 +63,14 @@ def test_in_test_nothing_is_drawn_and_given_ones_stay() -> None:
     assert (LayerCase(text, rows(2, gamma=3), phase=TRAIN).forward()[0] != y).any()
 
 
+@pytest.mark.parametrize("name", ["half_life", "initial_coeff", "final_coeff"])
+@pytest.mark.parametrize("number", ["inf", "nan"])
+def test_a_schedule_is_finite(name: str, number: str) -> None:
+    text = TEXT.format(CROP + "noise { spread: 1 }") + f" coeff_schedule_param {{ {name}: {number} }}"
+    with pytest.raises(LayerError, match=f"{name} must be finite, got {number}"):
+        LayerCase(text, rows(1))
+
+
 def test_the_schedule_is_resumed() -> None:
     text = TEXT.format(CROP + "noise { spread: 1 }") + " coeff_schedule_param { half_life: 4 initial_coeff: 0 final_coeff: 1 }"
     case, other = LayerCase(text, rows(1)), LayerCase(text, rows(1))

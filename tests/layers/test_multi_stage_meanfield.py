@@ -148,3 +148,9 @@ def test_an_image_that_is_not_finite_or_too_far_apart() -> None:
         image[0, :, 1, 2] = wrong
         with pytest.raises(LayerError, match=message):
             LayerCase(text(), unary, q, image).forward()
+
+
+@pytest.mark.parametrize("name", ["theta_alpha", "theta_gamma"])
+def test_a_theta_that_leaves_pixels_infinitely_far_apart(name: str) -> None:
+    with pytest.raises(LayerError, match="too far apart"):
+        LayerCase(text(1, f"{name}: 1e-45"), *bottoms(1, 3, 4, 5), dtype=np.float32).forward()

@@ -58,6 +58,13 @@ def test_whole_moves(channels: int, height: int, width: int, down: int, right: i
     np.testing.assert_allclose(v, wanted, atol=1e-9)
 
 
+def test_a_fixed_number_beyond_float32_is_far_away() -> None:
+    case = LayerCase(
+        'type: "SpatialTransformer" st_param { theta_2_3: 1e308 }', np.ones((1, 2, 3, 4)), np.ones((1, 5)), dtype=np.float32
+    )
+    assert not case.forward()[0].any()
+
+
 def test_far_away_and_unknown_places_are_zero() -> None:
     for theta in ([[1e30, 0, 0, 0, 1, 0]], [[np.nan] * 6]):
         case = LayerCase('type: "SpatialTransformer"', normal(1, 2, 3, 4), theta)
@@ -91,6 +98,7 @@ def test_memory_is_taken_in_forward() -> None:
         ('type: "SpatialTransformer"', [(2, 3, 4), (2, 6)], "U must be \\(N, C, H, W\\)"),
         ('type: "SpatialTransformer"', [(2, 3, 4, 5), (2, 5)], "theta must have 6 numbers for each of 2 images"),
         ('type: "SpatialTransformer" st_param { theta_1_1: 1 }', [(2, 3, 4, 5), (2, 6)], "theta must have 5 numbers"),
+        ('type: "SpatialTransformer" st_param { theta_1_2: nan }', [(2, 3, 4, 5), (2, 6)], "theta_1_2 must be finite, got nan"),
         ('type: "SpatialTransformer" st_param { output_H: 0 }', [(2, 3, 4, 5), (2, 6)], "must be at least 1"),
         (
             'type: "SpatialTransformer" st_param { sampler_type: "cubic" }',
