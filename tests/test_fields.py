@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from field_nets import LAYERS
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
+from minicaffe.layers import BUILT_IN
 from minicaffe.layers.lrn import neighbour_sum
 
 FIELDS = Path(__file__).parent / "fuzz" / "fields.py"
+RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bounds the memory in Linux's way")
@@ -25,6 +29,11 @@ def test_a_short_round() -> None:
         [sys.executable, str(FIELDS), "--seconds", "2", "--seed", "3"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_layer_type_has_a_net_but_those_that_the_document_names() -> None:
+    (names,) = re.findall(r"each layer type except (.*?)\. Sizes", RELIABILITY.read_text(encoding="utf-8"), re.DOTALL)
+    assert set(re.findall(r"\w+Data|FLOWriter", names)) == set(BUILT_IN) - set(LAYERS)
 
 
 X, ROIS = np.ones((1, 8, 6, 7)), np.zeros((1, 5))
