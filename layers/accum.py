@@ -32,6 +32,7 @@ class Accum(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.accum_param
         self.maps = len(bottom) - param.have_reference
+        self.axes: list[list[Taps]] = []
         if not self.maps:
             raise self.error("have_reference needs a map and, at last, the reference", "bottom")
         if param.HasField("size_divisible_by") and not param.size_divisible_by:
@@ -47,8 +48,10 @@ class Accum(Layer):
                 raise self.error(f"all bottoms need {bottom[0].shape[0]} images, got shape {blob.shape}", f"bottom[{i}]")
         maps = bottom[: self.maps]
         size = self._size(bottom)
-        self.axes = [[Taps(one, out) for one, out in zip(blob.shape[2:], size)] for blob in maps]
         top[0].reshape(bottom[0].shape[0], sum(blob.shape[1] for blob in maps), *size)
+        axes = [[Taps(one, out) for one, out in zip(blob.shape[2:], size)] for blob in maps]
+        if axes != self.axes:  # of the same sizes, what they have computed stays
+            self.axes = axes
 
     def _size(self, bottom: Sequence[Blob]) -> tuple[int, ...]:
         param = self.param.accum_param

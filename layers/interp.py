@@ -122,6 +122,7 @@ class Interp(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.interp_param
         self.pads = param.pad_beg, param.pad_end
+        self.rows = self.columns = Taps(0, 0)
         if max(self.pads) > 0:
             raise self.error(f"pad_beg and pad_end must be <= 0 (they crop), got {self.pads}", "interp_param")
         factors = [param.HasField(name) for name in ("shrink_factor", "zoom_factor")]
@@ -138,8 +139,10 @@ class Interp(Layer):
         sizes = [size + sum(self.pads) for size in shape[2:]]
         if min(sizes) < 1:
             raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "interp_param")
-        self.rows, self.columns = (Taps(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
-        top[0].reshape(*shape[:2], self.rows.out, self.columns.out)
+        axes = tuple(Taps(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
+        top[0].reshape(*shape[:2], *(taps.out for taps in axes))
+        if axes != (self.rows, self.columns):  # of the same sizes, what they have computed stays
+            self.rows, self.columns = axes
 
     def resized(self, size: int, axis: int) -> int:
         """How many rows (axis 0) or columns (axis 1) `size` become."""

@@ -42,6 +42,7 @@ class Resample(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.param.resample_param.type not in (NEAREST, LINEAR, CUBIC):
             raise self.error("type must be NEAREST, LINEAR or CUBIC: AREA is not built", "resample_param.type")
+        self.filters: tuple[Filter, ...] = ()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for i, blob in enumerate(bottom):
@@ -54,17 +55,23 @@ class Resample(Layer):
         top[0].reshape(*shape[:2], *size)
         fy, fx = (np.float32(a) / np.float32(b) for a, b in zip(shape[2:], size))
         antialias = param.antialias and max(fx, fy) > 1
-        self.rows = Filter(shape[2], size[0], fy, fx, param.type, antialias, self.dtype)
-        self.columns = Filter(shape[3], size[1], fx, fy, param.type, antialias, self.dtype)
-        for axis in (self.rows, self.columns):
+        filters = (
+            Filter(shape[2], size[0], fy, fx, param.type, antialias, self.dtype),
+            Filter(shape[3], size[1], fx, fy, param.type, antialias, self.dtype),
+        )
+        for axis in filters:
             checked_shape((axis.output, axis.size))  # the matrix may be larger than the maps
+        if filters != self.filters:  # of the same sizes, the matrices stay
+            self.filters = filters
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        top[0].data[...] = self.rows.matrix @ bottom[0].data @ self.columns.matrix.T
+        rows, columns = (axis.matrix for axis in self.filters)
+        top[0].data[...] = rows @ bottom[0].data @ columns.T
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            bottom[0].diff[...] = self.rows.matrix.T @ top[0].diff @ self.columns.matrix
+            rows, columns = (axis.matrix for axis in self.filters)
+            bottom[0].diff[...] = rows.T @ top[0].diff @ columns
 
 
 @dataclass(frozen=True)
