@@ -7,11 +7,15 @@ dense_image_data_layer.cpp.
 
 from __future__ import annotations
 
+import re
 from os import PathLike
 from typing import NamedTuple
 
 from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import read_text
+
+
+WHOLE = re.compile("[+-]?[0-9]+")
 
 
 class Listed(NamedTuple):
@@ -82,10 +86,9 @@ def text_lines(path: str | PathLike[str]) -> list[str]:
 
 def label_number(word: str, place: str) -> int:
     """The label as a number. Raises DataError if it is not an integer of 32 bits, Caffe's int."""
-    try:
-        label = int(word)
-    except ValueError as error:
-        raise DataError(f'{place}: the label "{word}" is not a whole number') from error
+    if not WHOLE.fullmatch(word):
+        raise DataError(f'{place}: the label "{word}" is not a whole number')
+    label = int(word) if len(word) < 100 else 2**31  # Python reads no thousands of digits
     if not -(2**31) <= label < 2**31:
         raise DataError(f"{place}: the label {word} is not in [-2147483648, 2147483647]")
     return label
