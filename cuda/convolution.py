@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicaffe.errors import DeviceError
+
 from . import cudnn
 from .blas import Matrix, gemm, tf32_allowed
 from .blocks import launch_planes, launch_sums
@@ -35,6 +37,9 @@ MOST_AXES = 3
 MANY, FEW = 256, 8
 """A product in float32 is faster than cuDNN with as many channels; gradients are with fewer than FEW."""
 
+FARTHEST = 1 << 29
+"""Of a window's extent, padding and stride, so that sums of them are numbers of 32 bits."""
+
 SMALL = 4096
 """With fewer windows, a weight's gradient puts the images of a batch side by side for one product of them all."""
 
@@ -45,7 +50,8 @@ Product = Callable[["Maps", int, int, int], None]
 @dataclass(frozen=True)
 class Maps:
     """x (count, channels, *spatial), y (count, outputs, *windows), weight (outputs, channels / group, *kernel).
-    What follows from these is computed once: a layer keeps the Maps of a shape."""
+    What follows from these is computed once: a layer keeps the Maps of a shape. Raises DeviceError for windows that reach
+    farther than FARTHEST."""
 
     dtype: np.dtype[Any]
     window: Window
@@ -54,6 +60,11 @@ class Maps:
     channels: int
     outputs: int
     spatial: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        window = self.window
+        if (reach := max(*window.extent, *window.pad, *window.stride)) > FARTHEST:
+            raise DeviceError(f"a kernel's extent, a pad or a stride is {reach}, and the GPU's kernels take at most {FARTHEST}")
 
     @cached_property
     def pixels(self) -> int:

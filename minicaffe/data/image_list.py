@@ -14,7 +14,6 @@ from typing import NamedTuple
 from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import read_text
 
-
 WHOLE = re.compile("[+-]?[0-9]+")
 
 
