@@ -36,6 +36,8 @@ LAYERS = [
     '"Pooling" pooling_param { kernel_size: 3 stride: 2 pad: 1 pool: AVE }',
     '"Pooling" pooling_param { kernel_size: 2 stride: 3 pad: 1 }',
     '"Pooling" pooling_param { kernel_size: 3 stride: 2 pad: 2 pool: AVE }',
+    '"Pooling" pooling_param { kernel_h: 1 kernel_w: 2 pad_w: 1 stride_h: 3 stride_w: 4 pad_h: 0 }',
+    '"Pooling" pooling_param { kernel_size: 1 stride: 3 }',
     '"Pooling" pooling_param { global_pooling: true pool: AVE }',
     '"Pooling" pooling_param { global_pooling: true }',
     '"LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 k: 2 }',
@@ -129,6 +131,24 @@ def test_a_layer(tmp_path: Path, text: str) -> None:
     assert "d data" in names
     learnt = 0 if "BatchNorm" in text else 2 if '"BN"' in text else len(net.layers[-1].blobs)
     assert len([name for name in names if name.startswith("d y.")]) == learnt
+
+
+def test_a_maximum_that_has_no_gradient(tmp_path: Path) -> None:
+    net = net_of('layer { name: "y" bottom: "data" top: "y" type: "ArgMax" argmax_param { axis: 1 out_max_val: true } }')
+    assert check(net, tmp_path) == ["y"]
+
+
+def test_a_module_of_other_shapes(tmp_path: Path) -> None:
+    net = net_of(
+        'layer { name: "y" bottom: "data" top: "y" type: "Pooling" pooling_param { kernel_size: 3 stride: 2 pad: 1 } }'
+    )
+    made = write_source(net, tmp_path / "model.py")
+    text = (tmp_path / "model.py").read_text()
+    cut = text.replace("return {", "y = y[:, :, 1:]\n        return {")
+    assert cut != text
+    (tmp_path / "model.py").write_text(cut)
+    (found,) = compare_source(net, tmp_path / "model.py", made)
+    assert found.name == "y" and found.relative > 1
 
 
 SECOND = 'layer { name: "b" type: "Power" bottom: "data" top: "b" power_param { scale: -0.5 shift: 0.2 } }\n'

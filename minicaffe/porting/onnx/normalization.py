@@ -99,6 +99,8 @@ def lrn(g: Graph, layer: LRN, bottom: list[Value], top: list[Dims]) -> list[str]
     """LRN; within a channel the mean of squares is an AveragePool."""
     x, size = bottom[0], layer.size
     if len(layer.axes) == 1:
+        if layer.beta <= 0:
+            raise layer.error(f"beta must be > 0 in ONNX, got {layer.beta:g}", "lrn_param.beta")
         alpha = float(layer.param.lrn_param.alpha)  # ONNX divides it by size too
         return [g("LRN", x, size=size, alpha=alpha, beta=float(layer.beta), bias=float(layer.k))]
     # always size^2, as Caffe

@@ -51,10 +51,12 @@ def _matrix(b: Builder, node: Node, axis: int) -> Array:
     inputs, given = ["x"], []
     for name in node.inputs[1:]:
         values = b.constant(name).reshape(-1) if name else np.zeros(0)
-        inputs.append(f"i{len(inputs)}" if len(values) == 4 else "")  # scales, or sizes; no region of interest
-        if len(values) == 4:
-            along = [size, 1, 1, length] if values.dtype == np.int64 else [1, 1, 1, values[axis]]
-            given.append(numpy_helper.from_array(np.array(along, values.dtype), inputs[-1]))
+        if len(values) != 4:  # no region of interest; scales or sizes in place of these
+            along = np.zeros(0, np.float32)
+        else:
+            along = np.array([size, 1, 1, length] if values.dtype == np.int64 else [1, 1, 1, values[axis]], values.dtype)
+        inputs.append(f"i{len(inputs)}")
+        given.append(numpy_helper.from_array(along, inputs[-1]))
     one = helper.make_node(node.op, inputs, ["y"], **node.attributes)
     x, y = (helper.make_tensor_value_info(name, 1, dims) for name, dims in (("x", [size, 1, 1, size]), ("y", [None] * 4)))
     opsets = [helper.make_opsetid("", b.graph.opset)]
@@ -66,6 +68,8 @@ def _matrix(b: Builder, node: Node, axis: int) -> Array:
         made = session.run(None, {"x": np.eye(size, dtype=np.float32).reshape(size, 1, 1, size)})
     except Exception as error:  # onnxruntime's are of several types
         raise RefusedError(f"onnxruntime cannot run it: {error}") from error
+    if made[0].size != size * length:
+        raise RefusedError(f"it makes {made[0].size // size} of {size} places, and the model's shapes say {length}")
     matrix: Array = np.asarray(made[0], np.float32).reshape(size, length).T
     return matrix
 

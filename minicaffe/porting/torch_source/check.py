@@ -32,6 +32,8 @@ def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list
     with torch.no_grad():
         outputs = {name: tensor.numpy() for name, tensor in module(*inputs.values()).items()}
     found = differences(run_of(net, outputs), outputs)
+    if any(net.blobs[name].shape != array.shape for name, array in outputs.items()):
+        return found
     exact = {name: tensor.double().requires_grad_() for name, tensor in inputs.items()}
     double = net if net.dtype == np.float64 else in_float64(net)
     module.double()

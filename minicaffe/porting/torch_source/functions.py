@@ -122,7 +122,7 @@ def arg_max(s: Source, layer: ArgMax, bottom: Sequence[str], top: Shapes) -> str
     if layer.axis is None or param.top_k > 1:
         raise layer.error("has no form: only along an axis, with top_k 1", "argmax_param")
     if param.out_max_val:
-        return f"{bottom[0]}.amax({layer.axis}, keepdim=True)"
+        return f"{bottom[0]}.amax({layer.axis}, keepdim=True).detach()"  # Caffe's has no gradient
     return f"{bottom[0]}.argmax({layer.axis}, keepdim=True).to({bottom[0]})"
 
 

@@ -14,12 +14,13 @@ def pool_windows(
     for size, k, step, p in zip(x.shape[2:], kernel, stride, pad):
         left = size + 2 * p - k
         count = left // step + 1 if floor else -(-left // step) + 1
-        if p and (count - 1) * step >= size + p:
+        if any(pad) and (count - 1) * step >= size + p:
             count -= 1
         ends.append((p, (count - 1) * step + k - size - p))
         starts = torch.arange(count) * step - p
         lengths.append((starts + k).clamp(max=size + p) - starts)
     if not mean:
-        return F.max_pool2d(F.pad(x, (*ends[1], *ends[0]), value=-torch.inf), kernel, stride)
+        least = torch.finfo(torch.float32).min  # what Caffe's maxima begin at, and a window without pixels has
+        return F.max_pool2d(F.pad(x, (*ends[1], *ends[0]), value=least), kernel, stride)
     sums = F.avg_pool2d(F.pad(x, (*ends[1], *ends[0])), kernel, stride, divisor_override=1)
     return sums / torch.outer(*lengths).to(x)
