@@ -7,6 +7,11 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 
+import pytest
+
+from minicaffe import limits
+from minicaffe.errors import LayerError
+
 CODE = """
 import resource, sys, warnings
 warnings.simplefilter("ignore")
@@ -46,3 +51,13 @@ def traced_peak(run: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def assert_too_large(make: Callable[[], object]) -> None:
+    """A layer with a blob of more than 2 ** 21 elements is refused before it takes a megabyte."""
+
+    def refused() -> None:
+        with limits.raised({"blob_elements": 2**21}), pytest.raises(LayerError, match="more than the 2097152"):
+            make()
+
+    assert traced_peak(refused) < 2**20
