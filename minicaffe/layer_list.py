@@ -10,7 +10,7 @@ Source: Caffe's Net::FilterNet, Net::StateMeetsRule and insert_splits.cpp.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from .formats.source import LayerSource
 from .layer import Layer
@@ -57,28 +57,25 @@ class Rules:
         )
 
 
-def left_out(layers: LayerList, state: caffe_pb2.NetState) -> dict[str, str]:
-    """By blob, the layer that its rules leave out and that would make it: `layer "data" makes it, ` and where that is."""
+def left_out(layers: LayerList, state: caffe_pb2.NetState, blob: str) -> str:
+    """The layer that its rules leave out and that would make the blob, `layer "data" makes it, ` and where; "" without one."""
     phase = Phase.TEST if state.phase == caffe_pb2.TRAIN else Phase.TRAIN
     other = caffe_pb2.NetState()
     other.CopyFrom(state)
     other.phase = caffe_pb2.Phase.Value(phase.name)
-    found: dict[str, str] = {}
     for one in layers:
-        param = one[0]
-        if (param.include or param.exclude) and not filter_layers([one], state):
+        if blob in one[0].top and not filter_layers([one], state):
             where = "but its rules ask for another level or stage (--level, --stage)"
             if filter_layers([one], other):
                 where = f"in phase {phase} only (--phase {phase})"
-            for blob in param.top:
-                found.setdefault(blob, f'layer "{param.name}" makes it, {where}')
-    return found
+            return f'layer "{one[0].name}" makes it, {where}'
+    return ""
 
 
-def insert_splits(layers: LayerList, elsewhere: Mapping[str, str] | None = None) -> LayerList:
-    """The layers with Split layers inserted. elsewhere: what else is known of blobs (see left_out). Raises LayerError for a
-    bottom that no earlier layer produces."""
-    source_of, readers, loss_weight = _trace(layers, elsewhere or {})
+def insert_splits(layers: LayerList, elsewhere: Callable[[str], str] = lambda blob: "") -> LayerList:
+    """The layers with Split layers inserted. elsewhere: what else is known of a blob, as left_out tells. Raises LayerError for
+    a bottom that no earlier layer produces."""
+    source_of, readers, loss_weight = _trace(layers, elsewhere)
     result: LayerList = []
     used: Counter[Top] = Counter()
     for i, (original, source) in enumerate(layers):
@@ -100,7 +97,7 @@ def insert_splits(layers: LayerList, elsewhere: Mapping[str, str] | None = None)
     return result
 
 
-def _trace(layers: LayerList, elsewhere: Mapping[str, str]) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
+def _trace(layers: LayerList, elsewhere: Callable[[str], str]) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
     """The producing top of each (layer, bottom); the number of readers and the explicit loss weight of each top."""
     last: dict[str, Top] = {}
     source_of: dict[Top, Top] = {}
@@ -121,9 +118,9 @@ def _trace(layers: LayerList, elsewhere: Mapping[str, str]) -> tuple[dict[Top, T
     return source_of, readers, loss_weight
 
 
-def _unknown_bottom(layers: LayerList, index: int, blob: str, elsewhere: Mapping[str, str]) -> str:
+def _unknown_bottom(layers: LayerList, index: int, blob: str, elsewhere: Callable[[str], str]) -> str:
     later = [f'layer "{p.name}" makes it, but only after this one' for p, _ in layers[index + 1 :] if blob in p.top]
-    where = elsewhere.get(blob) or next(iter(later), "")
+    where = elsewhere(blob) or next(iter(later), "")
     return f'bottom "{blob}" is not produced by any layer before it' + f"; {where}" * bool(where)
 
 

@@ -138,7 +138,7 @@ class Net(PycaffeNet, Hooked):
         sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)  # none for a NetParameter
         self._fork = fork_of_net(self.fork, self.param.layer)
         whole = list(zip(self.param.layer, sources, strict=True))
-        layers = insert_splits(filter_layers(whole, self.param.state), left_out(whole, self.param.state))
+        layers = insert_splits(filter_layers(whole, self.param.state), partial(left_out, whole, self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:
             self._add_layer(param, source, unread, watch, strict)
