@@ -178,8 +178,8 @@ class Layer:
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Overwrite the diffs of the bottoms that propagate_down selects; add to the learnable blobs' diffs."""
         of_tops = {blob.diff_memory for blob in top}  # a bottom that shares it has its diff already
-        wanted = [blob for blob, wants in zip(bottom, propagate_down) if wants and blob.diff_memory not in of_tops]
-        if self.has_gradient and wanted:
+        wanted = [blob for i, blob in enumerate(bottom) if propagate_down[i] and i not in self.index_bottoms]
+        if self.has_gradient and any(blob.diff_memory not in of_tops for blob in wanted):
             raise NotImplementedError(
                 f"{type(self).__name__} has no backward; if none is to run, give the class has_gradient = False"
             )

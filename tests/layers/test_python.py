@@ -128,6 +128,9 @@ def test_a_layer_without_backward_stops_a_gradient_loudly(monkeypatch: pytest.Mo
     with pytest.raises(NotImplementedError, match="Forward has no backward; if none is to run, give the class"):
         case.backward(np.ones((2, 3)))
     case.backward(propagate_down=[False])
+    monkeypatch.setattr(Forward, "index_bottoms", (0,))
+    assert not case.backward(np.ones((2, 3)))[0].any()
+    monkeypatch.setattr(Forward, "index_bottoms", ())
     monkeypatch.setattr(Forward, "has_gradient", False)
     case.backward(np.ones((2, 3)))
 
