@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from layer_case import LayerCase
+from layer_case import LayerCase, check_a_second_reshape
 from peak import assert_too_large, traced_peak
 
 from minicaffe.errors import LayerError
@@ -67,16 +67,7 @@ def test_sizes_are_checked_before_memory_is_taken(inside: str) -> None:
 
 
 def test_a_second_reshape() -> None:
-    """To another size, which is not computed as the first; of the same one, what was computed stays."""
-    text, sizes = 'type: "Resample" resample_param { height: 7 width: 9 }', [(1, 2, 3, 4), (1, 2, 5, 3), (1, 2, 5, 3)]
-    case = LayerCase(text, normal(*sizes[0]))
-    for size in sizes:
-        case.bottom[0].reshape(size)
-        case.bottom[0].data[...] = normal(*size)
-        np.testing.assert_array_equal(case.forward()[0], LayerCase(text, normal(*size)).forward()[0])
-    kept = case.layer.filters
-    case.forward()
-    assert case.layer.filters is kept
+    check_a_second_reshape('type: "Resample" resample_param { height: 7 width: 9 }', lambda case: case.layer.filters)
 
 
 def test_memory_is_taken_in_forward() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,3 +58,20 @@ class LayerCase:
     def check_gradient(self, **options: Any) -> GradientReport:
         """minicaffe.gradient_check.check_layer_gradient on this layer and its bottoms."""
         return check_layer_gradient(self.layer, self.bottom, self.top, **options)
+
+
+def check_a_second_reshape(text: str, computed: Callable[[LayerCase], object]) -> None:
+    """To another size, which is not computed as the first; of the same one, what was computed stays."""
+
+    def maps(size: Sequence[int]) -> NDArray[Any]:
+        return np.random.default_rng(sum(size)).normal(size=size)
+
+    sizes = [(1, 2, 3, 4), (1, 2, 5, 3), (1, 2, 5, 3)]
+    case = LayerCase(text, maps(sizes[0]))
+    for size in sizes:
+        case.bottom[0].reshape(size)
+        case.bottom[0].data[...] = maps(size)
+        np.testing.assert_array_equal(case.forward()[0], LayerCase(text, maps(size)).forward()[0])
+    kept = computed(case)
+    case.forward()
+    assert computed(case) is kept

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from layer_case import LayerCase
 from numpy.typing import NDArray
+from peak import traced_peak
 from roi_cases import some_rois
 
 from minicaffe import loops, ops, set_num_threads
@@ -58,15 +58,6 @@ def test_threads_change_nothing_but_rounding(kind: str) -> None:
             np.testing.assert_array_equal(again, ours)
 
 
-def peak(call: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_memory_does_not_grow_with_rois_times_pixels(kind: str) -> None:
@@ -77,7 +68,7 @@ def test_memory_does_not_grow_with_rois_times_pixels(kind: str) -> None:
     set_num_threads(1)
     x = np.zeros((1, 9, 96, 128), np.float32)
     rois = np.tile(np.array([0, 0, 0, 255, 191], np.float32), (400, 1))
-    assert peak(lambda: both_ways(kind, x, rois)) < 2**24
+    assert traced_peak(lambda: both_ways(kind, x, rois)) < 2**24
 
 
 @pytest.mark.parametrize("kind", FORWARD)
