@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,10 @@ from minicaffe import limits
 from minicaffe.errors import Error, install
 from minicaffe.files import opened, read_bytes
 
+from .functions import check_unfolded
+
 if TYPE_CHECKING:
-    from onnx import FunctionProto, ModelProto, NodeProto, TensorProto
+    from onnx import ModelProto, TensorProto
 
 OLDEST, NEWEST = 9, 22
 """The opsets whose operators are read."""
@@ -55,26 +57,11 @@ def _check_opset(model: ModelProto, name: str) -> None:
 
 
 def _check_size(model: ModelProto, name: str) -> None:
-    """Refuse a graph of too many nodes, also one that local functions unfold to, and sparse weights."""
-    functions = {(f.domain, f.name): f for f in model.functions}
-    limits.check(f"{name}: the graph", _nodes(model.graph.node, functions, {}), "layers")
+    """Refuse a graph that is too large, also once its local functions are inlined, and sparse weights."""
+    check_unfolded(model, name)
     if model.graph.sparse_initializer:
         weight = model.graph.sparse_initializer[0].values.name
         raise Error(f'{name}: the weight "{weight}" is sparse: export the model with dense weights')
-
-
-def _nodes(
-    nodes: Iterable[NodeProto], functions: Mapping[tuple[str, str], FunctionProto], known: dict[tuple[str, str], int]
-) -> int:
-    """How many nodes these are with their functions' bodies in place of calls."""
-    total = 0
-    for node in nodes:
-        key = node.domain, node.op_type
-        if key in functions and key not in known:
-            known[key] = limits.layers + 1  # a function that calls itself never ends
-            known[key] = _nodes(functions[key].node, functions, known)
-        total += known.get(key, 1)
-    return total
 
 
 def _load_external(model: ModelProto, name: str) -> None:

@@ -116,9 +116,74 @@ def test_too_many_nodes(tmp_path: Path) -> None:
     model.opset_import.append(helper.make_opsetid("f", 1))
     model.graph.node[0].op_type, model.graph.node[0].domain = "F0", "f"
     path.write_bytes(model.SerializeToString())
-    refused(path, "m.onnx: the graph has 549,755,813,888 layers, and the limit is 10,000")
+    refused(path, "m.onnx: the graph has 10,001 layers, and the limit is 10,000")
     with limits.raised({"layers": 1}):
         refused(save(path, [node("Relu", "x", "a"), node("Relu", "a", "y")], {"x": X}), "the graph has 2 layers")
+
+
+def calling(path: Path, bodies: list[list[Any]]) -> Path:
+    """A model that calls the first of these functions, F0; each has its own body from x to y."""
+    model = onnx.load(save(path, [node("Relu", "x", "y")], {"x": X}))
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("f", 1)]
+    for i, body in enumerate(bodies):
+        model.functions.append(helper.make_function("f", f"F{i}", ["x"], ["y"], body, opsets))
+    model.opset_import.append(opsets[1])
+    model.graph.node[0].op_type, model.graph.node[0].domain = "F0", "f"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def call(i: int, source: str, target: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(f"F{i}", [source], [target], domain="f", **attributes)
+
+
+def branching(i: int) -> list[onnx.NodeProto]:
+    """An If whose two branches call the function i."""
+    value = helper.make_tensor_value_info("t", TensorProto.FLOAT, None)
+    graphs = [helper.make_graph([call(i, "x", "t")], name, [], [value]) for name in "ab"]
+    condition = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("c", TensorProto.BOOL, [], [True]))
+    return [condition, helper.make_node("If", ["c"], ["y"], then_branch=graphs[0], else_branch=graphs[1])]
+
+
+def test_functions_unfold_in_sub_graphs_too(tmp_path: Path) -> None:
+    path = calling(tmp_path / "m.onnx", [*(branching(i + 1) for i in range(24)), [helper.make_node("Relu", ["x"], ["y"])]])
+    assert path.stat().st_size < 5000
+    refused(path, "m.onnx: the graph has 10,001 layers, and the limit is 10,000")
+
+
+def test_sub_graphs_count(tmp_path: Path) -> None:
+    with limits.raised({"layers": 3}):
+        path = calling(tmp_path / "m.onnx", [branching(1), [helper.make_node("Relu", ["x"], ["y"])]])
+        refused(path, "the graph has 4 layers, and the limit is 3")
+
+
+def test_functions_that_call_each_other_in_a_long_chain(tmp_path: Path) -> None:
+    bodies = [[call(i + 1, "x", "y")] for i in range(3000)]
+    refused(calling(tmp_path / "m.onnx", bodies), "m.onnx: its functions or sub-graphs nest more than 100 deep")
+
+
+def test_a_function_that_calls_itself(tmp_path: Path) -> None:
+    refused(calling(tmp_path / "m.onnx", [[call(0, "x", "y")]]), "a function calls itself")
+
+
+def test_calls_of_functions_without_nodes_count_too(tmp_path: Path) -> None:
+    bodies = [[call(i + 1, "x", "t"), call(i + 1, "x", "y")] for i in range(40)]
+    refused(calling(tmp_path / "m.onnx", [*bodies, []]), "the graph has 10,001 layers")
+
+
+def test_copies_of_a_large_function(tmp_path: Path) -> None:
+    large = helper.make_node(
+        "Constant", [], ["c"], value=helper.make_tensor("c", TensorProto.FLOAT, [2**20], bytes(2**22), raw=True)
+    )
+    calls = [call(1, "x", "y" if i == 199 else f"t{i}") for i in range(200)]
+    path = calling(tmp_path / "m.onnx", [calls, [large, helper.make_node("Relu", ["x"], ["y"])]])
+    refused(path, "the copies of its functions take more than")
+
+
+def test_a_sub_graph_that_is_handed_to_a_function(tmp_path: Path) -> None:
+    handed = helper.make_graph([call(1, "x", "t")], "g", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)])
+    path = calling(tmp_path / "m.onnx", [[call(1, "x", "y", body=handed)], [helper.make_node("Relu", ["x"], ["y"])]])
+    refused(path, "hands a sub-graph to a function, which is not read")
 
 
 def external(path: Path, **place: str) -> Path:
