@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe.access import granted
-from minicaffe.errors import DataError, on_one_line, os_errors_as
+from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import read_text
+from minicaffe.formats.param_str import read_yaml_file
 
 from .images import image_size
 from .roidb_entry import Entry, Roidb, in_order
@@ -50,7 +51,7 @@ def read_yolo(folder: Path, splits: Sequence[str], names: list[str] | None) -> t
 
 def _folders(folder: Path, splits: Sequence[str]) -> tuple[Path, Path]:
     """The folders of the images and of their labels, of the first split that is there."""
-    named = _named(folder)
+    named = _named(folder, splits)
     for split in splits:
         if split in named:
             return named[split], _labels(named[split])
@@ -77,14 +78,17 @@ def _labels(images: Path) -> Path:
     return images if at is None else Path(*parts[:at], "labels", *parts[at + 1 :])
 
 
-def _named(folder: Path) -> dict[str, Path]:
-    """Split -> folder of images, where data.yaml names folders that are there."""
-    content, found = _yaml(folder / "data.yaml"), {}
-    base = folder / str(content.get("path", "."))
+def _named(folder: Path, wanted: Sequence[str]) -> dict[str, Path]:
+    """Split -> folder of images, where data.yaml names folders that are there. Other splits than the wanted may be lists."""
+    file, found = folder / "data.yaml", {}
+    content = _yaml(file)
+    base = folder / (_folder_name(content, "path", file) or ".")
     for split in ("train", "val", "test"):
-        value = str(content.get(split) or "")  # many files say ../train/images for a folder beside them
+        if split not in wanted and not isinstance(content.get(split), str):
+            continue
+        value = _folder_name(content, split, file)  # many files say ../train/images for a folder beside them
         places = [base / value, folder / value, folder / value.removeprefix("../")] if value else []
-        with os_errors_as(DataError, f"{folder / 'data.yaml'}: {split}"):
+        with os_errors_as(DataError, f"{file}: {split}"):
             if place := next((path for path in places if _is_folder(path)), None):
                 found[split] = Path(granted(place, folder, namer="a data.yaml"))
     return found
@@ -102,15 +106,18 @@ def _yaml(path: Path) -> dict[str, Any]:
     """The content of data.yaml, nothing where there is none. Raises DataError."""
     if not path.is_file():
         return {}
-    import yaml
+    content = read_yaml_file(path, DataError)
+    if not isinstance(content, dict | None):
+        raise DataError(f"{path}: must be a mapping such as `names: [cat, dog]`, got {content!r:.60}")
+    return content or {}
 
-    with os_errors_as(DataError, f"{path}: cannot read the names"):
-        text = read_text(path, "lists")
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise DataError(f"{path}: not YAML: {on_one_line(str(error))}") from error
-    return content if isinstance(content, dict) else {}
+
+def _folder_name(content: dict[str, Any], key: str, path: Path) -> str:
+    """The folder that the key names, "" for none. Raises DataError."""
+    value = content.get(key)
+    if not isinstance(value, str | None):
+        raise DataError(f"{path}: `{key}` must be the name of one folder, got {value!r:.60}")
+    return value or ""
 
 
 def _names(folder: Path, labels: Path) -> list[str] | None:
@@ -126,11 +133,11 @@ def _read_names(path: Path) -> Sequence[str]:
     if path.suffix != ".yaml":
         with os_errors_as(DataError, f"{path}: cannot read the names"):
             return [line.strip() for line in read_text(path, "lists").splitlines() if line.strip()]
-    try:
-        names = _yaml(path)["names"]
-        return [str(names[i]) for i in range(len(names))]
-    except (TypeError, KeyError, IndexError) as error:
-        raise DataError(f"{path}: no list `names`, or names by number from 0") from error
+    names = _yaml(path).get("names")
+    listed = [names.get(i) for i in range(len(names))] if isinstance(names, dict) else names
+    if not isinstance(listed, list) or not all(isinstance(name, str | int | float) for name in listed):
+        raise DataError(f"{path}: no list `names`, or names by number from 0")
+    return [str(name) for name in listed]
 
 
 def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry:

@@ -19,9 +19,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from minicaffe.errors import Error, SettingsError, os_errors_as
-from minicaffe.files import read_text
-from minicaffe.formats.param_str import read_yaml
+from minicaffe.errors import Error, SettingsError
+from minicaffe.formats.param_str import read_yaml_file
 from minicaffe.nearest import nearest
 
 Four = tuple[float, float, float, float]
@@ -190,13 +189,8 @@ def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSett
 
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
     """The settings of a yml file over base (default: the defaults). Raises SettingsError, which names the file and key."""
+    values = read_yaml_file(path, SettingsError)
     try:
-        with os_errors_as(SettingsError, f"{path}: cannot read the settings"):
-            text = read_text(path)
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: cannot read the settings: not a text file") from error
-    try:
-        values = read_yaml(text)
         return _merged(base or DetectionSettings(), {} if values is None else values, "")
     except Error as error:
         raise SettingsError(f"{path}: {error}") from error

@@ -1,4 +1,4 @@
-"""A safe reader for the YAML in detection prototxts and settings: plain data and `!!python/tuple`, nothing else.
+"""A safe reader for all YAML (param_str, settings, data.yaml): plain data and `!!python/tuple`, nothing else.
 
     "'feat_stride': 16 \n'scales': !!python/tuple [4, 8, 16, 32]"  ->  {"feat_stride": 16, "scales": (4, 8, 16, 32)}
 
@@ -8,9 +8,11 @@ Source: the originals' yaml.load(self.param_str), which could build any Python o
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
-from minicaffe.errors import Error
+from minicaffe.errors import Error, on_one_line, os_errors_as
+from minicaffe.files import read_bytes
 
 MOST = 1 << 16
 """Most characters of a text: PyYAML takes about 10 microseconds per value."""
@@ -34,6 +36,23 @@ def read_yaml(text: str) -> Any:
         raise Error("not plain YAML: nested too deeply") from error
     except Exception as error:  # YAMLError, but also KeyError for `!!bool x`, ValueError for 2001-99-99, and others
         raise Error(f"not plain YAML: {error}") from error
+
+
+def read_yaml_file(path: str | os.PathLike[str], kind: type[Error]) -> Any:
+    """The data in a file. Raises an error of this kind, on one line, with the file and, where one is at fault, its line."""
+    with os_errors_as(kind, f"{os.fspath(path)}: cannot be read"):
+        data = read_bytes(path)
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise kind(f"{os.fspath(path)}:{line}: not a text file: save it as UTF-8") from error
+    try:
+        return read_yaml(text)
+    except Error as error:
+        mark = getattr(error.__cause__, "problem_mark", None)
+        place = f"{os.fspath(path)}:{mark.line + 1}" if mark else os.fspath(path)
+        raise kind(f"{place}: {on_one_line(str(error))}") from error
 
 
 @functools.cache

@@ -186,11 +186,11 @@ def test_run_takes_an_image(folder: Path) -> None:
         (["run", "small.prototxt", "--mean", "1,nan,2", "--input", "data=photos/one.png"], "--mean 1,nan,2: give 3 numbers"),
         (
             ["summary", "small.prototxt", "--cfg", "absent.yml"],
-            "absent.yml: cannot read the settings: No such file or directory",
+            "absent.yml: cannot be read: No such file or directory",
         ),
         (
             ["summary", "small.prototxt", "--cfg", "small.caffemodel"],
-            "small.caffemodel: cannot read the settings: not a text file",
+            "not a text file: save it as UTF-8",
         ),
         (["train", "a" * 300], "cannot be read: File name too long"),
         (["time", "small.prototxt", "--weights", "a" * 300], "cannot be read: File name too long"),

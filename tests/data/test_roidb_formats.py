@@ -113,6 +113,35 @@ def test_a_path_in_data_yaml_too_long_for_the_system(tmp_path: Path) -> None:
         load_roidb(tmp_path, split="train")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"a0: &a0 [x, x]\n" + b"".join(b"a%d: &a%d [*a%d, *a%d]\n" % (i, i, i - 1, i - 1) for i in range(1, 40)),
+            ":2: .*aliases",
+        ),
+        (b"names: &n [*n]\n", ":1: .*aliases"),
+        (b"names: " + b"[" * 5000, ":1: .*nested too deeply"),
+        (b"- " * 20000, ": .*nested too deeply"),
+        (b"a" * 70000, ": the text has 70,000 characters"),
+        (b"names: [circle]\npath: \xff\n", ":2: not a text file"),
+        (b"[circle]", ": must be a mapping such as"),
+        (b"names: circle", ": no list `names`"),
+        (b"names: {a: circle}", ": no list `names`"),
+        (b"names: [[circle]]", ": no list `names`"),
+        (b"names: [circle]\npath: [a]", ": `path` must be the name of one folder, got"),
+        (b"names: [circle]\ntrain: {a: b}", ": `train` must be the name of one folder, got"),
+        (b"names: !!python/name:os.system", ":1: not plain YAML: could not determine a constructor"),
+    ],
+)
+def test_a_data_yaml_that_is_hostile_or_odd(content: bytes, message: str, tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    (tmp_path / "data.yaml").write_bytes(content)
+    with pytest.raises(DataError, match=rf"data\.yaml{message}") as caught:
+        load_roidb(tmp_path, split="train")
+    assert "\n" not in str(caught.value)
+
+
 def test_data_yaml_names_no_folder_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "_allowed", set())
     picture(tmp_path / "secret" / "images" / "a.png")
@@ -121,7 +150,7 @@ def test_data_yaml_names_no_folder_elsewhere(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(DataError, match=r"a data\.yaml may name files elsewhere only where that is allowed"):
         load_roidb(tmp_path / "own", split="train")
     (tmp_path / "own" / "data.yaml").write_text("names: [circle\n")
-    with pytest.raises(DataError, match=r"data\.yaml: not YAML: "):
+    with pytest.raises(DataError, match=r"data\.yaml:2: not plain YAML: "):
         load_roidb(tmp_path / "own", split="train")
 
 

@@ -132,10 +132,10 @@ def test_use() -> None:
             r"TRAIN.BBOX_NORMALIZE_STDS must be finite, got \(1.0, 1.0, inf, 1.0\)",
         ),
         ("PIXEL_MEANS: [1, .nan, 3]", r"PIXEL_MEANS must be finite, got \(1.0, nan, 3.0\)"),
-        ("TRAIN: [", "some.yml: not plain YAML: .*line 1"),
-        ("TRAIN:\n  MAX_SIZE: 0x" + "f" * 4000, "some.yml: not plain YAML: .*beyond 64 bits.*line 2"),
-        ("EPS: 0x" + "f" * 400, "some.yml: not plain YAML: .*beyond 64 bits"),
-        ("A: !!python/object/apply:os.system ['true']", "some.yml: not plain YAML: could not determine a constructor"),
+        ("TRAIN: [", "some.yml:[0-9]+: not plain YAML: .*line 1"),
+        ("TRAIN:\n  MAX_SIZE: 0x" + "f" * 4000, "some.yml:[0-9]+: not plain YAML: .*beyond 64 bits.*line 2"),
+        ("EPS: 0x" + "f" * 400, "some.yml:[0-9]+: not plain YAML: .*beyond 64 bits"),
+        ("A: !!python/object/apply:os.system ['true']", "some.yml:[0-9]+: not plain YAML: could not determine a constructor"),
     ],
 )
 def test_errors(tmp_path: Path, text: str, message: str) -> None:
@@ -144,8 +144,8 @@ def test_errors(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"gone\.yml: cannot read the settings"):
+    with pytest.raises(SettingsError, match=r"gone\.yml: cannot be read"):
         read_settings(tmp_path / "gone.yml")
     (tmp_path / "bytes.yml").write_bytes(b"\xff\xfe\x00\x81")
-    with pytest.raises(SettingsError, match=r"bytes\.yml: cannot read the settings"):
+    with pytest.raises(SettingsError, match=r"bytes\.yml:1: not a text file"):
         read_settings(tmp_path / "bytes.yml")
