@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from minicaffe.threads import replaced_handlers
+
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -52,9 +54,11 @@ def _handled(numbers: Sequence[int], handler: Callable[[int, Any], object]) -> I
         return
     # signal.signal works in the main thread only.
     before = {number: signal.signal(number, handler) for number in numbers}
+    replaced_handlers.append(before)
     try:
         yield
     finally:
+        replaced_handlers[:] = [one for one in replaced_handlers if one is not before]
         for number, earlier in before.items():
             signal.signal(number, earlier or signal.SIG_DFL)  # None: the handler was not set from Python
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
+from minicaffe.threads import replaced_handlers
+
 
 class Action(Enum):
     """A request to the solver between two iterations."""
@@ -63,11 +65,13 @@ def signal_actions(
         return next((action for number, action in actions.items() if seen.pop(number, False)), Action.NONE)
 
     before: dict[int, Any] = {}
+    replaced_handlers.append(before)
     try:
         if threading.current_thread() is threading.main_thread():  # signal.signal raises in any other
             for number in actions:
                 before[number] = signal.signal(number, note)
         yield request
     finally:
+        replaced_handlers[:] = [one for one in replaced_handlers if one is not before]
         for number, handler in before.items():
             signal.signal(number, handler)
