@@ -29,7 +29,8 @@ def param_name_dict() -> dict[str, str]:
     return {kind.name.removesuffix("Parameter"): name.removesuffix("_param") for name, kind in own if kind is not None}
 
 
-_param_names = param_name_dict()
+_param_names = param_name_dict() | {"Deconvolution": "convolution"}
+"""Also of the type whose parameters are another's, as in RefineDet's net_spec."""
 
 
 def assign_proto(proto: Message, name: str, val: Any) -> None:
@@ -135,6 +136,9 @@ def _assign(layer: caffe_pb2.LayerParameter, type_name: str, key: str, value: An
         message = getattr(layer, own + "_param")
         if key in message.DESCRIPTOR.fields_by_name:
             return assign_proto(message, key, value)
+    if key not in layer.DESCRIPTOR.fields_by_name:
+        where = f"{own}_param and the layer have" if own else f"{type_name} has no message of its own, and the layer has"
+        raise AttributeError(f"{where} no field {key}; write MESSAGE_param=dict({key}=...) for another message")
     return assign_proto(layer, key, value)
 
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -170,3 +172,24 @@ def test_a_crop_s_own_map() -> None:
     data = L.Input()
     axis, a, b = coord_map(Function("Crop", (data, data), {"crop_param": {"axis": 2, "offset": [3, 5]}}))
     assert (axis, a, b.tolist()) == (1, 1, [-3, -5])
+
+
+def test_deconvolution_takes_the_fields_of_convolution_param() -> None:
+    n = caffe.NetSpec()
+    n.data = L.Input(shape=dict(dim=[1, 3, 4, 4]))
+    n.up = L.Deconvolution(n.data, num_output=256, kernel_size=2, stride=2, param=dict(lr_mult=0))
+    layer = n.to_proto().layer[1]
+    assert (layer.type, layer.convolution_param.num_output, layer.convolution_param.stride) == ("Deconvolution", 256, [2])
+
+
+@pytest.mark.parametrize(
+    ("type_name", "reason"),
+    [
+        ("Convolution", "convolution_param and the layer have no field num_outputs; write MESSAGE_param=dict"),
+        ("Split", "Split has no message of its own, and the layer has no field num_outputs; write MESSAGE_param=dict"),
+    ],
+)
+def test_a_field_that_fits_no_message_says_why(type_name: str, reason: str) -> None:
+    top = getattr(L, type_name)(L.Input(shape=dict(dim=[1, 3, 4, 4])), num_outputs=2)
+    with pytest.raises(Error, match=re.escape(reason)):
+        minicaffe.to_proto(top)
