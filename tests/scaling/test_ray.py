@@ -42,6 +42,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 COUNT = 24
+NOWHERE = ("photos", "--out", "nowhere", "--engine", "ray", "--address")
 
 
 @pytest.fixture(scope="module")
@@ -248,14 +249,88 @@ def test_a_run_that_is_stopped_ends_at_once_and_goes_on(inside: Path) -> None:
     assert parts(out) == parts(inside / "unstopped")
 
 
+def test_a_dead_raylet_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's core then ends the process: with one line, and the same command resumes."""
+    monkeypatch.chdir(folder)
+    command = [sys.executable, "-m", "minicaffe", *ARGUMENTS, "photos", "--out", "orphan", "--part-size", "1"]
+    command += ["--engine", "ray", "--scale", "700", "--max-size", "1400"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: parts(folder / "orphan"))
+    raylet = next(child for child in psutil.Process(process.pid).children() if child.name() == "raylet")
+    raylet.kill()
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert stdout == ""
+    said = (
+        "minicaffe: the Ray process of this machine (raylet) died, and ended the run: finished parts stay, and the same command"
+    )
+    assert told(stderr) == f"{said} resumes the run\n"
+
+
 def test_no_cluster_at_the_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", lambda **_: (_ for _ in ()).throw(ConnectionError("nobody answers")))
-    arguments = ["photos", "--out", "nowhere", "--engine", "ray", "--address"]
-    assert detect(*arguments, "auto").stderr == "minicaffe: Ray at auto cannot be reached: nobody answers\n"
-    refused = detect(*arguments, "127.0.0.1:1").stderr
-    assert refused == "minicaffe: Ray at 127.0.0.1:1 cannot be reached: Connection refused\n"
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    refused = detect(*NOWHERE, "127.0.0.1:1").stderr
+    left = "if a crashed cluster left this address behind, run `ray stop`"
+    assert refused == f"minicaffe: Ray at 127.0.0.1:1 cannot be reached: Connection refused; {left}\n"
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert detect(*NOWHERE, "auto").stderr == refused
+
+
+@pytest.mark.parametrize("content", [None, "127.0.0.1:1\n", "nothing"])
+def test_the_address_file_of_a_dead_cluster(
+    content: str | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a crash leaves it; ray.init would wait in it, deaf to signals."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("it would hang"))
+    monkeypatch.setattr("psutil.process_iter", lambda *_: iter(()))  # no raylet runs here
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    if content is not None:
+        (tmp_path / "ray" / "ray_current_cluster").write_text(content)
+    result = detect(*NOWHERE, "auto")
+    assert result.exit_code == 1
+    assert re.match(r"minicaffe: Ray at \S+ cannot be reached: ", result.stderr)
+    assert ("run `ray stop`" in result.stderr) == (content == "127.0.0.1:1\n")
+
+
+STUCK = """
+import sys, time
+import ray
+from minicaffe.cli import main
+from minicaffe.scaling.batch import ray_cluster
+
+def init(**_):
+    open("joining", "w").close()
+    time.sleep(600)
+
+ray.init, ray_cluster.check_answers, ray_cluster.JOINING = init, lambda _: None, float(sys.argv[1])
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds", "status"), [(signal.SIGINT, 600, 130), (signal.SIGTERM, 600, 143), (None, 0.1, 1)]
+)
+def test_joining_that_hangs(
+    number: int | None, seconds: float, status: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends at a signal, or after a while with an error."""
+    monkeypatch.chdir(folder)
+    Path("joining").unlink(missing_ok=True)
+    command = [sys.executable, "-c", STUCK, str(seconds), *ARGUMENTS, *NOWHERE, "127.0.0.1:1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(Path("joining").exists)
+        if number:
+            process.send_signal(number)
+        stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == status
+    assert stderr.startswith("stopped with 0 of 1 parts done" if number else "minicaffe: Ray at 127.0.0.1:1: no Ray of this")
+    assert stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", None])

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from functools import cache
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from functools import cache, partial
 from io import StringIO
 from typing import Any
 
 from minicaffe.errors import Error, install
-from minicaffe.scaling.stops import held_back
+from minicaffe.scaling.stops import exit_status, held_back
 
-from .ray_watch import watched
+from .ray_watch import reported, watched
 
 ANSWER = 5.0
 """Seconds for a cluster to accept a connection, and to answer the greeting."""
+JOINING = 30.0
+"""Seconds to join a cluster that answers."""
+LEAVING = 1.0
+"""Seconds to wait for the end of joining after a stop: a process that has joined can leave in order."""
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """The start of a gRPC connection to Ray: the preface of HTTP/2 and an empty settings frame (RFC 9113, section 3.4). The server
 also answers with a settings frame (type 4)."""
+SILENT = {"log_to_driver": False, "logging_level": logging.ERROR}
+"""Options of ray.init."""
 STORE = 2**28
 """Bytes of a new Ray's object store besides the weights: it holds only names and counts."""
 
@@ -43,22 +51,32 @@ def connected(address: str | None, weight_bytes: int) -> Iterator[Any]:
     """ray, connected to the cluster at address, or to a new Ray on this machine that ends with the block.
 
     An existing connection is used and kept. Output to stdout is dropped in the block, because Ray reports dead workers there at
-    length. SIGINT and SIGTERM wait while Ray starts or ends, because they would crash it. Raises Error if no cluster answers.
+    length. SIGINT and SIGTERM wait while a new Ray starts or ends, because they would crash it. Raises Error if no cluster
+    answers.
     """
     ray = require_ray()
     with redirect_stdout(StringIO()):
         if ray.is_initialized():
             yield ray
             return
+        address = address and resolved(address)
+        quiet()
         try:
-            with held_back():
-                start(ray, address, weight_bytes)
-            with watched(head(ray, address)) if address else nullcontext():
+            with ExitStack() as watches:
+                if address:
+                    context = join(ray, address)
+                    watches.enter_context(watched(head(ray, address)))
+                else:
+                    with held_back():
+                        context = start(ray, weight_bytes)
+                if raylet := getattr(context, "address_info", {}).get("raylet_socket_name"):
+                    watches.enter_context(reported(raylet))
                 yield ray
         finally:
-            with held_back():
-                ray.shutdown()
-                _ignore_late_ends(ray)
+            if not _JOINING:
+                with held_back():
+                    ray.shutdown()
+                    _ignore_late_ends(ray)
 
 
 @cache
@@ -74,22 +92,86 @@ def _ignore_late_ends(ray: Any) -> None:
     sys.unraisablehook = hook
 
 
-def start(ray: Any, address: str | None, weight_bytes: int) -> None:
-    """Connect, or start a new Ray without a dashboard and with no more memory than needed. Raises Error."""
-    quiet()
-    if address:
-        check_answers(address)
-    new = {"address": "local", "include_dashboard": False, "object_store_memory": STORE + 2 * weight_bytes}
-    options: dict[str, Any] = {"address": address} if address else new
+def start(ray: Any, weight_bytes: int) -> Any:
+    """Start a new Ray without a dashboard and with no more memory than needed; its context. Raises Error."""
     try:
         with no_stderr():
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            return ray.init(address="local", include_dashboard=False, object_store_memory=STORE + 2 * weight_bytes, **SILENT)
     except Exception as error:  # ConnectionError, RuntimeError, ValueError and gRPC's
-        raise Error(f"Ray{f' at {address}' if address else ''} cannot be reached: {error}") from error
+        raise Error(f"Ray cannot be started: {error}") from error
+
+
+_JOINING: list[threading.Thread] = []
+"""The thread that joins a cluster. One that is left behind holds Ray's lock, so that Ray cannot be shut down."""
+
+
+def join(ray: Any, address: str) -> Any:
+    """Join the cluster; its context. Raises Error.
+
+    ray.init may wait for minutes in C++, deaf to signals, so it runs in a thread. If a stop or JOINING seconds leave it behind,
+    the process later ends without Ray's clean-up.
+    """
+    check_answers(address)
+    found: list[Any] = []
+    thread = threading.Thread(target=_collect, args=(found, partial(ray.init, address=address, **SILENT)), daemon=True)
+    _JOINING.append(thread)
+    with no_stderr():
+        thread.start()
+        try:
+            thread.join(JOINING)
+        except KeyboardInterrupt as stop:
+            thread.join(LEAVING)
+            _end_without_ray(thread, exit_status(stop))
+            raise
+        _end_without_ray(thread, 1)
+    if not found:
+        where = f"no Ray of this cluster on this machine can be joined within {JOINING:g} s"
+        raise Error(f"Ray at {address}: {where}: run `ray stop` and `ray start --address {address}` here")
+    if isinstance(found[0], Exception):
+        raise Error(f"Ray at {address} cannot be reached: {found[0]}") from found[0]
+    return found[0]
+
+
+def _collect(found: list[Any], make: Callable[[], Any]) -> None:
+    """Append the result or the exception."""
+    try:
+        found.append(make())
+    except Exception as error:  # ConnectionError, RuntimeError, ValueError and gRPC's
+        found.append(error)
+
+
+def _end_without_ray(thread: threading.Thread, status: int) -> None:
+    """If the thread still joins, let the end of the process skip Ray's, which would wait for the thread."""
+    if thread.is_alive():
+        atexit.register(_end, status)
+    else:
+        _JOINING.remove(thread)
+
+
+def _end(status: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def resolved(address: str) -> str:
+    """HOST:PORT for "auto", as Ray finds it: in RAY_ADDRESS, of a running raylet, or in the file of the last cluster, which a
+    crash leaves behind. Raises Error."""
+    if address != "auto":
+        return address
+    if address := os.environ.get("RAY_ADDRESS", ""):
+        return address
+    from ray._private import services
+
+    try:
+        services.find_gcs_addresses.cache_clear()
+        return str(services.canonicalize_bootstrap_address("auto"))
+    except Exception as error:  # ConnectionError, and ValueError of a damaged file
+        raise Error(f"Ray at auto cannot be reached: {error}") from error
 
 
 def head(ray: Any, address: str) -> str:
-    """HOST:PORT of the cluster connected through address, which may be "auto"."""
+    """HOST:PORT of the cluster connected through address, which may have no port."""
     found = address.removeprefix("ray://")
     return found if found.rpartition(":")[2].isdecimal() else str(ray.get_runtime_context().gcs_address)
 
@@ -104,7 +186,8 @@ def check_answers(address: str) -> None:
             speaks = os.environ.get("RAY_USE_TLS", "0") == "1" or speaks_grpc(connection)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        raise Error(f"Ray at {address} cannot be reached: {why}") from error
+        left = "if a crashed cluster left this address behind, run `ray stop`"
+        raise Error(f"Ray at {address} cannot be reached: {why}; {left}") from error
     if not speaks:
         raise Error(f"Ray at {address} cannot be reached: what listens there is not Ray")
 
