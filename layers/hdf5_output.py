@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from minicaffe.access import granted
 from minicaffe.blob import Array, Blob
 from minicaffe.errors import DataError, Error
-from minicaffe.files import replacing
-from minicaffe.formats.hdf5 import require_h5py
+from minicaffe.files import plain
+from minicaffe.formats.hdf5 import adding, require_h5py, writing
 from minicaffe.layer import Layer
 
 
@@ -58,13 +58,16 @@ class HDF5Output(Layer):
             else:
                 self._begin(rows)
         except (OSError, KeyError) as error:
-            raise self.error(f"cannot write {self.file_name}: {error}", "hdf5_output_param.file_name") from error
+            raise self.error(
+                f"cannot write {self.file_name}: {plain(error) if isinstance(error, OSError) else error}",
+                "hdf5_output_param.file_name",
+            ) from error
         self.begun = True
 
     def _begin(self, rows: dict[str, Array]) -> None:
         """A new file in the place of an older one."""
         try:
-            with replacing(self.file_name) as temporary, require_h5py().File(temporary, "w") as file:
+            with writing(self.file_name) as file:
                 for name, values in rows.items():
                     # the first axis may grow: later forwards add rows
                     file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=True)
@@ -72,7 +75,7 @@ class HDF5Output(Layer):
             raise self.error(str(error), "hdf5_output_param.file_name") from error
 
     def _add(self, rows: dict[str, Array]) -> None:
-        with require_h5py().File(self.file_name, "a") as file:
+        with adding(self.file_name) as file:
             for name, values in rows.items():
                 stored = file[name]
                 if stored.shape[1:] != values.shape[1:]:

@@ -105,3 +105,48 @@ def test_a_full_disk_keeps_the_last_snapshot(tmp_path: Path) -> None:
     done = on_a_full_disk(tmp_path, "train", "solver.prototxt", "--snapshot", "latest", most=1_000_000)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "snap_iter_2.solverstate").exists()
+
+
+HDF5_WRITERS = """
+import resource, signal
+import numpy as np
+import h5py
+from minicaffe import Error, Net, TEST
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.training.solver_state import TrainingState, write_state
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+net = Net(parse_net('input: "x" input_shape { dim: 1 dim: 100 } layer { name: "f" type: "InnerProduct" bottom: "x" top: "y"'
+    ' inner_product_param { num_output: 300 } }'), TEST)
+rows = Net(parse_net('input: "x" input_shape { dim: 50 dim: 100 } input: "y" input_shape { dim: 50 }'
+    ' layer { name: "o" type: "HDF5Output" bottom: "x" bottom: "y" hdf5_output_param { file_name: "rows.h5" } }'), TEST)
+net.save("w.h5")
+rows.blobs["x"].data[...] = 1
+rows.forward()
+rows.blobs["x"].data[...] = 2
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+for write in (
+    lambda: net.save("w.h5"),
+    lambda: write_state("s.solverstate.h5", TrainingState(1, "w.h5", 0, [np.ones(30_000, np.float32)])),
+    rows.forward,
+):
+    try:
+        write()
+    except Error as error:
+        print(error)
+with h5py.File("rows.h5") as file:
+    print(file["data"].shape, file["label"].shape, file["data"][...].max())
+"""
+
+
+def test_a_full_disk_ends_no_writer_of_hdf5(tmp_path: Path) -> None:
+    """HDF5's own writing ends the process; rows that do not fit leave the earlier ones."""
+    pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
+    done = subprocess.run([sys.executable, "-c", HDF5_WRITERS], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    weights, state, rows, left = done.stdout.splitlines()
+    assert weights == "w.h5: cannot be written: File too large"
+    assert state == "s.solverstate.h5: cannot be written: File too large"
+    assert rows == 'HDF5Output layer "o": cannot write rows.h5: File too large (<text>:1)'
+    assert left == "(50, 100, 1, 1) (50, 1, 1, 1) 1.0"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.h5", "w.h5"]

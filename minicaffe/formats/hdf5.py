@@ -6,6 +6,7 @@ Source: Caffe's net.cpp (CopyTrainedLayersFromHDF5, ToHDF5). h5py is optional: m
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,101 @@ def reading(path: Path) -> Iterator[Any]:
         _seen.reset(outer)
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[Any]:
+    """A new HDF5 file, which replaces path when it is complete. HDF5 writes it to memory: its library ends the process where a
+    disk is full. Raises replacing's errors."""
+    image = io.BytesIO()
+    with replacing(path) as temporary:
+        with require_h5py().File(image, "w") as file:
+            yield file
+        with open(temporary, "wb") as stored:
+            stored.write(image.getbuffer())
+
+
+@contextmanager
+def adding(path: Path) -> Iterator[Any]:
+    """An HDF5 file to add to. Its changes are kept in memory, and stored at the end: if they do not fit, the file stays as it
+    was. Raises OSError."""
+    with open(path, "r+b") as stored:
+        changes = _Changes(stored)
+        with require_h5py().File(changes, "r+") as file:
+            yield file
+        changes.store()
+
+
+class _Changes(io.RawIOBase):
+    """A file as HDF5 changes it: patches lie within the stored file, and the tail follows it."""
+
+    def __init__(self, stored: BinaryIO) -> None:
+        self._stored, self._tail = stored, io.BytesIO()
+        self._length = self._end = stored.seek(0, os.SEEK_END)
+        self._patches: list[tuple[int, bytes]] = []
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        start, view = self._at, memoryview(buffer).cast("B")
+        end = min(start + len(view), self._end)
+        inside = max(min(end, self._length) - start, 0)
+        self._stored.seek(start)
+        self._stored.readinto(view[:inside])  # type: ignore[attr-defined]
+        for at, patch in self._patches:
+            first, last = max(at, start), min(at + len(patch), start + inside)
+            if first < last:
+                view[first - start : last - start] = patch[first - at : last - at]
+        if end > start + inside:
+            self._tail.seek(start + inside - self._length)
+            self._tail.readinto(view[inside : end - start])
+        self._at = max(start, end)
+        return self._at - start
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        inside = max(min(self._length - self._at, len(view)), 0)
+        if inside:
+            self._patches.append((self._at, bytes(view[:inside])))
+        if inside < len(view):
+            self._tail.seek(self._at + inside - self._length)
+            self._tail.write(view[inside:])
+        self._at += len(view)
+        self._end = max(self._end, self._at)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        self._end = self._at if size is None else size
+        return self._end
+
+    def store(self) -> None:
+        """Write the tail, which may find the disk full, before the patches, which need no more space."""
+        try:
+            self._stored.seek(self._length)
+            self._stored.write(self._tail.getbuffer())
+            self._stored.flush()
+        except OSError:
+            self._stored.truncate(self._length)
+            raise
+        for at, patch in self._patches:
+            self._stored.seek(at)
+            self._stored.write(patch)
+        self._stored.truncate(self._end)
+
+
 def read_hdf5(path: Path) -> list[LayerWeights]:
     """The layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError, LimitError."""
     h5py = require_h5py()
@@ -94,10 +190,9 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
     """Write a net's learnable blobs by layer name, a shared blob with its first layer only; with diffs, every blob's diff as
     /diff/<layer>/<i>. Raises Error, and WeightsError for a layer whose name HDF5 cannot store."""
-    h5py = require_h5py()
     written: set[int] = set()
     datasets = {f"{name}/{i}" for name, own in blobs.items() for i in range(len(own))}
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+    with writing(path) as file:
         data = file.create_group("data")
         for layer in param.layer:
             if not _is_place(layer.name, datasets):

@@ -26,6 +26,7 @@ from minicaffe.formats.hdf5 import (
     read_text_dataset,
     reading,
     require_h5py,
+    writing,
 )
 from minicaffe.formats.weights import HDF5_SIGNATURE, encoded_blob, file_error, mapped, refuse_lookalikes
 from minicaffe.formats.wire import BYTES, WireError, fields, header, signed
@@ -102,8 +103,7 @@ def read_checked(path: Path) -> TrainingState:
 
 
 def _write_hdf5(path: Path, state: TrainingState) -> None:
-    h5py = require_h5py()
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+    with writing(path) as file:
         file.create_dataset("iter", data=np.array([state.iteration], np.int32))
         file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
         file.create_dataset("learned_net", data=np.bytes_(state.learned_net.encode()))
