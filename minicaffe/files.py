@@ -137,6 +137,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink()
 
 
+def unlinked(path: str | os.PathLike[str]) -> Path:
+    """Return path, an output whose name the program chose. Raises Error for a link, which could lead to any file."""
+    if os.path.islink(path):
+        raise Error(f"{os.fspath(path)}: this is a link, and only an output that you name is written through one; remove it")
+    return Path(path)
+
+
 @contextmanager
 def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A path in a new folder beside path (same name) to write to, with companion files beside it. At the end all are moved to
@@ -150,7 +157,8 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
         with _named(f"{folder.name}{os.sep}", os.fspath(target)[: -len(target.name)]):
             yield draft
         for file in sorted(draft.parent.iterdir(), key=lambda file: file == draft):  # False, the companions, first
-            with replacing(target.with_name(file.name)) as temporary:
+            place = target.with_name(file.name)
+            with replacing(place if place == target else unlinked(place)) as temporary:
                 if temporary.exists():
                     file.chmod(0o600)  # replacing() will give it the old file's permissions
                 shutil.move(file, temporary)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from minicaffe.errors import Error
-from minicaffe.files import replacing
+from minicaffe.files import replacing, unlinked
 from minicaffe.porting.cut import TARGETS, Part, cut, drop_head, join_script
 
 from .common import check_apart, check_target, listed, shape_text
@@ -82,7 +82,7 @@ def _rest_of(out: Files) -> tuple[str, str, str]:
     if Path(out[1]).absolute().parent != folder.absolute():
         raise Error(f"--out {out[0]} {out[1]}: give both in one folder, to which the rest and the script are written too")
     names = [str(folder / name) for name in ("rest.prototxt", f"rest{suffix or '.caffemodel'}", "join.py")]
-    if found := [name for name in names if Path(name).exists()]:
+    if found := [name for name in names if unlinked(name).exists()]:
         raise Error(f"{found[0]} is there already: remove it, or write the part into another folder")
     if taken := [name for name in names if Path(name).name in (Path(out[0]).name, Path(out[1]).name)]:
         raise Error(f"--out {taken[0]}: the rest of the net gets this name; give another one")

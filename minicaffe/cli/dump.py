@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.errors import Error, shortened
+from minicaffe.files import unlinked
 from minicaffe.porting.dump import Dump, read
 
 from .common import check_target, print_table, shape_text, statistics_text, warn
@@ -34,7 +35,7 @@ def command(options: Options) -> None:
     """
     file, out, listed = options.file, options.out, options.listed
     target = out if out is not None or listed else f"{Path(file).name}.npz"
-    if out is None and target is not None and Path(target).exists():
+    if out is None and target is not None and unlinked(target).exists():
         raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
     check_target("--out", target, [file])
     dump = read(file)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minicaffe.files import unlinked
 from minicaffe.training.solver import SGDSolver
 
 from .common import check_folder, check_target
@@ -68,7 +69,7 @@ def command(options: Options) -> None:
     """
     from minicaffe.tracing.film import write_film
 
-    out = options.out or str(Path(options.folder) / PAGE)
+    out = options.out or str(unlinked(Path(options.folder) / PAGE))
     check_target("--out", out)
     write_film(options.folder, out)
     echo(f"written: {out}")

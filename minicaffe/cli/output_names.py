@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
+from minicaffe.files import unlinked
 from minicaffe.scaling.batch.sources import Sources
 
 from .common import identity
@@ -23,5 +24,5 @@ def output_names(folder: Path, images: Sources, inputs: Sequence[str | None], su
         endings = numbers.setdefault(stem.lower(), chain([""], (f"-{n}" for n in count(2))))
         tries = (folder / f"{stem}{ending}{suffix}" for ending in endings)
         path = next(path for path in tries if path.name.lower() not in names and identity(path) not in known)
-        names[path.name.lower()] = path
+        names[path.name.lower()] = unlinked(path)
     return list(names.values())

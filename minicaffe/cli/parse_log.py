@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minicaffe.errors import Error
+from minicaffe.files import unlinked
 from minicaffe.training.parse_log import parse_log, write_rows
 
 from .options import argument, option, with_options
@@ -31,7 +32,7 @@ def command(options: Options) -> None:
         raise Error(f'--delimiter must be one character, got "{delimiter}"')
     for kind, rows in zip(("train", "test"), parse_log(log), strict=True):
         if rows:
-            target = Path(options.folder) / f"{Path(log).name}.{kind}"
+            target = unlinked(Path(options.folder) / f"{Path(log).name}.{kind}")
             write_rows(target, rows, delimiter)
             echo(f"written: {target} ({len(rows)} rows)")
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from minicaffe.data.drawn_boxes import class_name
 from minicaffe.errors import Error
-from minicaffe.files import replacing
+from minicaffe.files import replacing, unlinked
 
 from .class_names import COCO
 from .detect import Detections
@@ -32,7 +32,7 @@ def write_results(path: Path, found: Sequence[Found], names: Sequence[str] | Non
     else:
         path.mkdir(parents=True, exist_ok=True)
         for target, lines in _yolo(path, found):
-            with replacing(target) as draft:
+            with replacing(unlinked(target)) as draft:
                 draft.write_text("".join(lines), encoding="utf-8")
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
-from minicaffe import TEST, Net, access, get_solver
+from minicaffe import TEST, TRAIN, Net, access, get_solver
 from minicaffe.cli import main
 from minicaffe.data.roidb import load_roidb
 from minicaffe.errors import DataError, LayerError
@@ -137,3 +138,39 @@ def test_a_nul_in_a_name(outside: Path) -> None:
     )
     with pytest.raises(LayerError, match=r"a\\x00b' is not a file's name"):
         Net("data.prototxt", TEST)
+
+
+LINE = "I1121 03:09:40.283104  2001 solver.cpp:1]"
+LOG = f"{LINE} Iteration 0, loss = 1\n{LINE}     Train net output #0: l = 1\n"
+DEPLOY = """
+input: "x" input_shape { dim: 2 dim: 3 }
+layer { name: "f" type: "InnerProduct" bottom: "x" top: "f" inner_product_param { num_output: 4 } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("train solver.prototxt --film film --every 1", "film/film.json"),
+        ("train solver.prototxt --film film --every 1", "film/film.html"),
+        ("film film", "film/film.html"),
+        ("dump weights.caffemodel", "weights.caffemodel.npz"),
+        ("parse-log train.log parsed", "parsed/train.log.train"),
+        ("to-torch deploy.prototxt weights.caffemodel -o model.py", "model.safetensors"),
+        ("detect net.prototxt weights.caffemodel photo.png --draw drawn", "drawn/photo.png"),
+    ],
+)
+def test_no_name_that_a_command_chose_leads_through_a_link(outside: Path, command: str, name: str) -> None:
+    Image.new("RGB", (4, 3)).save("photo.png")
+    Net("net.prototxt", TRAIN).save("weights.caffemodel")
+    Path("train.log").write_text(LOG)
+    Path("deploy.prototxt").write_text(DEPLOY)
+    if command.startswith("film"):
+        CliRunner().invoke(main, ["train", "solver.prototxt", "--film", "film", "--every", "1"])
+    for folder in ("film", "parsed", "drawn"):
+        Path(folder).mkdir(exist_ok=True)
+    Path(name).unlink(missing_ok=True)
+    Path(name).symlink_to(outside / "new")
+    found = CliRunner().invoke(main, command.split())
+    assert found.exit_code == 1 and f"{name}: this is a link, and only an output that you name" in found.output
+    assert not list(outside.iterdir())

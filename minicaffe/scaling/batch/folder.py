@@ -17,7 +17,7 @@ from typing import Any
 
 from minicaffe.access import is_uri
 from minicaffe.errors import Error
-from minicaffe.files import replacing
+from minicaffe.files import replacing, unlinked
 
 from .places import inside, located, pyarrow_errors, require_pyarrow
 
@@ -96,7 +96,7 @@ class Folder:
 
     def _put(self, name: str, content: Any) -> None:
         if not is_uri(self.place):
-            with replacing(Path(self.place) / name) as temporary:
+            with replacing(unlinked(Path(self.place) / name)) as temporary:
                 temporary.write_bytes(content)
             return
         system, path = located(self.place)

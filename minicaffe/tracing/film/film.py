@@ -18,6 +18,7 @@ from minicaffe.data.images import load_image
 from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
 from minicaffe.detection.detector import Detector
 from minicaffe.errors import Error, SolverError, on_one_line, os_errors_as
+from minicaffe.files import unlinked
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -110,7 +111,7 @@ class Film:
 
     def write(self, path: FileName | None = None) -> Path:
         """Write the page (default: film.html in the folder); its path."""
-        target = Path(path or self.folder / PAGE)
+        target = Path(path) if path else unlinked(self.folder / PAGE)
         if not self.solver.exchange.rank:
             write_film(self.folder, target)
         return target

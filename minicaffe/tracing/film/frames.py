@@ -18,7 +18,7 @@ import numpy as np
 
 from minicaffe.data.state_fields import MISFITS, MOST, Fields, items, numbers, wrong
 from minicaffe.errors import Error, on_one_line, os_errors_as
-from minicaffe.files import read_bytes, replacing
+from minicaffe.files import read_bytes, replacing, unlinked
 
 FORMAT = 1
 HEAD = "film.json"
@@ -117,7 +117,7 @@ def read_frame(path: Path) -> Frame:
 
 def _write(path: Path, what: Head | Frame) -> None:
     text = json.dumps({"format": FORMAT, **asdict(what)}, allow_nan=False, separators=(",", ":"))
-    with replacing(path) as temporary:
+    with replacing(unlinked(path)) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minicaffe.errors import Error
-from minicaffe.files import replacing
+from minicaffe.files import replacing, unlinked
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -43,7 +43,7 @@ def write_site(folder: Path, page: str, named: Mapping[str, Path]) -> None:
             "index.html": page.encode(),
         }
         for name, content in parts.items():
-            with replacing(folder / name) as temporary:
+            with replacing(unlinked(folder / name)) as temporary:
                 temporary.write_bytes(content)
     except OSError as error:
         raise Error(f"{folder}: cannot be written: {error.strerror or error}") from error
