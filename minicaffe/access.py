@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-from .errors import DataError
+from .errors import DataError, pasted
 
 LISTED = ("file", "s3", "gs", "gcs", "hdfs")
 """The schemes of URIs that lists and tables may name. Opening Azure's (abfs) runs the command az, or ends the process."""
@@ -99,7 +99,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
     leads = f" (which is {real})" if real != os.path.abspath(name) else ""
     raise DataError(
         f"{name}{leads} is not in the working directory {os.getcwd()}, and {namer} may name files elsewhere only where that"
-        f' is allowed: --allow {folder}, or minicaffe.allow_path("{folder}")'
+        f" is allowed: --allow {pasted(folder, path=True)}, or minicaffe.allow_path({folder!r})"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +39,11 @@ def written_out(text: str) -> str:
 def on_one_line(text: str) -> str:
     r"""written_out, also with newlines and tabs as \n and \t: for a name in a table or in a comment."""
     return written_out(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def pasted(word: str, *, path: bool = False) -> str:
+    """Return a word of a command that a shell may be given: quoted, and a path that begins with a dash after ./."""
+    return shlex.quote(f"./{word}" if path and word.startswith("-") else word)
 
 
 def _code(character: re.Match[str]) -> str:

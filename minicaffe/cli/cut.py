@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from minicaffe.errors import Error
+from minicaffe.errors import Error, pasted
 from minicaffe.files import replacing, unlinked
 from minicaffe.porting.cut import TARGETS, Part, cut, drop_head, join_script
 
@@ -101,5 +101,5 @@ def _write(files: ExitStack, part: Part, names: Files) -> None:
     echo(f"{names[0]}: {len(part.param.layer)} layers, {len(part.weights)} with weights")
     echo("  inputs " + listed(f"{name} {shape_text(shape)}" for name, shape in part.inputs.items()))
     if any(choice.by_fork for choice in net.forks.values()):
-        echo(f"  give --fork {part.fork} with it, as with the whole net")
+        echo(f"  give --fork {pasted(part.fork)} with it, as with the whole net")
     echo("  outputs " + listed(f"{name} {shape_text(net.blobs[name].shape)}" for name in part.outputs))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import click
 
 from minicaffe.data.images import load_image
-from minicaffe.errors import Error
+from minicaffe.errors import Error, pasted
 from minicaffe.net import Net
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.explanations.detections import STEP
@@ -105,7 +105,8 @@ def command(options: Options) -> None:
 
 def _filled(options: Options) -> Net:
     if options.weights and os.path.isfile(options.layer) and not os.path.exists(options.weights[0]):
-        right = f"minicaffe explain {options.net} {options.weights[0]} {options.layer}"
+        files = (pasted(options.net, path=True), pasted(options.weights[0]), pasted(options.layer, path=True))
+        right = f"minicaffe explain {' '.join(files)}"
         raise Error(f"{options.layer} is a file, and {options.weights[0]} is not: the layer comes before the weights: {right}")
     for word in options.weights:
         if re.fullmatch(r"-?\d+(,-?\d+)*", word) and not os.path.exists(word):

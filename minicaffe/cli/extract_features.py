@@ -13,7 +13,7 @@ from minicaffe.blob import Arrays
 from minicaffe.data.database import BACKENDS, new_database
 from minicaffe.data.datum import float_datum
 from minicaffe.detection.inputs import put_array
-from minicaffe.errors import Error
+from minicaffe.errors import Error, pasted
 from minicaffe.named import names_near
 from minicaffe.net import Net
 from minicaffe.scaling.in_flight import in_flight
@@ -61,7 +61,8 @@ def command(options: Options) -> None:
     if loaded.inputs:
         raise Error(
             f'the net\'s input "{loaded.inputs[0]}" would keep its zeros: the batches come from a data layer, so put one in its'
-            f" place (ImageData, Data, HDF5Data); `minicaffe run NET WEIGHTS --input {loaded.inputs[0]}=FILE` does one batch"
+            f" place (ImageData, Data, HDF5Data);"
+            f" `minicaffe run NET WEIGHTS --input {pasted(loaded.inputs[0])}=FILE` does one batch"
         )
     stored = [0] * len(paths)
     count, head = batches_at_once(loaded, options.batches)

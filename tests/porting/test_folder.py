@@ -124,13 +124,29 @@ def test_the_commands_run(folder: Path, tmp_path: Path, monkeypatch: pytest.Monk
     commands = [step.command for step in report.steps]
     files = "'old model/deploy.prototxt' 'old model/deploy.caffemodel'"
     # two means, so that neither is given
-    assert commands[0] == f"minicaffe run {files} --input data='old model/photo.jpg' --scale-factor 0.5"
+    assert commands[0] == f"minicaffe run {files} --input 'data=old model/photo.jpg' --scale-factor 0.5"
     for command in commands:
         if "to-torch" in command and find_spec("torch") is None:
             continue
         ran = CliRunner().invoke(main, shlex.split(command)[1:])
         assert ran.exit_code == 0, (command, ran.output)
     assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
+
+
+def test_names_of_strangers_are_one_word_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell runs nothing of them, and no option is made of a file."""
+    monkeypatch.chdir(tmp_path)
+    net = NET.replace('"data"', '"$(touch OWNED)"') % ("ReLU", 5)
+    Path("--limit=layers=1.prototxt").write_text(net)
+    Net("--limit=layers=1.prototxt", TEST).save("-w;x.caffemodel")
+    Image.new("RGB", (14, 11)).save("-`id`.jpg")
+    commands = [step.command for step in look(".").steps]
+    assert shlex.split(commands[0])[2:] == [
+        "./--limit=layers=1.prototxt", "./-w;x.caffemodel", "--input", "$(touch OWNED)=-`id`.jpg"
+    ]  # fmt: skip
+    for command in commands:  # punctuation outside quotes is a token of its own
+        assert not {"$", "(", ")", ";", "`"} & set(shlex.shlex(command, posix=True, punctuation_chars="$();`"))
+    assert not any(word.startswith("--limit") for command in commands for word in shlex.split(command))
 
 
 def test_a_detector(tmp_path: Path) -> None:

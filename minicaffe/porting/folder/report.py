@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
@@ -12,7 +11,7 @@ from pathlib import Path
 from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.inputs import image_inputs
-from minicaffe.errors import on_one_line
+from minicaffe.errors import on_one_line, pasted
 from minicaffe.formats.fork_kinds import grouped
 from minicaffe.porting.cut import has_head
 
@@ -74,7 +73,7 @@ class Report:
 
     def path(self, item: Item) -> str:
         """A file's name for a command."""
-        return shlex.quote(str(self.folder / item.path))
+        return pasted(str(self.folder / item.path), path=True)
 
 
 def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
@@ -129,6 +128,7 @@ def _names(report: Report, count: int) -> Item | None:
 def _steps(report: Report) -> Iterator[Step]:
     images = report.of(IMAGE)
     photo = report.path(images[0]) if images else "photo.jpg"
+    image = str(report.folder / images[0].path) if images else "photo.jpg"
     for pair in report.best:
         files = f"{report.path(pair.net)} {report.path(pair.weights)}"
         means = _means(report) if pair.kind != "detector" else ""
@@ -139,12 +139,12 @@ def _steps(report: Report) -> Iterator[Step]:
         classes = f" --classes {report.path(names)}" if names else ""
         takes = next(iter(image_inputs(pair.made)), "") if pair.made else ""
         if pair.kind == "net":
-            given = f" --input {takes}={photo}" if takes else ""
+            given = f" --input {pasted(f'{takes}={image}')}" if takes else ""
             yield Step("run it on an image" if takes else "run it", f"minicaffe run {files}{given}{means if takes else ''}")
             yield Step("to ONNX, checked", f"minicaffe export {files} -o model.onnx --check")
         else:
             yield Step("find objects", f"minicaffe detect {files} {photo}{cfg}{means}{classes} --draw out")
-            whole = f"-o model.onnx --with-image --with-boxes --check --input data={photo}{cfg}{means}{classes}"
+            whole = f"-o model.onnx --with-image --with-boxes --check --input {pasted(f'data={image}')}{cfg}{means}{classes}"
             yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {files} {whole}")
         yield Step("to PyTorch source, checked", f"minicaffe to-torch {files}{cfg} -o model.py --check")
         if pair.made and has_head(pair.made):
@@ -181,7 +181,7 @@ def _means(report: Report) -> str:
     text = ""
     if len(means) == 1:
         values = next(iter(means)).split(",")
-        text += f" --mean {','.join(values * (3 if len(values) == 1 else 1))}" if len(values) in (1, 3) else ""
+        text += f" --mean {pasted(','.join(values * (3 if len(values) == 1 else 1)))}" if len(values) in (1, 3) else ""
     return text + (f" --scale-factor {next(iter(scales))}" if len(scales) == 1 else "")
 
 

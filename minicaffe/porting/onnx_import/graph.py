@@ -16,7 +16,7 @@ import numpy as np
 
 from minicaffe import limits
 from minicaffe.blob import Array
-from minicaffe.errors import Error
+from minicaffe.errors import Error, pasted
 from minicaffe.nearest import nearest
 
 from .node import Node, Shape
@@ -129,7 +129,7 @@ class _Pass:
             if item.name in given and not fits:
                 raise Error(f"--shape {item.name}: the model wants {' x '.join(str(d or '?') for d in dims)}, got {shape}")
             if 0 in shape:
-                unknown.append(f"--shape {item.name}={','.join(str(d or '?') for d in shape)}")
+                unknown.append(f"--shape {pasted(item.name)}={','.join(str(d or '?') for d in shape)}")
             self._check_elements(item.name, shape)
             self.graph.inputs[item.name] = self.graph.shapes[item.name] = shape
             self.types[item.name] = item.type.tensor_type.elem_type
