@@ -8,8 +8,6 @@ from minicaffe.blob import Blob
 from minicaffe.layers.proposal import Proposal
 from minicaffe.mode import TRAIN
 
-from .mnc_layers import GRADIENT_KEYS
-
 
 class MNCProposal(Proposal):
     """The best rois of one image, in phase TEST. Stands in for pylayer.proposal_layer.ProposalLayer.
@@ -18,8 +16,6 @@ class MNCProposal(Proposal):
     """
 
     type = "Python"
-    param_keys = ("feat_stride",)
-    inert_keys = GRADIENT_KEYS
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.phase == TRAIN:
