@@ -228,7 +228,7 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
 
         def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
             found = [
-                part_backward(mine[:, :, of], taps, pixels, scratch if one else Scratch())
+                part_backward(mine[:, :, of], taps, pixels, plan.shape[1], scratch if one else Scratch())
                 for one, of, taps in _classes(plan, part, mine.shape[2], "share", "share")
             ]
             return found[0] if len(found) == 1 else np.concatenate(found, axis=2)

@@ -81,7 +81,7 @@ class PsRoiAlign(PositionSensitiveOperator):
         taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
 
         def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
-            return part_backward(mine, taps.of(part, pixels), pixels, scratch)
+            return part_backward(mine, taps.of(part, pixels), pixels, self.group_size, scratch)
 
         backward_in_parts(dy, plan, dx, dx[:1].nbytes, back)
 

@@ -78,18 +78,25 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
         for row, weight in zip(taps.rows, by_row):
             items(maps).take((taps.columns + row).ravel(), out=items(values.reshape(-1, dim)), mode="clip")
             values *= by_column
-            np.add.reduce(values, axis=0, out=row_mean)
+            # np.add.reduce would add a part of one number pairwise: other bits for another number of threads
+            row_mean[...] = values[0]
+            for column in values[1:]:
+                row_mean += column
             row_mean *= weight
             means += row_mean
     return means.reshape(places, -1, dim)
 
 
-def part_backward(dy: Array, taps: GridTaps, pixels: int, scratch: Scratch) -> Array:
-    """dy (P, R, D) -> (P, H * W, D), in scratch: dy added to the pixels that its samples read, by their weights."""
+def part_backward(dy: Array, taps: GridTaps, pixels: int, group: int, scratch: Scratch) -> Array:
+    """dy (P, R, D) -> (P, H * W, D), in scratch: dy added to the pixels that its samples read, by their weights.
+
+    group: the grid's columns.
+    """
     places, rois, dim = dy.shape
     maps = scratch("maps", places * pixels, dim, dtype=dy.dtype)
     maps[...] = 0
-    each = len(taps.rows) * len(taps.columns) * dy[:, :1].nbytes  # bytes of a roi's weighted rows
+    # bytes of a roi's weighted rows in all columns: how many a part has depends on the threads, and the order of sums must not
+    each = len(taps.rows) * len(taps.columns) * group * dim * dy.itemsize
     step = max(1, CHUNK // max(each, 1))
     for some in (slice(r, r + step) for r in range(0, rois, step)):
         by_row = _for_channels(taps.row_weight[..., some], dim)

@@ -33,22 +33,17 @@ def items(rows: Array) -> Array:
 
 def sum_rows(rows: Array, terms: Iterable[Ints], having: Sequence[int], count: int, scratch: Scratch) -> Array:
     """The sums (count, D) of rows (M, D), in scratch; the k-th of terms is one row of each of the first having[k] sums."""
-    shape = (count, rows.shape[1])
-    sums, term = scratch("sums", *shape, dtype=rows.dtype), scratch("term", *shape, dtype=rows.dtype)
-    sums[having[0] if having else 0 :] = 0  # those without terms; the first terms overwrite the others
-    with np.errstate(invalid="ignore", over="ignore"):
-        for k, (n, index) in enumerate(zip(having, terms)):
-            # the indices are valid: "clip" only spares the copy of out that "raise" makes
-            items(rows).take(index.astype(np.intp, copy=False), out=items(term if k else sums)[:n], mode="clip")
-            if k:
-                sums[:n] += term[:n]
+    sums = scratch("sums", count, rows.shape[1], dtype=rows.dtype)
+    sums[...] = 0
+    _add_terms(rows, terms, having, sums, scratch)
     return sums
 
 
 def add_rows(rows: Array, source: Ints, target: Ints, total: Array, scratch: Scratch) -> None:
     """Add rows[source[t]], rows (M, D), to total[target[t]] for every t, in rising order of source.
 
-    The pairs are sorted as numbers, target before source, so that the terms of each sum lie side by side.
+    Each term is added to what is there, so the cuts between calls do not change a bit. The pairs are sorted as numbers, target
+    before source, so that the terms of each sum lie side by side.
     """
     bits = len(rows).bit_length()  # of a source, below len(rows)
     keys = (target << bits) + source
@@ -59,10 +54,18 @@ def add_rows(rows: Array, source: Ints, target: Ints, total: Array, scratch: Scr
     order, having = longest_first(np.diff(first, append=len(keys)))
     first = first[order]
     terms = (source[first[:n] + k] for k, n in enumerate(having))  # sorted keys: source rises within a target
-    sums = sum_rows(rows, terms, having, len(first), scratch)
     place = target[first].astype(np.intp)
-    before = scratch("term", *sums.shape, dtype=sums.dtype)
-    items(total).take(place, out=items(before), mode="clip")
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums += before
+    sums = scratch("sums", len(first), rows.shape[1], dtype=total.dtype)
+    items(total).take(place, out=items(sums), mode="clip")
+    _add_terms(rows, terms, having, sums, scratch)
     items(total)[place] = items(sums)  # no place occurs twice
+
+
+def _add_terms(rows: Array, terms: Iterable[Ints], having: Sequence[int], sums: Array, scratch: Scratch) -> None:
+    """Add to the first having[k] sums (B, D) the k-th of terms, one row of rows (M, D) each, term after term."""
+    term = scratch("term", *sums.shape, dtype=rows.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for n, index in zip(having, terms):
+            # the indices are valid: "clip" only spares the copy of out that "raise" makes
+            items(rows).take(index.astype(np.intp, copy=False), out=items(term)[:n], mode="clip")
+            sums[:n] += term[:n]

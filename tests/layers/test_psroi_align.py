@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
+import minicaffe
+from minicaffe import loops
 from minicaffe.errors import LayerError
 from minicaffe.layers.psroi_align import PsRoiAlign
 from minicaffe.layers.roi import psroi_bilinear
@@ -121,3 +123,24 @@ def test_a_second_reshape_and_untouched_bottoms() -> None:
     assert case.backward(np.ones((2, 3, 2, 2)))[0].shape == x.shape
     np.testing.assert_array_equal(case.bottom[0].data, x)
     np.testing.assert_array_equal(case.bottom[1].data, rois)
+
+
+@pytest.mark.parametrize(("group", "sample_num", "rois"), [(3, 6, 1), (4, 8, 1), (4, 5, 3)])
+def test_numpys_results_do_not_depend_on_the_number_of_threads(
+    group: int, sample_num: int, rois: int, threads_after: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of one number, and a backward in several chunks."""
+    monkeypatch.setattr(psroi_bilinear, "CHUNK", 2**11)
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, group**2, 31, 51), np.float32)
+    boxes = np.float32([[0, 2.3, 1.7, 47.1, 28.9], [0, 5.2, 3.1, 30.7, 25.3], [0, 1.6, 9.4, 44.8, 27.2]])[:rois]
+    dy = random.standard_normal((rois, 1, group, group), np.float32)
+    results = []
+    with loops.using("numpy"):
+        for count in (1, 2, 3, 8):
+            minicaffe.set_num_threads(count)
+            y = ps_roi_align(x, boxes, group, 1.0, sample_num)
+            results.append((y, ps_roi_align_backward(dy, boxes, 1.0, x.shape, sample_num)))
+    for y, dx in results[1:]:
+        np.testing.assert_array_equal(y, results[0][0])
+        np.testing.assert_array_equal(dx, results[0][1])

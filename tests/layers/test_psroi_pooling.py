@@ -8,6 +8,8 @@ from hypothesis import given
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
+import minicaffe
+from minicaffe import loops
 from minicaffe.layers.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi import psroi_sums
 from minicaffe.ops import ps_roi_pool, ps_roi_pool_backward
@@ -129,3 +131,17 @@ def test_a_second_reshape_and_untouched_bottoms() -> None:
     assert case.backward(np.ones((2, 3, 2, 2)))[0].shape == x.shape
     np.testing.assert_array_equal(case.bottom[0].data, x)
     np.testing.assert_array_equal(case.bottom[1].data, rois)
+
+
+def test_numpys_backward_does_not_depend_on_the_number_of_threads(threads_after: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several chunks, whose ends depend on how many places of the grid a thread has."""
+    monkeypatch.setattr(psroi_sums, "CHUNK", 50)
+    random = np.random.default_rng(0)
+    boxes = np.float32([[0, 2 + i, 1, 47 - i, 28] for i in range(6)])
+    dy, results = random.standard_normal((6, 1, 4, 4), np.float32), []
+    with loops.using("numpy"):
+        for count in (1, 2, 3, 8):
+            minicaffe.set_num_threads(count)
+            results.append(ps_roi_pool_backward(dy, boxes, 1.0, (1, 16, 31, 51)))
+    for dx in results[1:]:
+        np.testing.assert_array_equal(dx, results[0])
