@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from coloured import CENTRED, COLOURED, MEANS, check_planes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -194,3 +195,11 @@ def test_proposals_missing_malformed_or_not_wanted(tmp_path):
 def test_boxes_of_another_number_of_classes(tmp_path):
     with pytest.raises(Error, match=r"bbox_pred has 16 values for each roi; the 3 classes of cls_prob need 12 .* or 8"):
         detect(rois_net(tmp_path, 16), IMAGE, settings=SETTINGS, proposals=[[0, 0, 9, 9]])
+
+
+def test_what_the_net_is_given(tmp_path):
+    net = rois_net(tmp_path)
+    settings = dataclasses.replace(SETTINGS, pixel_means=MEANS)
+    score_boxes(net, COLOURED, settings=settings, proposals=[[10, 5, 29, 24]])
+    assert net.blobs["data"].shape == (1, 3, 120, 180)
+    check_planes(net, "data", CENTRED)

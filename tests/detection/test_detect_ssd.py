@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from coloured import CENTRED, COLOURED, MEANS, check_planes
 from PIL import Image
 
 from minicaffe import TEST, Net
@@ -168,3 +169,10 @@ def test_trace_shows_the_detections_in_pixels_of_the_photo(net: Net) -> None:
     assert found["class_index"] == 2
     np.testing.assert_allclose(found["box"], [24, 10, 44, 30], rtol=1e-5)
     assert (data["image"]["scale"], data["image"]["photo"]) == (pytest.approx(0.1), 1)
+
+
+def test_what_the_net_is_given(net: Net) -> None:
+    detect_ssd(net, COLOURED)
+    check_planes(net, "data", [6, 13, -33])
+    detect_ssd(net, COLOURED, means=MEANS, scale_factor=0.5)
+    check_planes(net, "data", [number / 2 for number in CENTRED])

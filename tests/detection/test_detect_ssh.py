@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from coloured import CENTRED, COLOURED, check_planes
+from coloured import MEANS as COLOUR_MEANS
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -171,3 +173,12 @@ def test_what_is_no_ssh_and_what_does_not_fit() -> None:
 def test_the_published_net_is_known() -> None:
     net = Net(str(WILD / "SSH" / "models" / "test_ssh.prototxt"), TEST)
     assert ssh_modules(net) == [[f"m{i}@ssh_boxes", f"m{i}@ssh_cls_prob"] for i in (1, 2, 3)]
+
+
+def test_what_the_net_is_given() -> None:
+    """At a scale of 64 / 60: the long side decides."""
+    net = ssh(settings_from({"PIXEL_MEANS": [[list(COLOUR_MEANS)]], "TEST": {"SCALES": [48], "MAX_SIZE": 64}}))
+    detect_ssh(net, COLOURED)
+    assert net.blobs["data"].shape == (1, 3, 43, 64)
+    np.testing.assert_allclose(net.blobs["im_info"].data, [[43, 64, 64 / 60]], rtol=1e-6)
+    check_planes(net, "data", CENTRED)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from coloured import CENTRED, COLOURED, MEANS, check_planes
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -16,9 +17,9 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.data.settings import DetectionSettings, settings_from
 from minicaffe.detection import load
-from minicaffe.detection.detect_cascade import cascade_ends, input_size
+from minicaffe.detection.detect_cascade import cascade_ends, detect_cascade, input_size
 from minicaffe.detection.detect_ssd import detect_ssd
-from minicaffe.detection.text_lines import chains, has_text_lines, text_lines
+from minicaffe.detection.text_lines import chains, find_text_lines, has_text_lines, text_lines
 from minicaffe.errors import Error
 
 PICTURE = np.full((40, 60, 3), 104, np.uint8)
@@ -280,3 +281,17 @@ def test_a_ctpn_through_detect_and_read() -> None:
     assert printed == "photo.png: 1 line of text\n  0.933  x1  160.0  y1  295.5  x2  399.0  y2  327.5\n"
     (read,) = json.loads(CliRunner().invoke(main, [*words, "--json"]).output)
     assert read == {"image": "photo.png", "lines": [{"score": 0.9333, "box": [160.0, 295.5, 399.0, 327.5]}]}
+
+
+def test_what_a_cascade_and_a_ctpn_are_given() -> None:
+    settings = settings_from({"PIXEL_MEANS": [[list(MEANS)]]})
+    net = cascade()
+    detect_cascade(net, COLOURED, settings=settings)
+    assert net.blobs["data"].shape == (1, 3, 608, 896)
+    check_planes(net, "data", CENTRED)
+    Path("ctpn.prototxt").write_text(CTPN)
+    text = Net("ctpn.prototxt", TEST)
+    find_text_lines(text, COLOURED, settings=settings)
+    assert text.blobs["data"].shape == (1, 3, 600, 900)
+    np.testing.assert_array_equal(text.blobs["im_info"].data, [[600, 900, 15]])
+    check_planes(text, "data", CENTRED)
