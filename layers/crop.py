@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.errors import Error
+from minicaffe.errors import AlignmentError, Error
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
+from minicaffe.node import Node
 
-from .conv.coordinates import Map, offsets_of
+from .conv.coordinates import Map, alignment, offsets_of
 from .elementwise.rearranged import Tables, on_device, steps_of
+
+BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"
+"""Whose a layer is."""
+
+
+class DisconnectedError(AlignmentError):
+    """Bottoms that are not made from one blob."""
 
 
 class Crop(Layer):
     """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
-    Without crop_param the offsets are those that align x with the reference, by the windows of the layers between each and the
-    blob that both are made from, as in longjon's Caffe (FCN, HED); they are put into crop_param. They are 0 where there is no
-    such blob, and, with a warning, where no whole offset aligns the two.
+    Without crop_param the layer is BVLC's, with offset 0, or longjon's (FCN, HED), with the offsets that align x with the
+    reference. settle_crops decides, for all layers of a net alike, and puts the offsets into crop_param.
     bottom: x (N, C, H, W), reference (..., h, w) with as many axes. top: y (N, C, h, w) by default.
     Raises LayerError when axis is out of range, the numbers of axes or offsets do not match, the cut leads past x,
-    and where a layer between the two does not map coordinates.
+    and in a net of longjon's where no offsets align the two.
     """
 
     type = "Crop"
@@ -33,34 +41,31 @@ class Crop(Layer):
     param_block = ("crop_param",)
     weight_names = ()
     copies = (0, 0)
-    aligns = True
+    kinds = (
+        Kind(BVLC, ("bvlc",), "crop_param, else offset 0"),
+        Kind(LONGJON, ("longjon", "hed", "crfrnn"), "offsets that align the bottoms"),
+    )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._tables: Tables = {}
-        if not self.param.HasField("crop_param") and self.alignment:
-            self._align(self.alignment)
+        if self.param.HasField("crop_param"):
+            self.choose(BVLC, "crop_param")
+        else:
+            self.choose_by_fork()
 
-    def _align(self, alignment: Callable[[], Map | None]) -> None:
-        """Put the automatic offsets into crop_param, so that whoever makes the layer anew has them."""
-        try:
-            found = alignment()
-        except Error as error:
-            raise self.error(
-                f"no crop_param is given, and {error}; give one, {{ offset: 0 }} for no offset", "bottom"
-            ) from error
+    def align(self, found: Map | None, bottom: Sequence[Blob]) -> None:
+        """Put the offsets that longjon's Caffe takes into crop_param. found: the map between the bottoms, None if they are not
+        made from one blob. Raises Error where that Caffe stops."""
         if found is None:
-            return
-        try:
-            offsets = offsets_of(found)
-        except Error as error:
-            self.warn(
-                f"no crop_param is given, and {error}: longjon's Caffe refuses that, so it is BVLC's, with offset 0", "bottom"
-            )
-            return
-        param = self.param.crop_param
-        param.offset.extend(offsets)
-        if found[0] is not None:
-            param.axis = found[0] + 1
+            raise DisconnectedError("its bottoms are not made from one blob")
+        if found[0] not in (None, 1):
+            raise AlignmentError(f"cannot crop: the bottoms are aligned from axis {found[0] + 1} on")
+        offsets = offsets_of(found)
+        x, reference = bottom[0].shape, bottom[1].shape
+        for offset, length, most in zip(np.broadcast_to(offsets, len(x[2:])), reference[2:], x[2:], strict=True):
+            if offset + length > most:
+                raise AlignmentError(f"cannot crop: offset {offset} and length {length} lead past length {most}")
+        self.param.crop_param.offset.extend(offsets)
 
     def coordinates(self) -> Map | None:
         param = self.param.crop_param
@@ -115,3 +120,44 @@ class Crop(Layer):
             bottom[0].zero_diff()
             dy, dx = top[0].device_diff("read"), bottom[0].device_diff("update") + self._start(bottom[0])
             self.launch("permute.scatter", top[0].count, top[0].count, *self._axes(bottom[0], top[0]), dy, dx)
+
+
+def settle_crops(nodes: Sequence[Node]) -> None:
+    """Make a net's Crops without crop_param all longjon's, or all BVLC's. Without a fork they are longjon's if its Caffe has
+    offsets for every one, and no layer has BVLC's field. Raises LayerError in a net of longjon's whose bottoms do not align."""
+    crops = [(i, node.layer) for i, node in enumerate(nodes) if isinstance(node.layer, Crop)]
+    bare = {i: layer for i, layer in crops if not layer.param.HasField("crop_param")}
+    if not bare:
+        return
+    choice = next(iter(bare.values())).choice  # by the net's fork: one for all of them
+    others = [layer.name for i, layer in crops if i not in bare]
+    if choice:
+        bvlcs = choice.why if choice.whose == BVLC else ""
+    else:
+        bvlcs = f'layer "{others[0]}" has crop_param' if others else ""
+    bvlcs = bvlcs or _align_all(nodes, bare)
+    for i, layer in bare.items():
+        if bvlcs:
+            layer.param.crop_param.Clear()
+            layer.param.crop_param.SetInParent()  # a net made of these parameters, or of some of them, must not choose again
+        if not layer.choice:
+            layer.choose(BVLC if bvlcs else LONGJON, bvlcs or "whole offsets align the bottoms of every Crop")
+        layer.reshape_pass(nodes[i].bottoms, nodes[i].tops)
+
+
+def _align_all(nodes: Sequence[Node], crops: Mapping[int, Crop]) -> str:
+    """Align the Crops, by the indices of their nodes, as longjon's Caffe does; return why they are BVLC's, "" if nothing says
+    so. Raises LayerError in a net of longjon's whose bottoms do not align."""
+    for i, layer in crops.items():
+        try:
+            layer.align(alignment(nodes[:i], *nodes[i].bottom_names[:2]), nodes[i].bottoms)
+        except Error as error:
+            reason = f"no crop_param is given, and {error}"
+            if layer.choice:
+                raise layer.error(f"{reason}; give one, {{ offset: 0 }} for no offset, or --fork bvlc", "bottom") from error
+            if not isinstance(error, DisconnectedError):
+                layer.warn(
+                    f"{reason}: longjon's Caffe refuses that, so all of the net's Crops are BVLC's, with offset 0", "bottom"
+                )
+            return f'longjon\'s Caffe refuses layer "{layer.name}"'
+    return ""

@@ -65,7 +65,6 @@ class Layer:
     - makes_rois: the number of rois in its tops is only known after forward (setup may set it). found_axis: the axis of its
       tops whose length forward finds; None if reshape knows all shapes.
     - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
-    - aligns: the net gives it `alignment`, which finds the map between its first two bottoms' places.
     - keeps_input: in place, forward keeps a copy of its input for backward.
     - kinds: the layers of forks that share the type, if the class computes several (serving, setup or take_layout chooses one).
       is_open: whether none is chosen yet, so that forward refuses.
@@ -111,8 +110,6 @@ class Layer:
     makes_rois: bool = False
     found_axis: ClassVar[int | None] = None
     keeps_input: ClassVar[bool] = False
-    aligns: ClassVar[bool] = False
-    alignment: Callable[[], Any] | None = None
     copies: tuple[float, float] = (1, 1)
     in_sequence: bool = False
     loops: tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]] = ((), ())

@@ -35,7 +35,7 @@ from .hooks import Hooked
 from .layer import Layer
 from .layer_list import filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
-from .layers.conv.coordinates import alignment
+from .layers.crop import settle_crops
 from .loops import Loop, compile_ahead
 from .mode import TEST, TRAIN, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
@@ -142,6 +142,7 @@ class Net(PycaffeNet, Hooked):
         unread: dict[str, None] = {}
         for param, source in layers:
             self._add_layer(param, source, unread, watch, strict)
+        settle_crops(self.nodes)
         self.outputs = sorted(unread)  # alphabetical, as Caffe's std::set is
         self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
         self._decide_gradients()
@@ -178,8 +179,6 @@ class Net(PycaffeNet, Hooked):
                 "propagate_down",
             )
         node = self._append_node(layer, unread)
-        if layer.aligns:
-            layer.alignment = partial(alignment, self.nodes[:-1], *node.bottom_names[:2])
         layer.connect(node.bottoms, node.tops, partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
         given = set(node.bottoms)  # an in-place top takes no further memory

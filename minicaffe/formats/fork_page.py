@@ -74,7 +74,9 @@ DISAGREEMENTS = (
     ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),
     ("`Lstm`, `LSTM`", "caffe-lstm's and CTPN's have one matrix for the input and one for the state. BVLC's unrolls",
      "the type's spelling"),
-    ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param`"),
+    ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param` in any Crop "
+     "Crop of a net is BVLC's; then `bvlc`, `longjon`, `hed`, `crfrnn`; else it is that of 2014 where every Crop of the net has "
+     "whole offsets"),
     ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "
      "of parts of videos", "`use_image`, `sampling_rate` and others are C3D's, `video_file` SSD's, `num_segments`, `modality`, "
      "`name_pattern` temporal segment networks'; else `fork`, else whether the list's first path is a folder"),

@@ -83,9 +83,9 @@ layer { name: "up" type: "Deconvolution" bottom: "p" top: "u" convolution_param 
 """
 
 
-def cropped(text: str, reference: str = "x", inside: str = "", x: str = "u") -> Net:
+def cropped(text: str, reference: str = "x", inside: str = "", x: str = "u", fork: str = "") -> Net:
     crop = f'layer {{ name: "crop" type: "Crop" bottom: "{x}" bottom: "{reference}" top: "y" {inside} }}'
-    return Net(parse_net(INPUT + text + crop))
+    return Net(parse_net(INPUT + text + crop), fork=fork)
 
 
 def test_automatic_offsets_by_hand() -> None:
@@ -130,13 +130,18 @@ def test_a_given_crop_param_and_unconnected_bottoms_keep_bvlcs_offsets() -> None
             r"the offset \[4.5, 4.5\] is not a whole number of pixels: longjon's Caffe",
         ),
         (DOWN.replace("kernel_size: 3", "kernel_size: 4"), "c", r"the offset \[4.5, 4.5\] is not a whole number of pixels"),
-        (UP.replace('"p"', '"x"'), "u", r"cannot crop: the scales differ by \[0.5, 0.5\]: .* so it is BVLC's, with offset 0"),
+        (
+            UP.replace('"p"', '"x"'),
+            "u",
+            r"cannot crop: the scales differ by \[0.5, 0.5\]: .* so all of the net's Crops are BVLC's",
+        ),
     ],
 )
 def test_what_longjons_would_refuse_is_bvlcs(text: str, x: str, message: str) -> None:
     with pytest.warns(PrototxtWarning, match=message):
         net = cropped(text, x=x)
     assert list(net.layer_dict["crop"].param.crop_param.offset) == []
+    assert str(net.forks["crop"]) == 'Crop of BVLC Caffe: longjon\'s Caffe refuses layer "crop"'
     net.forward()
     np.testing.assert_array_equal(net.blobs["y"].data, net.blobs[x].data[:, :, :9, :11])
 
@@ -146,7 +151,7 @@ def test_what_longjons_would_refuse_is_bvlcs(text: str, x: str, message: str) ->
     [
         (
             'layer { name: "tile" type: "Tile" bottom: "x" top: "u" tile_param { axis: 2 tiles: 2 } }',
-            'Tile layer "tile" does not map coordinates; give one',
+            'Tile layer "tile" does not map coordinates',
         ),
         (
             'layer { name: "all" type: "Pooling" bottom: "x" top: "u" pooling_param { global_pooling: true } }',
@@ -159,10 +164,60 @@ def test_what_longjons_would_refuse_is_bvlcs(text: str, x: str, message: str) ->
     ],
 )
 def test_a_layer_without_coordinates_between_them(text: str, message: str) -> None:
-    with pytest.raises(LayerError, match=message):
-        cropped(text)
+    ends = ("u", "x") if "global" in text else ("x", "u")  # what is cut must be the larger one
+    with pytest.raises(LayerError, match=f"{message}; give one, .* or --fork bvlc"):
+        cropped(text, ends[0], x=ends[1], fork="longjon")
+    with pytest.warns(PrototxtWarning, match=f"{message}: longjon's Caffe refuses that"):
+        net = cropped(text, ends[0], x=ends[1])
+    assert "of BVLC Caffe" in str(net.forks["crop"])
 
 
-def test_channels_joined_keep_their_places() -> None:
-    text = DOWN + UP + 'layer { name: "join" type: "Concat" bottom: "u" bottom: "u" top: "j" }'
-    assert list(cropped(text, x="j").layer_dict["crop"].param.crop_param.offset) == [6, 6]
+TWO = DOWN + UP + 'layer { name: "first" type: "Crop" bottom: "u" bottom: "x" top: "f" }\n'
+"""A Crop whose whole offset aligns it, before the one that `cropped` adds."""
+
+
+def test_a_net_is_one_fork() -> None:
+    """By itself the first Crop is longjon's, with offset 6; the second's would be 4.5."""
+    net = cropped(TWO)
+    assert list(net.layer_dict["first"].param.crop_param.offset) == [6, 6]
+    assert {str(choice) for choice in net.forks.values()} == {
+        "Crop of longjon's Caffe: whole offsets align the bottoms of every Crop"
+    }
+    halves = DOWN.split("\n")[1].replace('"c', '"h').replace("kernel_size: 3", "kernel_size: 4")
+    with pytest.warns(PrototxtWarning, match=r"4.5.*so all of the net's Crops are BVLC's, with offset 0"):
+        net = cropped(TWO + halves, x="h")
+    assert {str(choice) for choice in net.forks.values()} == {'Crop of BVLC Caffe: longjon\'s Caffe refuses layer "crop"'}
+    net.blobs["x"].data[...] = 1
+    net.forward()
+    np.testing.assert_array_equal(net.blobs["f"].data, net.blobs["u"].data[:, :, :9, :11])
+    again = Net(net.param)
+    again.share_with(net)
+    again.forward(x=net.blobs["x"].data)
+    np.testing.assert_array_equal(again.blobs["f"].data, net.blobs["f"].data)
+
+
+@pytest.mark.parametrize(
+    ("inside", "fork", "offset", "told"),
+    [
+        ("", "bvlc", [], "BVLC Caffe: fork bvlc"),
+        ("", "hed", [6, 6], "longjon's Caffe: fork hed"),
+        ("crop_param {}", "", [], 'BVLC Caffe: layer "crop" has crop_param'),
+        ("crop_param {}", "longjon", [6, 6], "longjon's Caffe: fork longjon"),
+    ],
+)
+def test_the_fork_and_bvlcs_field_decide(inside: str, fork: str, offset: list[int], told: str) -> None:
+    net = cropped(TWO, inside=inside, fork=fork)
+    assert list(net.layer_dict["first"].param.crop_param.offset) == offset
+    assert str(net.forks["first"]) == f"Crop of {told}"
+
+
+def test_an_offset_that_leads_past_is_bvlcs() -> None:
+    """u has 12 columns: the offset that aligns it with the 11 of x is 2."""
+    text = """
+layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 1 kernel_size: 4 stride: 4 } }
+layer { name: "up" type: "Deconvolution" bottom: "c" top: "u" convolution_param { num_output: 1 kernel_size: 8 stride: 4 } }
+"""
+    with pytest.warns(PrototxtWarning, match="offset 2 and length 11 lead past length 12"):
+        net = cropped(text)
+    net.forward()
+    np.testing.assert_array_equal(net.blobs["y"].data, net.blobs["u"].data[:, :, :9, :11])

@@ -98,8 +98,6 @@ def graph_of(net: Net) -> Graph:
             continue
         for name in ("include", "exclude", "blobs"):
             param.ClearField(name)
-        if layer.aligns and not param.HasField("crop_param"):
-            param.crop_param.SetInParent()  # the net found nothing to align by; a part of it must not try again
         graph.steps.append(Step(layer, param, [graph.last[name] for name in param.bottom]))
         graph.last.update((graph.name(value), value) for value in graph.values(len(graph.steps) - 1))
     return graph
