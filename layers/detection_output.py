@@ -210,6 +210,15 @@ def check_refinement(layer: Layer, bottom: Sequence[Blob], arm: Sequence[Blob], 
             raise layer.error(f"bottom {i} of shape {blob.shape} does not hold {wanted}", f"bottom[{i}]")
 
 
+def _fork_of_priors(number: int, wanted: int) -> str:
+    """A hint where another fork's PriorBox makes the wanted number of priors, not SSD's number."""
+    if wanted == 2 * number > 0:
+        return "; TextBoxes' PriorBox makes each box twice: give --fork textboxes, or Net's fork="
+    if wanted > number and (wanted - number) % 18 == 0:
+        return "; FaceBoxes' PriorBox makes 21 boxes of the sizes 32, 64 and 128: give --fork faceboxes, or Net's fork="
+    return ""
+
+
 def check_predictions(layer: Layer, bottom: Sequence[Blob], loc_classes: int, classes: int) -> None:
     """The bottoms loc, conf and priors of SSD's last layers belong together. Raises LayerError."""
     loc, conf, priors = bottom[:3]
@@ -219,6 +228,6 @@ def check_predictions(layer: Layer, bottom: Sequence[Blob], loc_classes: int, cl
     for i, blob, each in ((0, loc, 4 * loc_classes), (1, conf, classes)):
         if not blob.shape or blob.shape[0] != loc.shape[0] or blob.count != loc.shape[0] * number * each:
             wanted = f"{number} priors x {each} values for each of {loc.shape[0] if loc.shape else 0} images"
-            twice = blob.count == 2 * (loc.shape[0] if loc.shape else 0) * number * each > 0
-            fork = "; TextBoxes' PriorBox makes each box twice: give --fork textboxes, or Net's fork=" if twice else ""
+            more, left = divmod(blob.count, (loc.shape[0] if loc.shape else 0) * each or 1)
+            fork = "" if left else _fork_of_priors(number, more)
             raise layer.error(f"bottom {i} of shape {blob.shape} does not hold {wanted}{fork}", f"bottom[{i}]")

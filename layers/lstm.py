@@ -13,10 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import data_bytes
 
 from .recurrent.base import Recurrent, Stateful
 from .recurrent.lstm_steps import LstmSteps
+
+CTPN, CAFFE_LSTM = "CTPN", "caffe-lstm"
+"""Whose an Lstm is."""
 
 
 class LSTM(Recurrent):
@@ -54,8 +58,8 @@ class Lstm(Stateful):
     """Long short-term memory of D = num_output units, of caffe-lstm and CTPN: h[t] = o tanh(c[t]), c[t] = f c[t-1] + i g.
 
     bottom: x (T, S, ...), T steps of S streams; top: y (T, S, D). Or x (T * S, ...), S being batch_size; top: y (T * S, D).
-    x has the first form if it has three axes or more, unless a batch_size is given that is not its second length. Stored
-    weights of the other form change it, for CTPN's takes two axes as T and S too.
+    x has CTPN's form, the first, if the net's fork says so; without a fork if it has three axes or more, unless a batch_size is
+    given that is not its second length. Stored weights of the other form change it: CTPN's takes two axes as T and S too.
     Optional bottom: clip (T or more). As the forks read it, step t of stream s goes on from the step before if clip[t + s] is
     not 0; past its end it is 0 here. With clip the states of one forward are the first of the next, at first 0; without it
     every forward begins with 0.
@@ -73,6 +77,10 @@ class Lstm(Stateful):
     param_block = ("lstm_param",)
     weight_names = ("weight_x", "weight_h", "bias")
     states = ("h", "c")
+    kinds = (
+        Kind(CTPN, ("ctpn",), "x (T, S, ...)"),
+        Kind(CAFFE_LSTM, ("jlstm", "caffeocr", "mkfrcnn"), "x (T * S, ...)"),
+    )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, shape = self.param.lstm_param, bottom[0].shape
@@ -82,13 +90,24 @@ class Lstm(Stateful):
         if not shape:
             raise self.error("x must have an axis of steps", "bottom[0]")
         self.units = param.num_output
-        self.streams_apart = len(shape) > 2 and not (param.HasField("batch_size") and param.batch_size != shape[1])
+        self.streams_apart = self._are_streams_apart(shape)
         """Whether x is (T, S, ...), not (T * S, ...)."""
         self._inputs_of = {apart: math.prod(shape[1 + apart :]) for apart in (False, True)[: len(shape)]}
         self.bound = param.clipping_threshold if param.clipping_threshold > 0 else np.inf
         self._warned = False
         self.hold_states()
         self._make()
+
+    def _are_streams_apart(self, shape: tuple[int, ...]) -> bool:
+        param = self.param.lstm_param
+        if not self.choose_by_fork():  # before batch_size, which CTPN's schema has and its code does not read
+            given = param.HasField("batch_size")
+            is_ctpns = len(shape) > 2 and not (given and param.batch_size != shape[1])
+            self.choose(CTPN if is_ctpns else CAFFE_LSTM, f"{len(shape)} axes{f', batch_size {param.batch_size}' * given}")
+        apart = self.choice is not None and self.choice.whose == CTPN
+        if apart and len(shape) < 2:
+            raise self.error(f"x must have 2 axes or more, its shape is {shape}", "bottom[0]")
+        return apart
 
     def _make(self) -> None:
         wide, param = 4 * self.units, self.param.lstm_param
@@ -101,6 +120,7 @@ class Lstm(Stateful):
         if stored == self.inputs or stored != self._inputs_of.get(not self.streams_apart):
             return False
         self.streams_apart = not self.streams_apart
+        self.choose(CTPN if self.streams_apart else CAFFE_LSTM, f"{stored} inputs in the stored weights")
         del self.blobs[:]
         self._make()
         return True

@@ -6,7 +6,8 @@
 
 Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's prior_box_layer.cpp, which cuts sizes to whole pixels.
 Liao et al., TextBoxes (arXiv:1611.06779): each box twice, the second half a cell lower. OpenCV's prior_box_layer.cpp: each box
-at every pair of offset_h and offset_w. Neither cuts sizes.
+at every pair of offset_h and offset_w. Neither cuts sizes. Zhang et al., FaceBoxes (arXiv:1708.05234): a min_size of 32 lies at
+16 places of a cell, one of 64 at 4, and these squares are a pixel smaller.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class PriorBox(Layer):
     top: (1, 2, H * W * K * 4): row 0 the boxes xmin, ymin, xmax, ymax, 1 being the image's width or height; row 1 their
     variances. prior_box_param: min_size and max_size in pixels of the image (cut to whole numbers), step in pixels too (by
     default the image's size over the map's), img_size or img_h and img_w in place of the image bottom; clip cuts to [0, 1].
-    OpenCV's offset_h and offset_w, one or two of each, and a net of TextBoxes: K counts each box at each place in a cell.
+    OpenCV's offset_h and offset_w, one or two of each, and a net of TextBoxes: K counts each box at each place in a cell. In a
+    net of FaceBoxes K counts the places too, 21 for min_size 32, 64 and 128.
     Raises LayerError for sizes, steps or variances that are not > 0, or that do not go together.
     """
 
@@ -52,6 +54,7 @@ class PriorBox(Layer):
         Kind("SSD", ("ssd",), "without offset_h and offset_w"),
         Kind("TextBoxes", ("textboxes",), "each box twice"),
         Kind("OpenCV", ("opencv",), "offset_h and offset_w"),
+        Kind("FaceBoxes", ("faceboxes",), "min_size 32 and 64 at 16 and 4 places"),
     )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -59,7 +62,12 @@ class PriorBox(Layer):
         self._check_sizes()
         self.offsets = tuple(self._offsets())
         ratios = aspect_ratios(param.aspect_ratio, param.flip)
-        self.sides = prior_sides(param.min_size, param.max_size, ratios, whole=not self.choice)
+        if self.choice and self.choice.whose == "FaceBoxes":
+            self.sides, self.shifts = faceboxes_sides(param.min_size, param.max_size, ratios)
+            self._check_room(len(ratios))
+        else:
+            self.sides = prior_sides(param.min_size, param.max_size, ratios, whole=not self.choice)
+            self.shifts = np.zeros_like(self.sides)
         self.variance = tuple(param.variance) or (0.1,)
         if len(self.variance) not in (1, 4):
             raise self.error(f"give one variance or 4, got {len(self.variance)}", "prior_box_param.variance")
@@ -78,10 +86,17 @@ class PriorBox(Layer):
                 )
             self.choose("OpenCV", "offset_h and offset_w")
             return list(zip(down, right, strict=True))
-        if self.fork.name in self.kinds[1].forks:
-            self.choose_by_fork()
+        if self.choose_by_fork() == "TextBoxes":
             return [(0.5, 0.5), (1.0, 0.5)]
         return [(param.offset, param.offset)]
+
+    def _check_room(self, ratios: int) -> None:
+        """FaceBoxes' Caffe makes room for 21 boxes if there are three sizes, else for one of each size and ratio."""
+        param = self.param.prior_box_param
+        room = (21 if len(param.min_size) == 3 else ratios * len(param.min_size)) + len(param.max_size)
+        if room != len(self.sides):
+            text = f"FaceBoxes' Caffe has room for {room} boxes at each position, but these sizes and ratios give"
+            raise self.error(f"{text} {len(self.sides)}", "prior_box_param")
 
     def _check_sizes(self) -> None:
         param = self.param.prior_box_param
@@ -147,14 +162,15 @@ class PriorBox(Layer):
         return KeptStep([], before=put)
 
     def kept_settings(self) -> object:
-        return self.variance, self.sides.tobytes(), self.offsets, self.image, self.step
+        return self.variance, self.sides.tobytes(), self.shifts.tobytes(), self.offsets, self.image, self.step
 
     def _boxes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Array:
         """What the top holds, which the bottoms' sizes decide."""
         size = bottom[0].shape[2:]
         image = self.image or bottom[1].shape[2:]
         step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))  # a map of no rows has no boxes: any step
-        boxes = np.stack([prior_boxes(self.sides, size, image, step, offset) for offset in self.offsets], axis=3)
+        centres = [_centres(size, step, offset) + self.shifts for offset in self.offsets]
+        boxes = np.stack([_boxes_around(each, self.sides, image) for each in centres], axis=3)
         if self.param.prior_box_param.clip:
             np.clip(boxes, 0, 1, out=boxes)
         made: Array = np.empty(top[0].shape, top[0].dtype)
@@ -191,6 +207,19 @@ def prior_sides(
     return made
 
 
+def faceboxes_sides(min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float]) -> tuple[Array, Array]:
+    """FaceBoxes' sides (K, 2) and shifts (K, 2), right and down, in pixels: squares a pixel smaller than min_size, those of 32
+    at 16 places 8 pixels apart, those of 64 at 4 places 16 apart."""
+    sides, shifts = [], []
+    for i, size in enumerate(map(int, min_sizes)):
+        own = prior_sides([size], max_sizes[i : i + 1], ratios)
+        apart, times = {32: (8, 4), 64: (16, 2)}.get(size, (0, 1))
+        steps = [apart * n for n in range(-times // 2, times // 2)] if times > 1 else [0]
+        sides += [own[:1] - 1] * times**2 + [own[1:]]
+        shifts += [(right, down) for down in steps for right in steps] + [(0, 0)] * (len(own) - 1)
+    return np.concatenate(sides), np.array(shifts, np.float32)
+
+
 def prior_boxes(
     sides: Array, size: Sequence[int], image: Sequence[float], step: Sequence[float], offset: float | tuple[float, float] = 0.5
 ) -> NDArray[np.float64]:
@@ -198,11 +227,19 @@ def prior_boxes(
 
     offset: of a box's centre in its cell, down and right, or both.
     """
+    return _boxes_around(_centres(size, step, offset), sides, image)
+
+
+def _centres(size: Sequence[int], step: Sequence[float], offset: float | tuple[float, float]) -> NDArray[np.float32]:
+    """The centres (H, W, 1, 2) of the cells' boxes, in pixels; the original's are float, its halves and quotients double."""
     down, right = offset if isinstance(offset, tuple) else (offset, offset)
-    # the original's centres are float, its halves and quotients double
     x = ((np.arange(size[1]) + right) * step[1]).astype(np.float32)
     y = ((np.arange(size[0]) + down) * step[0]).astype(np.float32)
-    centres = np.stack(np.meshgrid(x, y), axis=2)[:, :, None].astype(np.float64)
-    half = sides.astype(np.float64) / 2
+    return np.stack(np.meshgrid(x, y), axis=2)[:, :, None]
+
+
+def _boxes_around(centres: NDArray[np.float32], sides: Array, image: Sequence[float]) -> NDArray[np.float64]:
+    """Boxes (H, W, K, 4) in parts of the image, around centres (H, W, 1 or K, 2)."""
+    middle, half = centres.astype(np.float64), sides.astype(np.float64) / 2
     scale = np.array([image[1], image[0]], np.float64)
-    return np.concatenate([(centres - half) / scale, (centres + half) / scale], axis=3)
+    return np.concatenate([(middle - half) / scale, (middle + half) / scale], axis=3)

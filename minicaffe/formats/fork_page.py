@@ -59,7 +59,8 @@ DISAGREEMENTS = (
     ("`DetectionOutput`", "SSD's. RefineDet's refines the priors first. caffe-yolov2's decodes YOLO's maps, as "
      "`YoloDetectionOutput` does", "five bottoms, or a fourth of shape (N, P * 2), are RefineDet's; one is caffe-yolov2's"),
     ("`PriorBox`", "SSD's. TextBoxes' makes each box twice, the second half a cell lower. OpenCV's makes it at each pair of "
-     "`offset_h` and `offset_w`", "`offset_h` is OpenCV's; `textboxes`; without any sign SSD's"),
+     "`offset_h` and `offset_w`. FaceBoxes' makes a `min_size` of 32 at 16 places and one of 64 at 4",
+     "`offset_h` is OpenCV's; `textboxes`, `faceboxes`; without any sign SSD's"),
     ("`DetectionEvaluate`", "SSD's takes boxes in parts of the image, Cascade R-CNN's in pixels, with the images' sizes",
      "three bottoms are Cascade R-CNN's"),
     ("`DetectionLoss`", "YOLO's. MS-CNN's, of one field at each cell", "`cls_num` is MS-CNN's"),
@@ -74,9 +75,10 @@ DISAGREEMENTS = (
     ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),
     ("`Lstm`, `LSTM`", "caffe-lstm's and CTPN's have one matrix for the input and one for the state. BVLC's unrolls",
      "the type's spelling"),
-    ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param` in any Crop "
-     "Crop of a net is BVLC's; then `bvlc`, `longjon`, `hed`, `crfrnn`; else it is that of 2014 where every Crop of the net has "
-     "whole offsets"),
+    ("`Lstm`", "caffe-lstm's takes steps and streams in one axis, CTPN's in two", "the stored weights; then `ctpn`, `jlstm`, "
+     "`caffeocr`, `mkfrcnn`; else three axes are CTPN's, unless a `batch_size` is not the second's length"),
+    ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param` in any "
+     "Crop of the net is BVLC's; then `bvlc`, `longjon`, `hed`, `crfrnn`; else, if every Crop has whole offsets, that of 2014"),
     ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "
      "of parts of videos", "`use_image`, `sampling_rate` and others are C3D's, `video_file` SSD's, `num_segments`, `modality`, "
      "`name_pattern` temporal segment networks'; else `fork`, else whether the list's first path is a folder"),

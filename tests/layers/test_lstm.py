@@ -211,3 +211,25 @@ def test_errors_of_a_second_reshape(shape: tuple[int, ...], message: str) -> Non
     case.bottom[0].reshape(*shape)
     with pytest.raises(LayerError, match=message):
         case.forward()
+
+
+@pytest.mark.parametrize(
+    ("fork", "inside", "shape", "inputs", "told"),
+    [
+        ("ctpn", "", (4, 3), 1, "CTPN: fork ctpn"),
+        ("jlstm", "", (4, 3, 2), 6, "caffe-lstm: fork jlstm"),
+        ("ctpn", "batch_size: 2", (4, 3), 1, "CTPN: fork ctpn"),
+        ("", "batch_size: 2", (4, 3, 2), 6, "caffe-lstm: 3 axes, batch_size 2"),
+        ("", "", (4, 3), 3, "caffe-lstm: 2 axes"),
+        ("", "", (4, 3, 2), 2, "CTPN: 3 axes"),
+    ],
+)
+def test_the_fork_tells_the_form_before_weights_do(
+    fork: str, inside: str, shape: tuple[int, ...], inputs: int, told: str
+) -> None:
+    case = LayerCase(f'type: "Lstm" lstm_param {{ num_output: 1 {inside} own_states: true }}', np.zeros(shape), fork=fork)
+    assert case.layer.blobs[0].shape == (4, inputs)
+    assert str(case.layer.choice) == f"Lstm of {told}"
+    other = 3 if inputs == 1 else 1
+    if len(shape) == 2 and case.layer.take_layout([(4, other)]):
+        assert str(case.layer.choice).endswith(f": {other} inputs in the stored weights")

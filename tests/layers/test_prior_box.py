@@ -176,3 +176,30 @@ def test_one_pair_of_offsets_is_the_offset() -> None:
 def test_offsets_that_do_not_go_together(inside: str) -> None:
     with pytest.raises(LayerError, match="give one or two offset_h and as many offset_w, without offset; got"):
         case(f"min_size: 8 {inside}")
+
+
+def test_faceboxes_makes_21_boxes() -> None:
+    """16 for 32, shifted by -16, -8, 0 or 8 both ways, rows first; 4 for 64, by -16 or 0; one for 128; a pixel smaller."""
+    text = 'type: "PriorBox" prior_box_param { min_size: 32 min_size: 64 min_size: 128 step: 32 clip: false }'
+    made = LayerCase(text, np.zeros((1, 1, 2, 2)), np.zeros((1, 3, 64, 64)), fork="faceboxes")
+    (top,) = made.forward()
+    assert top.shape == (1, 2, 2 * 2 * 21 * 4)
+    expected = [
+        [16 + x - 15.5, 16 + y - 15.5, 16 + x + 15.5, 16 + y + 15.5] for y in range(-16, 9, 8) for x in range(-16, 9, 8)
+    ]
+    expected += [[16 + x - 31.5, 16 + y - 31.5, 16 + x + 31.5, 16 + y + 31.5] for y in (-16, 0) for x in (-16, 0)]
+    expected += [[16 - 63.5, 16 - 63.5, 16 + 63.5, 16 + 63.5]]
+    pixels = top[0, 0].reshape(2, 2, 21, 4) * 64
+    np.testing.assert_allclose(pixels[0, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(pixels[1, 0] - [0, 32, 0, 32], expected, rtol=1e-6)
+    assert str(made.layer.choice) == "PriorBox of FaceBoxes: fork faceboxes"
+
+
+def test_faceboxes_other_sizes_are_one_box_a_pixel_smaller_and_others_are_refused() -> None:
+    def made(inside: str) -> LayerCase:
+        text = f'type: "PriorBox" prior_box_param {{ {inside} }}'
+        return LayerCase(text, np.zeros((1, 1, 1, 1)), np.zeros((1, 3, 64, 64)), fork="faceboxes")
+
+    np.testing.assert_allclose(made("min_size: 16").forward()[0][0, 0] * 64, [24.5, 24.5, 39.5, 39.5], rtol=1e-6)
+    with pytest.raises(LayerError, match=r"FaceBoxes' Caffe has room for 1 boxes at each position, but .* give 16"):
+        made("min_size: 32")

@@ -56,11 +56,13 @@ def prior_box(case: Case[PriorBox], at: Index) -> RowExplanation:
         other = 1 - axis
         offset = layer.offsets[which][other]
         centre = float(np.float32((cell[other] + offset) * step[other]))  # the layer's centres are float32
+        shift = float(layer.shifts[side, axis])
+        centre = float(np.float32(centre + shift))
         half = float(layer.sides[side, axis]) / 2
         ends = [(centre - half) / image[other], (centre + half) / image[other]]
         box[axis], box[axis + 2] = (min(max(v, 0.0), 1.0) if param.clip else v for v in ends)
         columns.append([
-            f"({cell[other]} + {number(offset)}) * {number(step[other])} = {number(centre)}",
+            f"({cell[other]} + {number(offset)}) * {number(step[other])}{f' {shift:+g}' if shift else ''} = {number(centre)}",
             f"{number(2 * half)}",
             f"{number(centre)} -+ {number(2 * half)} / 2, / {number(image[other])}: {number(ends[0])} to {number(ends[1])}",
             f"{number(box[axis])} to {number(box[axis + 2])}",
