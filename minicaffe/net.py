@@ -28,7 +28,7 @@ from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .formats.fork_kinds import Choice, fork_named, fork_of_net
-from .formats.skipped import skip
+from .formats.skipped import drop_notes, skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights
 from .hooks import Hooked
@@ -134,6 +134,7 @@ class Net(PycaffeNet, Hooked):
         self.skipped = skipped_fields.of_net(net_file, strict)
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
+        drop_notes(self.param)
         self._forced = self.param.force_backward
         sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)  # none for a NetParameter
         self._fork = fork_of_net(self.fork, self.param.layer)

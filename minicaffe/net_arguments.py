@@ -11,6 +11,8 @@ from typing import Any, TypeAlias, cast
 
 from .errors import Error
 from .formats.prototxt import NetFile, read_net
+from .formats.skipped import noted_in
+from .formats.source import LayerSource, Place
 from .formats.upgrade import upgrade_net
 from .mode import TEST, Phase
 from .proto import caffe_pb2
@@ -49,9 +51,16 @@ def net_file_of(file: AnyNet | None, network_file: AnyNet | None = None) -> NetF
     if isinstance(file, NetFile):
         return file
     if isinstance(file, caffe_pb2.NetParameter):
-        upgraded, _ = upgrade_net(file)
-        return NetFile(upgraded, [], "<NetParameter>")
+        return _file_of(upgrade_net(file)[0])
     return read_net(cast("str | PathLike[str]", file), warn=False)
+
+
+def _file_of(param: caffe_pb2.NetParameter) -> NetFile:
+    """A net without a file. The fields that parse_net left out of its text keep their places."""
+    noted = [noted_in(layer) for layer in param.layer]
+    unknown = Place("<NetParameter>", 1)
+    sources = [LayerSource(fields[0].place if fields else unknown, {}, fields) for fields in noted]
+    return NetFile(param, sources if any(noted) else [], unknown.file, noted_in(param))
 
 
 def state_applied(param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]) -> caffe_pb2.NetParameter:

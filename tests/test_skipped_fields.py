@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fork_table import HOW, use_table
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 import minicaffe
 from minicaffe import Layer, Net
@@ -17,6 +18,7 @@ from minicaffe.errors import Error, LayerError, PrototxtError, PrototxtWarning
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.formats.skipped import is_strict, skipping_unknown, summed_up
 from minicaffe.mode import TEST, TRAIN
+from minicaffe.proto import caffe_pb2
 from minicaffe.registry import register, registered, types
 from minicaffe.scaling.batch.detector import Recipe
 from minicaffe.training.solvers import get_solver
@@ -90,6 +92,29 @@ def test_without_strict_the_net_computes_without_the_field() -> None:
         ("pooling_param.fork_loud", "2", 3), ("pooling_param.zzz", "- 1", 3), ("pooling_param.fork_loud", "3", 4),
     ]  # fmt: skip
     assert net.forward(x=np.ones((1, 2, 7, 7)))["p"].shape == (1, 2, 4, 4)
+
+
+V1 = 'input: "x" input_dim: 1 input_dim: 2 input_dim: 7 input_dim: 7\n' + POOL.format("zzz: 1")
+V1 = V1.replace("layer", "layers").replace('"Pooling"', "POOLING")
+
+
+@pytest.mark.parametrize("whole", [INPUT + POOL.format("fork_loud: 2"), "net_field: 1\n" + INPUT, V1])
+def test_the_bare_parameters_of_a_net_are_refused_as_its_file(whole: str, tmp_path: Path) -> None:
+    file = parse_net(whole, "net.prototxt", warn=False)
+    with pytest.raises(Error) as by_file:
+        Net(file)
+    copy = caffe_pb2.NetParameter.FromString(file.param.SerializeToString())
+    for param in (file.param, copy):
+        with pytest.raises(type(by_file.value), match=re.escape(str(by_file.value))):
+            Net(param)
+    with pytest.warns(PrototxtWarning, match="skipped"):
+        net = Net(copy, strict=False)
+    assert [field.name for field in net.skipped] == [field.name for field in (*file.skipped, *file.sources[-1].skipped)]
+    net.save(tmp_path / "w.caffemodel")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Net(net.param)
+    assert not list(UnknownFieldSet(net.param)) and not any(list(UnknownFieldSet(layer)) for layer in net.param.layer)
 
 
 # By place.

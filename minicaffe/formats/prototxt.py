@@ -101,6 +101,9 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False, warn: bo
     kept = set(origins)  # of V0's padding layers, none
     outside = [parser.root, *(layer for i, layer in enumerate(parser.layers) if i not in kept)]
     found = NetFile(param, sources, file, tuple(field for block in outside for field in _skipped(parser, block)))
+    skipped.note_in(param, found.skipped)  # for a Net of the bare NetParameter
+    for layer, source in zip(param.layer, sources, strict=True):
+        skipped.note_in(layer, source.skipped)
     if warn:
         skipped.warn_of(filter(skipped.matters, all_skipped(found)), stacklevel=3)
     return found

@@ -6,16 +6,23 @@ with strict=False or in skipping_unknown, left out with a warning.
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from minicaffe.errors import PrototxtError, PrototxtWarning, on_one_line
 from minicaffe.proto import caffe_pb2
 
 from . import hints
 from .forks import fork_field
-from .source import SkippedField
+from .source import Place, SkippedField
+from .wire import BYTES, delimited
 
 HINT = "strict=False, or --skip-unknown, leaves it out; the numbers may then be wrong"
 MOST_WARNED = 200
@@ -25,6 +32,30 @@ _EMPTY = ("{ }", "< >", "[ ]")
 
 _found: dict[SkippedField, None] | None = None
 """What was computed without, while strict=False is the default."""
+
+
+_NOTE = 2**29 - 1
+"""The largest number of a field, which no schema has: a message carries notes under it, and copies of the message too."""
+
+
+def note_in(message: Message, fields: Iterable[SkippedField]) -> None:
+    """Let a net's or layer's message carry these fields, which its schema lacks, where they matter."""
+    for field in fields:
+        if matters(field):
+            message.MergeFromString(delimited(_NOTE, json.dumps(asdict(field)).encode()))
+
+
+def noted_in(message: Message) -> tuple[SkippedField, ...]:
+    """The fields that note_in gave the message, or the one that it is a copy of."""
+    unknown: Sequence[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # the stubs lack __iter__
+    found = (json.loads(item.data) for item in unknown if (item.field_number, item.wire_type) == (_NOTE, BYTES))
+    return tuple(SkippedField(**{**fields, "place": Place(**fields["place"])}) for fields in found)
+
+
+def drop_notes(net: caffe_pb2.NetParameter) -> None:
+    """Take the notes out of a net, which is made without the fields: what it saves has none."""
+    if any(noted_in(message) for message in (net, *net.layer)):
+        net.DiscardUnknownFields()
 
 
 def matters(field: SkippedField) -> bool:
