@@ -25,6 +25,7 @@ def of_net(file: NetFile, strict: bool | None) -> list[SkippedField]:
     in_rules = (field for source in file.sources for field in source.skipped if field.message == _RULE)
     found = [field for field in chain(file.skipped, in_rules) if skipped.matters(field)]
     skipped.refuse(found, strict)
+    skipped.say_harmless(file.skipped)
     return found
 
 

@@ -15,7 +15,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 import minicaffe
 from minicaffe import Layer, Net
 from minicaffe.errors import Error, LayerError, PrototxtError, PrototxtWarning
-from minicaffe.formats.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.formats.skipped import is_strict, skipping_unknown, summed_up
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
@@ -115,6 +115,25 @@ def test_the_bare_parameters_of_a_net_are_refused_as_its_file(whole: str, tmp_pa
         warnings.simplefilter("error")
         Net(net.param)
     assert not list(UnknownFieldSet(net.param)) and not any(list(UnknownFieldSet(layer)) for layer in net.param.layer)
+
+
+@pytest.mark.parametrize("field", ["gpu_memory_limit: 3", "cudnn_mode: FAST", "workspace { mb: 1 }", "display_style: 2"])
+def test_an_unknown_field_of_a_net_or_solver_named_after_memory_or_logging_is_noted(field: str) -> None:
+    name = field.split(":", maxsplit=1)[0].split(maxsplit=1)[0]
+    note = f"has no field {name}; by its name it does not concern the numbers, so it is left out"
+    with pytest.warns(PrototxtWarning, match=f"net.prototxt:1: NetParameter {note}") as warned:
+        assert Net(parse_net(f"{field} {INPUT}", "net.prototxt", warn=False)).skipped == []
+    assert len(warned) == 1
+    with pytest.warns(PrototxtWarning, match=f"s.prototxt:1: SolverParameter {note}"):
+        parse_solver(field, "s.prototxt")
+    with pytest.raises(LayerError, match=f"PoolingParameter has no field {name}"):
+        net_of(POOL.format(field))
+
+
+@pytest.mark.parametrize("field", ["memory_data_param { batch_size: 2 }", "memorable: 2"])
+def test_other_unknown_fields_of_a_net_are_refused(field: str) -> None:
+    with pytest.raises(PrototxtError, match="NetParameter has no field memor"):
+        Net(parse_net(f"{field} {INPUT}", warn=False))
 
 
 # By place.

@@ -147,6 +147,7 @@ def parse_solver(text: str, file: str = "<text>", *, strict: bool | None = None)
         field, offset = lacking[0]
         raise parser.text.error(skipped.sentence(field), offset, skipped.HINT)
     skipped.skip([field for field, _ in lacking])
+    skipped.say_harmless(_skipped(parser, parser.root))
     return solver
 
 

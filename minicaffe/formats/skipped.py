@@ -1,7 +1,8 @@
 """Fields that minicaffe's schema lacks: whether a net or solver may be computed without them, and what is said of them.
 
-A field of a fork that has no effect here, and a value that changes nothing, are left out quietly. Any other is refused, or,
-with strict=False or in skipping_unknown, left out with a warning.
+A field of a fork that has no effect here, and a value that changes nothing, are left out quietly. An unknown field of a net or
+solver whose name says that it concerns memory, cuDNN or the display is left out with a note. Any other is refused, or, with
+strict=False or in skipping_unknown, left out with a warning.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ MOST_WARNED = 200
 """Most unknown fields with a warning each: finding the nearest known field takes time."""
 _SUMMED_UP = 5
 _EMPTY = ("{ }", "< >", "[ ]")
+
+_HARMLESS_WORDS = frozenset(("mem", "memory", "cudnn", "workspace", "workspaces", "display"))
 
 _found: dict[SkippedField, None] | None = None
 """What was computed without, while strict=False is the default."""
@@ -62,8 +65,22 @@ def matters(field: SkippedField) -> bool:
     """Whether the numbers may depend on the field, in a layer that reads its block."""
     known = fork_field(field.message, field.name)
     if known is None:
-        return field.value not in _EMPTY
+        return field.value not in _EMPTY and not seems_harmless(field)
     return not known.is_harmless(field.value)
+
+
+def seems_harmless(field: SkippedField) -> bool:
+    """Whether no known fork has the field of a net or solver, and its name says that it does not concern the numbers."""
+    if field.message not in ("NetParameter", "SolverParameter") or hints.is_layer_field(field.message, field.name):
+        return False
+    return not _HARMLESS_WORDS.isdisjoint(field.name.split("_")) and fork_field(field.message, field.name) is None
+
+
+def say_harmless(fields: Iterable[SkippedField], stacklevel: int = 4) -> None:
+    """A PrototxtWarning of each field that is left out because of its name."""
+    for (message, name), same in _grouped(filter(seems_harmless, fields)).items():
+        text = f"{same[0].place}: {message} has no field {name}; by its name it does not concern the numbers, so it is left out"
+        warnings.warn(text, PrototxtWarning, stacklevel=stacklevel)
 
 
 def sentence(field: SkippedField) -> str:

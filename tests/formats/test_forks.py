@@ -6,6 +6,7 @@ import csv
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -16,11 +17,13 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 from recordings import REASON, SHARED
 
+from minicaffe import Net
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, LayerError
 from minicaffe.formats.fork_kinds import UNKNOWN, NetFork, fork_named, fork_of_net
 from minicaffe.formats.fork_page import markdown
 from minicaffe.formats.forks import ANY, Effect, ForkField, fork_field, fork_fields, fork_of, fork_value, forks
+from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE, create
 from minicaffe.layers.upsample import SEGNETS
@@ -302,3 +305,13 @@ def test_the_table_is_read_when_it_is_needed() -> None:
 def test_the_document_is_current() -> None:
     written = (ROOT / "docs" / "forks.md").read_text(encoding="utf-8")
     assert written == markdown(), "run: python -m minicaffe forks --markdown > docs/forks.md"
+
+
+def test_memory_settings_of_temporal_segment_networks_have_no_effect() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net = Net(
+            parse_net('mem_param { optimize_train: true } input: "x" input_dim: 1 input_dim: 2 input_dim: 3 input_dim: 4')
+        )
+        assert parse_solver("richness: 200 max_iter: 3").max_iter == 3
+    assert net.skipped == []
