@@ -6,6 +6,8 @@ Source: the layer of the MobileNet and ShuffleNet forks of Caffe, where it is al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .convolution import Convolution
 
 
@@ -13,9 +15,11 @@ class DepthwiseConvolution(Convolution):
     """Convolution with one group for each channel. ConvolutionDepthwise is the same.
 
     bottom: x (N, C, *map), one or more of the same shape. top: y (N, num_output, *windows), one for each bottom;
-    num_output is a multiple of C. convolution_param as Convolution's; group need not be given.
+    num_output is a multiple of C. convolution_param as Convolution's; group need not be given. Another group than C has no
+    effect on ConvolutionDepthwise. DepthwiseConvolution stores weight (num_output, C / group, *kernel) then, and its code reads
+    the first num_output * kernel values: the layer takes these from stored weights, with a warning.
     blobs: weight (num_output, 1, *kernel), bias (num_output).
-    Raises LayerError as Convolution does, and when a group is given that is neither 1 nor C.
+    Raises LayerError as Convolution does, and for a group of DepthwiseConvolution that does not divide C.
     """
 
     type = "DepthwiseConvolution"
@@ -23,6 +27,16 @@ class DepthwiseConvolution(Convolution):
 
     def _group(self, channels: int) -> int:
         given = self.param.convolution_param.group
-        if given not in (1, channels):
-            raise self.error(f"group is the number of channels, {channels}, here; got {given}", "convolution_param.group")
+        if given in (1, channels):
+            return channels
+        field = "convolution_param.group"
+        if self.type != "ConvolutionDepthwise" and (given < 1 or channels % given or self.num_output % given):
+            counts = f"channels ({channels}) and num_output ({self.num_output})"
+            raise self.error(f"{counts} must be divisible by group ({given})", field)
+        self.warn(f"group {given} has no effect: as in the fork's code, each of the {channels} channels is a group", field)
         return channels
+
+    def takes_part_of(self, i: int, shape: Sequence[int]) -> bool:
+        group, (filters, _, *kernel) = self.param.convolution_param.group, self._weight_shape()
+        wide = (filters, self.channels // max(group, 1), *kernel)
+        return i == 0 and self.type != "ConvolutionDepthwise" and group > 1 and tuple(shape) == wide

@@ -312,6 +312,10 @@ class Layer:
         whether they changed. The net calls it before it copies stored blobs. Raises WeightsError for those of another kind."""
         return False
 
+    def takes_part_of(self, i: int, shape: Sequence[int]) -> bool:
+        """Whether learnable blob i takes the first values of a stored blob of this shape, as a fork's code reads it."""
+        return False
+
     def choose(self, whose: str, why: str, *, by_fork: bool = False) -> str:
         """Be of one of the kinds, for this reason; returns whose it is."""
         self.choice = Choice(self.type, whose, why, by_fork)

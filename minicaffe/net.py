@@ -126,6 +126,7 @@ class Net(PycaffeNet, Hooked):
         self.blob_loss_weights: OrderedDict[str, float] = OrderedDict()
         self.nodes: list[Node] = []
         self._with_weights: dict[str, Layer] = {}
+        self._has_namesakes = False
         self._stream: Stream | None = None
         self._bytes = 0
         self.lock = RLock()
@@ -209,9 +210,8 @@ class Net(PycaffeNet, Hooked):
 
     def take_layouts(self, stored: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> None:
         """Let layers take the layout of stored blobs of these shapes, by layer name; then decide anew what learns."""
-        changed = [
-            layer for name, shapes in stored if (layer := self.layer_dict.get(name)) is not None and layer.take_layout(shapes)
-        ]
+        named = self._layers_loaded(last=False)
+        changed = [layer for name, shapes in stored if (layer := named.get(name)) is not None and layer.take_layout(shapes)]
         for layer in changed:
             self._check_new_name(layer)
         if changed:
@@ -274,12 +274,17 @@ class Net(PycaffeNet, Hooked):
             raise layer.error(f'top "{name}" is already produced by layer "{first.name}"{place}', f"top[{j}]")
 
     def _check_new_name(self, layer: Layer) -> None:
-        """Weights are saved and loaded by layer name, so two layers with weights of their own cannot share a name."""
+        """Warn of a second layer with weights of its own under one name: as in Caffe, stored weights are found by name."""
         if layer.blobs and (other := self._with_weights.setdefault(layer.name, layer)) is not layer:
             if param_names(layer) == param_names(other) and all(param_names(layer)):
                 return
+            self._has_namesakes = True
             place = f" ({other.source.at('name')})" if other.source else ""
-            raise layer.error(f"another layer with weights has this name{place}; rename one of them", "name")
+            layer.warn(
+                f"another layer with weights has this name{place}: as in Caffe, weights are loaded into the first of them, from"
+                " an .h5 into the last; the others keep their fillers' values; rename one of them",
+                "name",
+            )
 
     def _memory(self, keep: Keep) -> BlobMemory | None:
         """With keep="outputs", what frees the inner blobs; layers then keep nothing for backward."""
@@ -477,19 +482,29 @@ class Net(PycaffeNet, Hooked):
         report = LoadReport(str(file.path))
         self.weights_files.append(report.file)
         self.take_layouts(file.shapes())
+        named, loaded = self._layers_loaded(last=report.file.endswith(".h5")), set[int]()
         for stored in file.layers:
-            layer = self.layer_dict.get(stored.name)
+            layer = named.get(stored.name)
             if layer is not None and layer.blobs and stored.blobs:
                 self._load_layer(layer, stored, report.file)
                 report.loaded.append(stored.name)
+                loaded.add(id(layer))
             elif stored.blobs:
                 report.unused.append(stored.name)
-        loaded = set(report.loaded)
-        for name, blobs in self.params.items():
-            shared = all(self._learnable.is_shared(self.layer_dict[name], i) for i in range(len(blobs)))
-            if name not in loaded and not shared:
-                report.missing.append(name)
+        for layer in filter(lambda layer: layer.blobs, self.layers):
+            shared = all(self._learnable.is_shared(layer, i) for i in range(len(layer.blobs)))
+            if id(layer) not in loaded and not shared:
+                report.missing.append(layer.name)
         return report
+
+    def _layers_loaded(self, *, last: bool) -> dict[str, Layer]:
+        """By name, the layer that takes stored weights: the first of the name, in Caffe's reader of HDF5 the last; one that has
+        blobs goes before others."""
+        named: dict[str, Layer] = {}
+        for layer in reversed(self.layers) if last else self.layers:
+            if layer.name not in named or (layer.blobs and not named[layer.name].blobs):
+                named[layer.name] = layer
+        return named
 
     def _load_layer(self, layer: Layer, stored: LayerWeights, file: str) -> None:
         kind = f'{layer.type} layer "{layer.name}"'
@@ -500,32 +515,33 @@ class Net(PycaffeNet, Hooked):
             raise WeightsError(f"{kind} has {len(layer.blobs)} blobs, but {file} stores {count} for it")
         # All shapes before any value is written.
         for i, (blob, given) in enumerate(zip(layer.blobs, stored.blobs, strict=False)):
-            if given is not None and not given.fits(blob.shape):
+            if given is not None and not given.fits(blob.shape) and not layer.takes_part_of(i, given.shape):
                 place = f" ({layer.source.at()})" if layer.source else ""
                 raise WeightsError(f"{kind}: blob {i} has shape {blob.shape}, but {file} stores {tuple(given.shape)}{place}")
         for blob, given in zip(layer.blobs, stored.blobs, strict=False):
-            if given is not None:
+            if given is not None and given.fits(blob.shape):
                 given.copy_to(blob.data)
+            elif given is not None:
+                blob.data.reshape(-1)[...] = given.array.reshape(-1)[: blob.count]
 
     def share_with(self, other: Net) -> None:
         """Share other's weights with this net's layers, by layer name (as test nets do with their train net)."""
         kept = [layer for layer in other.layers if layer.blobs or layer.choice]
         self.take_layouts((layer.name, [blob.shape for blob in layer.blobs]) for layer in kept)
-        for name, blobs in other.params.items():
-            if name not in self.params:
-                continue
-            mine = self.params[name]
-            if [b.shape for b in mine] != [b.shape for b in blobs]:
-                raise LayerError(
-                    f'layer "{name}": weights {[b.shape for b in mine]} cannot share with {[b.shape for b in blobs]}'
-                )
-            for blob, theirs in zip(mine, blobs, strict=True):
-                blob.share_data(theirs)  # not the diff: each net computes its own gradients
+        own = _namesakes(self.layers)
+        for name, layers in _namesakes(other.layers).items():
+            for mine, theirs in zip(own.get(name, ()), layers, strict=False):
+                shapes, given = [b.shape for b in mine.blobs], [b.shape for b in theirs.blobs]
+                if shapes != given:
+                    raise LayerError(f'layer "{name}": weights {shapes} cannot share with {given}')
+                for blob, source in zip(mine.blobs, theirs.blobs, strict=True):
+                    blob.share_data(source)  # not the diff: each net computes its own gradients
 
     def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
         """Write the net with its weights, and with diffs their diffs, as a .caffemodel; the weights alone if path ends in .h5,
         .safetensors or .npz (without diffs)."""
-        write_weights(path, self.param, self.params, diffs=diffs)
+        each = [layer.blobs for layer in self.layers] if self._has_namesakes else ()
+        write_weights(path, self.param, self.params, diffs=diffs, each=each)
 
     # Lookups.
 
@@ -549,6 +565,15 @@ class Net(PycaffeNet, Hooked):
     def __repr__(self) -> str:
         ends = f", inputs {self.inputs}, outputs {self.outputs}" if hasattr(self, "outputs") else ""  # not while it is built
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers{ends}'
+
+
+def _namesakes(layers: Iterable[Layer]) -> dict[str, list[Layer]]:
+    """The layers with weights, by name, in order."""
+    named: dict[str, list[Layer]] = {}
+    for layer in layers:
+        if layer.blobs:
+            named.setdefault(layer.name, []).append(layer)
+    return named
 
 
 Layer.net_class = Net

@@ -13,8 +13,9 @@ from golden import GOLDEN, compare, inside, needs_golden
 from recordings import absent
 
 import minicaffe
-from minicaffe.errors import Error, LayerError, WeightsError
+from minicaffe.errors import Error, LayerError, PrototxtWarning, WeightsError
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.formats.weights import read_weights
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.net import Net
 
@@ -451,11 +452,35 @@ def test_a_reshape_that_no_blob_can_have_names_the_layer() -> None:
         net.reshape()
 
 
-def test_two_layers_with_weights_need_two_names() -> None:
-    with pytest.raises(
-        LayerError, match=r'"ip": another layer with weights has this name \(made.prototxt:2\).*\(made.prototxt:3\)'
-    ):
-        net_of(HEAD + IP + IP.replace('top: "ip"', 'top: "ip2"'))
+TWICE = IP + IP.replace('top: "ip"', 'top: "ip2"')
+
+
+def test_as_in_caffe_stored_weights_go_to_the_first_of_two_layers_of_one_name(tmp_path: Path) -> None:
+    """Each stored layer of the name goes there, so the last one stays; a .h5 stores one, and it goes to the last layer."""
+    named = r'"ip": another layer with weights has this name \(made.prototxt:2\).*\(made.prototxt:3\)'
+    with pytest.warns(PrototxtWarning, match=named):
+        net, again, follower, other = (net_of(HEAD + TWICE) for _ in range(4))
+    first, last = (layer for layer in net.layers if layer.blobs)
+    first.blobs[0].data[...], last.blobs[0].data[...] = 1, 2
+    assert net.layer_dict["ip"] is last and net.params["ip"] is last.blobs
+    net.save(tmp_path / "w.caffemodel")
+    assert [layer.blobs[0].array.max() for layer in read_weights(tmp_path / "w.caffemodel").layers if layer.blobs] == [1, 2]
+    before = again.params["ip"][0].data.copy()
+    report = again.copy_from(tmp_path / "w.caffemodel")
+    assert (report.loaded, report.missing) == (["ip", "ip"], ["ip"])
+    loaded = [layer.blobs[0].data for layer in again.layers if layer.blobs]
+    assert (loaded[0] == 2).all() and np.array_equal(loaded[1], before)
+    follower.share_with(net)
+    assert [layer.blobs[0].data.max() for layer in follower.layers if layer.blobs] == [1, 2]
+    with pytest.raises(WeightsError, match=r"two layers with weights have one name, which only a .caffemodel can store"):
+        net.save(tmp_path / "w.h5")
+    net_of(HEAD + IP).save(tmp_path / "one.h5")
+    other.copy_from(tmp_path / "one.h5")
+    values = [layer.blobs[0].data for layer in other.layers if layer.blobs]
+    assert np.array_equal(values[1], read_weights(tmp_path / "one.h5").layers[-1].blobs[0].array)
+
+
+def test_layers_without_weights_may_have_one_name() -> None:
     relu = 'layer { name: "same" type: "ReLU" bottom: "data" top: "data" }\n'
     assert len(net_of(HEAD + relu + relu).layers) == 3
 
@@ -486,11 +511,8 @@ def test_two_layers_of_one_name_may_share_all_their_weights(tmp_path: Path) -> N
     again.copy_from(tmp_path / "w.caffemodel")
     assert [layer.blobs[0].data.min() for layer in again.layers if layer.blobs] == [3, 3]
     for half in ('param { name: "w" }', 'param { name: "w" } param { name: "" }'):
-        with pytest.raises(LayerError, match="another layer with weights has this name"):
-            net_of(
-                HEAD
-                + (IP + IP.replace('top: "ip"', 'top: "ip2"')).replace("inner_product_param", f"{half} inner_product_param")
-            )
+        with pytest.warns(PrototxtWarning, match="another layer with weights has this name"):
+            net_of(HEAD + TWICE.replace("inner_product_param", f"{half} inner_product_param"))
 
 
 def test_caffes_own_types_that_are_not_built_in_are_named() -> None:

@@ -104,17 +104,26 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def write_weights(
-    path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False
+    path: Path,
+    param: caffe_pb2.NetParameter,
+    blobs: Mapping[str, Sequence[Blob]],
+    *,
+    diffs: bool = False,
+    each: Sequence[Sequence[Blob]] = (),
 ) -> None:
     """Write a net's learnable blobs by layer name in the format of path's suffix: .h5, .safetensors, .npz, else a .caffemodel.
+    each: the blobs of each layer of param, if layers of one name have blobs of their own.
 
-    Raises Error, and WeightsError for diffs in a format that has none."""
+    Raises Error, and WeightsError for diffs, and layers of one name, in a format that has none."""
+    is_caffemodel = not os.fspath(path).endswith(".h5") and not is_named(path)
+    if each and not is_caffemodel:
+        raise WeightsError(f"{path}: two layers with weights have one name, which only a .caffemodel can store")
     if os.fspath(path).endswith(".h5"):
         from .hdf5 import write_hdf5
 
         write_hdf5(path, param, blobs, diffs=diffs)
-    elif not is_named(path):
-        write_caffemodel(path, param, blobs, diffs=diffs)
+    elif is_caffemodel:
+        write_caffemodel(path, param, blobs, diffs=diffs, each=each)
     elif diffs:
         raise WeightsError(f"{path}: diffs are stored in a .caffemodel or .h5 alone")
     else:
@@ -140,15 +149,21 @@ def write_binaryproto(path: Path, array: ArrayLike) -> None:
 
 
 def write_caffemodel(
-    path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False
+    path: Path,
+    param: caffe_pb2.NetParameter,
+    blobs: Mapping[str, Sequence[Blob]],
+    *,
+    diffs: bool = False,
+    each: Sequence[Sequence[Blob]] = (),
 ) -> None:
     """Write a net's upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does, with
-    diffs also the blobs' diffs.
+    diffs also the blobs' diffs. each: as in write_weights.
 
     Raises WeightsError for blobs of a layer that the net lacks, Error if the file cannot be written.
     """
     check_names(path, param, blobs)
-    parts = ((layer, [_encoded(blob, diffs) for blob in blobs.get(layer.name, ())]) for layer in param.layer)
+    stored = each or [blobs.get(layer.name, ()) for layer in param.layer]
+    parts = ((layer, [_encoded(blob, diffs) for blob in own]) for layer, own in zip(param.layer, stored, strict=True))
     _write_net(path, param.name, parts)
 
 

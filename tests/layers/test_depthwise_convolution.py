@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import blocks, loops, set_num_threads
+from minicaffe import Net, blocks, loops, set_num_threads
 from minicaffe.blob import Array
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, PrototxtWarning, WeightsError
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import depthwise
 from minicaffe.layers.conv.convolution_products import add_weight_gradient, convolve, data_gradient
@@ -90,7 +92,7 @@ def test_second_reshape_and_an_empty_batch() -> None:
 
 def test_errors() -> None:
     x = normal(2, 3, 4, 5)
-    with pytest.raises(LayerError, match="group is the number of channels, 3, here; got 2"):
+    with pytest.raises(LayerError, match=r"channels \(3\) and num_output \(3\) must be divisible by group \(2\)"):
         LayerCase(text("num_output: 3 kernel_size: 2 group: 2"), x)
     with pytest.raises(LayerError, match=r"num_output \(4\) must be divisible by group \(3\)"):
         LayerCase(text("num_output: 4 kernel_size: 2"), x)
@@ -255,3 +257,27 @@ def test_a_thread_keeps_its_temporary_arrays_unless_they_are_large(monkeypatch: 
     monkeypatch.setattr(blocks, "MOST_KEPT", kept.bytes - 1)
     direct.convolve(x, weight, window, 3, y)
     assert blocks._kept.scratch is None
+
+
+@pytest.mark.parametrize("kind", ["DepthwiseConvolution", "ConvolutionDepthwise"])
+def test_another_group_than_the_channels_has_no_effect(kind: str, tmp_path: Path) -> None:
+    """DepthwiseConvolution's code takes one kernel after the other from the start of the wide blob (4, 2, 2, 2)."""
+    net_text = """
+layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ dim: 1 dim: 4 dim: 3 dim: 3 }} }} }}
+layer {{ name: "dw" type: "{}" bottom: "x" top: "y"
+  convolution_param {{ num_output: 4 kernel_size: 2 bias_term: false {} }} }}"""
+    x = normal(1, 4, 3, 3)
+    wide = Net(parse_net(net_text.format("Convolution", "group: 2")))
+    wide.params["dw"][0].data[...] = normal(4, 2, 2, 2)
+    with pytest.warns(PrototxtWarning, match="group 2 has no effect: as in the fork's code, each of the 4 channels is a group"):
+        made = Net(parse_net(net_text.format(kind, "group: 2")))
+    plain = Net(parse_net(net_text.format("Convolution", "group: 4")))
+    plain.params["dw"][0].data[...] = wide.params["dw"][0].data.reshape(-1)[:16].reshape(4, 1, 2, 2)
+    stored = wide if kind == "DepthwiseConvolution" else plain
+    stored.save(tmp_path / "w.caffemodel")
+    made.copy_from(tmp_path / "w.caffemodel")
+    np.testing.assert_allclose(made.forward(x=x)["y"], plain.forward(x=x)["y"], rtol=1e-5, atol=1e-6)
+    if kind == "ConvolutionDepthwise":
+        wide.save(tmp_path / "wide.caffemodel")
+        with pytest.raises(WeightsError, match=r"has shape \(4, 1, 2, 2\), but .* stores \(4, 2, 2, 2\)"):
+            made.copy_from(tmp_path / "wide.caffemodel")
