@@ -16,7 +16,9 @@ WIDTH = 80
 ORDER = (Effect.NOT_BUILT, Effect.REFUSED, Effect.NONE, Effect.HONOURED)
 HEAD = """# The forks of Caffe
 
-What {fields} fields of {forks} forks mean here. `minicaffe forks` prints this table, `minicaffe forks NAME` one fork's part.
+minicaffe knows {known} forks of Caffe by name. {forks} of them have fields that BVLC Caffe lacks, {fields} in all; this page
+says what each means here. `minicaffe forks` prints the tables, `minicaffe forks NAME` one fork's part. `--fork` also takes the
+names without such fields: {others}.
 BVLC Caffe's own fields are not listed: minicaffe has all of them.
 
 - **honoured**: minicaffe computes what the fork does.
@@ -93,10 +95,19 @@ def text(chosen: Sequence[Fork]) -> str:
     return "\n".join(line for fork in chosen for line in _section(fork))
 
 
+def known_forks() -> int:
+    """The number of forks that minicaffe knows by name: those of forks.tsv but BVLC Caffe itself."""
+    return len(forks()) - 1
+
+
 def markdown() -> str:
     """The text of docs/forks.md."""
     rows = "\n".join(f"| {' | '.join(row)} |" for row in DISAGREEMENTS)
-    head = HEAD.format(fields=len(fork_fields()), forks=sum(bool(_of(fork)) for fork in forks().values()), disagreements=rows)
+    bare = [f"`{fork.name}`" for fork in forks().values() if not _of(fork)]
+    known = known_forks()
+    head = HEAD.format(
+        fields=len(fork_fields()), known=known, forks=known - len(bare) + 1, others=", ".join(bare), disagreements=rows
+    )
     return head + "".join(_markdown_section(fork) for fork in forks().values() if _of(fork))
 
 

@@ -21,7 +21,7 @@ from minicaffe import Net
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, LayerError
 from minicaffe.formats.fork_kinds import UNKNOWN, NetFork, fork_named, fork_of_net
-from minicaffe.formats.fork_page import markdown
+from minicaffe.formats.fork_page import known_forks, markdown
 from minicaffe.formats.forks import ANY, Effect, ForkField, fork_field, fork_fields, fork_of, fork_value, forks
 from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.layer import Layer
@@ -315,3 +315,13 @@ def test_memory_settings_of_temporal_segment_networks_have_no_effect() -> None:
         )
         assert parse_solver("richness: 200 max_iter: 3").max_iter == 3
     assert net.skipped == []
+
+
+def test_the_documents_count_the_forks_alike() -> None:
+    """The page of the forks has both numbers; elsewhere forks are counted as there."""
+    with_fields = {title for field in fork_fields() for title in field.forks}
+    page = (ROOT / "docs/forks.md").read_text(encoding="utf-8")
+    assert f"minicaffe knows {known_forks()} forks of Caffe by name. {len(with_fields)} of them have fields" in page
+    for path in (ROOT / "docs").rglob("*.md"):
+        counted = re.findall(r"\b(\d+) forks\b", path.read_text(encoding="utf-8"))
+        assert {int(number) for number in counted} <= {known_forks(), len(with_fields)}, path

@@ -122,6 +122,13 @@ def test_errors(inside: str, message: str) -> None:
         run(inside, np.zeros((1, 3, 4)), CONF)
 
 
+def test_priors_of_faceboxes_name_the_fork() -> None:
+    """Of 3 priors a cell, where loc and conf are for 21."""
+    hint = r"does not hold 3 priors .*; FaceBoxes' PriorBox makes 21 boxes .*: give --fork faceboxes"
+    with pytest.raises(LayerError, match=hint):
+        run("num_classes: 2", np.zeros((1, 21, 4)), np.zeros((1, 21, 2)))
+
+
 def test_a_label_map_alone_is_ignored() -> None:
     inside = 'num_classes: 2 save_output_param { label_map_file: "labelmap_voc.prototxt" }'
     assert len(run(inside, np.zeros((1, 3, 4)), CONF))

@@ -16,14 +16,20 @@ Array = NDArray[Any]
 
 
 def net_of(
-    layers: str, *inputs: Array, tops: int = 1, in_place: bool = False, dtype: Any = np.float32, phase: int = TEST
+    layers: str,
+    *inputs: Array,
+    tops: int = 1,
+    in_place: bool = False,
+    dtype: Any = np.float32,
+    phase: int = TEST,
+    fork: str = "",
 ) -> Net:
     """A net: input blobs in0, in1, ... that hold the arrays, then the layer {layers} named "it" with tops out0, ..."""
     blocks = [f'input: "in{i}" input_shape {{ {" ".join(f"dim: {n}" for n in x.shape)} }}' for i, x in enumerate(inputs)]
     names = " ".join(f'bottom: "in{i}"' for i in range(len(inputs)))
     outs = " ".join(f'top: "{"in" if in_place else "out"}{i}"' for i in range(tops))
     text = "\n".join([*blocks, f'layer {{ name: "it" {names} {outs} {layers} }}'])
-    net = Net(text_format.Parse(text, caffe_pb2.NetParameter()), phase, dtype=dtype)
+    net = Net(text_format.Parse(text, caffe_pb2.NetParameter()), phase, dtype=dtype, fork=fork)
     for i, x in enumerate(inputs):
         net.blobs[f"in{i}"].data[...] = x
     return net

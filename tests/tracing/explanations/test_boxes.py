@@ -190,6 +190,13 @@ def test_prior_box_at_two_places_in_a_cell() -> None:
     assert "prior 13: box 5 of 8 at row 0, column 1 of" in str(checked(explain(net, "it", (0, 0, 4 * 13))))
 
 
+def test_prior_box_of_faceboxes() -> None:
+    inputs = [np.zeros((1, 2, 1, 2)), np.zeros((1, 3, 48, 80))]
+    net = net_of('type: "PriorBox" prior_box_param { min_size: 32 min_size: 64 min_size: 128 }', *inputs, fork="faceboxes")
+    explained_alike(net, inputs, np.random.default_rng(0), most=20)
+    assert "(0 + 0.5) * 40 -16 = 4" in str(checked(explain(net, "it", (0, 0, 0))))
+
+
 def priors(random: np.random.Generator, count: int = 24) -> Array:
     start = random.uniform(0, 0.6, (count, 2))
     boxes = np.column_stack([start, start + random.uniform(0.1, 0.4, (count, 2))])
