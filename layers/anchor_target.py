@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, rows
-from minicaffe.layer import Count, Layer
+from minicaffe.layer import Count
 
 from .boxes.anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
 from .boxes.anchors import by_channel, layer_anchors, shifted_anchors
-from .boxes.param_str import layer_parameters
+from .boxes.param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, layer_parameters
 
 
-class AnchorTarget(Layer):
+class AnchorTarget(StandIn):
     """What the RPN should say of one image.
 
     bottom: scores (1, 2 A, H, W), of which the shape alone is used; gt_boxes (G, 5): x1, y1, x2, y2, class, in pixels of the
@@ -43,8 +43,14 @@ class AnchorTarget(Layer):
     weight_names = ()
     has_gradient = False
     in_sequence = True
+    param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "scales", "ratios", "allowed_border")
+    inert_keys = ("num_classes",)
     forces_best: ClassVar[bool] = True
     """Whether the anchors that overlap a gt box most are positive, whatever the overlap."""
+
+    @classmethod
+    def top_words(cls, count: int) -> Sequence[tuple[str, ...]]:
+        return LABELS, TARGETS, INSIDE, OUTSIDE
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.anchors, self.stride = self.given_anchors()
@@ -93,7 +99,7 @@ class AnchorTarget(Layer):
             blob.data[...] = by_channel(whole, height, width).reshape(blob.shape)
 
 
-def checked_gt_boxes(layer: Layer, blob: Blob) -> Array:
+def checked_gt_boxes(layer: StandIn, blob: Blob) -> Array:
     """A gt_boxes blob as (G, 5). Raises LayerError for another width, for NaN, and for x2 < x1 or y2 < y1."""
     gt_boxes = rows(blob)
     if gt_boxes.shape[1] != 5:

@@ -22,11 +22,11 @@ from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import LayerError
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN, Phase
 
 from .boxes.anchors import by_position, layer_anchors, shifted_anchors
 from .boxes.nms import nms, suppress
+from .boxes.param_str import StandIn
 from .boxes.proposal_param import KINDS, check_param, param_anchors
 
 
@@ -44,7 +44,7 @@ ROIS = 300
 """How many rois there are taken to be where nothing limits them."""
 
 
-class Proposal(Layer):
+class Proposal(StandIn):
     """The best rois of one image.
 
     bottom: scores (1, 2 A, H, W), the A foreground ones last; deltas (1, 4 A, H, W); im_info (1, 3): height, width, scale.
@@ -67,6 +67,8 @@ class Proposal(Layer):
     found_axis = 0
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
     loops = ((suppress,), ())
+    param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "scales", "ratios")
+    inert_keys: ClassVar[tuple[str, ...]] = ("allowed_border", "num_classes")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.by_param = self.param.HasField("proposal_param") and not self.param.HasField("python_param")

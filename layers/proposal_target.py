@@ -23,11 +23,11 @@ from minicaffe.proto import caffe_pb2
 
 from .anchor_target import checked_gt_boxes
 from .boxes.cascade_targets import CascadeProposalTarget
-from .boxes.param_str import layer_parameters, whole_parameter
+from .boxes.param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, layer_parameters, whole_parameter
 from .reading.roi_sampling import class_targets, put_training_rois, sample_rois
 
 
-class ProposalTarget(Layer):
+class ProposalTarget(StandIn):
     """What the detector should say of one image's rois.
 
     bottom: proposals (R, 5): batch index 0, x1, y1, x2, y2; gt_boxes (G, 5): x1, y1, x2, y2, class; pixels of the scaled image.
@@ -49,6 +49,13 @@ class ProposalTarget(Layer):
     makes_rois = True
     found_axis = 0
     kinds = (Kind("py-faster-rcnn", (), "5 tops"), Kind("Cascade R-CNN", ("cascade", "mscnn"), "proposal_target_param"))
+
+    param_keys = ("num_classes",)
+    inert_keys = ("feat_stride", "scales")
+
+    @classmethod
+    def top_words(cls, count: int) -> Sequence[tuple[str, ...]]:
+        return ("roi",), LABELS, TARGETS, INSIDE, OUTSIDE
 
     @classmethod
     def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:

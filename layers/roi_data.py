@@ -25,15 +25,14 @@ from minicaffe.data.shard import current_shard
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
 from minicaffe.formats.checksum import checksum
-from minicaffe.layer import Layer
 
-from .boxes.param_str import layer_parameters, whole_parameter
+from .boxes.param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, layer_parameters, whole_parameter
 from .proposal import ROIS
 from .reading.roi_batch import batch_rois, gt_of, shuffled
 from .reading.roi_sampling import put_training_rois
 
 
-class RoIData(Layer):
+class RoIData(StandIn):
     """A batch of images, scaled, with what the net should find in them. Its batches need set_roidb.
 
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
@@ -52,6 +51,12 @@ class RoIData(Layer):
     has_gradient = False
     in_sequence = True
     reads_data = True
+    param_keys = ("num_classes",)
+    inert_keys = ("feat_stride", "scales")
+
+    @classmethod
+    def top_words(cls, count: int) -> Sequence[tuple[str, ...]]:
+        return ((), ("info", "roi"), ("gt", "box", "label")) if count == 3 else ((), ("roi",), LABELS, TARGETS, INSIDE, OUTSIDE)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(top) == 4:

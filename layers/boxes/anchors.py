@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.layer import Layer
 
-from .param_str import layer_parameters, whole_parameter
+from .param_str import StandIn, layer_parameters, whole_parameter
 
 MOST = 10_000
 """Anchors at one position; Faster R-CNN has 9."""
@@ -56,7 +55,7 @@ def by_channel(values: Array, height: int, width: int) -> Array:
     return channels
 
 
-def layer_anchors(layer: Layer) -> tuple[Array, int]:
+def layer_anchors(layer: StandIn) -> tuple[Array, int]:
     """The anchors (A, 4) and the stride that a layer's param_str gives: feat_stride, and optionally scales and ratios."""
     values = layer_parameters(layer)
     stride = whole_parameter(layer, values, "feat_stride")

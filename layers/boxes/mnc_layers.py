@@ -18,6 +18,11 @@ from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 
+from .param_str import StandIn
+
+GRADIENT_KEYS = ("gradient_scale", "use_clip", "clip_base")
+"""Keys of param_str that count in phase TRAIN alone."""
+
 
 def check_phase(layer: Layer) -> None:
     """Raises LayerError in phase TRAIN, in which MNC's layers match masks with true ones."""
@@ -26,7 +31,7 @@ def check_phase(layer: Layer) -> None:
         raise layer.error(message, "python_param.module")
 
 
-class MNCMask(Layer):
+class MNCMask(StandIn):
     """Masks as maps, in phase TEST. Stands in for pylayer.mask_layer.MaskLayer.
 
     bottom: masks (R, S^2), row by row. top: (R, 1, S, S).
@@ -58,7 +63,7 @@ class MNCMask(Layer):
             bottom[0].diff[...] = top[0].diff.reshape(bottom[0].shape)
 
 
-class MNCStageBridge(Layer):
+class MNCStageBridge(StandIn):
     """The rois of the second stage, in phase TEST. Stands in for pylayer.stage_bridge_layer.StageBridgeLayer.
 
     bottom: rois (R, 5): image, x1, y1, x2, y2 in pixels; deltas (R, 4 K); scores (R, K), background first, which may be the
@@ -74,6 +79,7 @@ class MNCStageBridge(Layer):
     param_block = ("python_param",)
     weight_names = ()
     has_gradient = False
+    inert_keys = (*GRADIENT_KEYS, "feat_stride", "num_classes")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         check_phase(self)

@@ -8,6 +8,8 @@ from minicaffe.blob import Blob
 from minicaffe.layers.proposal import Proposal
 from minicaffe.mode import TRAIN
 
+from .mnc_layers import GRADIENT_KEYS
+
 
 class MNCProposal(Proposal):
     """The best rois of one image, in phase TEST. Stands in for pylayer.proposal_layer.ProposalLayer.
@@ -16,6 +18,8 @@ class MNCProposal(Proposal):
     """
 
     type = "Python"
+    param_keys = ("feat_stride",)
+    inert_keys = GRADIENT_KEYS
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.phase == TRAIN:

@@ -1,18 +1,64 @@
-"""The settings of py-faster-rcnn's Python layers, from their param_str."""
+"""Layers that stand in for Python layers, and their settings from param_str."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
+from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.formats.param_str import read_yaml
 from minicaffe.layer import Layer
+from minicaffe.nearest import nearest
+
+LONGEST = 40
+"""Most characters of a key or a top's name in a message."""
+
+LABELS, TARGETS = ("label",), ("target", "bbox", "box", "reg")
+INSIDE, OUTSIDE = ("weight", "inside"), ("weight", "outside")
+"""Words in the names of the tops that are labels, targets of a regression, and its two weights."""
 
 
-def layer_parameters(layer: Layer) -> dict[str, Any]:
-    """What a layer's param_str says, as a dict; an attribute param_str or param_str_ that was set since construction wins.
+class StandIn(Layer):
+    """Base of the layers that stand in for Python layers: refuses unknown keys of param_str, and tops of another layer."""
 
-    Raises LayerError for text that is not a mapping.
+    param_keys: ClassVar[tuple[str, ...]] = ()
+    """The keys of param_str that the layer reads. A subclass that reads more names them all."""
+    inert_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys that the original does not read, or that change nothing in the phase that is built."""
+
+    @classmethod
+    def top_words(cls, count: int) -> Sequence[tuple[str, ...]]:
+        """Return for each of `count` tops the words of which its name has one; () for any name."""
+        return ()
+
+    def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
+        layer_parameters(self)
+        if self.param.type == "Python":  # the originals fill their tops by place
+            self._check_tops()
+        super().connect(bottom, top, is_set_up)
+
+    def _check_tops(self) -> None:
+        tops = self.param.top
+        for i, (name, words) in enumerate(zip(tops, self.top_words(len(tops)), strict=False)):
+            if words and not any(word in name.lower() for word in words):
+                like = " or ".join(f'"{word}"' for word in words)
+                message = (
+                    f'top {i} is called "{name[:LONGEST]}", but the built-in layer puts what has {like} in its name there;'
+                    f" {self.own_module()}; rename the top if the layer is the same"
+                )
+                raise self.error(message, f"top[{i}]")
+
+    def own_module(self) -> str:
+        """Say how the model's own layer runs in place of this one."""
+        module = self.param.python_param.module or "MODULE"
+        return f'--allow-module {module}, or minicaffe.allow_module("{module}"), runs the model\'s own layer'
+
+
+def layer_parameters(layer: StandIn) -> dict[str, Any]:
+    """Return a layer's param_str as a dict; an attribute param_str or param_str_ that was set since construction wins.
+
+    Raises LayerError for text that is not a mapping, and for keys that the layer does not know.
     """
     written = layer.param.python_param.param_str
     text = layer.param_str if layer.param_str != written else layer.param_str_
@@ -24,10 +70,21 @@ def layer_parameters(layer: Layer) -> dict[str, Any]:
         return {}
     if not isinstance(values, dict):
         raise layer.error(f"param_str must be a mapping such as \"'feat_stride': 16\", got {text!r}", "python_param.param_str")
+    for key in map(str, values):
+        if key not in (*layer.param_keys, *layer.inert_keys):
+            raise _unknown_key(layer, key)
     return {str(key): value for key, value in values.items()}
 
 
-def whole_parameter(layer: Layer, values: dict[str, Any], key: str) -> int:
+def _unknown_key(layer: StandIn, key: str) -> Error:
+    near = nearest(key, layer.param_keys)
+    meant = f", the nearest is '{near[0]}'" if near else ""
+    known = ", ".join(layer.param_keys) or "none"
+    message = f"param_str: the built-in layer has no key '{key[:LONGEST]}'{meant} (it has: {known}); {layer.own_module()}"
+    return layer.error(message, "python_param.param_str")
+
+
+def whole_parameter(layer: StandIn, values: dict[str, Any], key: str) -> int:
     """values[key], a whole number above 0; LayerError where it is absent or anything else."""
     if key not in values:
         raise layer.error(f"param_str must give '{key}', got {values}", "python_param.param_str")

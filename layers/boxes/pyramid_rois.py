@@ -7,6 +7,7 @@ Source: Lin et al., Feature pyramid networks (arXiv:1612.03144), section 4.2; pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,10 +16,10 @@ import numpy as np
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import rows
-from minicaffe.layer import Layer
 from minicaffe.layers.proposal import ROIS, limits_of, proposals
 
 from .anchors import by_position, generate_anchors, shifted_anchors
+from .param_str import StandIn, layer_parameters
 
 STRIDES = (4, 8, 16, 32, 64)
 """Of the maps, in pixels, in the order of the bottoms."""
@@ -30,7 +31,7 @@ LEVELS = 4
 """Maps to pool from, 4 to 32 pixels a cell."""
 
 
-class PyramidProposal(Layer):
+class PyramidProposal(StandIn):
     """The best rois of one image, from maps of five strides. Stands in for FPN's rpn.proposal_layer.ProposalLayer.
 
     bottom: im_info (1, 3): height, width, scale; deltas (1, 4 A, H_i, W_i) for 4, 8, 16, 32 and 64 pixels a cell; scores
@@ -47,12 +48,17 @@ class PyramidProposal(Layer):
     param_block = ("python_param",)
     weight_names = ()
     has_gradient = False
+    param_keys = ("feat_stride",)
     in_sequence = True  # it may draw random numbers
     makes_rois = True
     found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.limits = replace(limits_of(self.settings, self.phase), min_size=MIN_SIZE)
+        given = layer_parameters(self).get("feat_stride", STRIDES)
+        if sorted(re.findall(r"[^\s,()\[\]]+", str(given))) != sorted(map(str, STRIDES)):
+            message = f"param_str: feat_stride must be {', '.join(map(str, STRIDES))}, got {given!r}; {self.own_module()}"
+            raise self.error(message, "python_param.param_str")
         self.anchors = [generate_anchors(stride, RATIOS, SCALES) for stride in STRIDES]
         top[0].reshape(1, 5)
 
@@ -100,7 +106,7 @@ class PyramidProposal(Layer):
         return anchors, by_position(scores[cells][:, count:], 1)[:, 0], by_position(deltas[cells], 4)
 
 
-class PyramidRois(Layer):
+class PyramidRois(StandIn):
     """Rois sorted by the map that they are pooled from. Stands in for FPN's rpn.as_rois.As_roisLayer.
 
     bottom: rois (R, 5), at most N = TEST.RPN_POST_NMS_TOP_N. top: rois (4 N, 5), and its four parts (N, 5) for maps of 4, 8, 16
@@ -111,6 +117,7 @@ class PyramidRois(Layer):
     type = "Python"
     num_bottom = 1
     num_top = 1 + LEVELS
+    inert_keys = ("feat_stride", "num_classes")
     index_bottoms = (0,)
     param_block = ("python_param",)
     weight_names = ()

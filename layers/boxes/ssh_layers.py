@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.settings import TrainSettings
-from minicaffe.layer import Layer
 from minicaffe.layers.anchor_target import AnchorTarget
 from minicaffe.layers.proposal import Proposal, ProposalLimits
 from minicaffe.mode import TRAIN
 
 from .anchor_labels import sampled
 from .anchors import by_position, generate_anchors, layer_anchors
-from .param_str import layer_parameters, whole_parameter
+from .param_str import StandIn, layer_parameters, whole_parameter
 
 TRAIN_LIMITS = ProposalLimits(1000, 300, 0.3, 4)
 TEST_LIMITS = ProposalLimits(1000, 0, math.inf, 0)
@@ -31,7 +30,7 @@ POSITIVE, NEGATIVE, FOREGROUND, BATCH = 0.5, 0.3, 0.25, 256
 """Overlaps of positive and negative anchors, the fraction of positive ones, and the number of anchors."""
 
 
-def ssh_anchors(layer: Layer) -> tuple[Array, int]:
+def ssh_anchors(layer: StandIn) -> tuple[Array, int]:
     """The anchors (A, 4) and the stride that param_str gives; base_size, too, in pixels. Raises LayerError."""
     anchors, stride = layer_anchors(layer)
     values = layer_parameters(layer)
@@ -41,7 +40,7 @@ def ssh_anchors(layer: Layer) -> tuple[Array, int]:
     return anchors, stride
 
 
-def warn_of_limits(layer: Layer) -> None:
+def warn_of_limits(layer: StandIn) -> None:
     layer.warn("SSH reads its limits from a file of settings; those of its default_config.yml are taken", "python_param.module")
 
 
@@ -54,6 +53,8 @@ class SSHProposal(Proposal):
     type = "Python"
     num_top = (1, 2)
     kinds = ()
+    param_keys = (*Proposal.param_keys, "base_size")
+    inert_keys = (*Proposal.inert_keys, "positive_overlap")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)
@@ -78,6 +79,7 @@ class SSHAnchorTarget(AnchorTarget):
     num_bottom = (4, 5)
     index_bottoms: tuple[int, ...] = (0, 1, 2, 3, 4)
     forces_best = False
+    param_keys = (*AnchorTarget.param_keys, "base_size", "positive_overlap")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)

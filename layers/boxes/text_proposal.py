@@ -13,16 +13,15 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import clip_boxes
-from minicaffe.layer import Layer
 
 from .anchors import by_position, shifted_anchors
-from .param_str import layer_parameters, whole_parameter
+from .param_str import StandIn, layer_parameters, whole_parameter
 
 HEIGHTS = (11, 16, 23, 33, 48, 68, 97, 139, 198, 283)
 """Of the anchors, in pixels."""
 
 
-class TextProposal(Layer):
+class TextProposal(StandIn):
     """Every anchor's box in the image, and its score. Stands in for CTPN's layers.text_proposal_layer.ProposalLayer.
 
     bottom: scores (1, 20, H, W), the ten foreground ones last; deltas (1, 20, H, W): t_y and t_h of each anchor; im_info
@@ -38,6 +37,7 @@ class TextProposal(Layer):
     param_block = ("python_param",)
     weight_names = ()
     has_gradient = False
+    param_keys = ("feat_stride",)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.stride, self.anchors = whole_parameter(self, layer_parameters(self), "feat_stride"), text_anchors()

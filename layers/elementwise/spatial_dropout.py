@@ -13,11 +13,10 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
-from minicaffe.layers.boxes.param_str import layer_parameters
+from minicaffe.layers.boxes.param_str import StandIn, layer_parameters
 
 
-class SpatialDropout(Layer):
+class SpatialDropout(StandIn):
     """y = x m / (1 - p), with one m for each map; dx = dy m / (1 - p). Stands in for spatial_dropout.SpatialDropoutLayer.
 
     bottom: x (N, C, ...). top: y (x's shape).
@@ -31,6 +30,7 @@ class SpatialDropout(Layer):
     param_block = ("python_param",)
     weight_names = ()
     keeps_places = True
+    param_keys = ("p", "phase")
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -16,8 +16,10 @@ import minicaffe
 from minicaffe import TEST, TRAIN
 from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.layers.boxes.param_str import StandIn
 from minicaffe.layers.boxes.pyramid_rois import SCALES, STRIDES, pyramid_levels
 from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.python import OTHER_FORMS, STAND_INS
 from minicaffe.ops import bbox_overlaps, generate_anchors
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -244,6 +246,8 @@ SSH = "'feat_stride': 8, 'scales': [1, 2], 'ratios': [1], 'allowed_border': 9"
 def ssh(layer: str, *arrays: np.ndarray, param_str: str = SSH, phase=TEST) -> LayerCase:
     module = "proposal_layer" if layer == "ProposalLayer" else "anchor_target_layer"
     text = python_layer(f"SSH.layers.{module}", layer, f"{{{param_str}}}", len(arrays), 2 if layer == "ProposalLayer" else 4)
+    for i, name in enumerate(("labels", "targets", "inside_weights", "outside_weights")):
+        text = text.replace(f'"t{i}"', f'"{name}"')
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         case = LayerCase(text, *arrays, tops=2 if layer == "ProposalLayer" else 4, phase=phase)
@@ -336,3 +340,52 @@ def test_the_plain_proposal_layer_stays() -> None:
     given = np.zeros((1, 18, 4, 5)), np.zeros((1, 36, 4, 5)), np.array([[64, 80, 1.0]])
     case = LayerCase(python_layer("rpn.proposal_layer", "ProposalLayer", "'feat_stride': 16", 3, 1), *given)
     assert type(case.layer) is Proposal
+
+
+@pytest.mark.parametrize("key", ["anchor_scales", "base_size", "rpn_pre_nms_top_n"])
+def test_an_unknown_key_of_param_str_is_refused_with_the_known_ones(key: str) -> None:
+    text = python_layer("rpn.proposal_layer", "ProposalLayer", f"{{'feat_stride': 16, '{key}': 8}}", 3, 1)
+    wanted = rf"has no key '{key}'.* \(it has: feat_stride, scales, ratios\); --allow-module rpn.proposal_layer, or "
+    with pytest.raises(LayerError, match=wanted):
+        LayerCase(text, np.zeros((1, 18, 2, 2)), np.zeros((1, 36, 2, 2)), np.array([[32, 32, 1.0]]))
+
+
+def test_a_stand_in_without_keys_refuses_them_too() -> None:
+    with pytest.raises(LayerError, match=r"has no key 'threshold' \(it has: none\); --allow-module pylayer.mask_layer"):
+        LayerCase(python_layer("pylayer.mask_layer", "MaskLayer", "'threshold': 2", 1, 1), np.zeros((1, 4)))
+
+
+def test_keys_that_change_nothing_in_the_original_are_taken() -> None:
+    text = python_layer("pylayer.proposal_layer", "ProposalLayer", "{'feat_stride': 16, 'gradient_scale': 1}", 3, 1)
+    case = LayerCase(text, np.zeros((1, 18, 2, 2)), np.zeros((1, 36, 2, 2)), np.array([[32, 32, 1.0]]))
+    assert isinstance(case.layer, Proposal) and case.layer.stride == 16
+
+
+def test_every_stand_in_checks_its_keys_and_tops() -> None:
+    classes = [*STAND_INS.values(), *OTHER_FORMS.values()]
+    assert len(classes) == 13 and all(issubclass(kind, StandIn) for kind in classes)
+
+
+def test_pyramid_proposals_take_the_strides_of_the_original_alone() -> None:
+    for strides, wrong in (("64,32,16,8,4", ""), ("8,16,32,64,128", "feat_stride must be 4, 8, 16, 32, 64, got")):
+        text = python_layer("rpn.proposal_layer", "ProposalLayer", f"'feat_stride': '{strides}'", 11, 1)
+        if not wrong:
+            LayerCase(text, *pyramid())
+            continue
+        with pytest.raises(LayerError, match=wrong):
+            LayerCase(text, *pyramid())
+
+
+def roi_data(*tops: str) -> LayerCase:
+    text = python_layer("roi_data_layer.layer", "RoIDataLayer", "'num_classes': 11", 0, len(tops))
+    for i, name in enumerate(tops):
+        text = text.replace(f'"t{i}"', f'"{name}"')
+    return LayerCase(text, tops=len(tops), phase=TRAIN)
+
+
+def test_tops_of_another_layer_are_refused() -> None:
+    wanted = r'top 2 is called "secondary_rois", but .* has "label" in its name there; --allow-module roi_data_layer.layer'
+    with pytest.raises(LayerError, match=wanted):
+        roi_data("data", "rois", "secondary_rois", "labels", "bbox_targets", "bbox_loss_weights")
+    roi_data("data", "rois", "labels", "bbox_targets", "bbox_loss_weights")
+    roi_data("image", "im_info", "gt_boxes")
