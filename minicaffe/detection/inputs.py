@@ -30,6 +30,8 @@ class Order:
 
 
 PLAIN = Order()
+LABELLED = ("Accuracy", "HingeLoss", "InfogainLoss", "MultinomialLogisticLoss", "SoftmaxWithLoss")
+"""Types whose second bottom is class indices."""
 
 
 def fill_inputs(
@@ -159,11 +161,28 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
         rois = blob.data.reshape(-1, 5)
         rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)  # all on image 0
         return f"input {name} not given: {len(rois)} random boxes in {width} x {height} pixels (seed {seed})"
-    if "label" in name:
+    below = next((rows for layer, i in readers if (rows := _index_rows(net, layer, i)) is not None), None)
+    if below is not None:
+        blob.data[...] = random.integers(0, max(below, 1), blob.shape)
+        return f"input {name} not given: random whole numbers below {below} of shape {blob.shape} (seed {seed})"
+    if any(layer.type in ("LSTM", "RNN") and i == 1 for layer, i in readers):
+        blob.data[...] = 1
+        blob.data[:1] = 0
+        return f"input {name} not given: 0 at the first step of each sequence, then 1, of shape {blob.shape}"
+    if "label" in name or any(layer.type in LABELLED and i == 1 for layer, i in readers):
         blob.data[...] = 0
         return f"input {name} not given: zeros of shape {blob.shape}"
     random.standard_normal(out=blob.data, dtype=blob.dtype.type)
     return f"input {name} not given: standard normal values of shape {blob.shape} (seed {seed})"
+
+
+def _index_rows(net: Net, layer: Layer, i: int) -> int | None:
+    """Return how many rows there are to choose from, if the layer reads whole numbers in bottom i as indices; else None."""
+    if layer.type == "Embed" and i == 0:
+        return int(layer.param.embed_param.input_dim)
+    if layer.type == "BatchReindex" and i == 1:
+        return net.blobs[net.bottom_names[layer.name][0]].shape[0]
+    return None
 
 
 def _readers(net: Net, name: str) -> list[tuple[Layer, int]]:
