@@ -165,7 +165,8 @@ def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what
     module, name = param.python_param.module, param.python_param.layer
     words = f"{module}.{name}".split(".")
     origin = next((ORIGINS[key] for n in range(len(words), 0, -1) if (key := ".".join(words[:n])) in ORIGINS), "")
-    from_ = f", from {origin}," if origin else ""
+    # a folder's name is common to many repositories
+    from_ = f", perhaps from {origin}," if origin else ""
     message = (
         f'the layer "{name}" of the Python module "{module}"{from_} {what}, and loading a prototxt runs no code;'
         f' --allow-module {module}, or minicaffe.allow_module("{module}"), lets it be imported;'

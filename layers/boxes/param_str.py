@@ -49,6 +49,15 @@ class StandIn(Layer):
                 )
                 raise self.error(message, f"top[{i}]")
 
+    def anchors_hint(self) -> str:
+        """Say where another number of anchors comes from, of a layer that makes them from param_str."""
+        if "scales" not in self.param_keys or self.param.type != "Python":
+            return ""
+        return (
+            "; param_str takes 'scales' and 'ratios', and the model's own generate_anchors.py (py-faster-rcnn: lib/rpn) has its"
+            f" values; {self.own_module()}"
+        )
+
     def own_module(self) -> str:
         """Say how the model's own layer runs in place of this one."""
         module = self.param.python_param.module or "MODULE"

@@ -389,3 +389,26 @@ def test_tops_of_another_layer_are_refused() -> None:
         roi_data("data", "rois", "secondary_rois", "labels", "bbox_targets", "bbox_loss_weights")
     roi_data("data", "rois", "labels", "bbox_targets", "bbox_loss_weights")
     roi_data("image", "im_info", "gt_boxes")
+
+
+@pytest.mark.parametrize(
+    ("layer", "bottoms"),
+    [
+        ("proposal_layer ProposalLayer", [np.zeros((1, 24, 2, 2)), np.zeros((1, 48, 2, 2)), np.ones((1, 3))]),
+        ("anchor_target_layer AnchorTargetLayer", [np.zeros((1, 24, 2, 2)), np.ones((1, 5)), np.ones((1, 3))]),
+    ],
+)
+def test_another_number_of_anchors_names_where_they_come_from(layer: str, bottoms: list[np.ndarray]) -> None:
+    module, name = layer.split()
+    tops = ["rois"] if name == "ProposalLayer" else ["labels", "targets", "inside_weights", "outside_weights"]
+    text = python_layer(f"rpn.{module}", name, "'feat_stride': 16", 3, len(tops))
+    for i, top in enumerate(tops):
+        text = text.replace(f'"t{i}"', f'"{top}"')
+    wanted = rf"9 anchors need .*'scales' and 'ratios', .*generate_anchors.py .*--allow-module rpn.{module}"
+    with pytest.raises(LayerError, match=wanted):
+        LayerCase(text, *bottoms, tops=len(tops))
+
+
+def test_a_repository_is_a_guess_from_the_folders_name() -> None:
+    with pytest.raises(LayerError, match=r'module "rpn.other", perhaps from py-faster-rcnn'):
+        LayerCase(python_layer("rpn.other", "Other", "", 1, 1), np.zeros(3))
