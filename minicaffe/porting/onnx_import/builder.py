@@ -77,7 +77,7 @@ class Builder:
                 self._unknown.update(node.outputs)
                 return
             if node.op not in importers:
-                raise RefusedError("no layer of Caffe computes it")
+                raise RefusedError("import does not build this operator")
             self.blobs.update(zip(node.outputs, importers[node.op](self, node), strict=False))
         except (RefusedError, LayerError, ArithmeticError, LookupError, TypeError, ValueError) as why:
             # the last ones are those of a node that no runtime takes: without an attribute, with shapes that do not fit

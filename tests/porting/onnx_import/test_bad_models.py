@@ -62,8 +62,8 @@ def test_all_operators_without_a_layer_are_named_at_once(tmp_path: Path) -> None
         import_onnx(path)
     assert str(error.value).splitlines() == [
         f"{path}: 2 of its nodes cannot be imported:",
-        '  node "a_node" (Erf): no layer of Caffe computes it',
-        '  node "y_node" (Einsum): no layer of Caffe computes it',
+        '  node "a_node" (Erf): import does not build this operator',
+        '  node "y_node" (Einsum): import does not build this operator',
         "nothing was written (--until TENSOR imports what is before a tensor)",
     ]
 
