@@ -17,6 +17,9 @@ from .image_options import InputOptions
 from .options import argument, option, with_options
 from .terminal import echo
 
+ARRAYS = (".npz", ".onnx")
+"""Suffixes of files that are no prototxt."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions, NetOptions, ThreadOptions):
@@ -43,14 +46,14 @@ def command(options: Options) -> None:
 
     Example:  minicaffe compare deploy.prototxt blobs.npz --weights net.caffemodel --map names.txt
     """
-    if options.weights_b and Path(options.b).suffix in (".npz", ".onnx"):
+    if options.weights_b and Path(options.b).suffix in ARRAYS:
         raise click.UsageError(f"--weights-b is for a net; {options.b} is not a net")
     net = options.load(options.a, [*options.weights, *options.weights_a], no_zeros=True)
     generated = options.fill(net, options.seed)
     given = [name for name in net.inputs if not any(note.startswith(f"input {name} ") for note in generated)]
     result = compare(
         net,
-        options.b,
+        options.b if Path(options.b).suffix in ARRAYS else options.open_net(options.b),
         weights_b=[*options.weights, *options.weights_b],
         inputs={name: net.blobs[name].data.copy() for name in given},
         names=_names(options.map_file, options.transpose),

@@ -6,14 +6,14 @@ import dataclasses
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import click
 
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import first_names, read_names
-from minicaffe.detection.data_inputs import data_layers, image_shape, image_size, with_inputs
+from minicaffe.detection.data_inputs import data_layers, image_size
 from minicaffe.detection.detect_ssd import FAMILY_NAMES, SSD_MEANS, known_end
 from minicaffe.detection.detect_ssh import own_scale, ssh_modules
 from minicaffe.detection.detector import class_count
@@ -95,7 +95,7 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         file = read_net(self.net, warn=False)
         layers = data_layers(file, self.state_of(file))
         if layers and image_size(layers[0]):
-            file = with_inputs(file, self.state_of(file), partial(image_shape, given={}))
+            file = self.open_net(file, images=True)
             options, text = of_data(self, layers[0]), to_text(file.param)
         else:
             options, text = self, read_text(self.net)

@@ -29,7 +29,7 @@ class Options(StateOptions):
         default="ALL",
     )
     display_lrm: bool = option("--display-lrm", "Write the learning rate multipliers into the boxes.")
-    shapes: bool = option("--shapes", "Write the blobs' shapes; builds the net, in TEST unless --phase is given.")
+    with_shapes: bool = option("--shapes", "Write the blobs' shapes; builds the net, in TEST unless --phase is given.")
 
 
 @with_options(Options)
@@ -42,8 +42,8 @@ def command(options: Options) -> None:
     check_no_input("OUT", out, [net])
     phase = None if options.only.upper() == "ALL" else Phase[options.only.upper()]
     found = None
-    if options.shapes:
-        made = options.build(net, phase)
+    if options.with_shapes:
+        made = options.build(options.open_net(net, phase=phase), phase)
         found = {name: blob.shape for name, blob in made.blobs.items()}
     draw_net_to_file(read_net(net, warn=False).param, out, options.rankdir, phase, options.display_lrm, shapes=found)
     echo(f"written: {out}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeVar
 
 import click
 
 from minicaffe.data.image_bytes import Pixels
-from minicaffe.detection.data_inputs import data_layers, image_shape, with_inputs
+from minicaffe.detection.data_inputs import data_layers
 from minicaffe.detection.inputs import image_input, put_image
 from minicaffe.errors import Error, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_net
@@ -91,8 +91,7 @@ class DataLayerOptions(ShapeOptions, PictureOptions):
         return read_net(self.net, warn=False)
 
     def opened(self) -> Net:
-        shape = partial(image_shape, given=dict(self.shapes))
-        net = self.load(with_inputs(self.net_file, self.state_of(self.net_file), shape), self.weights, keep="outputs")
+        net = self.load(self.open_net(self.net_file, images=True), self.weights, keep="outputs")
         self.reshape(net)
         return net
 

@@ -38,6 +38,7 @@ class Options(StateOptions, Tf32Options, ThreadOptions):
     ordinal: int | None = argument(metavar="", required=False, type=click.IntRange(0))
     backend: str | None = option("--db-type", "Kind of the databases.  [default: lmdb]", type=click.Choice(BACKENDS))
     seed: int = seed_option()
+    needs_data: bool = True
 
 
 @with_options(Options, GflagsCommand)

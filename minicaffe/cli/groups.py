@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import click
 
 from minicaffe import rng, threads
 from minicaffe.data.settings import DetectionSettings
+from minicaffe.detection.data_inputs import image_shape, lacks_data, with_inputs
 from minicaffe.detection.random_weights import draw_weights, make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError
 from minicaffe.formats.prototxt import NetFile, read_net
@@ -168,8 +169,8 @@ class UnknownFieldOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StateOptions(UnknownFieldOptions):
-    """--level, --stage, --fork, --allow-module and --skip-unknown, and how to make a net. phase, seed, random_weights:
-    constants unless a command has the options."""
+    """--level, --stage, --fork, --allow-module and --skip-unknown, and how to make a net. phase, seed, random_weights,
+    shapes: constants unless a command has the options. needs_data: if data layers stay though their database is absent."""
 
     level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
     stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
@@ -178,15 +179,33 @@ class StateOptions(UnknownFieldOptions):
     phase: Phase = TEST
     seed: int = 0
     random_weights: bool = False
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    needs_data: bool = False
 
     @cached_property
     def settings(self) -> DetectionSettings:
         """The detection settings of the nets: the defaults, unless a command has --cfg."""
         return DetectionSettings()
 
-    def state_of(self, file: NetFile) -> caffe_pb2.NetState:
-        """The state that a net of this file has, for its include and exclude rules."""
-        return state_applied(file.param, self.phase, self.level, self.stages).state
+    def state_of(self, file: NetFile, phase: Phase | None = None) -> caffe_pb2.NetState:
+        """The state that a net of this file has, for its include and exclude rules. phase: the command's unless given."""
+        return state_applied(file.param, self.phase if phase is None else phase, self.level, self.stages).state
+
+    def open_net(self, net: str | NetFile, *, images: bool = False, phase: Phase | None = None) -> NetFile:
+        """The net of a prototxt, with an input in place of each data layer whose database or list is absent, and a line on
+        stderr that says so. images: in place of all data layers of a net without inputs, for one image. phase: the
+        command's unless given. Raises Error."""
+        file = read_net(net, warn=False) if isinstance(net, str) else net
+        if self.needs_data and not images:
+            return file
+        hint = "give --shape {}=1,3,HEIGHT,WIDTH"
+        if self.shapes is None:
+            hint = f"minicaffe deploy {file.file} --shape {{}}=1,3,HEIGHT,WIDTH -o deploy.prototxt writes a net with an input"
+        shapes = dict(self.shapes or ())
+        shape = partial(image_shape, given=shapes, batch=1 if images else None, hint=hint)
+        replaced = None if images else lacks_data
+        say = partial(echo, err=True)
+        return with_inputs(file, self.state_of(file, phase), shape, replaced=replaced, shapes=shapes, say=say)
 
     def build(
         self,
@@ -215,7 +234,7 @@ class StateOptions(UnknownFieldOptions):
         watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
         """
         rng.set_random_seed(self.seed)  # before Net: fillers draw when layers are set up
-        net_file = read_net(net, warn=False) if isinstance(net, str) else net
+        net_file = self.open_net(net)
         files = [read_weights(file) for file in weights]
         loaded = self.build(net_file, watch=watch, keep=keep)
         missing = set(loaded.params)

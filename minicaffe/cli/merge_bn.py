@@ -9,7 +9,7 @@ import click
 from minicaffe.detection.inputs import fill_inputs, put_array
 from minicaffe.errors import WeightsError
 from minicaffe.files import replacing
-from minicaffe.formats.prototxt import NetFile, read_net, to_text
+from minicaffe.formats.prototxt import NetFile, to_text
 from minicaffe.formats.weights import no_name_fits
 from minicaffe.layer_list import filter_layers
 from minicaffe.mode import TEST
@@ -50,7 +50,7 @@ def command(options: Options) -> None:
     check_target("--out-net", out_net, [net, weights])
     check_target("--out-weights", out_weights, [net, weights])
     check_apart("--out-net", out_net, "--out-weights", out_weights)
-    file = read_net(net, warn=False)
+    file = options.open_net(net)
     before = options.load(file, [weights] if weights else []) if options.random_weights else _complete(file, options)
     merged = merge_batch_norm(_test_net(file, before), weights_of(before), before.fork)
     after = options.build(merged.param)

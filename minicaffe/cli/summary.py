@@ -36,7 +36,7 @@ def command(options: Options) -> None:
 
     Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000 --rois 100
     """
-    loaded = options.load(options.net, options.weights) if options.weights else options.build(options.net)
+    loaded = options.load(options.net, options.weights) if options.weights else options.build(options.open_net(options.net))
     options.reshape(loaded)
     rois = options.rois
     if rois and not any(layer.makes_rois for layer in loaded.layers):

@@ -28,6 +28,7 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     weights: tuple[str, ...] = argument()
     model: str | None = model_option()
     more_weights: tuple[str, ...] = weights_option()
+    needs_data: bool = True
     iterations: int = iterations_option("Number of forward passes that are averaged.")
 
 

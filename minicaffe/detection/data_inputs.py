@@ -7,15 +7,20 @@ with_inputs(file, state, shape_of)          # the net with an Input in place of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from google.protobuf.message import Message
 
+from minicaffe.access import is_uri
 from minicaffe.data.data_transformer import crop_of
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile
+from minicaffe.formats.source import LayerSource
 from minicaffe.layer_list import LayerList, filter_layers
+from minicaffe.layers.accuracy import Accuracy
 from minicaffe.layers.silence import Silence
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
@@ -27,37 +32,89 @@ SIZES = (("crop_height", "crop_width"), ("crop_size", "crop_size"), ("new_height
 """Fields of a data layer's blocks that say the size of its images."""
 
 
-def with_inputs(file: NetFile, state: caffe_pb2.NetState, shape_of: ShapeOf) -> NetFile:
+def with_inputs(
+    file: NetFile,
+    state: caffe_pb2.NetState,
+    shape_of: ShapeOf,
+    *,
+    replaced: Callable[[LayerParameter], bool] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    say: Callable[[str], None] = lambda note: None,
+) -> NetFile:
     """A net that reads its images by data layers, with an Input in place of each one's images, its first top, and without what
     only its other tops, the labels, lead to, and without layers that have no tops, such as writers; any other net as it is.
-    state: of the net, for include and exclude rules. Raises what shape_of raises."""
+    state: of the net, for include and exclude rules. replaced: the layers that become inputs; by default all data layers of a
+    net without inputs. shapes: of other tops that are inputs too, no labels. say: gets a sentence on what was done. Raises what
+    shape_of raises."""
     layers = filter_layers(list(zip(file.param.layer, file.sources, strict=True)), state)
-    if not _data_layers(layers):
+    data = [param for param, _ in layers if replaced(param)] if replaced else _data_layers(layers)
+    if not data:
         return file
-    kept, gone = list[LayerParameter](), set[str]()
-    sources = []
-    for param, source in layers:
-        assert source is not None
-        if _is_data(param):
-            gone.update(param.top[1:])
-            kept.append(_input(param, shape_of(param, str(source.at()))))
-        elif gone.intersection(param.bottom):
-            gone.update(set(param.top).difference(param.bottom))
-            continue
-        elif param.top or class_of(param) is Silence:
-            kept.append(param)
-        else:
-            continue
-        sources.append(source)
+    changes = _Changes(shape_of, shapes, _labels(layers), [param.name for param in data])
+    kept = [(one, source) for param, source in layers for one in changes.kept(param, source)]
+    say(changes.note(data))
     changed = caffe_pb2.NetParameter()
     changed.CopyFrom(file.param)
     del changed.layer[:]
-    changed.layer.extend(kept)
-    return replace(file, param=changed, sources=sources)
+    changed.layer.extend(param for param, _ in kept)
+    return replace(file, param=changed, sources=[source for _, source in kept if source is not None])
 
 
-def _input(param: LayerParameter, shape: tuple[int, ...]) -> LayerParameter:
-    made = LayerParameter(name=param.name, type="Input", top=param.top[:1])
+class _Changes:
+    """What becomes of each layer, in their order."""
+
+    def __init__(self, shape_of: ShapeOf, shapes: Mapping[str, tuple[int, ...]], labels: set[str], data: list[str]) -> None:
+        self._shape_of, self._shapes, self._labels, self._data = shape_of, shapes, labels, data
+        self._gone, self._left_out, self._inputs = set[str](), list[str](), list[str]()
+
+    def kept(self, param: LayerParameter, source: LayerSource | None) -> list[LayerParameter]:
+        """The layers in place of this one."""
+        assert source is not None
+        if _is_data(param) and param.name in self._data:
+            inputs = [top for i, top in enumerate(param.top) if top in self._shapes or (i == 0 and top not in self._labels)]
+            self._gone.update(set(param.top).difference(inputs))
+            shapes = {top: self._shapes.get(top) or self._shape_of(param, str(source.at())) for top in inputs}
+            self._inputs += [f"{top} {'x'.join(map(str, shape))}" for top, shape in shapes.items()]
+            return [_input(param, top, shape) for top, shape in shapes.items()]
+        if self._gone.intersection(param.bottom):
+            self._gone.update(set(param.top).difference(param.bottom))
+        elif param.top or class_of(param) is Silence:
+            return [param]
+        self._left_out.append(param.name)
+        return []
+
+    def note(self, data: list[LayerParameter]) -> str:
+        """A sentence on the inputs and on what is left out."""
+        places = ", ".join(f'{param.type} layer "{param.name}"' + _why(param) for param in data)
+        left = f"; left out with the labels: {', '.join(self._left_out)}" * bool(self._left_out)
+        return f"in place of {places}: input {', '.join(self._inputs) or 'none'}{left}"
+
+
+def _why(param: LayerParameter) -> str:
+    return f" ({source} is not there)" if (source := _absent(param)) else ""
+
+
+def _labels(layers: LayerList) -> set[str]:
+    """The tops of data layers that only losses and Accuracy read, as labels, directly or through layers without weights."""
+    raw, needed, read = set[str](), set[str](), set[str]()
+    for param, _ in layers:
+        if _is_data(param) or (param.bottom and raw.issuperset(param.bottom) and class_of(param).weight_names == ()):
+            raw.update(param.top)
+        else:
+            raw.difference_update(param.top)
+    for param, _ in reversed(layers):
+        kind = class_of(param)
+        if kind.is_loss or kind is Accuracy:
+            needed.update(name for i, name in enumerate(param.bottom) if i == 0 or not (i in kind.index_bottoms or name in raw))
+        elif (param.top and not read.issuperset(param.top)) or needed.intersection(param.top):
+            needed.update(param.bottom)
+        if param.top:  # what a writer or Silence reads stays an output
+            read.update(param.bottom)
+    return {top for param, _ in layers if _is_data(param) for top in param.top if top in read - needed}
+
+
+def _input(param: LayerParameter, top: str, shape: tuple[int, ...]) -> LayerParameter:
+    made = LayerParameter(name=param.name if top == param.top[0] else top, type="Input", top=[top])
     made.input_param.shape.add(dim=shape)
     return made
 
@@ -76,16 +133,41 @@ def _is_data(param: LayerParameter) -> bool:
     return not param.bottom and bool(param.top) and class_of(param).reads_data
 
 
-def image_shape(param: LayerParameter, place: str, given: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of one image of a data layer (1, C, H, W), or clip (1, C, L, H, W): the given one of its top, or what the layer
-    says. C is 3, or 1 for a layer that makes images grey. Raises Error where neither says it."""
+def lacks_data(param: LayerParameter) -> bool:
+    """True for a data layer whose database or list is not there, and for one whose batches a caller's code would hand over."""
+    if not _is_data(param):
+        return False
+    return class_of(param).takes_arrays or bool(_absent(param))
+
+
+def _absent(param: LayerParameter) -> str:
+    """The database or list of a data layer that is not there; "" without one."""
+    sources = [str(getattr(block, "source", "")) for block in _blocks(param)]
+    return next((source for source in sources if source and not is_uri(source) and not os.path.exists(source)), "")
+
+
+def image_shape(
+    param: LayerParameter,
+    place: str,
+    given: Mapping[str, tuple[int, ...]],
+    *,
+    batch: int | None = 1,
+    hint: str = "give --shape {}=1,3,HEIGHT,WIDTH",
+) -> tuple[int, ...]:
+    """The shape of a data layer's images (batch, C, H, W), or clips (batch, C, L, H, W): the given one of its top, or what the
+    layer says. C is 3, or as many as the means, or 1 for a layer that makes images grey. batch: None for the layer's own. hint:
+    what gives the shape of the top {}. Raises Error where the layer does not say it."""
     if param.top[0] in given:
         return given[param.top[0]]
+    batch = batch or max((getattr(block, "batch_size", 0) for block in _blocks(param)), default=0) or 1
     if size := image_size(param):
         length = max((getattr(block, "new_length", 0) for block in _blocks(param)), default=0)
         is_grey = param.transform_param.force_gray or not all(getattr(block, "is_color", True) for block in _blocks(param))
-        return (1, 1 if is_grey else 3, *([length] if length else []), *size)
-    raise Error(f'{place}: "{param.name}" does not say the size of its images: give --shape {param.top[0]}=1,3,HEIGHT,WIDTH')
+        means = len(param.transform_param.mean_value)
+        channels = param.memory_data_param.channels or (1 if is_grey else means if means > 1 else 3)
+        return (batch, channels, *([length] if length else []), *size)
+    absent = f"{source} is not there, and " if (source := _absent(param)) else ""
+    raise Error(f'{place}: {absent}"{param.name}" does not say the size of its images: {hint.format(param.top[0])}')
 
 
 def image_size(param: LayerParameter) -> tuple[int, int] | None:
@@ -94,6 +176,7 @@ def image_size(param: LayerParameter) -> tuple[int, int] | None:
     sizes = [crop_of(transform)]
     for high, wide in SIZES:
         sizes += [(getattr(block, high, 0), getattr(block, wide, 0)) for block in _blocks(param)]
+    sizes.append((param.memory_data_param.height, param.memory_data_param.width))
     sizes.append((transform.resize_param.height, transform.resize_param.width))
     return next((size for size in sizes if all(size)), None)
 

@@ -18,6 +18,7 @@ from minicaffe.detection.inputs import fill_inputs, put_array
 from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.errors import Error, WeightsError
 from minicaffe.formats.arrays import read_npz
+from minicaffe.formats.prototxt import NetFile
 from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
 from minicaffe.hooks import Hook
 from minicaffe.layer import Layer
@@ -36,7 +37,7 @@ FOLLOWS = "it reads a blob that differs already"
 LONGEST = 8
 """Layers since the last compared blob, at most, that are searched for a cause."""
 
-Source = str | os.PathLike[str] | Net
+Source = str | os.PathLike[str] | NetFile | Net
 Other = Source | Mapping[str, ArrayLike]
 Weights = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -118,7 +119,7 @@ def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
 
 
 def _title(b: Other) -> str:
-    return str(b.file) if isinstance(b, Net) else f"{len(b)} arrays" if isinstance(b, Mapping) else str(b)
+    return str(b.file) if isinstance(b, Net | NetFile) else f"{len(b)} arrays" if isinstance(b, Mapping) else str(b)
 
 
 def _is_file(b: Other, suffix: str) -> TypeGuard[str | os.PathLike[str]]:
