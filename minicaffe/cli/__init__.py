@@ -31,6 +31,7 @@ COMMANDS = {
     "compute-image-mean": "average the images of a database, for mean_file",
     "convert-imageset": "make a database of the images in a list",
     "cut": "write a part of a net as a net of its own, for other tool chains",
+    "deploy": "write the deploy prototxt of a train_val.prototxt",
     "detect": "find objects in images with a detection net",
     "device-query": "show what nets run on here: GPUs, CPU, cores, BLAS, versions",
     "docs": "open the documentation, without a network",

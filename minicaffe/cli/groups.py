@@ -15,7 +15,7 @@ from minicaffe import rng, threads
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.data_inputs import image_shape, lacks_data, with_inputs
 from minicaffe.detection.random_weights import draw_weights, make_up_weights
-from minicaffe.errors import DeviceError, Error, WeightsError
+from minicaffe.errors import DeviceError, Error, WeightsError, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.skipped import skipping_unknown, summed_up
 from minicaffe.formats.weights import no_name_fits, read_weights
@@ -204,8 +204,11 @@ class StateOptions(UnknownFieldOptions):
         shapes = dict(self.shapes or ())
         shape = partial(image_shape, given=shapes, batch=1 if images else None, hint=hint)
         replaced = None if images else lacks_data
-        say = partial(echo, err=True)
-        return with_inputs(file, self.state_of(file, phase), shape, replaced=replaced, shapes=shapes, say=say)
+        notes = list[str]()
+        file = with_inputs(file, self.state_of(file, phase), shape, replaced=replaced, shapes=shapes, say=notes.append)
+        for note in notes:
+            echo(on_one_line(note), err=True)
+        return file
 
     def build(
         self,

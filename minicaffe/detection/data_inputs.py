@@ -70,7 +70,7 @@ class _Changes:
     def kept(self, param: LayerParameter, source: LayerSource | None) -> list[LayerParameter]:
         """The layers in place of this one."""
         assert source is not None
-        if _is_data(param) and param.name in self._data:
+        if is_data(param) and param.name in self._data:
             inputs = [top for i, top in enumerate(param.top) if top in self._shapes or (i == 0 and top not in self._labels)]
             self._gone.update(set(param.top).difference(inputs))
             shapes = {top: self._shapes.get(top) or self._shape_of(param, str(source.at())) for top in inputs}
@@ -98,7 +98,7 @@ def _labels(layers: LayerList) -> set[str]:
     """The tops of data layers that only losses and Accuracy read, as labels, directly or through layers without weights."""
     raw, needed, read = set[str](), set[str](), set[str]()
     for param, _ in layers:
-        if _is_data(param) or (param.bottom and raw.issuperset(param.bottom) and class_of(param).weight_names == ()):
+        if is_data(param) or (param.bottom and raw.issuperset(param.bottom) and class_of(param).weight_names == ()):
             raw.update(param.top)
         else:
             raw.difference_update(param.top)
@@ -110,7 +110,7 @@ def _labels(layers: LayerList) -> set[str]:
             needed.update(param.bottom)
         if param.top:  # what a writer or Silence reads stays an output
             read.update(param.bottom)
-    return {top for param, _ in layers if _is_data(param) for top in param.top if top in read - needed}
+    return {top for param, _ in layers if is_data(param) for top in param.top if top in read - needed}
 
 
 def _input(param: LayerParameter, top: str, shape: tuple[int, ...]) -> LayerParameter:
@@ -126,16 +126,16 @@ def data_layers(file: NetFile, state: caffe_pb2.NetState) -> list[LayerParameter
 
 def _data_layers(layers: LayerList) -> list[LayerParameter]:
     firsts = [param for param, _ in layers if not param.bottom]
-    return [] if any(class_of(param).is_input for param in firsts) else [param for param in firsts if _is_data(param)]
+    return [] if any(class_of(param).is_input for param in firsts) else [param for param in firsts if is_data(param)]
 
 
-def _is_data(param: LayerParameter) -> bool:
+def is_data(param: LayerParameter) -> bool:
     return not param.bottom and bool(param.top) and class_of(param).reads_data
 
 
 def lacks_data(param: LayerParameter) -> bool:
     """True for a data layer whose database or list is not there, and for one whose batches a caller's code would hand over."""
-    if not _is_data(param):
+    if not is_data(param):
         return False
     return class_of(param).takes_arrays or bool(_absent(param))
 
@@ -162,12 +162,19 @@ def image_shape(
     batch = batch or max((getattr(block, "batch_size", 0) for block in _blocks(param)), default=0) or 1
     if size := image_size(param):
         length = max((getattr(block, "new_length", 0) for block in _blocks(param)), default=0)
-        is_grey = param.transform_param.force_gray or not all(getattr(block, "is_color", True) for block in _blocks(param))
-        means = len(param.transform_param.mean_value)
-        channels = param.memory_data_param.channels or (1 if is_grey else means if means > 1 else 3)
-        return (batch, channels, *([length] if length else []), *size)
+        video = param.video_data_param
+        if video.HasField("num_segments") or video.HasField("modality"):  # frames of segments, stacked along the channels
+            stacked = video.num_segments * max(length, 1) * (2 if video.modality == caffe_pb2.VideoDataParameter.FLOW else 3)
+            return (batch, stacked, *size)
+        return (batch, _channels(param), *([length] if length else []), *size)
     absent = f"{source} is not there, and " if (source := _absent(param)) else ""
     raise Error(f'{place}: {absent}"{param.name}" does not say the size of its images: {hint.format(param.top[0])}')
+
+
+def _channels(param: LayerParameter) -> int:
+    means = len(param.transform_param.mean_value)
+    is_grey = param.transform_param.force_gray or not all(getattr(block, "is_color", True) for block in _blocks(param))
+    return param.memory_data_param.channels or (1 if is_grey else means if means > 1 else 3)
 
 
 def image_size(param: LayerParameter) -> tuple[int, int] | None:

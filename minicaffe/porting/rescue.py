@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from minicaffe.errors import WeightsError, on_one_line
 from minicaffe.formats.prototxt import to_text
 from minicaffe.formats.stored_net import read_stored_net
-from minicaffe.formats.weights import WeightsFile, read_weights
+from minicaffe.formats.weights import read_weights
 from minicaffe.layer import Layer
 from minicaffe.layer_list import Rules
 from minicaffe.layers.accuracy import Accuracy
@@ -100,14 +100,17 @@ def rescue(
     layers, rescued.guesses = rescue_inputs.add_inputs(layers, list(param.layer), stored, shapes, rescued.notes)
     if any(layer.batch_norm_param.HasField("use_global_stats") and class_of(layer) is BatchNorm for layer in layers):
         rescued.notes.append(STATISTICS)
-    _leave_out_training(layers, stored)
+    leave_out_training(layers, {layer.name for layer in stored.layers if layer.blobs})
     rescued.param.layer.extend(layers)
     return rescued
 
 
-def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter]:
-    """The layers that compute outputs in TEST, connected. Data layers are removed, so some bottoms have no top."""
-    layers = _without_splits(_of_test(layers, notes))
+TEST_STATE = caffe_pb2.NetState(phase=caffe_pb2.TEST)
+
+
+def clean(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState = TEST_STATE) -> list[LayerParameter]:
+    """The layers that compute outputs in this state, connected. Data layers are removed, so some bottoms have no top."""
+    layers = _without_splits(_of_test(layers, notes, state))
     layers, wanted = _without_losses(layers, notes)
     kept, gone = list[LayerParameter](), list[str]()
     for layer in reversed(layers):
@@ -121,9 +124,9 @@ def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter
     return kept[::-1]
 
 
-def _of_test(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter]:
-    """Without layers for TRAIN only, unless no other layer makes their tops."""
-    meets = Rules(caffe_pb2.NetState(phase=caffe_pb2.TEST)).meets
+def _of_test(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState) -> list[LayerParameter]:
+    """Without layers for other states, such as TRAIN, unless no other layer makes their tops."""
+    meets = Rules(state).meets
 
     def in_test(layer: LayerParameter) -> bool:
         return any(map(meets, layer.include)) if layer.include else not any(map(meets, layer.exclude))
@@ -164,8 +167,8 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
 
 def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[list[LayerParameter], set[str]]:
     """The layers, with probabilities in place of losses, and the blobs that are the net's outputs."""
-    losses = [layer for layer in layers if _is_loss(layer)]
-    kept = [x for x in layers if not _is_loss(x) and class_of(x) not in ENDS and x.type != OLD_END]
+    losses = [layer for layer in layers if is_loss(layer)]
+    kept = [x for x in layers if not is_loss(x) and class_of(x) not in ENDS and x.type != OLD_END]
     wanted = _unread(layers) & {name for layer in kept if layer.bottom for name in layer.top}
     # GoogLeNet's auxiliary classifiers weigh 0.3 beside 1; the two losses of a detector weigh the same.
     heaviest = max((weight_of(layer) for layer in losses), default=0.0)
@@ -220,7 +223,7 @@ def _detections(loss: LayerParameter) -> list[LayerParameter]:
     return [reshape, softmax, flatten, output]
 
 
-def _is_loss(layer: LayerParameter) -> bool:
+def is_loss(layer: LayerParameter) -> bool:
     return layer.type.endswith(("Loss", "LossOHEM")) or any(layer.loss_weight)
 
 
@@ -241,9 +244,8 @@ def _probabilities(loss: LayerParameter, names: Counter[str]) -> LayerParameter:
     return new
 
 
-def _leave_out_training(layers: list[LayerParameter], weights: WeightsFile) -> None:
-    """Clear the fields for training, and the fillers of layers whose weights are in the file."""
-    stored = {layer.name for layer in weights.layers if layer.blobs}
+def leave_out_training(layers: list[LayerParameter], stored: Collection[str]) -> None:
+    """Clear the fields for training, and the fillers of stored layers, whose weights a file has."""
     for layer in layers:
         for name in TRAINING_FIELDS:
             layer.ClearField(name)  # type: ignore[arg-type]

@@ -105,6 +105,11 @@ def test_a_shape_that_the_layer_does_not_say(folder: Path) -> None:
         ('type: "MemoryData" memory_data_param { batch_size: 2 channels: 1 height: 6 width: 5 }', "2x1x6x5"),
         ('type: "ImageData" image_data_param { source: "gone" batch_size: 3 new_height: 6 new_width: 5 }', "3x3x6x5"),
         ('type: "ImageData" image_data_param { source: "gone" new_height: 6 new_width: 5 is_color: false }', "1x1x6x5"),
+        (
+            'type: "VideoData" video_data_param { source: "gone" num_segments: 3 new_length: 5 modality: FLOW } '
+            "transform_param { crop_size: 4 mean_value: [128] }",
+            "1x30x4x4",
+        ),
         ('type: "WindowData" window_data_param { source: "gone" batch_size: 7 crop_size: 5 }', "7x3x5x5"),
         (
             'type: "AnnotatedData" data_param { source: "gone" batch_size: 8 } '

@@ -222,6 +222,16 @@ def draw() -> list[Case]:
     return [(["draw", _net(), "net.svg", "--shapes"], ()), (["draw", _net(), f"{FILE}.png"], FILE_SHOWN)]
 
 
+def deploy() -> list[Case]:
+    data = f'type: "Data" top: "x" transform_param {{ crop_size: 4 mean_file: "{NAME}\\n\\033[5m" }}'
+    first = 'type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 dim: 4 dim: 4 } }'
+    net = _net(QUIET.replace(first, data))
+    return [
+        (["deploy", net, "-o", f"{OUT}2.prototxt"], (*SHOWN, *OUT_SHOWN)),
+        (["deploy", net], SHOWN),
+    ]
+
+
 def dump() -> list[Case]:
     import h5py
 
@@ -519,9 +529,10 @@ def to_torch() -> list[Case]:
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
-        classify, compare, compute_image_mean, convert_imageset, cut, detect, device_query, docs, doctor, draw, dump, evaluate,
-        explain, export, extract_features, features, film, flow, forks, import_, layers, live, merge_bn, parse_log, port, pose,
-        read, rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train, upgrade,
+        classify, compare, compute_image_mean, convert_imageset, cut, deploy, detect, device_query, docs, doctor, draw, dump,
+        evaluate, explain, export, extract_features, features, film, flow, forks, import_, layers, live, merge_bn, parse_log,
+        port, pose, read, rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train,
+        upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""

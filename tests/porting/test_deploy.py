@@ -1,0 +1,177 @@
+"""minicaffe deploy: the deploy net of a train_val.prototxt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from minicaffe import TEST, Net
+from minicaffe.cli import main
+from minicaffe.errors import PrototxtError
+from minicaffe.formats.prototxt import parse_net, read_net
+from minicaffe.net_arguments import state_applied
+from minicaffe.porting.deploy import Deployed, deploy
+
+TRAIN_VAL = """name: "small"
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "train_lmdb" batch_size: 64 }
+  transform_param { crop_size: 5 mirror: true mean_value: 9 } include { phase: TRAIN } }
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "val_lmdb" batch_size: 8 }
+  transform_param { crop_size: 8 mean_value: 9 mean_value: 20 mean_value: 31.5 scale: 0.017 } include { phase: TEST } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" param { name: "w" lr_mult: 1 } param { lr_mult: 2 }
+  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }
+layer { name: "drop" type: "Dropout" bottom: "conv" top: "conv" include { phase: TRAIN } }
+layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip" inner_product_param { num_output: 3
+  weight_filler { type: "xavier" } } }
+layer { name: "acc" type: "Accuracy" bottom: "ip" bottom: "label" top: "acc" include { phase: TEST } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def deployed(text: str, stages: tuple[str, ...] = (), **shapes: tuple[int, ...]) -> Deployed:
+    file = parse_net(text, "net.prototxt", warn=False)
+    return deploy(file, state_applied(file.param, TEST, 0, stages).state, shapes)
+
+
+def test_the_written_file_gives_the_scores_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train_val.prototxt").write_text(TRAIN_VAL)
+    Image.fromarray(np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)).save("photo.png")
+    made = run("deploy", "train_val.prototxt", "-o", "deploy.prototxt")
+    assert made.exit_code == 0, made.output
+    options = "--mean 9,20,31.5 --scale-factor 0.017"
+    said = ["inputs: data 1x3x8x8", "outputs: prob 1x3", f"options for classify and run: {options}"]
+    assert made.stderr.splitlines() == ["written: deploy.prototxt (4 layers)", *said]
+    net = Net("deploy.prototxt", TEST)
+    net.params["ip"][0].data[...] = np.random.default_rng(1).normal(0, 0.3, net.params["ip"][0].shape)
+    net.params["conv"][0].data[...] = np.random.default_rng(2).normal(0, 0.3, net.params["conv"][0].shape)
+    net.save("net.caffemodel")
+    new = run("classify", "deploy.prototxt", "net.caffemodel", "photo.png", "--json", *options.split())
+    old = run("classify", "train_val.prototxt", "net.caffemodel", "photo.png", "--json", "--blob", "ip")
+    scores, logits = ({c["class_index"]: c["score"] for c in json.loads(x.stdout)[0]["classes"]} for x in (new, old))
+    exps = {k: np.exp(value - max(logits.values())) for k, value in logits.items()}
+    assert scores == pytest.approx({k: e / sum(exps.values()) for k, e in exps.items()}, abs=2e-6)
+    assert len(set(scores.values())) == 3
+
+
+def test_what_is_kept_and_what_is_not() -> None:
+    made = deployed(TRAIN_VAL)
+    assert [(layer.type, layer.name) for layer in made.param.layer] == [
+        ("Input", "data"),
+        ("Convolution", "conv"),
+        ("InnerProduct", "ip"),
+        ("Softmax", "prob"),
+    ]
+    assert [spec.name for spec in made.param.layer[1].param] == ["w", ""]  # sharing by name holds
+    assert not made.param.layer[1].param[0].HasField("lr_mult")
+    assert not made.param.layer[1].convolution_param.HasField("weight_filler") and "include" not in made.text
+    assert "# Images are prepared by the options --mean 9,20,31.5 --scale-factor 0.017\n" in made.text
+    again = parse_net(made.text, "again.prototxt").param
+    assert again == made.param
+
+
+def test_stdout_and_a_mean_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = TRAIN_VAL.replace("mean_value: 9 mean_value: 20 mean_value: 31.5 scale: 0.017", 'mean_file: "my mean.binaryproto"')
+    Path("train_val.prototxt").write_text(text)
+    made = run("deploy", "train_val.prototxt")
+    assert made.exit_code == 0 and read_net("train_val.prototxt").param.layer[2].name == "conv"
+    assert made.stderr.endswith("options for classify and run: --mean-file 'my mean.binaryproto'\n")
+    assert parse_net(made.stdout, "deploy.prototxt").param == deployed(text).param
+
+
+def test_a_shape_that_no_data_layer_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train_val.prototxt").write_text(TRAIN_VAL.replace("crop_size: 8", ""))
+    refused = run("deploy", "train_val.prototxt", "-o", "deploy.prototxt")
+    assert refused.exit_code == 1 and "give --shape data=1,3,HEIGHT,WIDTH\n" in refused.stderr
+    assert not Path("deploy.prototxt").exists()
+    given = run("deploy", "train_val.prototxt", "--shape", "data=2,1,9,7")
+    assert given.exit_code == 0 and "inputs: data 2x1x9x7\n" in given.stderr
+    refused = run("deploy", "train_val.prototxt", "--shape", "image=2,1,9,7")
+    assert "--shape image=2,1,9,7: the inputs in place of data layers are data\n" in refused.stderr
+
+
+V1 = """layers { name: "d" type: DATA top: "data" top: "label" data_param { source: "x" crop_size: 6 mean_file: "m" } }
+layers { name: "ip" type: INNER_PRODUCT bottom: "data" top: "ip" blobs_lr: 1 inner_product_param { num_output: 2 } }
+layers { name: "l" type: SIGMOID_CROSS_ENTROPY_LOSS bottom: "ip" bottom: "label" top: "l" }
+"""
+PAIR = """layer { name: "pair" type: "HDF5Data" top: "pair" top: "sim" hdf5_data_param { source: "x" batch_size: 5 } }
+layer { name: "slice" type: "Slice" bottom: "pair" top: "a" top: "b" }
+layer { name: "ipa" type: "InnerProduct" bottom: "a" top: "ipa" param { name: "w" } inner_product_param { num_output: 2
+  bias_term: false } }
+layer { name: "ipb" type: "InnerProduct" bottom: "b" top: "ipb" param { name: "w" } inner_product_param { num_output: 2
+  bias_term: false } }
+layer { name: "loss" type: "ContrastiveLoss" bottom: "ipa" bottom: "ipb" bottom: "sim" top: "loss" }
+"""
+MARGIN = """layer { name: "d" type: "ImageData" top: "data" top: "label" image_data_param { source: "x" } transform_param { crop_size: 6 } }
+layer { name: "fc5" type: "InnerProduct" bottom: "data" top: "fc5" inner_product_param { num_output: 2 } }
+layer { name: "fc6" type: "MarginInnerProduct" bottom: "fc5" bottom: "label" top: "fc6" top: "lambda"
+  margin_inner_product_param { num_output: 4 type: QUADRUPLE } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc6" bottom: "label" top: "loss" }
+"""  # noqa: E501 - one layer a line
+READER = """layer { name: "d" type: "ImageData" top: "data" top: "label" image_data_param { source: "x" zzz: 1 new_height: 1 new_width: 9 } }
+layer { name: "steps" type: "Transpose" bottom: "data" top: "steps" transpose_param { dim: 3 dim: 0 dim: 1 dim: 2 } }
+layer { name: "cont" type: "ContinuationIndicator" top: "cont" continuation_indicator_param { time_step: 9 batch_size: 1 } }
+layer { name: "lstm" type: "LSTM" bottom: "steps" bottom: "cont" top: "lstm" recurrent_param { num_output: 2 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "lstm" bottom: "label" top: "loss" softmax_param { axis: 2 } }
+"""  # noqa: E501 - one layer a line
+LABELS = """layer { name: "d" type: "MemoryData" top: "data" top: "none" memory_data_param { batch_size: 9 channels: 1 height: 4 width: 6 } }
+layer { name: "s" type: "Silence" bottom: "none" }
+layer { name: "labels" type: "Data" top: "labels" data_param { source: "x" } }
+layer { name: "cut" type: "Slice" bottom: "labels" top: "one" top: "two" }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }
+layer { name: "one_l" type: "SoftmaxWithLoss" bottom: "ip" bottom: "one" top: "one_l" }
+layer { name: "two_l" type: "EuclideanLoss" bottom: "ip" bottom: "two" top: "two_l" }
+"""  # noqa: E501 - one layer a line
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "wanted", "inputs"),
+    [
+        (V1, {}, "Input data, InnerProduct ip, Sigmoid prob", [(1, 3, 6, 6)]),
+        (PAIR, {"pair": (1, 2, 4, 4)}, "Input pair, Slice slice, InnerProduct ipa, InnerProduct ipb", [(1, 2, 4, 4)]),
+        (MARGIN, {}, "Input data, InnerProduct fc5", [(1, 3, 6, 6)]),
+        (LABELS, {}, "Input data, InnerProduct ip, Softmax prob", [(1, 1, 4, 6)]),
+        (READER, {}, "ContinuationIndicator cont, Input data, Transpose steps, LSTM lstm, Softmax prob", [(1, 3, 1, 9)]),
+    ],
+    ids=["V1", "pair", "margin", "labels", "reader"],
+)
+def test_nets_of_several_kinds(text: str, shapes: dict[str, tuple[int, ...]], wanted: str, inputs: list[object]) -> None:
+    made = deployed(text, **shapes)
+    assert ", ".join(f"{layer.type} {layer.name}" for layer in made.param.layer) == wanted
+    net = Net(parse_net(made.text, "deploy.prototxt"), TEST)
+    assert [net.blobs[name].shape for name in net.inputs] == inputs
+    net.forward()
+
+
+def test_unknown_fields_matter_in_layers_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(READER)
+    assert run("deploy", "net.prototxt").exit_code == 0
+    Path("net.prototxt").write_text(READER.replace("num_output: 2", "num_output: 2 zzz: 1"))
+    assert "RecurrentParameter has no field zzz" in run("deploy", "net.prototxt").stderr
+
+
+def test_two_branches_share_their_weights() -> None:
+    net = Net(parse_net(deployed(PAIR, pair=(1, 2, 4, 4)).text, "deploy.prototxt"), TEST)
+    assert len(net.learnable_params) == 1
+
+
+def test_the_data_layer_of_a_stage() -> None:
+    text = TRAIN_VAL.replace("crop_size: 8", "crop_size: 7").replace("include { phase: TEST } }\nlayer { name: \"conv\"",
+        "include { phase: TEST stage: \"big\" } }\nlayer { name: \"conv\"")  # fmt: skip
+    assert list(deployed(text, ("big",)).param.layer[0].input_param.shape[0].dim) == [1, 3, 7, 7]
+
+
+def test_a_net_of_data_alone_has_nothing_to_deploy() -> None:
+    with pytest.raises(PrototxtError, match=r"net\.prototxt: no layer computes an output from an image"):
+        deployed("\n".join(LABELS.splitlines()[:2]))
