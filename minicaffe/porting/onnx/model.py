@@ -61,7 +61,7 @@ def onnx_model(
             _emit(graph, net, node, values, shapes)
     made = whole.end(graph, net, values, photo) if whole and whole.boxes else {name: values[name] for name in outputs}
     model = _assembled(graph, net, inputs, made, values, opset)
-    for key, value in (whole.facts() if whole else {}).items():
+    for key, value in (whole.facts(net) if whole else {}).items():
         model.metadata_props.add(key=key, value=value)
     read = {name for node in _with_inner(graph.nodes) for name in node.input}
     return model, {name: array for name, array in graph.constants.items() if name in read}

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from minicaffe.blob import Arrays
 from minicaffe.data.images import prepare_image
 from minicaffe.detection import Detector
+from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detect import check_detector
 from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
+from minicaffe.detection.detector import class_count
 from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, difference, matched
@@ -100,16 +102,16 @@ class Whole:
         dims: list[Dims] = [("detections", 4), ("detections",), ("detections",)]
         return {name: Value(tensor, dim) for name, tensor, dim in zip(OUTPUTS, made, dims, strict=True)}
 
-    def facts(self) -> dict[str, str]:
-        """The model's metadata."""
+    def facts(self, net: Net) -> dict[str, str]:
+        """The model's metadata. Without given classes, the names that detect has for the net's number of classes."""
         facts = {}
         if self.photo:
             facts[IMAGE] = "uint8 (height, width, 3): blue, green, red"
         if self.boxes:
             facts["boxes"] = "x1, y1, x2, y2 in pixels of the image, corners inclusive; best first"
             facts["threshold"] = f"{self.threshold:g}"
-        if self.classes:
-            facts["class_names"] = json.dumps(list(self.classes))
+        if names := self.classes or (default_names(class_count(net)[0]) if self.boxes else None):
+            facts["class_names"] = json.dumps(list(names))
         return facts
 
     def inputs(self, net: Net, image: NDArray[np.uint8]) -> Arrays:

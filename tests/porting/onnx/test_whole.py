@@ -194,3 +194,14 @@ def test_options_that_do_not_go_together(tmp_path: Path, words: list[object], sa
     assert ran.exit_code == 1
     assert said in " ".join(ran.output.split())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("classes", "last"), [(21, "tvmonitor"), (81, "toothbrush"), (4, None)])
+def test_the_names_of_published_detectors(classes: int, last: str | None) -> None:
+    """As detect has them, without --classes."""
+    net = Net(parse_net(f'input: "cls_prob" input_shape {{ dim: 1 dim: {classes} }}', "net.prototxt"), TEST)
+    facts = Whole(boxes=True).facts(net)
+    assert ("class_names" in facts) is (last is not None)
+    if last:
+        names = json.loads(facts["class_names"])
+        assert len(names) == classes and names[-1] == last
