@@ -32,6 +32,14 @@ from minicaffe.cli import COMMANDS, main
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "models").glob("*.md"))]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES]
+NAMING = [*DOCUMENTS, *sorted((ROOT / "site" / "pages").rglob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
+"""Texts whose commands and options must exist."""
+OTHER_OPTIONS = {
+    *("--help", "--version", "--debug", "--install-completion", "--x"),
+    *("--remove", "--net", "--train", "--single", "--first-seed", "--onnx", "--interrupt", "--terminate"),
+    *("--gpus", "--bind-to", "--map-by", "--prtemca"),
+}
+"""Options in prose of minicaffe itself, of its other programs (scripts, benchmarks, fuzzing), and of docker and mpirun."""
 RUN = ("python", "python torch") if find_spec("torch") else ("python",)
 names = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 
@@ -153,23 +161,55 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
             assert heading in anchors, f"{document.name} links to {target}; {path.name} has no such heading"
 
 
-@names
+@pytest.mark.parametrize("document", NAMING, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_and_options_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     commands = [command for block in blocks(text) for _, command in block.commands]
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
-    commands += [code for code in re.findall(r"`([^`]+)`", prose) if is_command(code)]
-    context = main.make_context("minicaffe", [], resilient_parsing=True)
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+    codes = re.findall(r"`([^`]+)`", prose)
+    commands += [" ".join(code.split()) for code in codes if is_command(code)]
     for command in commands:
-        words = shlex.split(command.rstrip("`"), comments=True)[1:]
-        if words[0] in ("--help", "--version", "--install-completion", "COMMAND") or words[0].isupper():
-            continue
-        if words[0] == "--debug":
-            words = words[1:]
-        assert words[0] in COMMANDS, command
-        if words[0] == "script":  # what stands behind the script's name is its own
-            words = [words[0], *itertools.takewhile(lambda word: word.startswith("--"), words[1:])]
-        options = {name for parameter in main.get_command(context, words[0]).params for name in parameter.opts}  # type: ignore[union-attr]
-        for word in words[1:]:
-            if word.startswith("--"):
-                assert word.split("=")[0] in {*options, "--help"}, f"{document.name}: {command}: no option {word}"
+        check_command(command.rstrip("`"))
+    known = {name for command in COMMANDS for name in options_of(command)} | OTHER_OPTIONS
+    unknown = [code for code in codes if (found := re.match(r"--[a-z][\w-]*", code)) and found[0] not in known]
+    assert not unknown, f"{document.name}: no command has the options {unknown}"
+
+
+def options_of(command: str) -> set[str]:
+    context = main.make_context("minicaffe", [], resilient_parsing=True)
+    return {
+        name for parameter in main.get_command(context, command).params for name in [*parameter.opts, *parameter.secondary_opts]
+    }  # type: ignore[union-attr]
+
+
+def check_command(command: str) -> None:
+    """The command, its options, and that no numbers stand where a file does."""
+    words = shlex.split(command, comments=True)[1:]
+    if words[0] in ("--help", "--version", "--install-completion", "COMMAND") or words[0].isupper():
+        return
+    if words[0] == "--debug":
+        words = words[1:]
+    assert words[0] in COMMANDS, command
+    if words[0] == "script":  # what stands behind the script's name is its own
+        words = [words[0], *itertools.takewhile(lambda word: word.startswith("--"), words[1:])]
+    options = options_of(words[0])
+    for before, word in itertools.pairwise(words):
+        if word.startswith("--"):
+            assert word.split("=")[0] in {*options, "--help"}, f"{command}: no option {word}"
+        elif re.fullmatch(r"-?\d+(,-?\d+)+", word):
+            assert before.startswith("-"), f"{command}: no option before {word}"
+
+
+@pytest.mark.parametrize("command", ["live --site", "explain NET LAYER 0,3,10,11", "lives", "run --forget=1"])
+def test_what_does_not_exist_is_found(command: str) -> None:
+    with pytest.raises(AssertionError, match=re.escape(command)):
+        check_command(f"minicaffe {command}")
+
+
+def test_the_page_of_commands_lists_all() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[1] for row in text.partition("| | |")[2].partition("\n\n")[0].splitlines() if row.startswith("|")]
+    assert sorted(name for row in rows for name in re.findall(r"\[([\w-]+)\]\(#", row)) == sorted(COMMANDS)
+    assert set(COMMANDS) <= set(re.findall(r"^## ([\w-]+)", text, re.M)) | {
+        name for line in re.findall(r"^## (.*)$", text, re.M) for name in re.findall(r"[\w-]+", line)
+    }
