@@ -17,7 +17,14 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layer import Layer
+from minicaffe.layers.accuracy import Accuracy
+from minicaffe.layers.batch_reindex import BatchReindex
+from minicaffe.layers.embed import Embed
+from minicaffe.layers.hinge_loss import HingeLoss
+from minicaffe.layers.multinomial_logistic_loss import MultinomialLogisticLoss
 from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.recurrent.base import Recurrent
+from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.net import Net
 
 
@@ -30,8 +37,8 @@ class Order:
 
 
 PLAIN = Order()
-LABELLED = ("Accuracy", "HingeLoss", "InfogainLoss", "MultinomialLogisticLoss", "SoftmaxWithLoss")
-"""Types whose second bottom is class indices."""
+LABELLED = (Accuracy, HingeLoss, MultinomialLogisticLoss, SoftmaxWithLoss)
+"""Layers whose second bottom is class indices."""
 
 
 def fill_inputs(
@@ -165,11 +172,11 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
     if below is not None:
         blob.data[...] = random.integers(0, max(below, 1), blob.shape)
         return f"input {name} not given: random whole numbers below {below} of shape {blob.shape} (seed {seed})"
-    if any(layer.type in ("LSTM", "RNN") and i == 1 for layer, i in readers):
+    if any(isinstance(layer, Recurrent) and i == 1 for layer, i in readers):
         blob.data[...] = 1
         blob.data[:1] = 0
         return f"input {name} not given: 0 at the first step of each sequence, then 1, of shape {blob.shape}"
-    if "label" in name or any(layer.type in LABELLED and i == 1 for layer, i in readers):
+    if "label" in name or any(isinstance(layer, LABELLED) and i == 1 for layer, i in readers):
         blob.data[...] = 0
         return f"input {name} not given: zeros of shape {blob.shape}"
     random.standard_normal(out=blob.data, dtype=blob.dtype.type)
@@ -178,9 +185,9 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
 
 def _index_rows(net: Net, layer: Layer, i: int) -> int | None:
     """Return how many rows there are to choose from, if the layer reads whole numbers in bottom i as indices; else None."""
-    if layer.type == "Embed" and i == 0:
+    if isinstance(layer, Embed) and i == 0:
         return int(layer.param.embed_param.input_dim)
-    if layer.type == "BatchReindex" and i == 1:
+    if isinstance(layer, BatchReindex) and i == 1:
         return net.blobs[net.bottom_names[layer.name][0]].shape[0]
     return None
 
