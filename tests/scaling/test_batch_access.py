@@ -69,7 +69,7 @@ def test_lists_and_tables_name_no_file_elsewhere(outside: Path, source: Any) -> 
         None,
     ]
     assert (errors()[0] or "").endswith(f'a list, table or link may name files elsewhere only where that is allowed: --allow '
-                                        f'{outside}, or minicaffe.allow_path("{outside}")')  # fmt: skip
+                                        f'{outside}, or minicaffe.allow_path({str(outside)!r})')  # fmt: skip
     for more in (["--allow", outside], [outside / "0.png", outside]):  # allowed, or named beside it
         Path("found/part-00000.parquet").unlink()
         Path("found/_minicaffe.json").unlink()
