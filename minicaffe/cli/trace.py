@@ -170,7 +170,9 @@ def _reported(tracer: Tracer) -> Iterator[None]:
 def fill(
     net: Net, options: InputOptions, seed: int, say: Callable[[str], None], until: str | None = None
 ) -> NDArray[np.uint8] | None:
-    """Fill the inputs, as detect does for an image; the image that one of them holds."""
+    """Fill the inputs, as detect does for an image; the image that one of them holds. Raises Error for a net without layers."""
+    if not net.layers:
+        raise Error(f"{net.file}: the net has no layers: there is nothing to trace")
     options.reshape(net)
     names, files = image_inputs(net), options.files(net)
     file = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)

@@ -24,11 +24,15 @@ from PIL import Image
 
 from minicaffe import Error, Net, limits
 from minicaffe.cli import main
+from minicaffe.cli.live import Options, command
+from minicaffe.cli.live import session as session_of
 from minicaffe.data.image_bytes import read_image
 from minicaffe.formats.prototxt import NetFile, parse_net
+from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.mode import TEST
 from minicaffe.rng import set_random_seed
 from minicaffe.tracing.explanations import explain
+from minicaffe.tracing.live import session
 from minicaffe.tracing.live.server import LiveServer
 from minicaffe.tracing.live.session import Live
 from minicaffe.tracing.tracer import Tracer
@@ -46,6 +50,13 @@ layer { name: "fc" type: "InnerProduct" bottom: "pool" top: "fc"
 layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }
 """
 ROIS = np.array([[0, 1, 2, 9, 12], [0, 4, 0, 13, 17]], np.float32)
+
+
+NESTED: list[Any] = []
+"""A list in a list in a list, deeper than Python shows."""
+for _ in range(5000):
+    NESTED = [NESTED]
+MOVE = {"layer": "pool", "roi": 1, "box": [2, 3, 8, 7]}
 
 
 def photo(seed: int) -> bytes:
@@ -131,11 +142,70 @@ def test_the_arithmetic_of_a_number_changes_nothing(live: Watched, layer: str, a
     assert says == explain(new, layer, at).text()
 
 
-def test_questions_without_an_answer(live: Watched) -> None:
-    assert "out of range" in live.answer({"explain": "pool", "top": 0, "at": [9, 0, 0, 0]})["error"]
-    assert 'no layer "pol"; did you mean "pool"' in live.answer({"explain": "pol", "top": 0, "at": [0]})["error"]
-    assert "a question is" in live.answer({"explain": "pool", "at": [0]})["error"]
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"explain": "pool", "top": 0, "at": [9, 0, 0, 0]}, "out of range"),
+        ({"explain": "pool", "top": 0, "at": [0, -1, 0, 10**400]}, "out of range"),
+        ({"explain": "pol", "top": 0, "at": [0]}, 'no layer "pol"; did you mean "pool"'),
+        ({"explain": "conv", "top": 1, "at": [0, 0, 0, 0]}, "top 1 is out of range"),  # before the layer runs
+        ({"explain": "pool", "at": [0]}, "a question is"),
+        ({"explain": "pool", "top": False, "at": [0, 0, 0, 0]}, "a question is"),
+        *(({"explain": "pool", "top": 0, "at": [0, value, 0, 0]}, "a question is") for value in (None, "1", 1.5, True, NESTED)),
+    ],
+)
+def test_questions_without_an_answer(question: Any, message: str) -> None:
+    """Also of a blob that a later layer changes in place: by another factor when it runs twice."""
+    text = TEXT.replace('top: "conv" }\nlayer', 'top: "conv" relu_param { negative_slope: 0.5 } }\nlayer', 1)
+    live = Watched(text, "net.prototxt", make, fill)
+    assert message in live.answer(question)["error"]
+    live.check(text)
+
+
+@pytest.mark.parametrize("failing", ["forward", "trace", "document"])
+@pytest.mark.parametrize("kind", ["prototxt", "photo", "roi"])
+def test_any_exception_leaves_everything_as_it_was(
+    live: Watched, kind: str, failing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: object, **named: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("a layer's fault")
+
+    shown, before = photo(1), live.page()
+    edited = TEXT.replace("num_output: 5", "num_output: 6")
+    changes: dict[str, dict[str, Any]] = {
+        "prototxt": {"prototxt": edited},
+        "photo": {"photo": base64.b64encode(shown).decode()},
+        "roi": MOVE,
+    }
+    target = {"forward": (InnerProduct, "forward_cpu"), "trace": (Tracer, "trace_from"), "document": (session, "document")}
+    monkeypatch.setattr(*target[failing], fail)
+    answer = live.answer(changes[kind])
+    assert answer == {
+        "error": "a fault of minicaffe or of a layer: ZeroDivisionError: a layer's fault; its traceback is on stderr"
+    }
+    assert "in fail" in caplog.text
     live.check()
+    assert live.page() == before
+    assert live.answer(changes[kind])["number"] == 1
+    rois = ROIS.copy()
+    rois[1, 1:] = MOVE["box"] if kind == "roi" else rois[1, 1:]
+    live.check(edited if kind == "prototxt" else TEXT, shown=shown if kind == "photo" else None, rois=rois)
+
+
+def test_a_net_without_layers(tmp_path: Path) -> None:
+    """As an edit it changes nothing, and the command writes no page of it."""
+    (tmp_path / "net.prototxt").write_text(TEXT)
+    (tmp_path / "empty.prototxt").write_text('name: "empty"')
+    with command.make_context("live", [str(tmp_path / "net.prototxt")]) as context:
+        live = session_of(Options(**context.params), tmp_path)
+    before = live.page()
+    assert "the net has no layers: there is nothing to trace" in live.answer({"prototxt": 'name: "empty"'})["error"]
+    assert live.page() == before
+    result = CliRunner().invoke(main, ["trace", str(tmp_path / "empty.prototxt"), "-o", str(tmp_path / "page.html")])
+    assert result.exit_code == 1
+    assert "empty.prototxt: the net has no layers: there is nothing to trace" in result.output
+    assert "written" not in result.output
 
 
 def test_an_answer_leaves_out_what_the_page_shows(live: Watched) -> None:
@@ -203,7 +273,17 @@ def test_an_edit_of_an_input_fills_it_again(live: Watched) -> None:
         ({"layer": "pool", "roi": 2, "box": [1, 1, 2, 2]}, 'layer "pool" has 2 rois; there is no roi 2'),
         ({"layer": "pool", "roi": 0, "box": [1, 1, float("nan"), 2]}, "a box is four finite numbers"),
         ({"layer": "conv", "roi": 0, "box": [1, 1, 2, 2]}, '"conv" is not a layer with rois'),
-        ({"layer": ["pool"], "roi": 0, "box": [1, 1, 2, 2]}, "is not a layer with rois"),
+        ({"layer": ["pool"], "roi": 0, "box": [1, 1, 2, 2]}, "a layer is named by a text"),
+        ({"layer": NESTED, "roi": 0, "box": [1, 1, 2, 2]}, "a layer is named by a text"),
+        ({"layer": "pool", "roi": True, "box": [1, 1, 2, 2]}, "a roi is a whole number"),
+        ({"layer": "pool", "roi": NESTED, "box": [1, 1, 2, 2]}, "a roi is a whole number"),
+        ({"layer": "pool", "roi": -1, "box": [1, 1, 2, 2]}, "there is no roi -1"),
+        ({"layer": "pool", "roi": 0, "box": [1, 1, 10**400, 2]}, "a box is four finite numbers"),
+        ({"layer": "pool", "roi": 0, "box": [1, 1, 1e300, 2]}, "a box is four finite numbers"),  # infinite as float32
+        ({"layer": "pool", "roi": 0, "box": [1, 1, True, 2]}, "a box is four finite numbers"),
+        ({"layer": "pool", "roi": 0, "box": [1, 1, [2], 2]}, "a box is four finite numbers"),
+        ({"prototxt": NESTED}, "a prototxt is a text"),
+        ({"photo": NESTED}, "the photo: not base64"),
         ({"layer": "pool"}, "a change is a prototxt, a photo, or a layer, a roi and its box"),
         ([], "a request is an object"),
     ],
@@ -252,9 +332,6 @@ def ask(server: LiveServer) -> Ask:
         return answer.status, text
 
     return asked
-
-
-MOVE = {"layer": "pool", "roi": 1, "box": [2, 3, 8, 7]}
 
 
 def test_the_page_and_a_change(server: LiveServer, ask: Ask) -> None:

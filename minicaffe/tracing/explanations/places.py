@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from numbers import Integral
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
@@ -154,6 +155,8 @@ def _checked(case: Case[Layer], what: str, index: Sequence[int], blob: str, shap
     text = ",".join(map(str, index))
     if len(index) != len(shape):
         raise case.error(f"{what} {text} has {len(index)} numbers, but {len(shape)} are needed for {blob} ({_text(shape)})")
+    if not all(isinstance(i, Integral) for i in index):
+        raise case.error(f"{what} {text}: indices are whole numbers")
     if not all(0 <= i < n for i, n in zip(index, shape)):
         raise case.error(f"{what} {text} is out of range: {blob} has {_zeros(shape)} to {_last(case, blob, shape)}")
     return tuple(int(i) for i in index)

@@ -15,17 +15,19 @@ Requests and answers are JSON, so that the same page is served by a process (ser
 from __future__ import annotations
 
 import base64
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.data.image_bytes import read_image
+from minicaffe.data.image_bytes import opened
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.net import Net
@@ -33,12 +35,25 @@ from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.trace_document import document
 from minicaffe.tracing.trace_graph import Json
 from minicaffe.tracing.trace_page import page
+from minicaffe.tracing.trace_roi import shows_rois
 from minicaffe.tracing.tracer import Tracer
+
+logger = logging.getLogger("minicaffe.live")
 
 Make = Callable[[NetFile, Tracer], Net]
 """Makes the net, with its weights, while the tracer watches; what the page should say goes into its notes."""
 Fill = Callable[[Net, bytes | None], NDArray[np.uint8] | None]
 """Fills the net's inputs, with the image in these bytes or with the first one; returns the image."""
+
+
+class _Changed(NamedTuple):
+    """What a session holds after a change, and the first layer that ran for it."""
+
+    text: str
+    photo: bytes | None
+    tracer: Tracer
+    net: Net
+    first: int
 
 
 class Live:
@@ -49,8 +64,7 @@ class Live:
         self._photo: bytes | None = None
         self._lock = threading.Lock()
         self._text, (self._now, self._net) = text, self._made(text)
-        self._put_photo(None)
-        self._net.forward()
+        self._refill()
         self._trace, self._number = self._now.trace, 0
 
     def page(self, python: Json | None = None) -> str:
@@ -61,48 +75,62 @@ class Live:
     def answer(self, request: object) -> Json:
         """Make a change, and answer with the new trace; {"error": message} where it is impossible, with nothing changed."""
         with self._lock:
-            start = time.perf_counter()
             try:
-                change, tracer, before = _checked(request), self._now, self._trace
-                if "explain" in change:
-                    return {"says": self._explained(change)}
-                first = self._change(change)
+                change = _checked(request)
+                return {"says": self._explained(change)} if "explain" in change else self._changed(change)
             except (Error, OSError, MemoryError) as error:
                 return {"error": str(error) or "out of memory"}
-            ms = (time.perf_counter() - start) * 1e3
-            self._trace = self._now.trace_from(first if self._now is tracer else 0, before)
-            kept = {"layers": 0, "steps": 0}
-            if change.get("shown") == self._number:
-                kept = {key: _same(getattr(before, key), getattr(self._trace, key)) for key in kept}
-            self._number += 1
-            data, arrays = document(self._trace, **kept)
-            layer = self._net.layers[first].name if first < len(self._net.layers) else "the end"
-            shown = {"trace": data, "arrays": base64.b64encode(arrays).decode(), "kept": kept, "number": self._number}
-            return {**shown, "ran": f"from {layer} on, in {ms:.0f} ms"}
+            except Exception as error:  # a fault of a layer or of minicaffe, which the page survives
+                logger.exception("a request failed")
+                fault = f"{type(error).__name__}: {error}"
+                return {"error": str(Error(f"a fault of minicaffe or of a layer: {fault}; its traceback is on stderr"))}
 
-    def _change(self, request: Mapping[str, Any]) -> int:
-        """The number of the first layer that ran."""
+    def _changed(self, change: Mapping[str, Any]) -> Json:
+        """Make the change and return the answer; any exception leaves everything as it was."""
+        start, before = time.perf_counter(), self._trace
+        with ExitStack() as undo:
+            new = self._change(change, undo)
+            ms = (time.perf_counter() - start) * 1e3
+            trace = new.tracer.trace_from(new.first if new.tracer is self._now else 0, before)
+            kept = {"layers": 0, "steps": 0}
+            if _is_whole(shown := change.get("shown")) and shown == self._number:
+                kept = {key: _same(getattr(before, key), getattr(trace, key)) for key in kept}
+            data, arrays = document(trace, **kept)
+            undo.pop_all()
+        if new.tracer is not self._now:
+            self._now.detach()
+        self._text, self._photo, self._now, self._net, self._trace = new.text, new.photo, new.tracer, new.net, trace
+        self._number += 1
+        layer = new.net.layers[new.first].name if new.first < len(new.net.layers) else "the end"
+        answer = {"trace": data, "arrays": base64.b64encode(arrays).decode(), "kept": kept, "number": self._number}
+        return {**answer, "ran": f"from {layer} on, in {ms:.0f} ms"}
+
+    def _change(self, request: Mapping[str, Any], undo: ExitStack) -> _Changed:
         if "prototxt" in request:
-            return self._edit(str(request["prototxt"]))
+            return self._edit(request["prototxt"])
         if "photo" in request:
-            return self._show(_bytes(request["photo"]))
+            return self._show(_bytes(request["photo"]), undo)
         if {"layer", "roi", "box"} <= set(request):
-            return self._move(request["layer"], request["roi"], request["box"])
+            return self._move(request["layer"], request["roi"], request["box"], undo)
         raise Error("a change is a prototxt, a photo, or a layer, a roi and its box")
 
     def _explained(self, question: Mapping[str, Any]) -> str:
         net, name, top, at = self._net, question["explain"], question.get("top"), question.get("at")
-        if not isinstance(name, str) or not isinstance(top, int) or not isinstance(at, list):
+        if not isinstance(name, str) or not _is_whole(top) or not (isinstance(at, list) and all(map(_is_whole, at))):
             raise Error("a question is a layer's name, the number of its top, and where in it")
         i = net.index_of(name)
-        with self._now.paused():
-            try:
-                return explain(net, name, at, top=top, start=_clean(net, i)).text()
-            finally:
-                if _clean(net, i + 1) <= i:  # a later layer has changed in place what these have written again
-                    net.forward_from_to(i + 1, len(net.layers) - 1)
+        start = _clean(net, i)
+        with self._now.paused(), ExitStack() as undo:
+            undo.callback(self._run, start)
+            says = explain(net, name, at, top=top, start=start).text()
+            undo.pop_all()
+            if _clean(net, i + 1) <= i:  # a later layer has changed in place what these have written again
+                self._run(i + 1)
+        return says
 
-    def _edit(self, text: str) -> int:
+    def _edit(self, text: object) -> _Changed:
+        if not isinstance(text, str):
+            raise Error("a prototxt is a text")
         tracer, net = self._made(text)
         first = _first_other(self._net, net)
         if first:  # without inputs that changed, the photo is in the blobs that are taken over
@@ -112,43 +140,43 @@ class Live:
         else:
             tracer.image = self._fill(net, self._photo)
         net.forward_from_to(first, len(net.layers) - 1)
-        self._now.detach()
-        self._text, self._now, self._net = text, tracer, net
-        return first
+        return _Changed(text, self._photo, tracer, net, first)
 
-    def _show(self, photo: bytes) -> int:
-        read_image(photo, name="the photo")  # a file that is none changes nothing
-        try:
-            self._put_photo(photo)
-            self._net.forward()
-        except (Error, MemoryError):  # it does not fit this net
-            self._put_photo(self._photo)
-            self._net.forward()
-            raise
-        self._photo = photo
-        return 0
-
-    def _put_photo(self, photo: bytes | None) -> None:
+    def _show(self, photo: bytes, undo: ExitStack) -> _Changed:
+        with opened(photo, name="the photo"):
+            pass  # the error for a file that is none names no temporary file
+        undo.callback(self._refill)
         self._now.image = self._fill(self._net, photo)
+        self._net.forward()
+        return _Changed(self._text, photo, self._now, self._net, 0)
 
-    def _move(self, name: object, row: object, box: object) -> int:
+    def _refill(self) -> None:
+        """Run the net on the photo before."""
+        self._now.image = self._fill(self._net, self._photo)
+        self._net.forward()
+
+    def _move(self, name: object, row: object, box: object, undo: ExitStack) -> _Changed:
         net = self._net
-        if not isinstance(name, str) or name not in net.layer_dict or len(net.bottom_names[name]) < 2:
+        if not isinstance(name, str):
+            raise Error("a layer is named by a text")
+        if name not in net.layer_dict or not shows_rois(net.layer_dict[name]):
             raise Error(f'"{name}" is not a layer with rois')
         rois = net.blobs[net.bottom_names[name][1]]
         count = rois.shape[0]
-        if not isinstance(row, int) or not 0 <= row < count or rois.count != 5 * count:
+        if not _is_whole(row):
+            raise Error("a roi is a whole number")
+        if not 0 <= row < count:
             raise Error(f'layer "{name}" has {count} rois; there is no roi {row}')
-        values, place = _box(box), rois.data.reshape(count, 5)[row, 1:]
+        values, place = _box(box, net.dtype), rois.data.reshape(count, 5)[row, 1:]
         first = _clean(net, _first_reader(net, rois))
-        before, place[:] = place.copy(), values
-        try:
-            net.forward_from_to(first, len(net.layers) - 1)
-        except (Error, MemoryError):
-            place[:] = before
-            net.forward_from_to(first, len(net.layers) - 1)
-            raise
-        return first
+        undo.callback(self._run, first)
+        undo.callback(place.__setitem__, slice(None), place.copy())  # before the run: the last callback is the first
+        place[:] = values
+        self._run(first)
+        return _Changed(self._text, self._photo, self._now, net, first)
+
+    def _run(self, first: int) -> None:
+        self._net.forward_from_to(first, len(self._net.layers) - 1)
 
     def _made(self, text: str) -> tuple[Tracer, Net]:
         tracer = self._tracer()
@@ -166,16 +194,26 @@ def _checked(request: object) -> Mapping[str, Any]:
     return request
 
 
+def _is_whole(value: object) -> TypeGuard[int]:
+    """True for a whole number; JSON's true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _bytes(text: object) -> bytes:
     try:
-        return base64.b64decode(str(text), validate=True)
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
     except ValueError:
-        raise Error("the photo: not base64") from None
+        pass
+    raise Error("the photo: not base64")
 
 
-def _box(box: object) -> list[float]:
-    if isinstance(box, list) and len(box) == 4 and all(isinstance(v, int | float) and np.isfinite(v) for v in box):
-        return [float(v) for v in box]
+def _box(box: object, dtype: np.dtype[Any]) -> list[float]:
+    """The numbers, each within the range of dtype."""
+    most = float(np.finfo(dtype).max)
+    numbers = [v for v in box if _is_whole(v) or isinstance(v, float)] if isinstance(box, list) and len(box) == 4 else []
+    if len(numbers) == 4 and all(-most <= v <= most for v in numbers):  # false for NaN
+        return [float(v) for v in numbers]
     raise Error("a box is four finite numbers: x1, y1, x2, y2")
 
 

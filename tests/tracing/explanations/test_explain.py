@@ -203,6 +203,8 @@ ROI_NET = 'type: "ROIPooling" roi_pooling_param { pooled_h: 2 pooled_w: 3 }'
         ({"roi": 1, "channel": 1, "bin": (2, 0)}, "bin 2,0 is out of range: out0 has 0,0 to 1,2"),
         ({"roi": 1, "channel": 1, "bin": (2,)}, "bin 2 has 1 numbers, but 2 are needed"),
         ({"at": (0, 0, 0, 3)}, "at 0,0,0,3 is out of range: out0 has 0,0,0,0 to 1,1,1,2"),
+        ({"at": (0, 0, 0, 1.5)}, "at 0,0,0,1.5: indices are whole numbers"),
+        ({"at": (0, None, 0, 0)}, "at 0,None,0,0: indices are whole numbers"),
         ({"at": (0, 0, 0, 0), "roi": 1}, "give at or roi, not both"),
         ({"cell": (0, 0)}, "cell is only for backward; give roi, channel and bin, or at"),
         ({"backward": True}, "give channel (0 to 1) and cell (0,0 to 4,5); item is 0 by default (0 to 0)"),
