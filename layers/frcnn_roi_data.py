@@ -118,15 +118,12 @@ class FrcnnSource(ListSource[LabelledImage]):
             pixels = equalised(pixels, flat_histogram)
         elif settings.equalise == 2:
             pixels = np.stack([flat_histogram(pixels[:, :, i]) for i in range(3)], axis=2)
-        values = pixels.astype(F) - np.array(settings.pixel_means, F)
         height, width = (max(round(length * scale), 1) for length in pixels.shape[:2])
         check_size("an image scaled to", height, width)
         if self.own and scale < 1:
-            for axis, length in enumerate((height, width)):
-                values = averaged(values, length, axis, scale)
-            values = values.astype(F)
+            values = averaged(pixels, height, width, scale=scale, means=settings.pixel_means)
         else:
-            values = resize_bilinear(values, height, width, scale)
+            values = resize_bilinear(pixels, height, width, scale, settings.pixel_means)
         padding = [(0, aligned(length, settings.align) - length) for length in (height, width)]
         return np.pad(values, [*padding, (0, 0)])
 

@@ -41,6 +41,6 @@ def put_clip(net: Net, name: str, clip: list[Picture], options: OrderOptions) ->
     if options.rgb:
         settings = replace(settings, pixel_means=settings.pixel_means[::-1])
     height, width = net.blobs[name].shape[3:]
-    means = np.asarray(settings.pixel_means, np.float32)
-    frames = [resize_bilinear(picture.pixels()[..., ::order] - means, height, width) for picture in clip]
+    means = settings.pixel_means
+    frames = [resize_bilinear(picture.pixels()[..., ::order], height, width, means=means) for picture in clip]
     put_array(net, name, np.stack(frames).transpose(3, 0, 1, 2)[None] * np.float32(options.factor))

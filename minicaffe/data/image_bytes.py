@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from math import prod
@@ -47,8 +47,9 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
 
     with opened(file, name) as stored:
         _check_cost(stored)
-        image = stored if color is None or not upright else ImageOps.exif_transpose(stored)
-        return _channels(_eight_bits(image), color, str(stored.format))
+        if color is not None and upright:
+            ImageOps.exif_transpose(stored, in_place=True)  # else it makes a copy
+        return _channels(stored, color, str(stored.format))
 
 
 def read_labels(file: str | PathLike[str] | bytes, name: str = "") -> Pixels:
@@ -59,24 +60,28 @@ def read_labels(file: str | PathLike[str] | bytes, name: str = "") -> Pixels:
 
     with opened(file, name) as stored:
         _check_cost(stored)
-        image = ImageOps.exif_transpose(stored)
-        if image.mode.startswith(("I", "F")):
+        ImageOps.exif_transpose(stored, in_place=True)
+        if stored.mode.startswith(("I", "F")):
             raise ValueError("labels of more than 8 bits; write the classes as 8-bit grey values, or with a palette")
-        if image.mode in ("P", "PA"):
-            return np.atleast_3d(np.array(image))[:, :, :1]
-        if image.mode in ("1", "L", "LA"):
-            return np.asarray(image.convert("L"))[:, :, None]
-        pixels = np.asarray(image.convert("RGB"))
-        if (pixels != pixels[:, :, :1]).any():
-            raise ValueError("labels in colours; write the classes as 8-bit grey values, or with a palette")
-        return np.ascontiguousarray(pixels[:, :, :1])
+        return _converted(stored, 1, _classes)
+
+
+def _classes(image: Any) -> Pixels:
+    if image.mode in ("P", "PA"):
+        return np.atleast_3d(np.array(image))[:, :, :1]
+    if image.mode in ("1", "L", "LA"):
+        return np.asarray(image.convert("L"))[:, :, None]
+    pixels = np.asarray(image.convert("RGB"))
+    if (pixels != pixels[:, :, :1]).any():
+        raise ValueError("labels in colours; write the classes as 8-bit grey values, or with a palette")
+    return pixels[:, :, :1]
 
 
 def pixels_of(image: Any) -> Pixels:
     """An image of Pillow as (H, W, 3) blue, green, red: turned upright, 16 bits made 8, grey repeated, alpha dropped."""
     from PIL import ImageOps
 
-    return _channels(_eight_bits(ImageOps.exif_transpose(image)), True, "")
+    return _channels(ImageOps.exif_transpose(image), True, "")
 
 
 @contextmanager
@@ -249,16 +254,40 @@ def _eight_bits(image: Any) -> Any:
 
 
 def _channels(image: Any, color: bool | None, format_: str) -> Pixels:
+    grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
     if color is None:
-        grey = image.mode in ("1", "L", "LA")
-        alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
-        pixels = np.asarray(image.convert("L" if grey and not alpha else "RGBA" if alpha else "RGB"))
-        return pixels[:, :, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels[:, :, [2, 1, 0, 3][: pixels.shape[2]]])
-    if color:
-        return np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])
-    if image.mode in ("1", "L", "LA") or format_ == "JPEG":
-        return np.asarray(image.convert("L"))[:, :, None]
-    return grey_of(np.asarray(image.convert("RGB"))[:, :, ::-1], PNG_GREY if format_ == "PNG" else GREY)
+        alpha = image.mode in ("RGBA", "LA", "PA") or ("transparency" in image.info and not image.mode.startswith("I"))
+        mode = "L" if grey and not alpha else "RGBA" if alpha else "RGB"
+    else:
+        mode = "L" if not color and (grey or format_ == "JPEG") else "RGB"
+    if mode != "L" and color is False:
+        weights = PNG_GREY if format_ == "PNG" else GREY
+        return _converted(image, 1, lambda part: grey_of(np.asarray(part.convert("RGB"))[:, :, ::-1], weights))
+    order = mode.replace("RGB", "BGR")
+    return _converted(image, len(mode), lambda part: _stored(_eight_bits(part).convert(mode), order))
+
+
+def _stored(image: Any, order: str) -> Pixels:
+    """(H, W, C), the channels in this order, as Pillow's raw encoder writes them."""
+    return np.frombuffer(image.tobytes("raw", order), np.uint8).reshape(image.height, image.width, len(order))
+
+
+def _converted(image: Any, channels: int, convert: Callable[[Any], Pixels]) -> Pixels:
+    """(H, W, channels): what convert makes of an image of Pillow, strip by strip, because a whole copy takes as much again."""
+    pixels = np.empty((image.height, image.width, channels), np.uint8)
+    for rows in strips(image.height, 4 * image.width):
+        pixels[rows] = convert(image.crop((0, rows.start, image.width, rows.stop)))
+    return pixels
+
+
+STRIP = 2**18
+"""Most numbers of a strip of rows, if it has more than one row: temporary arrays of so many stay in a CPU's cache."""
+
+
+def strips(height: int, row: int) -> Iterator[slice]:
+    """The rows of an image in strips, of which a row has `row` numbers."""
+    step = max(STRIP // max(row, 1), 1)
+    return (slice(top, min(top + step, height)) for top in range(0, height, step))
 
 
 PNG_GREY = np.array([3737, 19234, 9797, 0], np.int64)
@@ -269,8 +298,10 @@ GREY = np.array([3736, 19234, 9798, 16384], np.int64)
 
 def grey_of(pixels: Pixels, weights: NDArray[np.int64] = GREY) -> Pixels:
     """(H, W, 3) blue, green, red -> (H, W, 1): 0.114 B + 0.587 G + 0.299 R in fixed point."""
-    grey: NDArray[np.int64] = (pixels @ weights[:3] + weights[3]) >> 15
-    return grey.astype(np.uint8)[:, :, None]
+    grey = np.empty((*pixels.shape[:2], 1), np.uint8)
+    for rows in strips(len(pixels), 3 * pixels.shape[1]):
+        grey[rows, :, 0] = (pixels[rows] @ weights[:3] + weights[3]) >> 15
+    return grey
 
 
 def check_size(what: str, height: int, width: int) -> None:
@@ -289,16 +320,27 @@ def resized(pixels: Pixels, height: int, width: int) -> Pixels:
     if pixels.shape[:2] == (height, width):
         return pixels
     check_size("an image resized to", height, width)
-    low, high, part = _samples(pixels.shape[0], height)
-    x_low, x_high, x_part = _samples(pixels.shape[1], width)
-    used, (low, high) = used_of(low, high)  # rows that no sample reads are not converted
-    wide = pixels[used].astype(np.int32)
+    y, x = _samples(pixels.shape[0], height), _samples(pixels.shape[1], width)
+    whole = np.empty((height, width, pixels.shape[2]), np.uint8)
+    for rows in strips(height, max(pixels.shape[1], width) * pixels.shape[2]):
+        whole[rows] = _resized_rows(pixels, (y[0][rows], y[1][rows], y[2][rows]), x)
+    return whole
+
+
+Samples = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]
+"""For each new position: the pixel before it, the one after, and the position between them in 1/2048."""
+
+
+def _resized_rows(pixels: Pixels, y: Samples, x: Samples) -> NDArray[np.int32]:
+    (low, high, part), (x_low, x_high, x_part) = y, x
+    used, (low, high) = used_of(low, high)
+    wide = pixels[used]
     rows = wide[:, x_low] * (2048 - x_part)[:, None] + wide[:, x_high] * x_part[:, None]
     # As OpenCV's VResizeLinear for bytes: weights of 11 bits, and low bits dropped at these points.
     upper = (rows[low] >> 4) * (2048 - part)[:, None, None] >> 16
     lower = (rows[high] >> 4) * part[:, None, None] >> 16
     whole: NDArray[np.int32] = (upper + lower + 2) >> 2
-    return whole.astype(np.uint8)
+    return whole
 
 
 def used_of(*at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -308,8 +350,7 @@ def used_of(*at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64
     return used, places.reshape(len(at), *at[0].shape)
 
 
-def _samples(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """For each new position: the pixel before it, the one after, and the position between them in 1/2048."""
+def _samples(old: int, new: int) -> Samples:
     at = ((np.arange(new) + 0.5) * (old / new) - 0.5).astype(np.float32)
     low = np.floor(at).astype(np.int64)
     part = np.where((low < 0) | (low >= old - 1), 0, at - low)

@@ -9,7 +9,7 @@ Source: py-faster-rcnn's utils/blob.py and fast_rcnn/test.py, and PVANET's; Open
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from minicaffe.errors import DataError
 from minicaffe.mode import TEST, TRAIN, Phase
 
-from .image_bytes import check_size, opened, read_image, used_of
+from .image_bytes import check_size, opened, read_image, strips, used_of
 from .settings import DetectionSettings
 
 Array = NDArray[Any]
@@ -52,26 +52,50 @@ def scale_for(height: int, width: int, target: int, max_size: int) -> float:
     return scale
 
 
-def resize_bilinear(image: Array, height: int, width: int, scale: float | None = None) -> Array:
+def resize_bilinear(
+    image: Array, height: int, width: int, scale: float | None = None, means: Sequence[float] | None = None
+) -> Array:
     """image (H, W, C) as (height, width, C): OpenCV's INTER_LINEAR, half-pixel centres, no smoothing when shrinking.
 
     scale: the factor of both axes (default: new size / old size on each axis). A float image keeps its type, others become
-    float32. Raises DataError for more than limits.pixels.
+    float32. means: of the channels, subtracted from a float32 image first. Raises DataError for more than limits.pixels.
     """
-    image = image.astype(image.dtype if image.dtype in (np.float32, np.float64) else np.float32)
+    dtype = _float_type(image, means)
     if image.shape[:2] == (height, width) and scale in (None, 1.0):
-        return image
-    check_size("an image resized to", height, width)
-    left_at, right_at, x_part = _samples(image.shape[1], width, scale, image.dtype)
-    used, (left_at, right_at) = used_of(left_at, right_at)
-    # The rows come first: drop the columns that no sample reads.
-    image = image if len(used) == image.shape[1] else image[:, used]
-    low, high, part = _samples(image.shape[0], height, scale, image.dtype)
-    upper = image[low]
-    by_row = upper + part[:, None, None] * (image[high] - upper)
-    left = by_row.take(left_at, axis=1)
-    resized: Array = left + x_part[None, :, None] * (by_row.take(right_at, axis=1) - left)
+        return without_means(image.astype(dtype), means)
+    resized = np.empty((height, width, image.shape[2]), dtype)
+    for rows, strip in bilinear_strips(image, height, width, scale, means):
+        resized[rows] = strip
     return resized
+
+
+def bilinear_strips(
+    image: Array, height: int, width: int, scale: float | None = None, means: Sequence[float] | None = None
+) -> Iterator[tuple[slice, Array]]:
+    """The rows of resize_bilinear's result strip by strip, for a result that need not be in memory as a whole."""
+    dtype = _float_type(image, means)
+    check_size("an image resized to", height, width)
+    left_at, right_at, x_part = _samples(image.shape[1], width, scale, dtype)
+    used, (left_at, right_at) = used_of(left_at, right_at)
+    low, high, part = _samples(image.shape[0], height, scale, dtype)
+    for rows in strips(height, max(image.shape[1], width) * image.shape[2]):
+        # The rows come first: drop the columns that no sample reads.
+        picked = (image[at[rows]] if len(used) == image.shape[1] else image[at[rows]][:, used] for at in (low, high))
+        upper, lower = (without_means(each.astype(dtype, copy=False), means) for each in picked)
+        by_row = upper + part[rows, None, None] * (lower - upper)
+        left = by_row.take(left_at, axis=1)
+        yield rows, left + x_part[None, :, None] * (by_row.take(right_at, axis=1) - left)
+
+
+def _float_type(image: Array, means: Sequence[float] | None) -> np.dtype[Any]:
+    return image.dtype if image.dtype in (np.float32, np.float64) and means is None else np.dtype(np.float32)
+
+
+def without_means(values: Array, means: Sequence[float] | None) -> Array:
+    """values (H, W, C) minus the means of the channels, in place."""
+    if means is not None:
+        values -= np.asarray(means, values.dtype)
+    return values
 
 
 def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array, Array, Array]:
@@ -88,31 +112,26 @@ def scaled_image(
 ) -> tuple[NDArray[np.float32], Scale]:
     """image (H, W, 3) minus the means, resized, and its scale. multiple: of which each side is one, at least once. Raises
     DataError for another shape or an empty image."""
-    centred = _centred(image, pixel_means)
+    _check_image(image)
     height, width = image.shape[:2]
     scale = scale_for(height, width, target, max_size)
     if multiple > 1:
         high, wide = (max(int(side * scale / multiple), 1) * multiple for side in (height, width))
-        return resize_bilinear(centred, high, wide), np.array([wide / width, high / height] * 2)
-    return _by_scale(centred, scale), scale
+        return resize_bilinear(image, high, wide, means=pixel_means), np.array([wide / width, high / height] * 2)
+    return scaled_by(image, pixel_means, scale), scale
 
 
 def scaled_by(image: Array, pixel_means: Sequence[float], scale: float) -> Array:
     """image (H, W, 3) minus the means, resized by scale. Raises DataError for another shape or an empty image."""
-    return _by_scale(_centred(image, pixel_means), scale)
-
-
-def _centred(image: Array, pixel_means: Sequence[float]) -> Array:
-    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-        raise DataError(f"an image must be (height, width, 3), got shape {image.shape}")
-    centred: Array = image.astype(np.float32) - np.array(pixel_means, np.float32)
-    return centred
-
-
-def _by_scale(image: Array, scale: float) -> Array:
+    _check_image(image)
     height, width = image.shape[:2]
     # round, like OpenCV's cvRound, rounds half to even.
-    return resize_bilinear(image, max(round(height * scale), 1), max(round(width * scale), 1), scale)
+    return resize_bilinear(image, max(round(height * scale), 1), max(round(width * scale), 1), scale, pixel_means)
+
+
+def _check_image(image: Array) -> None:
+    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise DataError(f"an image must be (height, width, 3), got shape {image.shape}")
 
 
 def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ Source: the SSD fork's im_transforms.cpp; OpenCV's resize.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
 from .augmentation import as_bytes
-from .image_bytes import Pixels, check_size, resized, used_of
+from .image_bytes import Pixels, check_size, resized, strips, used_of
+from .images import without_means
 
 Array = NDArray[Any]
 Param = caffe_pb2.ResizeParameter
@@ -96,9 +97,9 @@ def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
         nearest: Pixels = pixels[rows[:, None], columns]
         return nearest
     if mode == Param.AREA and height <= old[0] and width <= old[1]:
-        return as_bytes(averaged(averaged(pixels, height, 0), width, 1))
+        return averaged(pixels, height, width, dtype=np.uint8)
     taps = area_taps if mode == Param.AREA else cubic_taps if mode == Param.CUBIC else lanczos_taps
-    return as_bytes(_resampled(pixels, height, width, taps))
+    return _resampled(pixels, height, width, taps, np.uint8)
 
 
 def resize_cubic(values: Array, height: int, width: int) -> Array:
@@ -109,28 +110,83 @@ def resize_cubic(values: Array, height: int, width: int) -> Array:
     return _resampled(values, height, width, cubic_taps)
 
 
-def _resampled(values: Array, height: int, width: int, taps: Callable[[int, int], Taps]) -> Array:
+def _resampled(
+    values: Array, height: int, width: int, taps: Callable[[int, int], Taps], dtype: type[np.generic] = np.float32
+) -> Array:
+    """values (H, W, C) as (height, width, C) of dtype; bytes are rounded and clipped."""
     (y, y_weights), (x, x_weights) = (
         _clipped(taps(size, new), size) for size, new in zip(values.shape[:2], (height, width), strict=True)
     )
     used, x = used_of(*x)  # the rows come first: drop the columns that no sample reads
-    rows_done = _weighted(values[:, used].astype(np.float32), y, y_weights, 0)
-    return _weighted(rows_done, x, x_weights, 1)
+    resampled = np.empty((height, width, values.shape[2]), dtype)
+    for rows in strips(height, max(values.shape[1], width) * values.shape[2]):
+        high, at = used_of(*y[:, rows])
+        rows_done = _weighted(values[high][:, used].astype(np.float32), at, y_weights[:, rows], 0)
+        resampled[rows] = _as(_weighted(rows_done, x, x_weights, 1), dtype)
+    return resampled
 
 
-def averaged(values: Array, new: int, axis: int, scale: float | None = None) -> Array:
-    """values averaged over `new` equal parts of this axis; a pixel on an edge counts by the part inside. scale: parts are
-    1 / scale long, the last less where the axis ends."""
-    old = values.shape[axis]
-    values = np.moveaxis(values, axis, 0).astype(np.float64)
-    sums = np.concatenate([np.zeros_like(values[:1]), values.cumsum(axis=0)])  # sums[i]: of the pixels before edge i
+def _as(values: Array, dtype: type[np.generic]) -> Array:
+    return as_bytes(values) if dtype == np.uint8 else values
+
+
+def averaged(
+    values: Array,
+    height: int,
+    width: int,
+    *,
+    scale: float | None = None,
+    means: Sequence[float] | None = None,
+    dtype: type[np.generic] = np.float32,
+) -> Array:
+    """values (H, W, C) averaged over height x width equal parts; a pixel on an edge counts by the part inside.
+
+    scale: parts are 1 / scale long, the last less where the axis ends. means: of the channels, subtracted from the values as
+    float32 first. dtype: of the result; bytes are rounded and clipped.
+    """
+    edges, low = _edges(values.shape[0], height, scale)
+    part, lengths = _column(edges - low), _lengths(values.shape[0], height, edges, scale)
+    result = np.empty((height, width, values.shape[2]), dtype)
+    before, last = np.zeros((1, *values.shape[1:])), np.empty((0, *values.shape[1:]))  # sums of the rows above; up to an edge
+    done = 0
+    for rows in strips(values.shape[0], values.shape[1] * values.shape[2]):
+        block = without_means(values[rows].astype(np.float32), means) if means is not None else values[rows]
+        sums = np.concatenate([before, block]).cumsum(axis=0)  # sums[i]: of the pixels before row i of the strip
+        stop = int(np.searchsorted(low, rows.stop))
+        at = low[done:stop] - rows.start
+        at_edges = np.concatenate([last, sums[at] + part[done:stop] * block[at].astype(np.float64)])
+        first = max(done - 1, 0)
+        parts = np.diff(at_edges, axis=0)
+        parts *= lengths[first : first + len(parts)]
+        result[first : first + len(parts)] = _as(_averaged_columns(parts, width, scale), dtype)
+        before, last, done = sums[-1:], at_edges[-1:], stop
+    return result
+
+
+def _averaged_columns(values: Array, width: int, scale: float | None) -> Array:
+    """values (H, W, C) of float64 averaged over the parts of a row."""
+    old = values.shape[1]
+    edges, low = _edges(old, width, scale)
+    sums = np.concatenate([np.zeros_like(values[:, :1]), values.cumsum(axis=1)], axis=1)
+    at_edges = sums[:, low] + (edges - low)[:, None] * values[:, low]
+    parts = np.diff(at_edges, axis=1)
+    parts *= _lengths(old, width, edges, scale)[:, 0]
+    return parts
+
+
+def _edges(old: int, new: int, scale: float | None) -> tuple[Array, NDArray[np.int64]]:
+    """The edges of the parts (new + 1,), and the pixel in which each lies."""
     edges = np.arange(new + 1) * (old / new) if scale is None else np.minimum(np.arange(new + 1) / scale, old)
-    low = np.minimum(edges.astype(int), old - 1)  # the last edge is the end of the last pixel
-    part = (edges - low).reshape(-1, *[1] * (values.ndim - 1))
-    at_edges = sums[low] + part * values[low]
-    parts = np.diff(at_edges, axis=0)
-    parts *= new / old if scale is None else 1 / np.diff(edges).reshape(-1, *[1] * (values.ndim - 1))
-    return np.moveaxis(parts, 0, axis)
+    return edges, np.minimum(edges.astype(np.int64), old - 1)  # the last edge is the end of the last pixel
+
+
+def _lengths(old: int, new: int, edges: Array, scale: float | None) -> Array:
+    """What the sum of each part is multiplied by, (new, 1, 1)."""
+    return _column(np.full(new, new / old) if scale is None else 1 / np.diff(edges))
+
+
+def _column(values: Array) -> Array:
+    return values.reshape(-1, 1, 1)
 
 
 def _positions(old: int, new: int) -> tuple[NDArray[np.int64], Array]:

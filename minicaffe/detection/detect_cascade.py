@@ -57,8 +57,7 @@ def detect_cascade(
     assert ends is not None, "asked for a net that cascade_ends knows"
     height, width = image.shape[:2]
     size = input_size(height, width, settings)
-    pixels = image.astype(np.float32) - np.asarray(settings.pixel_means, np.float32)
-    put_array(net, net.inputs[0], image_blob([resize_bilinear(pixels, *size)]))
+    put_array(net, net.inputs[0], image_blob([resize_bilinear(image, *size, means=settings.pixel_means)]))
     net.forward(blobs=list(ends))
     boxes = rows(net.blobs[ends[0]])[:, 1:5] / np.array([size[1] / width, size[0] / height] * 2, np.float32)
     scores = rows(net.blobs[ends[1]]).copy()

@@ -145,11 +145,10 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
         put_array(net, name, data)
         put_array(net, "im_info", im_info)
         return {name, "im_info"}
-    pixels = image.astype(np.float32) - np.asarray(settings.pixel_means, np.float32)
     if order.columns_first:
-        pixels = resize_bilinear(pixels, shape[3], shape[2]).transpose(1, 0, 2)
+        pixels = resize_bilinear(image, shape[3], shape[2], means=settings.pixel_means).transpose(1, 0, 2)
     else:
-        pixels = resize_bilinear(pixels, shape[2], shape[3])
+        pixels = resize_bilinear(image, shape[2], shape[3], means=settings.pixel_means)
     planes = pixels.transpose(2, 0, 1) if shape[1] == 3 else pixels.mean(axis=2, keepdims=True).transpose(2, 0, 1)
     put_array(net, name, np.broadcast_to(planes, (shape[0], *planes.shape)))
     return {name}

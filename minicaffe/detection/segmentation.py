@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.data.images import resize_bilinear
+from minicaffe.data.images import bilinear_strips, resize_bilinear
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.arg_max import ArgMax
@@ -62,12 +62,9 @@ def class_of_pixels(scores: Array, height: int, width: int) -> Array:
     if len(scores) > MOST_CLASSES:
         raise Error(f"{len(scores)} classes: a mask holds at most {MOST_CLASSES}")
     check_scores(scores)
-    classes = np.zeros((height, width), np.uint8)
-    best = resize_bilinear(scores[0][..., None], height, width)
-    for k in range(1, len(scores)):  # a class at a time: all of a large photo's scores may not fit in memory
-        score = resize_bilinear(scores[k][..., None], height, width)
-        classes[(score > best)[..., 0]] = k
-        best = np.maximum(best, score)
+    classes = np.empty((height, width), np.uint8)
+    for rows, strip in bilinear_strips(np.ascontiguousarray(scores.transpose(1, 2, 0)), height, width):
+        classes[rows] = strip.argmax(axis=2)
     return classes
 
 

@@ -104,7 +104,8 @@ def _shaped(values: Array, shape: Sequence[int], what: str) -> Array:
 def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.float32]:
     """An image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey; as it is stored, whatever its EXIF
     orientation. Of 16 bits the upper 8 count. Raises DataError."""
-    rgb = read_image(filename, upright=False)[:, :, ::-1].astype(np.float32) / np.float32(255)
+    rgb = read_image(filename, upright=False)[:, :, ::-1].astype(np.float32)
+    rgb /= np.float32(255)
     return rgb if color else np.asarray(rgb @ np.array(GREY, np.float32)[:, None])
 
 

@@ -11,13 +11,19 @@ import pytest
 import tiffs
 from hypothesis import given
 from hypothesis import strategies as st
-from peak import outcome_and_megabytes
+from peak import outcome_and_megabytes, traced_peak
 from PIL import Image, features
 
 from minicaffe import limits
+from minicaffe.data import image_bytes
 from minicaffe.data.image_bytes import encode_image, grey_of, read_image, resized, scan_count
-from minicaffe.data.images import resize_bilinear
+from minicaffe.data.images import resize_bilinear, scaled_image
+from minicaffe.data.resizing import Param, averaged, interpolated
+from minicaffe.detection.inputs import put_image
+from minicaffe.detection.segmentation import class_of_pixels
 from minicaffe.errors import DataError
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.net import Net
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 
@@ -212,3 +218,54 @@ def test_more_bytes_than_an_image_may_have(tmp_path: Path) -> None:
             DataError, match=r"large\.png: the image has 16,777,313 bytes, but 12 pixels take at most 16,777,312"
         ):
             read_image(path)
+
+
+@pytest.mark.parametrize("color", [True, False, None])
+@pytest.mark.parametrize("mode", ["1", "RGB", "I;16"])
+def test_memory_of_reading(color: bool | None, mode: str) -> None:
+    """The pixels alone, not counting Pillow's own image of 4 bytes a pixel at most; the file is small."""
+    depth = np.uint16 if mode == "I;16" else np.uint8
+    grey = Image.fromarray(np.zeros((2000, 3000), depth))
+    image, content = grey if mode == "I;16" else grey.convert(mode), io.BytesIO()
+    image.save(content, "PNG")
+    pixels = read_image(content.getvalue(), color)
+    assert traced_peak(lambda: read_image(content.getvalue(), color)) < pixels.nbytes + 4_000_000
+
+
+def test_memory_of_greying_and_resizing() -> None:
+    """The result and strips: no whole copy in a wider type."""
+    pixels = np.zeros((2000, 3000, 3), np.uint8)
+    assert traced_peak(lambda: grey_of(pixels)) < 6_000_000 + 4_000_000
+    assert traced_peak(lambda: resized(pixels, 300, 300)) < 4_000_000
+    assert traced_peak(lambda: resized(pixels, 1999, 2999)) < pixels.nbytes + 8_000_000
+    assert traced_peak(lambda: scaled_image(pixels, (1, 2, 3), 600, 1000)) < 600 * 900 * 12 + 8_000_000
+    for mode in (Param.NEAREST, Param.AREA, Param.CUBIC, Param.LANCZOS4):
+        assert traced_peak(lambda mode=mode: interpolated(pixels, 300, 300, mode)) < 16_000_000
+
+
+def test_memory_of_the_classes_of_a_photos_pixels() -> None:
+    scores = np.random.default_rng(0).normal(size=(21, 60, 90)).astype(np.float32)
+    assert traced_peak(lambda: class_of_pixels(scores, 2000, 3000)) < 6_000_000 + 8_000_000
+
+
+def test_memory_of_a_photo_in_an_input_of_one_size() -> None:
+    net = Net(parse_net('input: "data" input_shape { dim: 1 dim: 3 dim: 224 dim: 224 }'))
+    pixels = np.zeros((2000, 3000, 3), np.uint8)
+    assert traced_peak(lambda: put_image(net, "data", pixels, net.settings)) < 12_000_000
+
+
+def test_strips_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = np.random.default_rng(2).integers(0, 256, (53, 41, 3), np.uint8)
+    runs = [
+        lambda: read_image(png(image)),
+        lambda: read_image(png(image), False),
+        lambda: resized(image, 29, 67),
+        lambda: resize_bilinear(image, 67, 29, means=(1.5, 2.25, 3.1)),
+        lambda: averaged(image, 37, 28, scale=0.7, means=(1.5, 2.25, 3.1)),
+        lambda: interpolated(image, 17, 23, Param.AREA),
+        lambda: interpolated(image, 70, 23, Param.CUBIC),
+    ]
+    whole = [run() for run in runs]
+    monkeypatch.setattr(image_bytes, "STRIP", 3 * 41 * 4)
+    for run, expected in zip(runs, whole, strict=True):
+        np.testing.assert_array_equal(run(), expected)

@@ -113,7 +113,7 @@ def by_image_size(made: Net) -> list[float]:
 
 def test_a_part_of_an_area_at_the_end() -> None:
     """Parts 1 / 0.4 = 2.5 long of 9: the last has 1.5."""
-    found = averaged(np.arange(9.0), 4, 0, 0.4)
+    found = averaged(np.arange(9.0).reshape(9, 1, 1), 4, 1, scale=0.4)[:, 0, 0]
     np.testing.assert_allclose(found, [(0 + 1 + 1) / 2.5, (1 + 3 + 4) / 2.5, (5 + 6 + 3.5) / 2.5, (3.5 + 8) / 1.5])
 
 
