@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
-from .image_bytes import Pixels, check_size
+from .image_bytes import Pixels, check_size, in_strips
 
 Array = NDArray[Any]
 
@@ -36,7 +36,8 @@ def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.r
     """pixels (H, W, C) with brightness, contrast, saturation, hue and order of channels changed at random."""
     contrast_first = random.random() > 0.5  # the fork distorts in either of two orders
     if random.random() < param.brightness_prob:
-        pixels = as_bytes(pixels.astype(np.float32) + random.uniform(-param.brightness_delta, param.brightness_delta))
+        more = random.uniform(-param.brightness_delta, param.brightness_delta)
+        pixels = in_strips(lambda part: as_bytes(part.astype(np.float32) + more), pixels)
     if contrast_first:
         pixels = _other_contrast(pixels, param, random)
     if random.random() < param.saturation_prob:
@@ -52,21 +53,22 @@ def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.r
 
 def _other_contrast(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.random.Generator) -> Pixels:
     if random.random() < param.contrast_prob:
-        return as_bytes(pixels.astype(np.float32) * random.uniform(param.contrast_lower, param.contrast_upper))
+        factor = random.uniform(param.contrast_lower, param.contrast_upper)
+        return in_strips(lambda part: as_bytes(part.astype(np.float32) * factor), pixels)
     return pixels
 
 
 def saturated(pixels: Pixels, factor: float) -> Pixels:
     """(H, W, 3) with its saturation times factor."""
     hsv = hsv_of(pixels)
-    hsv[:, :, 1] = as_bytes(hsv[:, :, 1].astype(np.float32) * factor)
+    hsv[:, :, 1:2] = in_strips(lambda part: as_bytes(part.astype(np.float32) * factor), hsv[:, :, 1:2])
     return bgr_of(hsv)
 
 
 def hue_shifted(pixels: Pixels, delta: float) -> Pixels:
     """(H, W, 3) with delta, in steps of 2 degrees, added to its hue; a negative sum becomes 0 (red), as in the fork."""
     hsv = hsv_of(pixels)
-    hsv[:, :, 0] = as_bytes(hsv[:, :, 0].astype(np.float32) + delta)
+    hsv[:, :, :1] = in_strips(lambda part: as_bytes(part.astype(np.float32) + delta), hsv[:, :, :1])
     return bgr_of(hsv)
 
 
@@ -99,6 +101,10 @@ def hsv_of(pixels: Pixels) -> Pixels:
     """(H, W, 3) blue, green, red as hue (in steps of 2 degrees, 0 .. 179), saturation and value. Raises DataError."""
     if pixels.shape[2] != 3:
         raise DataError(f"hue and saturation need images of 3 channels, got {pixels.shape[2]}")
+    return in_strips(_hsv, pixels)
+
+
+def _hsv(pixels: Pixels) -> Pixels:
     blue, green, red = np.moveaxis(pixels.astype(np.float32), 2, 0)
     value = pixels.max(axis=2).astype(np.float32)
     span = value - pixels.min(axis=2)
@@ -111,6 +117,10 @@ def hsv_of(pixels: Pixels) -> Pixels:
 
 def bgr_of(hsv: Pixels) -> Pixels:
     """The inverse of hsv_of; hue is taken modulo 180."""
+    return in_strips(_bgr, hsv)
+
+
+def _bgr(hsv: Pixels) -> Pixels:
     hue, saturation, value = np.moveaxis(hsv.astype(np.float32), 2, 0)
     channels = []
     for offset in (1, 3, 5):  # V - V S clip(min(k, 4 - k), 0, 1) with k = (offset + H / 60 degrees) mod 6: blue, green, red

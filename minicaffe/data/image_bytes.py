@@ -290,6 +290,14 @@ def strips(height: int, row: int) -> Iterator[slice]:
     return (slice(top, min(top + step, height)) for top in range(0, height, step))
 
 
+def in_strips(change: Callable[[Pixels], NDArray[Any]], pixels: Pixels, dtype: Any = np.uint8) -> NDArray[Any]:
+    """Apply a change of each pixel alone, which keeps the shape, to pixels (H, W, C), strip by strip."""
+    changed = np.empty(pixels.shape, dtype)
+    for rows in strips(len(pixels), pixels.shape[1] * pixels.shape[2]):
+        changed[rows] = change(pixels[rows])
+    return changed
+
+
 PNG_GREY = np.array([3737, 19234, 9797, 0], np.int64)
 """The weights of blue, green and red, in 1/32768, and the rounding term of libpng, with which OpenCV reads grey PNGs."""
 GREY = np.array([3736, 19234, 9798, 16384], np.int64)

@@ -19,7 +19,7 @@ from minicaffe.proto import caffe_pb2
 
 from .augmentation import as_bytes, hsv_of
 from .clahe import equalised_by_tiles
-from .image_bytes import Pixels, encode_image, grey_of, read_image
+from .image_bytes import Pixels, encode_image, grey_of, in_strips, read_image
 
 
 def check_noise(param: caffe_pb2.NoiseParameter) -> None:
@@ -126,8 +126,12 @@ def lab_of(pixels: Pixels) -> NDArray[np.float32]:
     """(H, W, 3) bytes of sRGB, blue, green, red, as L* (0 .. 100), a*, b*; within 0.5 of OpenCV's table. Raises DataError."""
     if pixels.shape[2] != 3:
         raise DataError(f"L*a*b* needs images of 3 channels, got {pixels.shape[2]}")
+    return in_strips(_lab, pixels, np.float32)
+
+
+def _lab(pixels: Pixels) -> NDArray[np.float64]:
     levels = np.arange(256) / 255
     linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)  # sRGB's transfer function
     xyz = linear[pixels] @ BGR_TO_XYZ.T / WHITE
     x, y, z = np.moveaxis(np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116), 2, 0)  # CIE: linear near black
-    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=2).astype(np.float32)
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from PIL import Image, features
 
 from minicaffe import limits
 from minicaffe.data import image_bytes
+from minicaffe.data.augmentation import bgr_of, hsv_of, hue_shifted, saturated
 from minicaffe.data.image_bytes import encode_image, grey_of, read_image, resized, scan_count
 from minicaffe.data.images import resize_bilinear, scaled_image
 from minicaffe.data.resizing import Param, averaged, interpolated
@@ -241,6 +244,12 @@ def test_memory_of_greying_and_resizing() -> None:
     assert traced_peak(lambda: scaled_image(pixels, (1, 2, 3), 600, 1000)) < 600 * 900 * 12 + 8_000_000
     for mode in (Param.NEAREST, Param.AREA, Param.CUBIC, Param.LANCZOS4):
         assert traced_peak(lambda mode=mode: interpolated(pixels, 300, 300, mode)) < 16_000_000
+
+
+@pytest.mark.parametrize("change", [hsv_of, bgr_of, partial(saturated, factor=1.3), partial(hue_shifted, delta=9)])
+def test_memory_of_changing_colours(change: Callable[[np.ndarray], np.ndarray]) -> None:
+    pixels = np.zeros((600, 1000, 3), np.uint8)
+    assert traced_peak(lambda: change(pixels)) < 12 * 600_000 + 4_000_000
 
 
 def test_memory_of_the_classes_of_a_photos_pixels() -> None:
