@@ -78,8 +78,8 @@ class Lstm(Stateful):
     weight_names = ("weight_x", "weight_h", "bias")
     states = ("h", "c")
     kinds = (
-        Kind(CTPN, ("ctpn",), "x (T, S, ...)"),
-        Kind(CAFFE_LSTM, ("jlstm", "caffeocr", "mkfrcnn"), "x (T * S, ...)"),
+        Kind(CTPN, ("ctpn", "caffeocr", "mkfrcnn"), "x (T, S, ...)"),
+        Kind(CAFFE_LSTM, ("jlstm",), "x (T * S, ...)"),
     )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -77,8 +77,9 @@ DISAGREEMENTS = (
     ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),
     ("`Lstm`, `LSTM`", "caffe-lstm's and CTPN's have one matrix for the input and one for the state. BVLC's unrolls",
      "the type's spelling"),
-    ("`Lstm`", "caffe-lstm's takes steps and streams in one axis, CTPN's in two", "the stored weights; then `ctpn`, `jlstm`, "
-     "`caffeocr`, `mkfrcnn`; else three axes are CTPN's, unless a `batch_size` is not the second's length"),
+    ("`Lstm`", "caffe-lstm's takes steps and streams in one axis. CTPN's, caffe_ocr's and makefile's take them in two",
+     "the stored weights; then `ctpn`, `caffeocr`, `mkfrcnn`, `jlstm`; else three axes are CTPN's, unless a `batch_size` is "
+     "not the second's length"),
     ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param` in any "
      "Crop of the net is BVLC's; then `bvlc`, `longjon`, `hed`, `crfrnn`; else, if every Crop has whole offsets, that of 2014"),
     ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "

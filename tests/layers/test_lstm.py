@@ -218,6 +218,8 @@ def test_errors_of_a_second_reshape(shape: tuple[int, ...], message: str) -> Non
     [
         ("ctpn", "", (4, 3), 1, "CTPN: fork ctpn"),
         ("jlstm", "", (4, 3, 2), 6, "caffe-lstm: fork jlstm"),
+        ("caffeocr", "", (4, 3, 2), 2, "CTPN: fork caffeocr"),
+        ("mkfrcnn", "batch_size: 2", (4, 3, 2), 2, "CTPN: fork mkfrcnn"),
         ("ctpn", "batch_size: 2", (4, 3), 1, "CTPN: fork ctpn"),
         ("", "batch_size: 2", (4, 3, 2), 6, "caffe-lstm: 3 axes, batch_size 2"),
         ("", "", (4, 3), 3, "caffe-lstm: 2 axes"),
