@@ -235,8 +235,8 @@ def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | N
 
 def _above(console: Console, record: logging.LogRecord) -> None:
     """Print a line above the progress bar, unless the bar already shows its content."""
-    line = record.getMessage()
-    if not re.match(r"Iteration \d+( \(.*)?, (loss|lr) = |    Train net output|Solving|Learning Rate Policy", line):
+    line, known = record.getMessage(), "    Train net output|Solving|Learning Rate Policy|Plateau .* minimum_loss"
+    if not re.match(rf"Iteration \d+( \(.*)?, (loss|lr) = |{known}", line):
         console.print(line)
 
 

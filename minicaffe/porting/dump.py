@@ -127,6 +127,8 @@ def _state_arrays(path: Path) -> Arrays:
         "iter": np.array(state.iteration),
         "current_step": np.array(state.current_step),
         "learned_net": np.array(state.learned_net),
+        **({} if state.minimum_loss is None else {"minimum_loss": np.array(state.minimum_loss, np.float32)}),
+        **({} if state.iter_last_event is None else {"iter_last_event": np.array(state.iter_last_event)}),
         **{f"history.{i}": array for i, array in enumerate(state.history)},
     }
 

@@ -8,17 +8,24 @@ multistep  base_lr * gamma^(number of stepvalues reached)
 poly       base_lr * (1 - iter / max_iter)^power
 sigmoid    base_lr / (1 + exp(-gamma * (iter - stepsize)))
 multifixed the stagelr of the first stageiter >= iter; after the last stageiter the last stagelr [YOLO for Caffe, Intel]
+plateau    base_lr * gamma^(number of plateaus so far): see Plateau [SSD]
 
 warmup_iter: below that iteration, whatever the policy, the rate goes in a line from warmup_start_lr to base_lr [Intel]
 """
 
 from __future__ import annotations
 
+import logging
 import math
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from minicaffe.errors import SolverError
 from minicaffe.proto import caffe_pb2
+
+logger = logging.getLogger("minicaffe.solver")
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "fixed": (),
@@ -29,6 +36,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "poly": ("power",),
     "sigmoid": ("gamma", "stepsize"),
     "multifixed": ("stagelr", "stageiter"),
+    "plateau": ("gamma", "plateau_winsize"),
 }
 
 
@@ -54,17 +62,46 @@ def check_policy(param: caffe_pb2.SolverParameter) -> None:
         raise SolverError(f"warmup_iter must be >= 0, got {param.warmup_iter}")
     if policy == "step" and param.stepsize <= 0:
         raise SolverError(f"stepsize must be > 0, got {param.stepsize}")
+    if policy == "plateau" and min(param.plateau_winsize) <= 0:
+        raise SolverError(f"every plateau_winsize must be > 0, got {list(param.plateau_winsize)}")
 
 
-def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> float:
-    """The rate of an iteration (counted from 0); only poly uses max_iter. Raises SolverError if it is not a real number."""
+@dataclass
+class Plateau:
+    """The progress of lr_policy "plateau", under SolverState's names.
+
+    A plateau: plateau_winsize[current_step] iterations in which neither the smoothed loss fell below minimum_loss nor the rate
+    changed. Each one counts current_step up, until all windows are used."""
+
+    current_step: int = 0
+    minimum_loss: float = caffe_pb2.SolverState().minimum_loss
+    iter_last_event: int = 0
+
+    def observe(self, param: caffe_pb2.SolverParameter, iteration: int, loss: float) -> None:
+        """Take in the smoothed loss of an iteration, before its update. Iterations of the warm-up do not count."""
+        if param.lr_policy != "plateau" or iteration < param.warmup_iter:
+            return
+        loss = float(np.float32(loss))  # a state stores float32: a resumed training must compare the same numbers
+        if loss < self.minimum_loss:
+            self.minimum_loss, self.iter_last_event = loss, iteration
+        windows = param.plateau_winsize[self.current_step :]
+        if windows and iteration >= self.iter_last_event + windows[0]:
+            self.current_step, self.iter_last_event = self.current_step + 1, iteration
+            logger.info("Plateau Status: Iteration %d, step = %d", iteration, self.current_step)
+        if param.display > 0 and iteration % param.display == 0 and self.iter_last_event > iteration - param.display:
+            logger.info("Plateau Status: Iteration %d, current minimum_loss = %g", iteration, self.minimum_loss)
+
+
+def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int, plateaus: int = 0) -> float:
+    """The rate of an iteration (counted from 0); only poly uses max_iter, only plateau the number of plateaus so far.
+    Raises SolverError if it is not a real number."""
     try:
-        return float(_rate(param, iteration, max_iter))
+        return float(_rate(param, iteration, max_iter, plateaus))
     except (ArithmeticError, TypeError) as error:
         raise SolverError(f'iteration {iteration}: lr_policy "{param.lr_policy}" gives no learning rate: {error}') from error
 
 
-def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> Any:
+def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int, plateaus: int) -> Any:
     """The rate: a float, or a complex number for a fractional power of a negative number."""
     base, gamma, power = float(param.base_lr), float(param.gamma), float(param.power)
     if iteration < param.warmup_iter:
@@ -72,8 +109,8 @@ def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> An
     if param.lr_policy == "multifixed":
         stages = zip(param.stageiter, param.stagelr, strict=True)
         return next((rate for end, rate in stages if iteration <= end), param.stagelr[-1])
-    if param.lr_policy in ("step", "multistep"):
-        return base * gamma ** current_step(param, iteration)
+    if param.lr_policy in ("step", "multistep", "plateau"):
+        return base * gamma ** current_step(param, iteration, plateaus)
     if param.lr_policy == "exp":
         return base * gamma**iteration
     if param.lr_policy == "inv":
@@ -85,8 +122,10 @@ def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> An
     return base
 
 
-def current_step(param: caffe_pb2.SolverParameter, iteration: int) -> int:
-    """The number of multiplications by gamma in step and multistep; 0 for other policies."""
+def current_step(param: caffe_pb2.SolverParameter, iteration: int, plateaus: int = 0) -> int:
+    """The number of multiplications by gamma in step, multistep and plateau; 0 for other policies."""
+    if param.lr_policy == "plateau":
+        return plateaus
     if param.lr_policy == "step":
         return iteration // param.stepsize
     if param.lr_policy == "multistep":

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minicaffe.access import granted
-from minicaffe.data.state_fields import Fields
+from minicaffe.data.state_fields import Fields, whole
 from minicaffe.errors import Error, WeightsError, os_errors_as
 from minicaffe.formats.weights import read_weights
 from minicaffe.proto import caffe_pb2
 
-from .lr_policy import current_step
+from .lr_policy import Plateau, current_step
 from .running_state import State, decoded_state, encoded_state, kept_weights, misfits, put_weights
 from .solver_nets import found
 from .solver_state import TrainingState, read_checked, write_state
@@ -48,7 +48,10 @@ def write(solver: SGDSolver, running: State) -> Path:
         net.save(model, diffs=param.snapshot_diff)
     history = [blob.read_data() for blob in solver.history_blobs]
     text = encoded_state({**running, "unfolded": unfolded})
-    write_state(file, TrainingState(solver.iter, str(model), current_step(param, solver.iter), history, text))
+    plateau = solver.plateau
+    step = current_step(param, solver.iter, plateau.current_step)
+    events = (plateau.minimum_loss, plateau.iter_last_event) if param.lr_policy == "plateau" else (None, None)
+    write_state(file, TrainingState(solver.iter, str(model), step, history, text, *events))
     return model
 
 
@@ -72,6 +75,18 @@ def read(path: File, solver: SGDSolver) -> tuple[TrainingState, State]:
         if array.size != math.prod(shape):  # not the shape: old states have 4 axes
             raise WeightsError(f"{path}: history blob {i} has shape {array.shape}, but the net's blob has {shape}")
     return state, decoded_state(state.running, path)
+
+
+def plateau(path: File, state: TrainingState, param: caffe_pb2.SolverParameter) -> Plateau:
+    """The state's progress of lr_policy "plateau"; that of a start for another policy. Raises WeightsError."""
+    if param.lr_policy != "plateau":  # SSD's fork then writes the values of uninitialised memory
+        return Plateau()
+    loss, event = state.minimum_loss, state.iter_last_event
+    if loss is not None and math.isnan(loss):
+        raise WeightsError(f'{path}: "minimum_loss" must be a number, got nan')
+    with misfits(path):
+        last = whole(event, "iter_last_event", 0, state.iteration) if event is not None else 0
+    return Plateau(state.current_step, Plateau.minimum_loss if loss is None else loss, last)
 
 
 def load_weights(path: File, state: TrainingState, running: State, solver: SGDSolver) -> None:

@@ -36,7 +36,7 @@ from minicaffe.rng import set_random_seed
 
 from . import snapshots, solver_nets, updates
 from .exchange import Exchange
-from .lr_policy import check_policy, learning_rate
+from .lr_policy import Plateau, check_policy, learning_rate
 from .running_state import State, misfits, restore_running_state, running_state
 from .signals import Action, Request
 from .solver_log import SolverLog, net_outputs
@@ -50,7 +50,8 @@ SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
 @dataclass(frozen=True)
 class Progress:
     """The progress after `iteration` updates. loss: the smoothed loss (average_loss). rate: iterations per second since step or
-    solve began. lr: of the next update, as in the log's line of this iteration; at the end, of the last update."""
+    solve began. lr: of the next update, as in the log's line of this iteration; at the end, of the last update. With lr_policy
+    "plateau" the next loss may still lower it."""
 
     iteration: int
     loss: float
@@ -107,6 +108,7 @@ class SGDSolver:
             for name in names.split(","):  # as caffe train --weights takes them
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
         self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, partial(make, settings=self.settings))
+        self.plateau = Plateau()
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._stop_at = self.param.max_iter
         self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
@@ -148,7 +150,7 @@ class SGDSolver:
     @property
     def lr(self) -> float:
         """The learning rate of the next update."""
-        return learning_rate(self.param, self.iter, self.param.max_iter or self._stop_at)
+        return learning_rate(self.param, self.iter, self.param.max_iter or self._stop_at, self.plateau.current_step)
 
     def solve(self, resume_file: str | os.PathLike[str] | None = None, *, iterations: int | None = None) -> None:
         """Train to max_iter (or `iterations` more, if given), with tests, snapshots and a last snapshot."""
@@ -230,6 +232,7 @@ class SGDSolver:
 
     def apply_update(self) -> None:
         """Update the weights by the gradients in the net's diffs; counts as one iteration."""
+        self.plateau.observe(self.param, self.iter, self.smoothed_loss)
         rate = self.lr
         if self._due(self.param.display):
             logger.info("Iteration %d, lr = %g", self.iter, rate)
@@ -309,6 +312,7 @@ class SGDSolver:
         Raises WeightsError for a state of another net or solver, or without its weights.
         """
         state, running = snapshots.read(path, self)
+        plateau = snapshots.plateau(path, state, self.param)
         if running:
             with misfits(path):
                 restore_running_state(running, self.net, self.test_nets, self._losses)
@@ -316,6 +320,7 @@ class SGDSolver:
         for history, array in zip(self.history, state.history, strict=True):
             history[...] = array.reshape(history.shape)  # old states have shapes of 4 axes
         self.iter, self._before_tests = state.iteration, None
+        self.plateau = plateau
         self._resumed = self._resumed or bool(running)
 
     def _running_state(self) -> State:

@@ -125,10 +125,12 @@ def test_a_state(tmp_path: Path, suffix: str) -> None:
     if suffix == ".h5":
         require("hdf5")
     path = tmp_path / f"s.solverstate{suffix}"
-    write_state(path, TrainingState(7, "net.caffemodel", 2, [np.ones((2, 3), np.float32)]))
+    history = [np.ones((2, 3), np.float32)]
+    write_state(path, TrainingState(7, "net.caffemodel", 2, history, minimum_loss=0.5, iter_last_event=3))
     dump = read(path)
     assert dump.kind == f".solverstate{suffix}"
     assert dump.arrays["iter"] == 7 and dump.arrays["history.0"].shape == (2, 3)
+    assert dump.arrays["minimum_loss"] == 0.5 and dump.arrays["iter_last_event"] == 3
     assert run(path, "--list")[0] == 0
 
 

@@ -69,6 +69,21 @@ def test_every_rule_goes_on_bit_for_bit(kind, form, tmp_path, monkeypatch, caplo
     assert bits(resumed) == bits(straight)
 
 
+@pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
+def test_a_plateau_goes_on_bit_for_bit(form, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    more = f"max_iter: 14 snapshot: 5 display: 1 average_loss: 3 snapshot_format: {form}"
+    path = make_training(tmp_path, "SGD", more)
+    windows = "plateau_winsize: 2 " * 4
+    path.write_text(path.read_text().replace('"poly" power: 1', f'"plateau" gamma: 0.5 {windows}'))
+    straight = get_solver(path)
+    lines = solve(straight, None, caplog)
+    resumed = get_solver(path, seed=99)
+    again = solve(resumed, tmp_path / f"solver_iter_5.solverstate{'.h5' * (form == 'HDF5')}", caplog)
+    assert again == lines[-len(again) :] and bits(resumed) == bits(straight)
+    assert resumed.plateau == straight.plateau and straight.plateau.current_step > 1
+
+
 def test_loops_of_single_steps_go_on_too(tmp_path, monkeypatch):
     """As py-faster-rcnn trains: step(1), snapshots by hand, another process's start in between."""
     monkeypatch.chdir(tmp_path)

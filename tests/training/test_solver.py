@@ -308,9 +308,72 @@ def test_poly_past_the_end_is_zero():
     assert learning_rate(parse_solver('base_lr: 1 lr_policy: "poly" power: 1.5'), 12, 10) == 0
 
 
+PLATEAU = 'base_lr: 0.5 lr_policy: "plateau" gamma: 0.5 plateau_winsize: 2 plateau_winsize: 3 display: 1 '
+
+
+@pytest.mark.parametrize(
+    ("more", "losses", "rates"),
+    [
+        # the least loss falls at 1 and 5, the rate at 3 (1 + 2) and 8 (5 + 3); then no window is left
+        ("", [6, 3, 3, 4, 3, 2, 2, 2, 2, 2, 2, 2], [0.5] * 3 + [0.25] * 5 + [0.125] * 4),
+        # the means 6, 4.5, 3, 3.5, 3.5 have their least at 2
+        ("average_loss: 2", [6, 3, 3, 4, 3], [0.5] * 4 + [0.25]),
+        # the loss of a warm-up does not count: the least one is that of 2
+        ("warmup_iter: 2 warmup_start_lr: 0.5", [1, 1, 3, 3, 3], [0.5] * 4 + [0.25]),
+    ],
+)
+def test_plateau_by_hand(make, caplog, more, losses, rates):
+    caplog.set_level(logging.INFO, "minicaffe.solver")
+    solver = make(PLATEAU + more, "param { lr_mult: 0 }", [[loss / 3, 0] for loss in losses])
+    solver.step(len(losses))
+    lines = [record.getMessage() for record in caplog.records]
+    assert [float(line.split(" = ")[1]) for line in lines if "lr = " in line] == rates
+    falls = [i for i in range(1, len(rates)) if rates[i] < rates[i - 1]]
+    steps = [f"Plateau Status: Iteration {at}, step = {step}" for step, at in enumerate(falls, 1)]
+    assert [line for line in lines if "step = " in line] == steps
+
+
+@pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
+def test_a_resumed_plateau_keeps_its_window(make, form):
+    if form == "HDF5":
+        require("hdf5")
+    text = PLATEAU.replace("winsize: 2", "winsize: 6") + f"snapshot_format: {form}"
+    solver = make(text, "param { lr_mult: 0 }", [[1, 0]])
+    solver.step(4)
+    state = str(solver.snapshot()).replace("caffemodel", "solverstate")
+    assert read_state(state).minimum_loss == 3 and read_state(state).iter_last_event == 0
+    resumed = make(text, "param { lr_mult: 0 }", [[1, 0]])
+    resumed.restore(state)
+    resumed.step(2)
+    assert resumed.lr == 0.5
+    resumed.step(1)
+    assert resumed.iter == 7 and resumed.lr == 0.25
+    again = make(text)
+    again.restore(resumed.snapshot().with_name(f"run_iter_7.solverstate{'.h5' * (form == 'HDF5')}"))
+    assert again.lr == 0.25 and again.plateau == resumed.plateau
+
+
+@pytest.mark.parametrize(
+    ("event", "loss", "message"),
+    [
+        (4, 1.0, '"iter_last_event" must be a whole number from 0 to 3, got 4'),
+        (-1, 1.0, '"iter_last_event" must be a whole number from 0 to 3, got -1'),
+        (1, float("nan"), '"minimum_loss" must be a number, got nan'),
+    ],
+)
+def test_a_plateau_that_no_training_has(make, tmp_path, event, loss, message):
+    file = tmp_path / "x.solverstate"
+    write_state(file, TrainingState(3, "", 0, [np.zeros(2, np.float32)], minimum_loss=loss, iter_last_event=event))
+    with pytest.raises(WeightsError, match=message):
+        make(PLATEAU).restore(file)
+    make(FIXED).restore(file)  # other policies do not use these fields, which SSD's fork then leaves uninitialised
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('base_lr: 1 lr_policy: "plateau" gamma: 0.1', '"plateau" needs plateau_winsize, which the solver lacks'),
+        (PLATEAU + "plateau_winsize: 0", r"every plateau_winsize must be > 0, got \[2, 3, 0\]"),
         ('base_lr: nan lr_policy: "fixed"', "base_lr must be a finite number, got nan"),
         ('base_lr: 1 warmup_start_lr: inf lr_policy: "fixed"', "warmup_start_lr must be a finite number, got inf"),
         ('base_lr: 1 warmup_iter: -1 lr_policy: "fixed"', "warmup_iter must be >= 0, got -1"),
@@ -569,7 +632,7 @@ def test_damaged_states(tmp_path, content, text):
 def test_states_of_ssds_fork_are_read(tmp_path):
     path = tmp_path / "x.solverstate"
     path.write_bytes(caffe_pb2.SolverState(iter=3, minimum_loss=0.5, iter_last_event=2).SerializeToString())
-    assert read_state(path) == TrainingState(3, "", 0, [])
+    assert read_state(path) == TrainingState(3, "", 0, [], minimum_loss=0.5, iter_last_event=2)
 
 
 def test_an_hdf5_file_that_is_no_state(tmp_path):
