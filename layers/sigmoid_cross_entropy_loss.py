@@ -2,12 +2,14 @@
 
     loss = sum(max(x, 0) - x t + log(1 + exp(-|x|))) / divisor        dx = (sigmoid(x) - t) / divisor
 
-With a third bottom w each term is multiplied by its w, and the divisor is sum(w).
-Source: Caffe's sigmoid_cross_entropy_loss_layer.cpp; for the third bottom MNC's.
+With a third bottom w each term is multiplied by its w, and the divisor is sum(w). HED's layer has the same fields, and
+multiplies each term by its image's share of targets of the other class; the divisor is the number of images.
+Source: Caffe's sigmoid_cross_entropy_loss_layer.cpp; for the third bottom MNC's; s9xie/hed's.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,11 +17,14 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
+from minicaffe.formats.fork_kinds import Kind
 
 from .losses.loss import Loss
 from .losses.loss_bottoms import check_same_size
 from .losses.loss_normalization import BATCH_SIZE, ignored_label, read_normalization
 from .sigmoid import sigmoid
+
+BVLC, HED = "BVLC", "HED"
 
 
 class SigmoidCrossEntropyLoss(Loss):
@@ -29,6 +34,8 @@ class SigmoidCrossEntropyLoss(Loss):
     whose sum then is the divisor, and a sum of 0 gives a loss of 0. top: loss ().
     loss_param: ignore_label (compared with the target cut to a whole number), normalization (default BATCH_SIZE here),
     normalize, pre_fixed_normalizer. Only x gets a gradient.
+    In a net of HED's a target of 1 weighs its image's share of zeros, one of 0 the share of ones, any other nothing; the
+    divisor is N, and loss_param has no effect.
     Raises LayerError for targets or weights of another size.
     """
 
@@ -37,8 +44,11 @@ class SigmoidCrossEntropyLoss(Loss):
     index_bottoms: tuple[int, ...] = (1,)
     param_block = ("loss_param",)
     copies = (3.25, 2.25)
+    kinds = (Kind(BVLC, ("bvlc",), "all targets weigh the same"), Kind(HED, ("hed",), "the rarer target weighs more"))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.is_balanced = self.choose_by_fork() == HED and len(bottom) == 2
+        """Whether targets weigh as in HED."""
         self.normalization = read_normalization(self.param.loss_param, default=BATCH_SIZE)
         self.ignore = ignored_label(self.param.loss_param)
         self.index_bottoms = tuple(range(1, len(bottom)))
@@ -53,13 +63,15 @@ class SigmoidCrossEntropyLoss(Loss):
         target, weights = self._target(bottom)
         losses = sigmoid_cross_entropy(bottom[0].data, target) * weights
         total = float(weights.sum(dtype=np.float64))
-        if len(bottom) == 2:
+        if self.is_balanced:
+            total = len(weights)
+        elif len(bottom) == 2:
             total = self.normalization.divisor(images=len(weights), positions=weights.size, valid=int(total))
         self.divisor.data[...] = total if total > 0 else np.inf
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if len(bottom) == 3:  # the kernels have no weights
+        if len(bottom) == 3 or self.is_balanced:  # the kernels have no weights
             super().forward_gpu(bottom, top)
             return
         count = bottom[0].count
@@ -74,7 +86,7 @@ class SigmoidCrossEntropyLoss(Loss):
             bottom[0].diff[...] = (sigmoid(bottom[0].data) - target) * weights * scale
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if len(bottom) == 3:
+        if len(bottom) == 3 or self.is_balanced:
             super().backward_gpu(top, propagate_down, bottom)
         elif propagate_down[0]:
             scale = (top[0].device_diff("read"), self.divisor.device_data("read"))
@@ -89,9 +101,20 @@ class SigmoidCrossEntropyLoss(Loss):
     def _target(self, bottom: Sequence[Blob]) -> tuple[Array, Array | NDArray[np.bool_]]:
         """The targets, and how much or whether each counts, in x's shape."""
         target = bottom[1].data.reshape(bottom[0].shape)
+        if self.is_balanced:
+            return target, balance(target)
         # Caffe's static_cast<int>
         kept = np.ones(target.shape, bool) if self.ignore is None else np.trunc(target) != self.ignore
         return target, bottom[2].data.reshape(target.shape) * kept if len(bottom) == 3 else kept
+
+
+def balance(target: Array) -> Array:
+    """HED's weight of each target (N, ...): of a 1 the image's share of zeros, of a 0 that of ones, of any other 0."""
+    rows = target.reshape(len(target), math.prod(target.shape[1:]))
+    classes = [rows == 0, rows == 1]
+    zeros, ones = (found.sum(axis=1, keepdims=True) for found in classes)
+    weights = (classes[1] * zeros + classes[0] * ones) / np.maximum(zeros + ones, 1)
+    return np.asarray(weights.reshape(target.shape).astype(target.dtype))
 
 
 def sigmoid_cross_entropy(x: Array, target: Array) -> Array:

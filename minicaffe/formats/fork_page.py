@@ -80,6 +80,8 @@ DISAGREEMENTS = (
     ("`Lstm`", "caffe-lstm's takes steps and streams in one axis. CTPN's, caffe_ocr's and makefile's take them in two",
      "the stored weights; then `ctpn`, `caffeocr`, `mkfrcnn`, `jlstm`; else three axes are CTPN's, unless a `batch_size` is "
      "not the second's length"),
+    ("`SigmoidCrossEntropyLoss`", "BVLC's. HED's weighs a target by its image's share of the other class; MNC's by a bottom",
+     "three bottoms are MNC's; `hed`; without any sign BVLC's"),
     ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param` in any "
      "Crop of the net is BVLC's; then `bvlc`, `longjon`, `hed`, `crfrnn`; else, if every Crop has whole offsets, that of 2014"),
     ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layers.euclidean_loss import EuclideanLoss
-from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
+from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss, balance
 from minicaffe.layers.smooth_l1_loss import SmoothL1Loss
 from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 
@@ -44,11 +44,13 @@ def sigmoid_cross_entropy_loss(layer: SigmoidCrossEntropyLoss) -> Step:
     def run(x: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         target = target.detach().reshape(x.shape)
         kept = torch.ones_like(target, dtype=torch.bool) if layer.ignore is None else target.trunc() != layer.ignore
-        loss = functional.binary_cross_entropy_with_logits(x, target, reduction="none") * kept
+        loss = functional.binary_cross_entropy_with_logits(x, target, reduction="none")
+        if layer.is_balanced:
+            return (loss * torch.from_numpy(balance(target.cpu().numpy())).to(loss)).sum() / max(1, x.shape[0])
         if weights is not None:
             weights = weights.detach().reshape(x.shape) * kept
             return (loss * weights).sum() / (weights.sum() if weights.sum() > 0 else math.inf)
-        return loss.sum() / _divisor(layer, kept, x.shape[0])
+        return (loss * kept).sum() / _divisor(layer, kept, x.shape[0])
 
     return run
 

@@ -96,3 +96,25 @@ def test_weights_of_zero_give_no_loss():
     assert not any(dx.any() for dx in case.backward())
     with pytest.raises(LayerError, match=r"bottoms 0 and 2 must have as many values, got 6 of shape \(2, 3\) and 2"):
         LayerCase(TYPE, np.ones((2, 3)), np.zeros((2, 3)), np.zeros((2, 1)))
+
+
+def test_heds_targets_weigh_by_the_share_of_the_other_class():
+    """Image 0 has one target of 1 and two of 0: weights 2/3 and 1/3; 0.5 counts nothing. Image 1 has no 1: no loss."""
+    target = [[1, 0, 0, 0.5], [0, 0, 0, 0]]
+    x = np.log([[3.0, 1, 3, 7], [2, 3, 5, 7]])  # sigmoids 3/4, 1/2, 3/4, 7/8 ...
+    case = LayerCase(f"{TYPE} loss_param {{ normalization: NONE ignore_label: 1 }}", x, target, fork="hed")
+    expected = -(2 / 3 * np.log(3 / 4) + 1 / 3 * np.log(1 / 2) + 1 / 3 * np.log(1 / 4)) / 2
+    np.testing.assert_allclose(case.forward()[0], expected)
+    np.testing.assert_allclose(case.backward()[0], [[-1 / 12, 1 / 12, 1 / 8, 0], [0, 0, 0, 0]], atol=1e-12)
+    assert str(case.layer.choice) == "SigmoidCrossEntropyLoss of HED: fork hed"
+    assert case.check_gradient().elements == 8
+    assert LayerCase(TYPE, x, target).forward()[0] > 2 * expected
+
+
+def test_heds_loss_of_no_known_target_is_0():
+    case = LayerCase(TYPE, np.ones((2, 3)), np.full((2, 3), 0.5), fork="hed")
+    assert case.forward()[0] == 0
+    assert not case.backward()[0].any()
+    for blob in case.bottom:
+        blob.reshape(0, 3)
+    assert case.forward()[0] == 0

@@ -22,9 +22,9 @@ from minicaffe.torch import CaffeNet, OurLayer, to_torch  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def made(text: str, phase=TEST, dtype=np.float64) -> Net:
+def made(text: str, phase=TEST, dtype=np.float64, fork: str = "") -> Net:
     """A net with weights that are no two alike."""
-    net = Net(parse_net(text, "made.prototxt"), phase, dtype=dtype)
+    net = Net(parse_net(text, "made.prototxt"), phase, dtype=dtype, fork=fork)
     random = np.random.default_rng(5)
     for name, blobs in net.params.items():
         for blob in blobs:
@@ -281,6 +281,13 @@ def test_a_loss_with_mncs_weights():
     random = np.random.default_rng(11)
     inputs = {"x": random.normal(size=(2, 3, 4)), "t": random.integers(0, 2, (2, 3, 4)), "w": random.random((2, 3, 4))}
     compare(net, inputs, 1e-9, index=("t", "w"))
+
+
+def test_heds_loss():
+    text = 'type: "SigmoidCrossEntropyLoss"'
+    net = made(input_layer("x", 2, 3, 4) + input_layer("t", 2, 3, 4) + layer(text, bottom="x t"), fork="hed")
+    random = np.random.default_rng(11)
+    compare(net, {"x": random.normal(size=(2, 3, 4)), "t": random.integers(0, 3, (2, 3, 4)) / 2}, 1e-9, index=("t",))
 
 
 def test_softmax_with_loss_of_a_hopeless_label_keeps_its_gradient():
