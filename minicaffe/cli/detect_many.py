@@ -83,7 +83,7 @@ def _same(source: str, out: str) -> bool:
 
 
 def detect_many(detector: Detector, images: Sources, options: BatchOptions) -> Done:
-    """Detect in the images that are not done yet, show progress, print a summary; the result of this run. Raises Error."""
+    """Detect in the images that are not done yet, show progress, print a summary; the counts of all images. Raises Error."""
     with locked(options.place):
         return _detect(detector, images, options)
 
@@ -110,12 +110,12 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
     run.check_done()
     what = "regions" if detector.recipe.regions else "detections"
     _summary(run, display, options.out, f"{what}{where}")
-    if display.done.errors == display.done.images:
-        run.check_result()
-    if display.done.errors:
-        more = "".join(f"minicaffe: {line}" for line in display.done.failed.splitlines(keepends=True))
-        echo(more, nl=False, err=True)
-    return display.done
+    done = run.kept.plus(display.done)
+    if done.errors == done.images:
+        raise Error(f"all {done.images} images failed: the column error has the reasons")
+    for _, line in done.failed:
+        echo(f"minicaffe: {line}", err=True)
+    return done
 
 
 def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, display: BatchDisplay) -> str:

@@ -71,10 +71,10 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
     return done
 
 
-def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
-    """Print the best score and the preprocessing settings."""
-    threshold = detector.recipe.threshold
-    echo(f"nothing reaches --threshold {threshold:g}: the best score is {best:.4g}. {taken(detector, cfg)}", err=True)
+def nothing_found(detector: Detector, best: float | None, cfg: str | None) -> None:
+    """Print the best score, if known, and the preprocessing settings."""
+    score = "" if best is None else f": the best score is {best:.4g}"
+    echo(f"nothing reaches --threshold {detector.recipe.threshold:g}{score}. {taken(detector, cfg)}", err=True)
 
 
 def taken(detector: Detector, cfg: str | None) -> str:

@@ -105,7 +105,7 @@ def _write(detector: Detector, images: Sources, targets: Sequence[Path]) -> None
                 say_failed(total.errors, error)
     before = f", {len(there)} of which were there" if there else ""
     echo(f"{targets[0].parent}: {len(images)} image{'s' * (len(images) != 1)}{before}; {total.detections} regions")
-    check_failed(total.errors, total.images, images)
+    check_failed(total.errors, len(images), images)
 
 
 def _arrays(row: Row, detector: Detector) -> dict[str, np.ndarray]:

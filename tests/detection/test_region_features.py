@@ -174,6 +174,8 @@ def test_a_file_for_each_image_and_again(tmp_path: Path, attributes: Path) -> No
     }
     assert (stored["attribute_scores"][:, 1:].argmax(axis=1) + 1 == stored["attributes"]).all()
     written = os.stat(tmp_path / "out" / "scene.npz").st_mtime_ns
+    again = features(*given, bad, "--classes", SHAPES / "classes.txt", "--threads", 1)
+    assert (again.exit_code, again.stderr) == (1, ran.stderr)
     bad.write_bytes(SCENE.read_bytes())
     ran = features(*given, bad, "--classes", SHAPES / "classes.txt", "--threads", 1)
     assert ran.exit_code == 0, ran.output

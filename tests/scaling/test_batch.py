@@ -79,6 +79,30 @@ def test_parts_are_of_one_size_and_a_stopped_run_goes_on(folder: Path) -> None:
     assert detect("photos", "--out", "found", "--part-size", 3).stdout == "found: 7 images in 3 parts, 3 of which were there\n"
 
 
+@pytest.mark.parametrize("gone", [[], [1], [0, 2], [0, 1, 2, 3]])
+def test_a_resumed_run_ends_as_the_whole_run(folder: Path, gone: list[int]) -> None:
+    """The same names in the same order and the same status, though the kept parts hold some of the errors."""
+    for i in (0, 4):
+        Path(f"photos/{i}.png").write_bytes(b"no picture")
+    whole = detect("photos", "--out", "found", "--part-size", 2)
+    named = [line.split(": ")[1] for line in whole.stderr.splitlines()[:-1]]
+    assert (whole.exit_code, named) == (1, ["photos/0.png", "photos/3.png", "photos/4.png"])
+    for number in gone:
+        Path(f"found/part-{number:05d}.parquet").unlink()
+    again = detect("photos", "--out", "found", "--part-size", 2)
+    assert (again.exit_code, again.stderr) == (1, whole.stderr)
+
+
+def test_a_resumed_run_counts_the_detections_of_kept_parts(folder: Path) -> None:
+    """The best scores are 0.54 and 0.98; a part does not store that of an image without detections."""
+    for threshold, ending in ((0.7, ""), (0.99, "nothing reaches --threshold 0.99. Taken: ")):
+        arguments = ["photos/0.png", "photos/1.png", "--part-size", 1, "--out", f"found{threshold}", "--threshold", threshold]
+        assert bool(detect(*arguments).stderr) == bool(ending)
+        Path(f"found{threshold}/part-00000.parquet").unlink()
+        again = detect(*arguments)
+        assert (again.exit_code, again.stderr[: len(ending) or None]) == (0, ending)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -106,7 +130,7 @@ def test_settings_of_training_change_no_detection(folder: Path) -> None:
     assert finished(detect("photos", "--out", "found"))
     Path("trained.yml").write_text("TRAIN:\n  SCALES: [77]\n  BATCH_SIZE: 3\n")
     again = detect("photos", "--out", "found", "--cfg", "trained.yml")
-    assert again.exit_code == 0 and "7 images in 1 part, 1 of which were there" in again.stdout
+    assert finished(again) and "7 images in 1 part, 1 of which were there" in again.stdout
     other = "TEST:\n  SCALES: [77]\n  MAX_SIZE: 99\n  NMS: 0.4\n  RPN_NMS_THRESH: 0.6\n  RPN_MIN_SIZE: 5\n"
     Path("other.yml").write_text(other)
     refused = detect("photos", "--out", "found", "--cfg", "other.yml").stderr
@@ -163,6 +187,7 @@ def test_a_damaged_part_is_named(folder: Path) -> None:
     result = detect("photos", "--out", "found")
     assert result.exit_code == 1
     assert f"{folder}/found/part-00000.parquet: cannot be read: " in result.stderr
+    assert result.stderr.endswith("; remove it, and run again to do its images\n")
 
 
 def test_lists_and_what_they_lack(folder: Path) -> None:

@@ -245,6 +245,7 @@ def test_a_run_that_is_stopped_ends_at_once_and_goes_on(inside: Path) -> None:
     options = ["--part-size", 1, "--scale", 700, "--max-size", 1400]
     result = detect("photos", "--out", "stopped", *options, "--engine", "ray")
     assert f"{COUNT} parts, {done} of which were there" in result.stdout
+    assert result.exit_code == 1 and "minicaffe: photos/3.png: " in result.stderr, result.output
     assert finished(detect("photos", "--out", "unstopped", *options, "--threads", 1))
     assert parts(out) == parts(inside / "unstopped")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,16 +76,19 @@ class Folder:
         fs = require_pyarrow().fs
         return [info.base_name for info in system.get_file_info(fs.FileSelector(path)) if info.type == fs.FileType.File]
 
-    def has_result(self, number: int) -> bool:
-        """Whether any image of this part succeeded. Raises Error if its file cannot be read."""
+    def read(self, number: int, columns: Sequence[str]) -> Any:
+        """These columns of a part. Raises Error if its file cannot be read or lacks one of them."""
         system, path = located(self.place)
-        pa = require_pyarrow()
+        parquet = require_pyarrow().parquet
         name = f"part-{number:05d}.parquet"
         try:
             with system.open_input_file(f"{path}/{name}") as file:
-                return bool(pa.parquet.read_table(file, columns=["error"])["error"].null_count)  # null: no error
+                # Without threads of pyarrow's: the run may fork after this.
+                table = parquet.ParquetFile(file, pre_buffer=False).read(list(columns), use_threads=False)
+                return table.select(list(columns))
         except pyarrow_errors() as error:
-            raise Error(f"{inside(self.place, name)}: cannot be read: {error}") from error
+            problem = f"{inside(self.place, name)}: cannot be read: {error}"
+            raise Error(f"{problem}; remove it, and run again to do its images") from error
 
     def write(self, number: int, table: Any) -> None:
         """Write or replace the file of a part. Raises Error."""

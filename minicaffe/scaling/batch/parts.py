@@ -8,7 +8,9 @@ given (detection/region_features.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -38,29 +40,31 @@ class Part(NamedTuple):
 
 MOST_NAMED = 10
 """Images that failed, by name."""
+READERS = 16
+"""Parts of an earlier run that are read at the same time."""
 
 
 class Done(NamedTuple):
-    """The counts of an image, a part, or all parts so far. best: the highest score; failed: a line for each of the first images
-    that failed."""
+    """The counts of an image, a part, or several parts. best: the highest score, None if unknown; failed: the index and a
+    line for each of the first images of parts that failed."""
 
     images: int = 0
     errors: int = 0
     detections: int = 0
-    best: float = 0.0
-    failed: str = ""
+    best: float | None = 0.0
+    failed: tuple[tuple[int, str], ...] = ()
 
     def plus(self, other: Done) -> Done:
-        """The sum of both."""
+        """Return the sum of both."""
         images, errors, detections = (mine + its for mine, its in zip(self[:3], other[:3], strict=True))
-        failed = "".join((self.failed + other.failed).splitlines(keepends=True)[:MOST_NAMED])
-        return Done(images, errors, detections, max(self.best, other.best), failed)
+        failed = tuple(sorted(self.failed + other.failed)[:MOST_NAMED])
+        best = None if self.best is None or other.best is None else max(self.best, other.best)
+        return Done(images, errors, detections, best, failed)
 
     @classmethod
     def of(cls, row: Row) -> Done:
-        """The counts of one image."""
-        failed = f"{on_one_line(row.image)}: {on_one_line(row.error)}\n" if row.failure else ""
-        return cls(1, int(row.failure is not None), len(row.found or ()), row.best, failed)
+        """Return the counts of one image."""
+        return cls(1, int(row.failure is not None), len(row.found or ()), row.best)
 
 
 def part_count(images: int, size: int) -> int:
@@ -86,14 +90,38 @@ def do_part(
 ) -> Done:
     """Write the part's file; repeating it writes the same file. found: of its images. report: called after each image."""
     records, total = [], Done()
-    for index, (record, done) in enumerate(found, part.first):
+    for index, (record, counts) in enumerate(found, part.first):
         records.append({"index": index, **record})
+        done = counts._replace(failed=_failed(records[-1:]))
         report(done)
         total = total.plus(done)
     pa = require_pyarrow()
     columns = {name: kind for name, kind in _columns(pa).items() if name in records[0]}
     folder.write(part.number, pa.Table.from_pylist(records, pa.schema(columns)))
     return total
+
+
+def kept(folder: Folder, numbers: Collection[int]) -> Done:
+    """Return the counts of parts that an earlier run wrote; without best, which files lack. Raises Error."""
+    total = Done()
+    if numbers:
+        with ThreadPoolExecutor(READERS) as readers:  # files on a network take long to open
+            for done in readers.map(partial(_kept, folder), numbers):
+                total = total.plus(done)
+    return total
+
+
+def _kept(folder: Folder, number: int) -> Done:
+    table = folder.read(number, ["index", "image", "scores", "error"])
+    failed = table.filter(table["error"].is_valid()).to_pylist()
+    detections = sum(len(scores.flatten()) for scores in table["scores"].chunks)
+    return Done(len(table), len(failed), detections, best=None, failed=_failed(failed))
+
+
+def _failed(records: Iterable[Record]) -> tuple[tuple[int, str], ...]:
+    """Return the first entries of Done.failed for the records of a part."""
+    bad = islice((record for record in records if record["error"] is not None), MOST_NAMED)
+    return tuple((one["index"], f"{on_one_line(one['image'])}: {on_one_line(one['error'])}") for one in bad)
 
 
 def run_local(

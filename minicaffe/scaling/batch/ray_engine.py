@@ -83,7 +83,7 @@ class Worker:
             except Error as error:
                 failure = str(error)
             ray.get(self.tries.end.remote(part.number))
-        return {"number": part.number, "tries": tries, "failure": failure, **done._asdict()}
+        return {"number": part.number, "tries": tries, "failure": failure, "done": pickle.dumps(done)}
 
     def _given_up(self, part: Part, tries: int) -> str:
         if tries <= MOST_TRIES:
@@ -125,12 +125,11 @@ def run_ray(
     )
     try:
         for row in done.iter_rows():
-            number, tries, failure = (row.pop(name) for name in ("number", "tries", "failure"))
-            if failure:
-                raise Error(failure)
-            if tries > 1:
-                say(f"part {number} was repeated: its worker died")
-            tell(Done(**row))
+            if row["failure"]:
+                raise Error(row["failure"])
+            if row["tries"] > 1:
+                say(f"part {row['number']} was repeated: its worker died")
+            tell(pickle.loads(row["done"]))
     except ray.exceptions.RayError as error:
         raise Error(f"Ray: {str(error).strip().splitlines()[-1]}") from error
 

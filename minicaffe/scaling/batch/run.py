@@ -16,18 +16,19 @@ from minicaffe.parameters import Weights
 
 from .detector import Recipe
 from .folder import Folder
-from .parts import Part, part_count, parts_to_do
+from .parts import Done, Part, kept, part_count, parts_to_do
 from .sources import Picture, Sources
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run whose folder is claimed. before: the parts done earlier. settings: the manifest."""
+    """A run whose folder is claimed. before: the parts done earlier; kept: their counts. settings: the manifest."""
 
     images: Sources
     folder: Folder
     part_size: int
     before: frozenset[int]
+    kept: Done
     settings: Mapping[str, Any]
 
     @property
@@ -70,17 +71,12 @@ class Run:
             which = f"part-{missing[0]:05d}.parquet" + f" and {len(missing) - 1} more" * (len(missing) > 1)
             raise Error(f"{self.folder.place}: {which} missing: --out must be a place that all machines of the cluster share")
 
-    def check_result(self) -> None:
-        """Raises Error if every image of the run failed, including those of earlier parts."""
-        if self.parts and not any(self.folder.has_result(number) for number in range(self.parts)):
-            raise Error(f"all {len(self.images)} images failed: the column error has the reasons")
-
 
 def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Weights, part_size: int) -> Run:
-    """Claim the folder. Raises Error if it belongs to another run."""
+    """Claim the folder and read the parts that are there. Raises Error if it belongs to another run or a part is damaged."""
     settings = manifest(images, recipe, weights, part_size)
-    done = folder.claim(settings)
-    return Run(images, folder, part_size, frozenset(i for i in done if i < part_count(len(images), part_size)), settings)
+    before = frozenset(i for i in folder.claim(settings) if i < part_count(len(images), part_size))
+    return Run(images, folder, part_size, before, kept(folder, before), settings)
 
 
 def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) -> dict[str, Any]:
