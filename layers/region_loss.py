@@ -10,6 +10,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import data_bytes
 
 from .boxes.region import CLASSES, OBJECT, Deltas, Scales, until_zero
@@ -18,16 +19,21 @@ from .losses.loss import Loss
 
 FIRST_IMAGES = 12800
 """As long as fewer have been seen, every box is also drawn to its anchor."""
+YOLO, YOLO2 = "MobileNet-YOLO", "caffe-yolov2"
+YOLO2_BOXES = 30
+"""Truths an image in caffe-yolov2, which accepts no other number."""
 
 
 class RegionLoss(Loss):
-    """The sum of the squares of all boxes' deltas, divided by the number of images (MobileNet-YOLO's).
+    """The sum of the squares of all boxes' deltas: MobileNet-YOLO's, divided by the number of images, or caffe-yolov2's.
 
     bottom: x (N, num * (5 + num_class), S, S), of each cell's boxes: x, y, w, h, objectness, classes; truths (N, 5 T), T boxes
     an image: class from 0, centre, width, height (1 is the image's size), with 0 after the last. top: loss ().
     A truth is matched with the box of its cell whose anchor (bias_match: 0: whose size) is most of its shape; a later one of
     the same box replaces it. All other boxes are to have no object, but those that overlap a truth by more than thresh.
     The first 12800 images also draw every box to its anchor. biases: the anchors' widths and heights in cells.
+    caffe-yolov2's, chosen by the net's fork, else by 30 truths an image, is not divided. It computes as with rescore 0, but
+    the place of a small box counts no more than that of others.
     side, softmax, jitter, absolute and random have no effect, as in the fork.
     Raises LayerError for shapes that do not match, another number of anchors than num, a softmax_tree or class_map, and a
     truth whose centre is not in the image, whose size is not above 0, or whose class is unknown.
@@ -37,6 +43,10 @@ class RegionLoss(Loss):
     index_bottoms = (1,)
     in_sequence = True
     param_block = ("region_loss_param",)
+    kinds = (
+        Kind(YOLO, ("yolo",), "divided by the number of images"),
+        Kind(YOLO2, ("yolov2",), f"{YOLO2_BOXES} truths an image, not divided"),
+    )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, block = self.param.region_loss_param, "region_loss_param"
@@ -53,9 +63,16 @@ class RegionLoss(Loss):
             raise self.error(f"biases must be > 0, got {min(param.biases):g}", f"{block}.biases")
         self.anchors = np.array(param.biases, self.dtype).reshape(-1, 2)
         weights = param.object_scale, param.noobject_scale, param.class_scale, param.coord_scale
-        self.scales = Scales(*weights, rescore=bool(param.rescore))
+        self.is_yolo2 = self._kind(bottom[1]) == YOLO2
+        rescore = bool(param.rescore) and not self.is_yolo2
+        self.scales = Scales(*weights, rescore=rescore, favours_small=not (param.rescore or self.is_yolo2))
         self.forwards = 0
         """How many there have been."""
+
+    def _kind(self, truths: Blob) -> str:
+        if kind := self.choose_by_fork():
+            return kind
+        return self.choose(YOLO2, f"{YOLO2_BOXES} truths") if math.prod(truths.shape[1:]) == YOLO2_BOXES * CLASSES else YOLO
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
@@ -84,7 +101,7 @@ class RegionLoss(Loss):
             for truth in until_zero(rows[image], 3):
                 self._check(truth, image)
                 deltas.match(image, truth, self.scales, by_anchor=bool(param.bias_match))
-        top[0].data[...] = deltas.loss / max(1, images)
+        top[0].data[...] = deltas.loss / self._divisor(images)
         self._slopes = deltas.slopes
         self.forwards += 1
 
@@ -100,7 +117,10 @@ class RegionLoss(Loss):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             cells = cells_of(bottom[0].diff, len(self.anchors))
-            np.multiply(self._slopes, 2 * float(top[0].diff.item()) / max(1, cells.shape[0]), out=cells)
+            np.multiply(self._slopes, 2 * float(top[0].diff.item()) / self._divisor(cells.shape[0]), out=cells)
+
+    def _divisor(self, images: int) -> int:
+        return 1 if self.is_yolo2 else max(1, images)
 
     def training_state(self) -> dict[str, Any]:
         return {"forwards": self.forwards}

@@ -5,7 +5,7 @@ With s = sigmoid(x) of a box's centre and objectness, p the softmax of its class
     centre       -scale (t - s) s (1 - s)          size     -scale (t - x)
     objectness   -scale (t - s) s (1 - s)          class    -class_scale ([its class] - p)
 
-Source: region_loss_layer.cpp of MobileNet-YOLO, after darknet's region_layer.c.
+Source: region_loss_layer.cpp of MobileNet-YOLO and of caffe-yolov2, after darknet's region_layer.c.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ OBJECT, CLASSES = 4, 5
 
 @dataclass(frozen=True)
 class Scales:
-    """Weights of the four terms. rescore: the objectness of a matched box is to be its overlap, not 1, and the term of its
-    place does not grow for small boxes."""
+    """Weights of the four terms. rescore: the objectness of a matched box is to be its overlap, not 1. favours_small: the term
+    of its place grows for small boxes."""
 
     object: float
     no_object: float
     classes: float
     coordinates: float
     rescore: bool
+    favours_small: bool
 
 
 class Deltas:
@@ -77,7 +78,7 @@ class Deltas:
         at = image, row, column, best
         size = np.log(truth[3:] * self.side / self.anchors[best])
         target = np.array([x * self.side - column, y * self.side - row, *size])
-        self._place(at, target, scales.coordinates * (1 if scales.rescore else 2 - w * h))
+        self._place(at, target, scales.coordinates * (2 - w * h if scales.favours_small else 1))
         self._object(at, truth[1:], scales)
         p = self.p[at]
         values = scales.classes * (p - (np.arange(len(p)) == kind))

@@ -68,6 +68,8 @@ DISAGREEMENTS = (
     ("`DetectionLoss`", "YOLO's. MS-CNN's, of one field at each cell", "`cls_num` is MS-CNN's"),
     ("`EvalDetection`", "caffe-yolo's, of YOLO's first version. caffe-yolov2's and Intel's, which differ in their labels",
      "`biases` are of the latter; labels (1, 1, G, 8) are Intel's"),
+    ("`RegionLoss`", "MobileNet-YOLO's is divided by the number of images. caffe-yolov2's is not, and does not read `rescore`",
+     "`yolo`, `yolov2`; else 30 truths an image are caffe-yolov2's"),
     ("`BoxData`", "caffe-yolo's labels are of cells. caffe-yolov2's are of 30 boxes",
      "layers `DetectionLoss` or `EvalDetection` of cells in the net; `yolov1`, `yolov2`"),
     ("`FrcnnRoiData`", "caffe-faster-rcnn's leaves difficult boxes out and mirrors images. makefile/frcnn's keeps them, and "

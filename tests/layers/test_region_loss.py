@@ -41,7 +41,9 @@ def test_by_hand() -> None:
     assert case.forward()[0] == pytest.approx(0.25 + place)
 
 
-def original(x: np.ndarray, truths: np.ndarray, anchors: np.ndarray, early: bool, match: bool, rescore: bool) -> float:
+def original(
+    x: np.ndarray, truths: np.ndarray, anchors: np.ndarray, early: bool, match: bool, rescore: bool, favours_small: bool
+) -> float:
     """The fork's loops over one image after the other, with SCALES."""
     images, channels, side, _ = x.shape
     count, wide = len(anchors), channels // len(anchors)
@@ -85,7 +87,7 @@ def original(x: np.ndarray, truths: np.ndarray, anchors: np.ndarray, early: bool
             i, j = int(row[1] * side), int(row[2] * side)
             shapes = [list(anchors[a] / side) if match else predicted(a, j, i)[2:] for a in range(count)]
             a = max(range(count), key=lambda a: iou([0, 0, *shapes[a]], [0, 0, *row[3:]]))
-            draw(list(row[1:]), a, j, i, 3 if rescore else 3 * (2 - row[3] * row[4]))
+            draw(list(row[1:]), a, j, i, 3 * (2 - row[3] * row[4]) if favours_small else 3)
             v = numbers(a, j, i)
             s = sigmoid(v[4])
             target = iou(predicted(a, j, i), list(row[1:])) if rescore else 1
@@ -107,8 +109,30 @@ def test_agrees_with_the_forks_loops(seed: int, boxes: int, early: bool, match: 
     case = LayerCase(text(f"{SCALES} bias_match: {match:d} rescore: {rescore:d}"), x, truths.reshape(2, 15))
     if not early:
         late(case)
-    expected = original(x, truths, np.array([[1.0, 2], [3, 1]]), early, match, rescore)
+    expected = original(x, truths, np.array([[1.0, 2], [3, 1]]), early, match, rescore, not rescore)
     assert case.forward()[0] == pytest.approx(expected, rel=1e-9)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["yolov2", ""]), st.booleans(), st.integers(0, 1))
+def test_caffe_yolov2s_agrees_with_its_loops(seed: int, fork: str, early: bool, rescore: int) -> None:
+    """Not divided by 2 images; as rescore 1 but for the matched boxes' objectness, which is to be 1."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(2, 16, 3, 3))
+    truths = np.zeros((2, 30 if not fork else 4, 5))
+    truths[:, 0] = random.uniform(0.05, 0.95, (2, 5))
+    truths[:, 0, 0] = random.integers(0, 3, 2)
+    case = LayerCase(text(f"{SCALES} rescore: {rescore}"), x, truths, fork=fork)
+    if not early:
+        late(case)
+    expected = original(x, truths, np.array([[1.0, 2], [3, 1]]), early, True, rescore=False, favours_small=False)
+    assert case.forward()[0] == pytest.approx(2 * expected, rel=1e-9)
+    assert str(case.layer.choice) == f"RegionLoss of caffe-yolov2: {'fork yolov2' if fork else '30 truths'}"
+
+
+def test_the_fork_tells_before_the_number_of_truths() -> None:
+    x, truths = np.zeros((1, 16, 3, 3)), np.zeros((1, 150))
+    assert str(LayerCase(text(), x, truths, fork="yolo").layer.choice) == "RegionLoss of MobileNet-YOLO: fork yolo"
+    assert LayerCase(text(), x, np.zeros((1, 145))).layer.choice is None
 
 
 TRUTHS = np.array(
@@ -117,10 +141,10 @@ TRUTHS = np.array(
 
 
 @pytest.mark.parametrize("early", [True, False])
-@pytest.mark.parametrize("rescore", [0, 1])
-def test_gradient(early: bool, rescore: int) -> None:
+@pytest.mark.parametrize(("rescore", "fork"), [(0, ""), (1, ""), (1, "yolov2")])
+def test_gradient(early: bool, rescore: int, fork: str) -> None:
     x = np.random.default_rng(2).normal(size=(2, 16, 3, 3)) / 2
-    case = LayerCase(text(f"{SCALES} rescore: {rescore}"), x, TRUTHS)
+    case = LayerCase(text(f"{SCALES} rescore: {rescore}"), x, TRUTHS, fork=fork)
     (case if early else late(case)).check_gradient()
 
 
