@@ -4,7 +4,7 @@
     would start past H + pad - 1 and either axis is padded; windows are clipped to the map, and AVE divides by their size
     before that, clipped to H + pad. AVE_EXC_PAD, AVE_TF and AVE with avg_include_pad: false divide by their size after it.
 Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu; AVE_EXC_PAD and AVE_TF: Synopsys' pooling_layer.cpp;
-avg_include_pad: Intel's mkldnn_pooling_layer.cpp.
+avg_include_pad: Intel's mkldnn_pooling_layer.cpp, which leaves padding out unless it is true.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BlobJob, Job, KeptStep, Scratch
 from minicaffe.cuda.device import launch_blocks
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -34,6 +35,8 @@ from .pool.pooling_windows import maps_at_once, plane_blocks, pool_axes
 Param = caffe_pb2.PoolingParameter
 MAX, AVE, STOCHASTIC = Param.MAX, Param.AVE, Param.STOCHASTIC
 
+INTEL = "Intel"
+
 LEAST_BYTES = 1 << 20
 """Fewest bytes of maps that are worth a thread."""
 
@@ -44,6 +47,7 @@ class Pooling(Layer):
     bottom: x (N, C, H, W). top: y (N, C, PH, PW); with MAX optionally the mask (N, C, PH, PW), the index h * W + w of
     the first maximum. The argmax that backward needs is found there, from x; forward alone does not look for it.
     STOCHASTIC draws a pixel in TRAIN, and gives the expectation in TEST.
+    In a net of Intel's avg_include_pad is false unless given, as in its MKL engines, with a warning where it counts.
     Raises LayerError when kernel, stride or pad are given twice, half or out of range, round_mode and ceil_mode
     contradict each other, or no window fits.
     """
@@ -54,9 +58,11 @@ class Pooling(Layer):
     param_block = ("pooling_param",)
     weight_names = ()
     copies = (0, 0)
+    kinds = (Kind("BVLC", ("bvlc",), "AVE counts padding"), Kind(INTEL, ("intel",), "AVE leaves padding out"))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.pooling_param
+        self._read_fork(param)
         self.method = AVE if is_average(param) else param.pool
         self.counts_padding = counts_padding(param)
         self._argmax = Blob((0,), np.int32)  # on the GPU, in backward
@@ -70,6 +76,16 @@ class Pooling(Layer):
             self.loops = ((forward,), (pooling_loops.max_pool_places, pooling_loops.add_at_places))
         elif self.method == AVE:
             self.loops = ((pooling_loops.ave_pool_one if param.global_pooling else pooling_loops.ave_pool,), ())
+
+    def _read_fork(self, param: Param) -> None:
+        padded = param.pool == AVE and any((param.pad, param.pad_h, param.pad_w))
+        if padded and not param.HasField("avg_include_pad") and self.choose_by_fork() == INTEL:
+            param.avg_include_pad = False
+            self.warn(
+                "the means leave padding out, as in the MKL engines of Intel's Caffe; its engine CAFFE counts it: for that,"
+                " write avg_include_pad: true",
+                "pooling_param.pool",
+            )
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

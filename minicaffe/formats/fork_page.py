@@ -84,6 +84,8 @@ DISAGREEMENTS = (
      "not the second's length"),
     ("`SigmoidCrossEntropyLoss`", "BVLC's. HED's weighs a target by its image's share of the other class; MNC's by a bottom",
      "three bottoms are MNC's; `hed`; without any sign BVLC's"),
+    ("`Pooling`", "BVLC's means count padding. Those of Intel's MKL engines leave it out, without `avg_include_pad: true`",
+     "`avg_include_pad`; `intel`; without any sign BVLC's"),
     ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param` in any "
      "Crop of the net is BVLC's; then `bvlc`, `longjon`, `hed`, `crfrnn`; else, if every Crop has whole offsets, that of 2014"),
     ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "

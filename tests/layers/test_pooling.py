@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe import check_gradient, rng
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, PrototxtWarning
 from minicaffe.mode import TEST, TRAIN
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -54,6 +54,18 @@ def test_ave_without_padding_by_hand(pool: str) -> None:
     np.testing.assert_array_equal(case.forward()[0], [[[[4.5, 9, 12]]]])
     (dx,) = case.backward([[[[2.0, 30, 300]]]])
     np.testing.assert_array_equal(dx, [[[[1, 11, 10, 310]]]])
+
+
+def test_intels_means_leave_padding_out_unless_told() -> None:
+    inside, x = "pool: AVE kernel_h: 1 kernel_w: 3 stride: 2 pad_h: 0 pad_w: 1", [[[[3.0, 6, 9, 12]]]]
+    with pytest.warns(PrototxtWarning, match="engine CAFFE counts it: for that, write avg_include_pad: true"):
+        case = LayerCase(text(inside), x, fork="intel")
+    np.testing.assert_array_equal(case.forward()[0], [[[[4.5, 9, 12]]]])
+    assert str(case.layer.choice) == "Pooling of Intel: fork intel"
+    assert not case.layer.param.pooling_param.avg_include_pad
+    for more, fork in [("avg_include_pad: true", "intel"), ("", "bvlc"), ("", "")]:
+        np.testing.assert_array_equal(LayerCase(text(f"{inside} {more}"), x, fork=fork).forward()[0], [[[[3, 9, 6]]]])
+    assert LayerCase(text("pool: AVE kernel_size: 1"), x, fork="intel").layer.choice is None
 
 
 def test_avg_include_pad_is_bvlcs() -> None:
