@@ -174,6 +174,10 @@ class BatchNorm(Layer):
         fields = Fields(state)
         self._forwards = fields.whole("forwards", 0, COPIED) if "forwards" in fields else 0
 
+    def running_blobs(self) -> Sequence[Blob]:
+        names = zip(self.layout, self.blobs, strict=True)
+        return () if self.use_global_stats else [blob for name, blob in names if name not in LEARNT]
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         channels = channels_of(bottom[0].shape)
         if channels != self._channels:

@@ -184,6 +184,9 @@ class BN(Layer):
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return data_bytes(bottom) if self._keeps(bottom, top) else 0
 
+    def running_blobs(self) -> Sequence[Blob]:
+        return self.blobs[2:] if self.of_batch else ()
+
     def _statistics(self) -> tuple[Array, Array]:
         """Mean and 1 / sqrt(var + eps) that are not of the batch, (C,) each."""
         if self.kind == SEGNET:

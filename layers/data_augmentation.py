@@ -116,6 +116,9 @@ class DataAugmentation(Layer):
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return 0
 
+    def running_blobs(self) -> Sequence[Blob]:
+        return self.blobs
+
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data, top[0].data
         count = self.blobs[0].data

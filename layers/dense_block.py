@@ -100,6 +100,10 @@ class DenseBlock(Layer):
         filters = sum(blob.count for blob, name in zip(self.blobs, self.weight_names) if name.startswith("filter"))
         return filters * bottom[0].shape[0] * bottom[0].shape[2] * bottom[0].shape[3]
 
+    def running_blobs(self) -> Sequence[Blob]:
+        names = zip(self.weight_names, self.blobs, strict=True)
+        return [blob for name, blob in names if name in STATISTICS] if self.phase == TRAIN else ()
+
     def _blob(self, name: str, step: int) -> Blob:
         return self.blobs[self.weight_names.index(name) + step]
 

@@ -194,12 +194,16 @@ class Layer:
         launch(kernel, self.dtype, threads, *arguments)
 
     def training_state(self) -> dict[str, Any]:
-        """What resumed training needs beside the learnable blobs, as JSON: a data layer's position and its generator's state
-        after the last batch."""
+        """What resumed training needs beside the learnable blobs, as JSON in new objects: a data layer's position and its
+        generator's state after the last batch. The solver asks before each iteration."""
         return {}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
         """Continue from a state that training_state returned."""
+
+    def running_blobs(self) -> Sequence[Blob]:
+        """The blobs that forward changes, such as running means: no solver updates them."""
+        return ()
 
     def data_fingerprint(self) -> dict[str, Any]:
         """A data layer's number of records and checksums, by name: they must be equal in ranks that train together."""

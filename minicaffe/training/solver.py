@@ -27,7 +27,7 @@ from minicaffe.blob import Arrays, Blob
 from minicaffe.cuda.updates import Rule
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.debug_info import debug_info
-from minicaffe.errors import SolverError, os_errors_as
+from minicaffe.errors import SolverError, os_errors_as, pasted
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.formats.upgrade import upgrade_solver
 from minicaffe.net import Net
@@ -36,6 +36,7 @@ from minicaffe.rng import set_random_seed
 
 from . import snapshots, solver_nets, updates
 from .exchange import Exchange
+from .last_iteration import LastIteration, add_note
 from .lr_policy import Plateau, check_policy, learning_rate
 from .running_state import State, misfits, restore_running_state, running_state
 from .signals import Action, Request
@@ -118,7 +119,9 @@ class SGDSolver:
         self.exchange = Exchange()
         self.stopped = False
         self._resumed = False
-        self._before_tests: State | None = None
+        self._last = LastIteration(self.net)
+        self._is_updating = False
+        self._saved_iter = 0
 
     @cached_property
     def history_blobs(self) -> list[Blob]:
@@ -179,20 +182,31 @@ class SGDSolver:
         logger.info("Optimization Done.")
 
     def step(self, iterations: int) -> None:
-        """Train for more iterations, or until a stop is requested."""
+        """Train for more iterations, or until a stop is requested.
+
+        An error first writes a snapshot of the last complete iteration, unless the solver asks for no snapshots or other ranks
+        train too; the error's message names it."""
         if not self._resumed:  # Caffe's Step begins a new average; a restored training continues the old one
             self._losses.clear()
         self._resumed = self.stopped = False
         self.exchange.begin(self, iterations)
         self._log.begin(self.iter)
+        try:
+            self._iterate(iterations)
+        except Exception as error:
+            self._snapshot_after(error)
+            raise
+        self._log.end(self.iter)
+
+    def _iterate(self, iterations: int) -> None:
         start, began = self.iter, time.perf_counter()
+        self._last = LastIteration(self.net)  # loaded weights may have changed the blobs
         while self.iter < start + iterations:
+            self._last.keep(self._running_state())
             if self._due(self.param.test_interval) and (self.iter or self.param.test_initialization):
-                self._before_tests = self._running_state()  # a snapshot during the tests must resume before them
                 self.test_all()
                 if self.stopped:
                     break
-            self._before_tests = None
             lr = self.lr
             self._iteration()
             rate = (self.iter - start) / max(time.perf_counter() - began, 1e-9)
@@ -205,7 +219,6 @@ class SGDSolver:
             if action is Action.STOP:
                 self.stopped = True
                 break
-        self._log.end(self.iter)
 
     def _iteration(self) -> None:
         self.net.clear_param_diffs()
@@ -236,8 +249,10 @@ class SGDSolver:
         rate = self.lr
         if self._due(self.param.display):
             logger.info("Iteration %d, lr = %g", self.iter, rate)
+        self._is_updating = True
         updates.apply_update(self, rate)
         self.iter += 1
+        self._last.state, self._is_updating = None, False
 
     @property
     def smoothed_loss(self) -> float:
@@ -291,14 +306,33 @@ class SGDSolver:
         """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; returns the former's path.
         All ranks must call it; rank 0 writes."""
         self.exchange.check_weights(self)
-        running = self.exchange.states(self._before_tests or self._running_state())
+        running = self.exchange.states(self._last.state or self._running_state())
         if self.exchange.rank:
             return snapshots.paths(self.param, self.iter)[0]
         with self.exchange.alone():
             self._make_snapshot_folder()
             model = snapshots.write(self, running)
+        self._saved_iter = self.iter
         logger.info("Snapshot written to %s", model)
         return model
+
+    def _snapshot_after(self, error: Exception) -> None:
+        """Write a snapshot of the last complete iteration, and add its name to the error's message."""
+        wanted = self.param.snapshot > 0 or self.param.snapshot_after_train
+        if not wanted or self.exchange.count > 1 or self.iter == self._saved_iter:
+            return
+        if self._is_updating:
+            add_note(error, f"no snapshot was written: the update of iteration {self.iter} is incomplete")
+            return
+        try:
+            self._last.put_back()
+            self.snapshot()
+        except Exception as failure:  # the first error counts
+            add_note(error, f"no snapshot of the {self.iter} complete iterations could be written: {failure}")
+        else:
+            file = snapshots.paths(self.param, self.iter)[1]
+            resume = f"train --snapshot {pasted(str(file), path=True)}"
+            add_note(error, f"the state after {self.iter} iterations is saved; to resume: {resume}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the weights for the test net, with the box targets' means and stds folded in."""
@@ -319,7 +353,8 @@ class SGDSolver:
         snapshots.load_weights(path, state, running, self)
         for history, array in zip(self.history, state.history, strict=True):
             history[...] = array.reshape(history.shape)  # old states have shapes of 4 axes
-        self.iter, self._before_tests = state.iteration, None
+        self.iter = self._saved_iter = state.iteration
+        self._last.state, self._is_updating = None, False
         self.plateau = plateau
         self._resumed = self._resumed or bool(running)
 
