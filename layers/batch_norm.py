@@ -50,6 +50,8 @@ from .elementwise.channels import affine, by_channel, channels_of, each_channels
 WHOSE = {BVLC: "BVLC Caffe", INTEL[:4]: "Intel Caffe", INTEL: "Intel Caffe", NVIDIA_15: "NVIDIA Caffe 0.15"}
 WHOSE |= {NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_17: "NVIDIA Caffe 0.17"}
 
+HAPPYNEARS_FRACTION = 0.99
+"""moving_average_fraction by default in caffe-windows; elsewhere it is 0.999."""
 COPIED = 2
 """NVIDIA's first forwards, which copy the batch's statistics."""
 
@@ -63,6 +65,7 @@ class BatchNorm(Layer):
     variance, correction (1,), and with scale_bias or a filler the learnt scale (C,) and bias (C,); those of 0.15 begin with
     scale and bias. Intel's are BVLC's, scale (C,) and, unless it stores four, bias. elementwise/batch_norm_layouts.py says
     which a layer has.
+    moving_average_fraction is 0.99 in a net of happynear's unless given, else 0.999.
     bottom: x (N, C, ...). top: y (the same shape); may be in place.
     Raises LayerError when the number of channels changes, or eps, moving_average_fraction are negative.
     """
@@ -90,6 +93,8 @@ class BatchNorm(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.batch_norm_param
         self._channels, self._forwards = channels_of(bottom[0].shape), 0
+        if self.fork.name == "happynear" and not param.HasField("moving_average_fraction"):
+            param.moving_average_fraction = HAPPYNEARS_FRACTION
         self.fraction, self.eps = param.moving_average_fraction, param.eps
         for field, value in (("moving_average_fraction", self.fraction), ("eps", self.eps)):
             if value < 0:

@@ -58,8 +58,8 @@ class BN(Layer):
     weight_names: tuple[str, ...] = ("slope", "bias", "mean", "variance")
     copies = (0, 0)
     kinds = (
-        Kind(PSPNET, ("pspnet", "happynear"), f"{len(BLOBS[PSPNET])} blobs: {', '.join(BLOBS[PSPNET])}"),
-        Kind(SEGNET, ("segnet", "noh"), f"{len(BLOBS[SEGNET])} blobs: {', '.join(BLOBS[SEGNET])}"),
+        Kind(PSPNET, ("pspnet", "happynear", "tsn"), f"{len(BLOBS[PSPNET])} blobs: {', '.join(BLOBS[PSPNET])}"),
+        Kind(SEGNET, ("segnet", "noh", "synopsys"), f"{len(BLOBS[SEGNET])} blobs: {', '.join(BLOBS[SEGNET])}"),
     )
     kind: str
     """PSPNET or SEGNET; "" until something tells it."""

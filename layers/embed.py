@@ -22,7 +22,8 @@ class Embed(Layer):
 
     bottom: x, any shape, whole numbers in [0, input_dim), as floats. top: y (*x's shape, num_output).
     blobs: weight (input_dim, num_output), bias (num_output).
-    Raises LayerError when num_output or input_dim is 0, or a number of x is no row of the table.
+    Raises LayerError when num_output or input_dim is 0, or a number of x is no row of the table; in a net of bottom-up-
+    attention's, whose Embed replaces a last axis of length 1, for such an x.
     """
 
     type = "Embed"
@@ -41,6 +42,9 @@ class Embed(Layer):
         self.learn(shapes, [param.weight_filler, param.bias_filler])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.fork.name == "butd" and bottom[0].shape[-1:] == (1,):
+            wrong = "bottom-up-attention's, which puts num_output in the place of x's last axis of length 1, is not built in"
+            raise self.error(f"{wrong}: drop that axis with a Reshape before; x has shape {bottom[0].shape}", "bottom[0]")
         top[0].reshape(*bottom[0].shape, self.param.embed_param.num_output)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:

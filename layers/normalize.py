@@ -29,6 +29,8 @@ from minicaffe.proto import caffe_pb2
 from .elementwise.channels import by_channel
 
 SSD, HAPPYNEAR = "SSD", "happynear"
+SSDS = ("ssd", "refinedet", "beniz", "mkfrcnn", "nv17", "yolo", "intel", "synopsys", "textboxes", "opencv")
+"""The forks with SSD's."""
 LEAST = 1e-6
 """What happynear's adds to the sums."""
 
@@ -42,7 +44,7 @@ class Normalize(Layer):
     last ones of length 1 where the bottom has fewer.
     With none of these fields the net's weights tell whether there is a scale, else its fork; until then it cannot run.
     Raises LayerError for a bottom of fewer than 2 axes, when the number of channels changes, and for a normalize_type that is
-    neither L2 nor L1, fix_gradient, or norm_param beside normalize_param.
+    neither L2 nor L1, fix_gradient, norm_param beside normalize_param, and PSPNet's, which has no field and no scale.
     """
 
     type = "Normalize"
@@ -52,7 +54,7 @@ class Normalize(Layer):
     weight_names: tuple[str, ...] = ("scale",)
     copies = (1, 3)
     kinds = (
-        Kind(SSD, ("ssd", "refinedet", "beniz", "mkfrcnn", "nv17", "yolo"), "1 blob: scale"),
+        Kind(SSD, SSDS, "1 blob: scale"),
         Kind(HAPPYNEAR, ("happynear",), "no blobs, each position by itself"),
     )
 
@@ -71,7 +73,12 @@ class Normalize(Layer):
             return self.choose(HAPPYNEAR, f"{tops} tops")
         if self.param.HasField("norm_param"):
             return self.choose(SSD, "norm_param")
-        return self.choose(SSD, f"{len(self.param.param)} param blocks") if self.param.param else ""
+        if self.param.param:
+            return self.choose(SSD, f"{len(self.param.param)} param blocks")
+        if self.fork.name == "pspnet":
+            wrong = "PSPNet's, x divided by the length of its image, is not built in; the same is"
+            raise self.error(f"{wrong} norm_param {{ eps: 0 }} with param {{ lr_mult: 0 }}", "type")
+        return ""
 
     def _make(self, kind: str) -> None:
         """Be of this kind, and make its blobs."""

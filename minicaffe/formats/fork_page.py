@@ -46,10 +46,12 @@ DISAGREEMENTS = (
     ("`BatchNorm`", "BVLC's: sums of mean and variance, and a factor. NVIDIA's 0.17: mean, variance, correction, then scale "
      "and bias if it has them. NVIDIA's 0.15: scale, bias, mean, variance, correction. Intel's: BVLC's, then scale and bias",
      "`scale_bias`, `scale_filler` and `bias_filler` are NVIDIA's; of 5 stored blobs, the one with a single value is third in "
-     "0.17 and last in 0.15; 4 are Intel's; `nv15`, `nv17`, `intel`; without any sign BVLC's"),
-    ("`Normalize`", "SSD's: a learnt scale, over a position or an image. caffe-windows': no scale, L1 or L2",
+     "0.17 and last in 0.15; 4 are Intel's; `nv15`, `nv17`, `intel`; without any sign BVLC's. With `happynear` the statistics' "
+     "default fraction is 0.99, not 0.999"),
+    ("`Normalize`", "SSD's: a learnt scale, over a position or an image. caffe-windows': no scale, L1 or L2. "
+     "PSPNet's, of an image without a scale, is not built in",
      "`norm_param` or `normalize_param`; a second top is caffe-windows'; one stored blob is SSD's, none caffe-windows'; "
-     "`ssd`, `happynear`"),
+     "`ssd`, `happynear`, `pspnet`"),
     ("`Upsample`", "SegNet's: values at a mask's places. MobileNet-YOLO's: repeated pixels",
      "SegNet's has a second bottom, the mask"),
     ("`ROIAlign`", "Caffe's: maxima of samples. Mask R-CNN's: means. Cascade R-CNN's: samples at the corners of the bins. "
@@ -86,6 +88,9 @@ DISAGREEMENTS = (
      "three bottoms are MNC's; `hed`; without any sign BVLC's"),
     ("`Pooling`", "BVLC's means count padding. Those of Intel's MKL engines leave it out, without `avg_include_pad: true`",
      "`avg_include_pad`; `intel`; without any sign BVLC's"),
+    ("`ContrastiveLoss`", "BVLC's takes whether the two are alike. caffe-windows' takes a label of each",
+     "four bottoms are caffe-windows'"),
+    ("`Embed`", "BVLC's appends an axis. bottom-up-attention's, which replaces a last axis of 1, is not built in", "`butd`"),
     ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param` in any "
      "Crop of the net is BVLC's; then `bvlc`, `longjon`, `hed`, `crfrnn`; else, if every Crop has whole offsets, that of 2014"),
     ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "

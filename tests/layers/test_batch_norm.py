@@ -327,3 +327,17 @@ def test_statistics_with_a_factor_in_nvidias_place_are_divided_by_it(layout: str
     for i in (mean, variance, correction):
         case.layer.blobs[i].data[...] *= 8
     np.testing.assert_allclose(case.forward()[0], expected)
+
+
+def test_happynears_statistics_move_faster() -> None:
+    """After two batches of means 1 and 4 their sum is 0.99 + 4, of 1.99 batches; of BVLC's 0.999 + 4, of 1.999."""
+    for inside, fork, fraction in (
+        ("", "happynear", 0.99),
+        ("moving_average_fraction: 0.5", "happynear", 0.5),
+        ("", "", 0.999),
+    ):
+        case = LayerCase(f'type: "BatchNorm" batch_norm_param {{ {inside} }}', [[0.0], [2.0]], phase=TRAIN, fork=fork)
+        case.forward()
+        case.bottom[0].data[...] = [[3.0], [5.0]]
+        case.forward()
+        np.testing.assert_allclose([case.layer.blobs[0].data[0], case.layer.blobs[2].data[0]], [fraction + 4, fraction + 1])

@@ -31,6 +31,16 @@ def test_by_hand_legacy():
     np.testing.assert_allclose(case.backward()[0], np.array([[3, 4], [-3, -4], [0, 0]]) / 3)
 
 
+def test_happynears_pairs_have_two_labels():
+    """Labels 2 and 2.9 are equal, as whole numbers; 0 and 0 too."""
+    given = TYPE + " contrastive_loss_param { margin: 7 }"
+    case = LayerCase(given, PAIRS, ZEROS, [2, 1, 0], [2.9, 2, 0])
+    assert case.forward()[0] == (25 + 4 + 2500) / 6
+    np.testing.assert_allclose(case.backward()[0], np.array([[3, 4], [-6 / 5, -8 / 5], [30, 40]]) / 3, rtol=1e-4)
+    with pytest.raises(LayerError, match=r"bottoms 0 and 3 must have the same first axis"):
+        LayerCase(TYPE, PAIRS, ZEROS, np.zeros(3), np.zeros(2))
+
+
 @pytest.mark.parametrize("case", cases("ContrastiveLoss"))
 def test_golden(case):
     assert run_case(case) == 3

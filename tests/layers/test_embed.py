@@ -83,3 +83,10 @@ def test_errors() -> None:
     for number in (4, -1, 1.5, np.nan):
         with pytest.raises(LayerError, match=rf"{number:g} is not a whole number in \[0, 4\)"):
             LayerCase(text("num_output: 3 input_dim: 4"), [0, number]).forward()
+
+
+def test_bottom_up_attentions_last_axis_of_1_is_refused() -> None:
+    with pytest.raises(LayerError, match=r"in the place of x's last axis of length 1, is not built in: drop that axis"):
+        LayerCase(text("num_output: 3 input_dim: 5"), np.zeros((2, 4, 1)), fork="butd")
+    for x, fork in ((np.zeros((2, 4)), "butd"), (np.zeros((2, 4, 1)), "")):
+        assert LayerCase(text("num_output: 3 input_dim: 5"), x, fork=fork).forward()[0].shape == (*x.shape, 3)

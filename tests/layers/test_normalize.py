@@ -147,3 +147,13 @@ def test_where_eps_is_added_must_be_the_same() -> None:
         LayerError, match=r"add_eps_before_sqrt: false, for .* sqrt\(sum x\^2\) \+ eps \(Synopsys.* is not built in"
     ):
         LayerCase(field % "false", x)
+
+
+def test_pspnets_is_refused_with_fields_that_compute_it() -> None:
+    x = np.random.default_rng(3).normal(size=(2, 3, 4, 5))
+    with pytest.raises(LayerError, match=r"the same is norm_param \{ eps: 0 \} with param \{ lr_mult: 0 \}"):
+        LayerCase('type: "Normalize"', x, fork="pspnet")
+    (y,) = LayerCase('type: "Normalize" norm_param { eps: 0 } param { lr_mult: 0 }', x, fork="pspnet").forward()
+    np.testing.assert_allclose(y, x / np.sqrt((x**2).sum(axis=(1, 2, 3), keepdims=True)))
+    (y,) = LayerCase('type: "Normalize"', x, fork="synopsys").forward()  # SSD's defaults
+    np.testing.assert_allclose(y, x / np.sqrt((x**2).sum(axis=(1, 2, 3), keepdims=True) + 1e-10))
