@@ -36,7 +36,7 @@ COMMANDS = {
     "device-query": "show what nets run on here: GPUs, CPU, cores, BLAS, versions",
     "docs": "open the documentation, without a network",
     "doctor": "check the requirements of a GPU and what is missing",
-    "draw": "draw a net as a picture: SVG, PNG or PDF",
+    "draw": "draw a net as a picture: SVG, PNG, PDF or DOT",
     "dump": "write or list the arrays of weights of any kind, a .solverstate or a .binaryproto",
     "evaluate": "count a detector's average precision on annotated images",
     "explain": "show the arithmetic of one number or one gradient of a layer",

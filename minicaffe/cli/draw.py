@@ -19,7 +19,7 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(StateOptions):
     net: str = argument()
-    out: str = argument(metavar="OUT.svg|OUT.png|OUT.pdf")
+    out: str = argument(metavar="OUT.svg|OUT.png|OUT.pdf|OUT.dot")
     rankdir: str = option("--rankdir", "Direction of the arrows.", type=click.Choice(DIRECTIONS), default="TB")
     only: str = option(
         "--phase",
@@ -34,7 +34,7 @@ class Options(StateOptions):
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Draw the net in the prototxt NET as a picture: SVG, PNG or PDF.
+    """Draw the net in the prototxt NET as a picture: SVG, PNG, PDF, or Graphviz's DOT (.dot, .gv).
 
     Example:  minicaffe draw test.prototxt net.svg --shapes
     """

@@ -1,4 +1,4 @@
-"""Draw a net as SVG, PNG or PDF, with the functions of pycaffe's caffe.draw but without graphviz.
+"""Draw a net as SVG, PNG, PDF or Graphviz's text, with the functions of pycaffe's caffe.draw but without Graphviz.
 
     draw_net_to_file(net_param, "net.svg", rankdir="TB")        # `minicaffe draw net.prototxt net.svg` on the command line
 
@@ -24,7 +24,7 @@ from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block, outputs_of, types
 
-from .draw_picture import Graph, Node, bitmap, svg
+from .draw_picture import Graph, Node, bitmap, dot, svg
 
 DIRECTIONS = ("TB", "BT", "LR", "RL")
 BLOB = "#eceff2"
@@ -101,7 +101,7 @@ def get_pydot_graph(
     caffe_net: NetParameter, rankdir: str, label_edges: bool = True, phase: int | None = None, display_lrm: bool = False
 ) -> None:
     """pycaffe returns a pydot graph here. Raises Error: minicaffe draws without pydot."""
-    raise Error("minicaffe makes no pydot graph: draw_net returns the picture, draw_net_to_file writes it")
+    raise Error('minicaffe makes no pydot graph: draw_net with ext="dot" returns its text, draw_net_to_file writes a picture')
 
 
 def net_graph(
@@ -183,13 +183,15 @@ def draw_net(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> bytes:
-    """The picture of a net, as ext: "svg", "png" or "pdf". rankdir: TB (down), BT (up), LR (right), RL (left). Raises Error."""
+    """Return the picture of a net, as ext: "svg", "png", "pdf", or Graphviz's text as "dot" or "gv". rankdir: TB (down), BT
+    (up), LR (right), RL (left). Raises Error."""
     if rankdir not in DIRECTIONS:
         raise Error(f"rankdir must be one of {', '.join(DIRECTIONS)}, got {rankdir!r}")
-    if ext not in ("svg", "png", "pdf"):
-        raise Error(f"a net is drawn as .svg, .png or .pdf, not as .{ext}")
+    texts = {"svg": svg, "dot": dot, "gv": dot}
+    if ext not in texts and ext not in ("png", "pdf"):
+        raise Error(f"a net is drawn as .svg, .png, .pdf or .dot, not as .{ext}")
     graph = net_graph(caffe_net, phase, display_lrm=display_lrm, shapes=shapes)
-    return svg(graph, rankdir).encode() if ext == "svg" else bitmap(graph, rankdir, ext)
+    return texts[ext](graph, rankdir).encode() if ext in texts else bitmap(graph, rankdir, ext)
 
 
 def draw_net_to_file(
@@ -201,7 +203,7 @@ def draw_net_to_file(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Write the picture of a net; the suffix, .svg, .png or .pdf, selects the format. Raises Error."""
+    """Write the picture of a net; the suffix, .svg, .png, .pdf, .dot or .gv, selects the format. Raises Error."""
     ext = Path(filename).suffix[1:].lower()
     picture = draw_net(caffe_net, rankdir, ext, phase, display_lrm, shapes=shapes)
     with replacing(filename) as temporary:

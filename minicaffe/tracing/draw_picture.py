@@ -1,4 +1,4 @@
-"""A net's drawing as SVG, PNG or PDF: boxes with lines of text and arrows between them, in one of four directions."""
+"""A net's drawing as SVG, PNG, PDF or Graphviz's text: boxes with lines of text and arrows, in one of four directions."""
 
 from __future__ import annotations
 
@@ -112,6 +112,27 @@ def svg(graph: Graph, rankdir: str) -> str:
                 f' fill="{INK}">{escape(line)}</text>'
             )
     return "\n".join([*out, "</svg>", ""])
+
+
+def dot(graph: Graph, rankdir: str) -> str:
+    """Return the drawing in Graphviz's language, which Graphviz lays out."""
+    out = [
+        f'digraph "{_escaped(graph.title)}" {{',
+        f"  rankdir={rankdir};",
+        f'  node [shape=box, style=filled, color="{RULE}", fontcolor="{INK}", fontname="monospace", fontsize={FONT}];',
+        f'  edge [color="{RULE}"];',
+    ]
+    for i, node in enumerate(graph.nodes):
+        style = ', style="filled,rounded"' * node.round
+        lines = "\\n".join(_escaped(line).replace("&", "&amp;") for line in node.lines)  # labels have HTML's entities
+        out.append(f'  n{i} [label="{lines}", fillcolor="{node.fill}"{style}];')
+    out += [f"  n{start} -> n{end};" for start, end in graph.edges]
+    return "\n".join([*out, "}", ""])
+
+
+def _escaped(text: str) -> str:
+    r"""Return text for a quoted string of Graphviz's, in which \N means the node's name."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def bitmap(graph: Graph, rankdir: str, kind: str = "png") -> bytes:

@@ -134,10 +134,30 @@ def test_pdf(tmp_path: Path) -> None:
     assert float(page[1]) * height == pytest.approx(float(page[2]) * width, rel=1e-3)
 
 
+def test_graphviz_text(tmp_path: Path) -> None:
+    """Boxes, round blobs and arrows, with quotes and backslashes that Graphviz reads as they are."""
+    net = parse_net(r"""name: "a \"net\""
+    layer { name: "d\\N" type: "Input" top: "x" }
+    layer { name: "r&lt;" type: "ReLU" bottom: "x" top: "y" }
+    layer { name: "t" type: "TanH" bottom: "y" top: "y" }""").param
+    draw.draw_net_to_file(net, tmp_path / "net.dot", "LR")
+    lines = (tmp_path / "net.dot").read_text().splitlines()
+    assert lines[:2] == [r'digraph "a \"net\"" {', "  rankdir=LR;"] and lines[-1] == "}"
+    assert [line.strip() for line in lines[4:-1]] == [
+        r'n0 [label="d\\N\nInput", fillcolor="#bfe3b4"];',
+        'n1 [label="x", fillcolor="#eceff2", style="filled,rounded"];',
+        r'n2 [label="r&amp;lt;\nReLU\nt  TanH", fillcolor="#bfd6f2"];',
+        'n3 [label="y", fillcolor="#eceff2", style="filled,rounded"];',
+        "n0 -> n1;", "n1 -> n2;", "n2 -> n3;",
+    ]  # fmt: skip
+    draw.draw_net_to_file(net, tmp_path / "net.gv", "LR")
+    assert (tmp_path / "net.gv").read_bytes() == (tmp_path / "net.dot").read_bytes()
+
+
 def test_errors(tmp_path: Path) -> None:
     with pytest.raises(Error, match="rankdir must be one of TB, BT, LR, RL, got 'XY'"):
         draw.draw_net(PARAM, "XY")
-    with pytest.raises(Error, match=r"drawn as \.svg, \.png or \.pdf, not as \.jpg"):
+    with pytest.raises(Error, match=r"drawn as \.svg, \.png, \.pdf or \.dot, not as \.jpg"):
         draw.draw_net_to_file(PARAM, tmp_path / "net.jpg")
     with pytest.raises(Error, match="minicaffe makes no pydot graph"):
         draw.get_pydot_graph(PARAM, "LR")
