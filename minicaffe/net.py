@@ -58,6 +58,8 @@ Keep = Literal["all", "outputs"]
 AUTOMATIC = "(automatic)"
 """The name of a loss top that the prototxt omits."""
 
+RUN_FORWARD = "its backward needs what its forward keeps: run forward first"
+
 
 @dataclass
 class LoadReport:
@@ -130,7 +132,7 @@ class Net(PycaffeNet, Hooked):
         self._stream: Stream | None = None
         self._bytes = 0
         self.lock = RLock()
-        self._loops_asked_for = self._has_run = False
+        self._loops_asked_for = False
         self.weights_files: list[str] = []
         self.skipped = skipped_fields.of_net(net_file, strict)
 
@@ -150,6 +152,7 @@ class Net(PycaffeNet, Hooked):
         self._decide_gradients()
         self.plan = ExecutionPlan(self.nodes, self._memory(keep))
         self._list_layers()
+        self._unrun = set(range(len(self.layers)))
         skip(self.skipped)
         if weights is not None:
             self.copy_from(weights)
@@ -366,7 +369,7 @@ class Net(PycaffeNet, Hooked):
         if not self._loops_asked_for and not gpu_mode():
             self._loops_asked_for = True
             compile_ahead(self._loops())
-        self._has_run = True
+        self._unrun.difference_update(range(start, end + 1))
         with self.running():
             begun = self.plan.run_jobs(start, end, self.forward_is_watched)
             if begun <= end:
@@ -406,18 +409,30 @@ class Net(PycaffeNet, Hooked):
                 yield from ((loop, layer.dtype) for loop in layer.loops[1])
 
     def backward_from_to(self, start: int, end: int) -> None:
-        """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo)."""
+        """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo).
+
+        Layers that have not run forward take the blobs as they are. Raises LayerError if one needs what its forward keeps.
+        """
         if self.plan.memory:
             raise Error('backward reads blobs that keep="outputs" has freed: make the net with keep="all"')
-        if not self._has_run:
-            raise Error("backward needs what forward computes: run forward first")
         with self.running(), computing():
             for i in self.plan.backward_steps(start, end, gpu_mode() or self.backward_is_watched):
                 node = self.nodes[i]
                 self._call("before_backward", i)
                 if node.needs_backward:
-                    node.layer.backward_pass(node.tops, node.bottom_needs, node.bottoms)
+                    self._backward_of(i)
                 self._call("after_backward", i)
+
+    def _backward_of(self, i: int) -> None:
+        node = self.nodes[i]
+        if i in self._unrun and gpu_mode():  # kernels would compute with what forward has not written
+            raise node.layer.error(RUN_FORWARD)
+        try:
+            node.layer.backward_pass(node.tops, node.bottom_needs, node.bottoms)
+        except Exception as error:
+            if i not in self._unrun or isinstance(error, Error):
+                raise
+            raise node.layer.error(f"{RUN_FORWARD} ({type(error).__name__}: {error})") from error
 
     _forward, _backward = forward_from_to, backward_from_to
     """pycaffe's names."""

@@ -13,7 +13,7 @@ import pytest
 
 import minicaffe as caffe
 from minicaffe import pycaffe
-from minicaffe.errors import DeviceError, Error
+from minicaffe.errors import DeviceError, Error, LayerError
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.pycaffe import script
 
@@ -55,6 +55,30 @@ def test_forward_and_backward_by_index(net: caffe.Net) -> None:
     net.blobs["y"].diff[...] = 1
     net._backward(2, 0)
     assert net.blobs["x"].diff.tolist() == [[2.0] * 3] * 2
+
+
+def test_backward_takes_the_blobs_as_they_are_before_a_forward(net: caffe.Net) -> None:
+    """As pycaffe's tests of Python layers and of start and end do."""
+    assert net.backward(start="ip", end="ip", y=np.ones((2, 4)))["x"].tolist() == [[2.0] * 3] * 2
+    assert net.backward(y=np.ones((2, 4)))["x"].tolist() == [[0.0] * 3] * 2  # y is 0: ReLU passes nothing
+    net.blobs["y"].data[:, 1] = 5
+    assert net.backward(y=np.ones((2, 4)))["x"].tolist() == [[0.5] * 3] * 2
+
+
+def test_a_backward_that_needs_its_forward_names_the_layer() -> None:
+    text = """force_backward: true
+    layer { name: "in" type: "Input" top: "x" top: "label" input_param { shape { dim: 2 dim: 3 } shape { dim: 2 } } }
+    layer { name: "sum" type: "Power" bottom: "x" top: "s" }
+    layer { name: "prob" type: "SoftmaxWithLoss" bottom: "s" bottom: "label" top: "loss" }"""
+    net = caffe.Net(parse_net(text), caffe.TEST)
+    with pytest.raises(LayerError, match=r'SoftmaxWithLoss layer "prob": its backward needs .*: run forward first \(Zero'):
+        net.backward()
+    net.forward(end="sum")
+    with pytest.raises(LayerError, match='layer "prob": its backward needs'):
+        net.backward()
+    net.backward(start="sum")
+    net.forward()
+    net.backward()
 
 
 def test_forward_backward_all(net: caffe.Net) -> None:
