@@ -14,7 +14,8 @@ from numpy.typing import DTypeLike
 
 from minicaffe.access import granted
 from minicaffe.blob import Array
-from minicaffe.data.image_bytes import read_image, resized
+from minicaffe.data.image_bytes import Pixels, read_image, resized
+from minicaffe.data.image_check import readable
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
@@ -69,7 +70,13 @@ class GroupSource:
         dtype: DTypeLike,
         shard: Shard = WHOLE,
     ) -> None:
-        self.groups, self.param, self.generator, self.shard = groups, param, generator, shard
+        self.param, self.generator, self.shard = param, generator, shard
+        cuts = {cut.path: cut for example in groups.cuts for cut in example}
+        good = set(readable(list(cuts), lambda path: self._pixels(cuts[path]), lambda path: (param.source, path), param.source))
+        kept = [i for i, example in enumerate(groups.cuts) if all(cut.path in good for cut in example)]
+        if not kept:
+            raise DataError(f"{param.source}: every example has an image that cannot be used")
+        self.groups = WindowGroups([groups.cuts[i] for i in kept], [groups.labels[i] for i in kept])
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.channels, self.next = 1 if param.is_gray else 3, 0
         self.mean = centred_mean(transform, (self.channels, param.crop_size, param.crop_size), self.dtype)
@@ -103,19 +110,24 @@ class GroupSource:
 
     def _put(self, cut: Cut, place: Array, mirrored: bool, out: Array) -> None:
         """Cut the window out, warp it, and write it to out (C, crop, crop)."""
-        path = granted(f"{self.param.root_folder}{cut.path}")
-        pixels = read_image(path, not self.param.is_gray)
-        if pixels.shape[:2] != (cut.height, cut.width):
-            raise DataError(
-                f"{path}: is {pixels.shape[1]} x {pixels.shape[0]}, {self.param.source} says {cut.width} x {cut.height}"
-            )
-        x1, y1, x2, y2 = self._box(cut, place, path)
+        pixels = self._pixels(cut)
+        x1, y1, x2, y2 = self._box(cut, place, f"{self.param.root_folder}{cut.path}")
         warped = resized(pixels[y1 : y2 + 1, x1 : x2 + 1], self.param.crop_size, self.param.crop_size)
         warped = warped.reshape(*warped.shape[:2], -1)
         values = (warped[:, ::-1] if mirrored else warped).transpose(2, 0, 1).astype(self.dtype)
         if self.mean is not None:
             values -= self.mean
         out[...] = values * self.dtype.type(self.param.scale)
+
+    def _pixels(self, cut: Cut) -> Pixels:
+        """A cut's image, which has the listed size."""
+        path = granted(f"{self.param.root_folder}{cut.path}")
+        pixels = read_image(path, not self.param.is_gray)
+        if pixels.shape[:2] != (cut.height, cut.width):
+            raise DataError(
+                f"{path}: is {pixels.shape[1]} x {pixels.shape[0]}, {self.param.source} says {cut.width} x {cut.height}"
+            )
+        return pixels
 
     def _box(self, cut: Cut, place: Array, path: str) -> Box:
         """The box to cut out. place (2,): where in [0, 1) a random crop begins, of its range down and across."""

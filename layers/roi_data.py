@@ -17,8 +17,8 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.data.images import Scale, image_blob, load_image, scaled_image
-from minicaffe.data.roidb import prepare_roidb, usable
+from minicaffe.data.images import Scale, image_blob, scaled_image
+from minicaffe.data.roidb import entry_pixels, prepare_roidb, usable
 from minicaffe.data.roidb_entry import Entry, Roidb
 from minicaffe.data.roidb_targets import add_bbox_regression_targets
 from minicaffe.data.shard import current_shard
@@ -155,11 +155,7 @@ class RoIData(StandIn):
         """The entry's image, scaled to one of TRAIN.SCALES at random, and its scale."""
         train = self.settings.train
         try:
-            image = entry["image"]
-            pixels = image if isinstance(image, np.ndarray) else load_image(image)
-            if (entry["height"], entry["width"]) != pixels.shape[:2]:
-                height, width = pixels.shape[:2]
-                raise DataError(f"{image}: the roidb says {entry['width']} x {entry['height']}, the file is {width} x {height}")
+            pixels = entry_pixels(entry)
             target = train.scales[rng.generator().integers(len(train.scales))]
             flipped = pixels[:, ::-1] if entry["flipped"] else pixels
             return scaled_image(flipped, self.settings.pixel_means, target, train.max_size, train.scale_multiple_of)

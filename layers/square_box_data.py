@@ -16,7 +16,8 @@ from numpy.typing import DTypeLike
 
 from minicaffe.access import granted
 from minicaffe.blob import Array
-from minicaffe.data.image_bytes import read_image
+from minicaffe.data.image_bytes import Pixels, read_image
+from minicaffe.data.image_check import readable
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.window_file import SquareBoxes, read_square_boxes
@@ -76,6 +77,8 @@ class SquareBoxSource:
         self.generator, self.shard = generator, shard
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.mean = centred_mean(transform, (boxes.channels, param.crop_size, param.crop_size), self.dtype)
+        good = set(readable(range(len(boxes.images)), self._pixels, lambda i: (param.source, i), param.source))
+        self.boxes = boxes._replace(objects=[one for one in boxes.objects if one[0] in good])
         shard.rank_stream(generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
@@ -100,14 +103,20 @@ class SquareBoxSource:
 
     def _put(self, image: int, place: tuple[int, int], mirrored: bool, out: Array) -> None:
         """Cut a square around an object's place (x, y) out of its image, warp it, and write it to out (C, crop, crop)."""
+        pixels = self._pixels(image)
         name, height, width = self.boxes.images[image]
-        path = granted(f"{self.param.root_folder}{name}")
-        pixels = read_image(path)
-        if pixels.shape != (height, width, len(out)):
-            listed = f"{self.param.source} says {width} x {height} with {len(out)} channels"
-            raise DataError(f"{path}: is {pixels.shape[1]} x {pixels.shape[0]} with {pixels.shape[2]} channels, {listed}")
-        square = self._square((height, width), place, path)
+        square = self._square((height, width), place, f"{self.param.root_folder}{name}")
         warp_into(out, pixels, padded(square, (height, width), self.param.crop_size, mirrored), mirrored, self.mean)
+
+    def _pixels(self, image: int) -> Pixels:
+        """An image, which has the listed size."""
+        name, height, width = self.boxes.images[image]
+        path, channels = granted(f"{self.param.root_folder}{name}"), self.boxes.channels
+        pixels = read_image(path)
+        if pixels.shape != (height, width, channels):
+            listed = f"{self.param.source} says {width} x {height} with {channels} channels"
+            raise DataError(f"{path}: is {pixels.shape[1]} x {pixels.shape[0]} with {pixels.shape[2]} channels, {listed}")
+        return pixels
 
     def _square(self, size: tuple[int, int], place: tuple[int, int], path: str) -> Box:
         """A square around a place (x, y) of an image (height, width). Raises DataError when none is found."""

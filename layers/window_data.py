@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import Pixels, read_image
+from minicaffe.data.image_check import readable
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.window_file import Window, WindowFile, read_window_file
@@ -69,18 +70,20 @@ class WindowSource:
         self.generator, self.images, self.channels = generator, file.images, file.channels
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.mean = centred_mean(transform, (self.channels, self.crop, self.crop), self.dtype)
-        objects = [window for window in file.windows if window.overlap >= param.fg_threshold]
+        self.cache: dict[int, bytes] = {}
+        good = set(readable(range(len(file.images)), self._pixels, lambda i: (param.source, i), param.source))
+        self.windows = [window for window in file.windows if window.image in good]
+        objects = [window for window in self.windows if window.overlap >= param.fg_threshold]
         if wrong := [window for window in objects if window.label < 1]:
             raise DataError(f"{param.source}: an object's window has class {wrong[0].label}; classes begin at 1")
         # the original tests fg first: no window is both
-        others = [w._replace(label=0) for w in file.windows if w.overlap < min(param.bg_threshold, param.fg_threshold)]
+        others = [w._replace(label=0) for w in self.windows if w.overlap < min(param.bg_threshold, param.fg_threshold)]
         count = int(np.float32(param.batch_size) * np.float32(param.fg_fraction))  # the original multiplies floats and cuts
         self.draws = ((others, param.batch_size - count), (objects, count))  # background first, as the original fills batches
         for windows, wanted, kind in ((others, param.batch_size - count, "background"), (objects, count, "object")):
             if wanted and not windows:
                 raise DataError(f"{param.source}: a batch takes {wanted} {kind} windows, but the file has none")
-        self.windows, self.shard = file.windows, shard
-        self.cache: dict[int, bytes] = {}
+        self.shard = shard
         shard.rank_stream(generator)
 
     def shapes(self) -> list[tuple[int, ...]]:

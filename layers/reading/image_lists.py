@@ -14,6 +14,7 @@ import numpy as np
 from minicaffe.access import granted
 from minicaffe.data.clips import Clip
 from minicaffe.data.image_bytes import Pixels, read_image, resized
+from minicaffe.data.image_check import readable
 from minicaffe.data.image_list import Listed, Paired
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard, current_shard
@@ -49,8 +50,11 @@ class ListSource(Generic[L]):
     """An endless source of batches; a layer's own writes shapes and next_batch. generator: of all random numbers."""
 
     def __init__(self, images: list[L], param: ListParam, generator: np.random.Generator, shard: Shard) -> None:
-        self.images, self.param, self.generator, self.shard = images, param, generator, shard
+        self.param, self.generator, self.shard = param, generator, shard
+        kind = type(self)  # of a list's line, one layer reads the image, and another its labels too
+        self.images = readable(images, self.check, lambda listed: (kind, param.source, listed.line), param.source)
         skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
+        skip = min(skip, len(self.images))  # unreadable ones are left out
         # skip and order are drawn alike in all ranks; only then each goes its way
         self.order = self.make_order(skip)
         shard.rank_stream(generator)
@@ -66,6 +70,10 @@ class ListSource(Generic[L]):
     def next_batch(self) -> Batch:
         """The next batch."""
         raise NotImplementedError
+
+    def check(self, listed: L) -> None:
+        """Read a line's image, and its labels if they are an image. Raises DataError."""
+        self.pixels(listed)
 
     def next_listed(self) -> L:
         """The next line of the list."""

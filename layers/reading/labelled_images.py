@@ -23,8 +23,11 @@ class LabelledListSource(ListSource[Paired]):
     """Batches of data (N, C, H, W) and labels (N, 1, H, W)."""
 
     def __init__(self, images: list[Paired], param: ListParam, transformer: LabelledTransformer, shard: Shard) -> None:
+        self.transformer = transformer  # check needs it
         super().__init__(images, param, transformer.generator, shard)
-        self.transformer = transformer
+
+    def check(self, listed: Paired) -> None:
+        self.labels_of(listed, self.pixels(listed))
 
     def shapes(self) -> list[tuple[int, ...]]:
         first = self.images[0]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from minicaffe.data.roidb import add_flipped, add_proposals, load_roidb
+from minicaffe.data.image_check import readable
+from minicaffe.data.roidb import add_flipped, add_proposals, entry_pixels, load_roidb
 from minicaffe.data.roidb_entry import Roidb
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.class_names import read_names
@@ -35,7 +36,7 @@ def read_annotations(
         raise Error(f"{source}: its first image, {first}, is not there{advice}")
     if names and not classes:
         echo(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)", err=True)
-    return roidb, names
+    return readable(roidb, entry_pixels, lambda entry: str(entry["image"]), source), names
 
 
 @dataclass(frozen=True, kw_only=True)

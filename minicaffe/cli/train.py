@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from minicaffe.access import granted
+from minicaffe.data.image_check import MOST, ImageCheck, checking_images
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.layers.proposal_target import ProposalTarget
@@ -32,6 +34,7 @@ from .groups import DeviceOptions, StateOptions, iterations_option, weights_opti
 from .image_options import SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
+from .progress import counted
 from .roidb import RoidbOptions
 from .terminal import echo
 
@@ -68,6 +71,12 @@ class Options(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOp
     )
     sighup_effect: str = option("--sighup-effect", "The same for SIGHUP.", type=EFFECTS, metavar="EFFECT", default="snapshot")
     check_finite: bool = option("--check-finite", "Stop at the first NaN or infinity; name its layer, blob and iteration.")
+    check: bool | None = option(
+        "--check/--no-check",
+        f"Decode all images before the first iteration.  [default: those of sources with at most {MOST:,}]",
+        default=None,
+    )
+    skip_unreadable: bool = option("--skip-unreadable", "Train without unreadable images instead of stopping.")
     engine: str | None = option(
         "--engine", "mpi: train with mpiexec's other processes, each on a shard.", type=click.Choice(["mpi"])
     )
@@ -77,6 +86,17 @@ class Options(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOp
         type=FiniteRange(min=0, min_open=True),
         metavar="SECONDS",
     )
+
+    def checking(self) -> AbstractContextManager[None]:
+        """A block that checks the images of the nets and annotations that are read in it."""
+        if self.check is False:
+            return nullcontext()
+        most = None if self.check or self.skip_unreadable else MOST
+
+        def shown(items: Iterable[str], count: int) -> Iterable[str]:
+            return counted(items, "images checked", count)
+
+        return checking_images(ImageCheck(most=most, skip=self.skip_unreadable, report=warn, counted=shown))
 
 
 @with_options(Options)
@@ -104,13 +124,15 @@ def command(options: Options) -> None:
         seed = options.seed_given
         if seed is None:
             seed = param.random_seed if param.random_seed >= 0 else settings.rng_seed
-        trainer = get_solver(param, folder=Path(path).parent, settings=settings, fork=options.fork or "", seed=seed)
+        with options.checking():
+            trainer = get_solver(param, folder=Path(path).parent, settings=settings, fork=options.fork or "", seed=seed)
         echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
         _remind(param, trainer.net, options)
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
-            classes = options.set_roidb(trainer.net, settings)
+            with options.checking():
+                classes = options.set_roidb(trainer.net, settings)
             if state:
                 trainer.restore(state)
             _solve(trainer, options, options.start_film(trainer, classes), alone=job is None)
@@ -119,6 +141,8 @@ def command(options: Options) -> None:
 def _check(path: str, options: Options) -> None:
     """Raises Error for options that do not go together, and for outputs that cannot be written."""
     weights, snapshot = options.weights, options.snapshot
+    if options.check is False and options.skip_unreadable:
+        raise click.UsageError("--skip-unreadable needs the check: leave out --no-check")
     if options.timeout and not options.engine:
         raise click.UsageError("--timeout goes with --engine mpi")
     if weights and snapshot and snapshot != LATEST:

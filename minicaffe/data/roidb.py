@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from minicaffe.errors import DataError
 
 from .boxes import bbox_overlaps
-from .images import image_size
+from .images import image_size, load_image
 from .roidb_entry import Entry, Roidb
 from .roidb_files import load_roidb
 from .settings import DetectionSettings
 
 __all__ = [
-    "add_flipped", "add_proposals", "box_array", "check_boxes", "class_overlaps", "image_name", "load_roidb", "prepare_roidb",
-    "usable",
+    "add_flipped", "add_proposals", "box_array", "check_boxes", "class_overlaps", "entry_pixels", "image_name", "load_roidb",
+    "prepare_roidb", "usable",
 ]  # fmt: skip
 
 Array = NDArray[Any]
@@ -73,6 +73,16 @@ def image_name(entry: Entry) -> str:
     """The name of the entry's image in messages."""
     image = entry["image"]
     return f"an image of shape {image.shape}" if isinstance(image, np.ndarray) else str(image)
+
+
+def entry_pixels(entry: Entry) -> Array:
+    """The entry's image (H, W, 3). Raises DataError, also if it has another size than the entry."""
+    image = entry["image"]
+    pixels = image if isinstance(image, np.ndarray) else load_image(image)
+    height, width = pixels.shape[:2]
+    if (entry.get("height", height), entry.get("width", width)) != (height, width):
+        raise DataError(f"{image}: the roidb says {entry['width']} x {entry['height']}, the file is {width} x {height}")
+    return pixels
 
 
 def box_array(entry: Entry) -> Array:

@@ -20,7 +20,8 @@ from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import read_text
 from minicaffe.formats.param_str import read_yaml_file
 
-from .images import image_size
+from .image_check import readable
+from .images import image_size, load_image
 from .roidb_entry import Entry, Roidb, in_order
 from .roidb_parts import SUFFIXES, Classes, Inside, as_boxes, as_classes, with_background
 
@@ -45,6 +46,7 @@ def read_yolo(folder: Path, splits: Sequence[str], names: list[str] | None) -> t
     if not stored:
         raise DataError(f"{folder}: no {', '.join(NAMES[:-1])} or {NAMES[-1]} names the classes: give their names")
     inside, known = Inside(folder), Classes(stored)
+    pictures = readable(pictures, lambda path: load_image(inside.granted(os.path.relpath(path, folder))), str, images)
     roidb = [_entry(inside, picture, labels / f"{picture.stem}.txt", known) for picture in pictures]
     return (in_order(roidb, stored, names, folder), names) if names else (roidb, stored)
 

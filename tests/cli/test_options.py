@@ -26,7 +26,7 @@ layer { name: "y" type: "Power" bottom: "x" top: "y" power_param { scale: 2 } }
 """
 OWN = {
     ("train", "--seed"), ("convert-imageset", "--seed"), ("draw", "--phase"), ("explain", "--backward"),
-    ("compare", "--weights"), ("trace-diff", "--weights"), ("rescue", "--check"),
+    ("compare", "--weights"), ("trace-diff", "--weights"), ("rescue", "--check"), ("train", "--check"),
 }  # fmt: skip
 """Options of one command that only share a name with others'."""
 SHARED = (
