@@ -53,9 +53,10 @@ class RoidbOptions:
     classes: str | None = classes_option()
     proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
 
-    def set_roidb(self, net: Net, settings: DetectionSettings) -> Sequence[str]:
-        """Hand the images and boxes of --roidb to the net's RoIData layer; the names of its classes. Raises Error."""
-        readers = [layer for layer in net.layers if isinstance(layer, RoIData)]
+    def set_roidb(self, net: Net, settings: DetectionSettings, test_nets: Sequence[Net] = ()) -> Sequence[str]:
+        """Hand the images and boxes of --roidb to the RoIData layers of the net and of a solver's test nets; the names of the
+        classes. Raises Error."""
+        readers = [layer for one in (net, *test_nets) for layer in one.layers if isinstance(layer, RoIData)]
         source, images = self.roidb, self.images
         if not readers:
             if source:
@@ -75,7 +76,8 @@ class RoidbOptions:
             entries = add_proposals(entries, [array for array in boxes if array is not None])
         if settings.train.use_flipped:
             entries = add_flipped(entries)
-        reader.set_roidb(entries)
+        for reader in readers:
+            reader.set_roidb(entries)
         mirrored = ", half of them mirror images" * settings.train.use_flipped
         echo(f"{source}: {len(entries)} images{mirrored}, {len(classes)} classes")
         return classes

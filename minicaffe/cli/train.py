@@ -17,7 +17,7 @@ import click
 
 from minicaffe.access import granted
 from minicaffe.data.image_check import MOST, ImageCheck, checking_images
-from minicaffe.errors import Error
+from minicaffe.errors import Error, pasted
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.layers.proposal_target import ProposalTarget
 from minicaffe.net import Net
@@ -127,12 +127,13 @@ def command(options: Options) -> None:
         with options.checking():
             trainer = get_solver(param, folder=Path(path).parent, settings=settings, fork=options.fork or "", seed=seed)
         echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
+        _check_test_nets(trainer)
         _remind(param, trainer.net, options)
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
             with options.checking():
-                classes = options.set_roidb(trainer.net, settings)
+                classes = options.set_roidb(trainer.net, settings, trainer.test_nets)
             if state:
                 trainer.restore(state)
             _solve(trainer, options, options.start_film(trainer, classes), alone=job is None)
@@ -178,6 +179,17 @@ def _solver(path: str, options: Options) -> tuple[caffe_pb2.SolverParameter, Pat
     if options.weights or state:
         param.ClearField("weights")  # the command line replaces the solver's weights
     return param, state
+
+
+def _check_test_nets(trainer: SGDSolver) -> None:
+    """Raises Error for a test net whose inputs no data layer fills, such as a detector's deploy net."""
+    for net in trainer.test_nets if not trainer.net.inputs else ():
+        if net.inputs:
+            raise Error(
+                f"test_net {net.file}: no layer fills its inputs {listed(net.inputs)}, so the solver cannot test with it.\n"
+                "Remove test_net, test_iter and test_interval from the solver, and measure a detector's snapshots by\n"
+                f"minicaffe evaluate {pasted(str(net.file), path=True)} SNAPSHOT.caffemodel ANNOTATIONS"
+            )
 
 
 def _remind(param: caffe_pb2.SolverParameter, net: Net, options: Options) -> None:

@@ -1,4 +1,4 @@
-"""train with images that cannot be read."""
+"""train with images that cannot be read, and with test nets that read a roidb or nothing."""
 
 from __future__ import annotations
 
@@ -83,3 +83,21 @@ def test_without_the_check_the_error_leaves_a_snapshot(folder: Path) -> None:
 def test_skipping_needs_the_check() -> None:
     result = run(*COMMAND, "--no-check", "--skip-unreadable")
     assert result.exit_code == 2 and "--skip-unreadable needs the check: leave out --no-check" in result.output
+
+
+def test_a_test_net_gets_the_roidb_too(folder: Path) -> None:
+    (folder / "solver.prototxt").write_text('net: "net.prototxt" test_iter: 2 test_interval: 4 ' + SOLVER)
+    result = run(*COMMAND)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("Testing net (#0)") == 3 and "Test net output #0: loss = " in result.output
+
+
+def test_a_deploy_net_cannot_test(folder: Path) -> None:
+    inputs = 'layer { name: "in" type: "Input" top: "data" top: "im_info" input_param { shape { dim: 1 dim: 3 } } }\n'
+    (folder / "test.prototxt").write_text(inputs)
+    text = 'train_net: "net.prototxt" test_net: "test.prototxt" test_iter: 2 test_interval: 4 '
+    (folder / "solver.prototxt").write_text(text + SOLVER)
+    result = run(*COMMAND)
+    assert result.exit_code == 1 and "Solving" not in result.output
+    assert "test_net test.prototxt: no layer fills its inputs data, im_info, so the solver cannot test with it" in result.output
+    assert "\nminicaffe evaluate test.prototxt SNAPSHOT.caffemodel ANNOTATIONS" in result.output
