@@ -190,6 +190,17 @@ def test_a_damaged_part_is_named(folder: Path) -> None:
     assert result.stderr.endswith("; remove it, and run again to do its images\n")
 
 
+def test_a_kept_part_counts_against_the_limits(folder: Path) -> None:
+    """Before its names are decompressed: the folder may come from somebody else."""
+    assert finished(detect("photos", "--out", "found"))
+    rows = pq.read_table("found/part-00000.parquet").to_pylist()
+    huge = pa.Table.from_pylist([{**row, "error": "e" * 2_000_000} for row in rows])
+    pq.write_table(huge, "found/part-00000.parquet", use_dictionary=False, compression="zstd")
+    result = detect("photos", "--out", "found", "--limit", "bytes=10000000")
+    assert result.exit_code == 1
+    assert re.search(r"part-00000\.parquet: cannot be read: error in row group 0 .*, and the limit is", result.stderr)
+
+
 def test_lists_and_what_they_lack(folder: Path) -> None:
     Path("some.txt").write_text("photos/2.png\n\n photos/none.png \nphotos/0.png\n")
     result = detect("some.txt", "photos/1.png", "--out", "found")

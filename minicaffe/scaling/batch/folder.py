@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe.access import is_uri
-from minicaffe.errors import Error
+from minicaffe.errors import DataError, Error, LimitError
 from minicaffe.files import replacing, unlinked
 
 from .places import inside, located, pyarrow_errors, require_pyarrow
+from .tables import read_columns
 
 MANIFEST = "_minicaffe.json"
 MOST_DIFFERENCES = 3
@@ -77,16 +78,13 @@ class Folder:
         return [info.base_name for info in system.get_file_info(fs.FileSelector(path)) if info.type == fs.FileType.File]
 
     def read(self, number: int, columns: Sequence[str]) -> Any:
-        """These columns of a part. Raises Error if its file cannot be read or lacks one of them."""
+        """These columns of a part. Raises Error if its file cannot be read, lacks one of them, or exceeds the limits."""
         system, path = located(self.place)
-        parquet = require_pyarrow().parquet
         name = f"part-{number:05d}.parquet"
         try:
             with system.open_input_file(f"{path}/{name}") as file:
-                # Without threads of pyarrow's: the run may fork after this.
-                table = parquet.ParquetFile(file, pre_buffer=False).read(list(columns), use_threads=False)
-                return table.select(list(columns))
-        except pyarrow_errors() as error:
+                return read_columns(file, columns)
+        except pyarrow_errors(DataError, LimitError) as error:
             problem = f"{inside(self.place, name)}: cannot be read: {error}"
             raise Error(f"{problem}; remove it, and run again to do its images") from error
 

@@ -10,7 +10,7 @@ unpack to any number of large ones. The declared sizes in the footer and the pag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -185,8 +185,23 @@ def _opened(file: str, base: str) -> Iterator[Table]:
         groups = read_footer(opened)
         reader = parquet.ParquetFile(opened, pre_buffer=False)  # pre_buffer would load whole column chunks
         found = columns(reader.schema_arrow, file)
-        paths = (reader.schema.column(i).path for i in range(len(reader.schema)))
-        read = tuple(name for name in found if name)
-        # A struct's leaves have paths such as image.bytes; the dots keep "path" from matching "path2".
-        leaves = {i: path for i, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in read)}
-        yield Table(opened, reader, groups, found, leaves)
+        yield Table(opened, reader, groups, found, _leaves(reader, found))
+
+
+def read_columns(opened: Any, names: Sequence[str]) -> Any:
+    """Return these columns of an open Parquet file. Raises Error, and pyarrow's errors, also KeyError for a missing column."""
+    groups = read_footer(opened)
+    reader = require_pyarrow().parquet.ParquetFile(opened, pre_buffer=False)
+    table = Table(opened, reader, groups, (None, None), _leaves(reader, names))
+    for number in range(len(groups)):
+        _check(table, number, pages=True)
+    # Without threads of pyarrow's: the run may fork after this.
+    return reader.read(list(names), use_threads=False).select(list(names))
+
+
+def _leaves(reader: Any, names: Iterable[str | None]) -> dict[int, str]:
+    """Return Table.leaves for the columns of these names."""
+    paths = (reader.schema.column(i).path for i in range(len(reader.schema)))
+    # A struct's leaves have paths such as image.bytes; the dots keep "path" from matching "path2".
+    read = tuple(f"{name}." for name in names if name)
+    return {i: path for i, path in enumerate(paths) if f"{path}.".startswith(read)}
