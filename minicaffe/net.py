@@ -425,7 +425,7 @@ class Net(PycaffeNet, Hooked):
 
     def _backward_of(self, i: int) -> None:
         node = self.nodes[i]
-        if i in self._unrun and gpu_mode():  # kernels would compute with what forward has not written
+        if i in self._unrun and node.bottoms and gpu_mode():  # kernels would read what forward has not written
             raise node.layer.error(RUN_FORWARD)
         try:
             node.layer.backward_pass(node.tops, node.bottom_needs, node.bottoms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -148,6 +149,15 @@ def test_no_address_without_a_gpu(net: caffe.Net, monkeypatch: pytest.MonkeyPatc
 def test_the_address_on_a_gpu(net: caffe.Net) -> None:
     x = net.blobs["x"]
     assert (x._gpu_data_ptr, x._gpu_diff_ptr) == (x.device_data("read"), x.device_diff("read"))
+
+
+def test_backward_on_a_gpu_needs_a_forward(net: caffe.Net, device: str) -> None:
+    """A kernel would read memory that nothing has written; an input has no kernel."""
+    refused = pytest.raises(LayerError, match='ReLU layer "relu": its backward needs what its forward keeps')
+    with refused if device == "gpu" else nullcontext():
+        net.backward()
+    net.forward(start="ip")
+    net.backward()
 
 
 def test_one_process_trains_one_net() -> None:
