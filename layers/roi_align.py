@@ -68,6 +68,8 @@ class ROIAlign(RoiLayer):
             raise self.error("roi_align_param and roi_pooling_param are both given: give one", block)
         if block == "roi_pooling_param" and self.fork.name in self.kinds[2].forks:
             raise self.error(f"{MAKEFILE}'s ROIAlign is not built in", "type")
+        if self.fork.name == "synopsys":  # roi_align_param, but four samples a bin, weighted by places in the roi
+            raise self.error("the ROIAlign of Synopsys' Caffe is not built in", "type")
         if block == "roi_pooling_param":
             self.choose(CAFFE, "no other sign")
         self.read_operator(block)

@@ -51,7 +51,8 @@ def _sign(layer: caffe_pb2.LayerParameter) -> str:
     alone = layer.type == "DetectionOutput" and len(layer.bottom) == 1
     of_cells = layer.type == "DetectionLoss" and not layer.detection_loss_param.cls_num
     of_cells |= layer.type == "EvalDetection" and not layer.eval_detection_param.biases
-    return f"{layer.type} layers{' of one bottom' * alone}{' of cells' * of_cells}"
+    makefiles = layer.type == "DecodeBBox" and len(layer.bottom) == 3  # or Cascade R-CNN's in TRAIN, beside BoxOutput
+    return f"{layer.type} layers{' of one bottom' * alone}{' of cells' * of_cells}{' of three bottoms' * makefiles}"
 
 
 def fork_named(name: str) -> str:

@@ -55,8 +55,8 @@ DISAGREEMENTS = (
     ("`Upsample`", "SegNet's: values at a mask's places. MobileNet-YOLO's: repeated pixels",
      "SegNet's has a second bottom, the mask"),
     ("`ROIAlign`", "Caffe's: maxima of samples. Mask R-CNN's: means. Cascade R-CNN's: samples at the corners of the bins. "
-     "makefile/frcnn's is not built", "`roi_align_param` is of the first two, `pad_ratio` Cascade R-CNN's; else `fork`, else "
-     "layers that Cascade R-CNN and MS-CNN have: `BoxOutput`, `BoxGroupOutput`, `DecodeBBox`; else Caffe's"),
+     "makefile/frcnn's and Synopsys' are not built", "`roi_align_param` is of the first two, `pad_ratio` Cascade R-CNN's; else "
+     "`fork`, else layers that Cascade R-CNN and MS-CNN have: `BoxOutput`, `BoxGroupOutput`, `DecodeBBox`; else Caffe's"),
     ("`Proposal`", "py-faster-rcnn's Python layer. With `proposal_param`: PVANET's, whose scales count in `base_size`, and "
      "caffe-windows', whose scales count in pixels", "`python_param` or `proposal_param`; then `pvanet` or `happynear`"),
     ("`ProposalTarget`", "py-faster-rcnn's Python layer. Cascade R-CNN's, of several images", "`proposal_target_param`"),
@@ -76,6 +76,8 @@ DISAGREEMENTS = (
      "layers `DetectionLoss` or `EvalDetection` of cells in the net; `yolov1`, `yolov2`"),
     ("`FrcnnRoiData`", "caffe-faster-rcnn's leaves difficult boxes out and mirrors images. makefile/frcnn's keeps them, and "
      "shrinks by means of areas", "settings that makefile/frcnn alone reads; `dxy`, `mkfrcnn`"),
+    ("`DecodeBBox`", "Cascade R-CNN's has deltas of one class. makefile/frcnn's has deltas and scores of several",
+     "the bottoms' shapes"),
     ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),
     ("`Swish`", "BVLC's and MobileNet-YOLO's are the same function", "nothing needs to"),
     ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),

@@ -291,6 +291,7 @@ def test_layers_that_only_one_family_has_tell_the_fork() -> None:
     layer = caffe_pb2.LayerParameter
     conv, decode = layer(type="Convolution"), layer(type="DecodeBBox")
     assert fork_of_net("", [conv, decode]) == NetFork("cascade", "the net has DecodeBBox layers")
+    assert fork_of_net("", [conv, layer(type="DecodeBBox", bottom="dsr")]) == UNKNOWN  # or makefile/frcnn's
     assert fork_of_net("ssd", [layer(type="BoxOutput")]) == NetFork("ssd", "fork ssd")
     assert fork_of_net("", [conv, layer(type="DetectionOutput", bottom="abc")]) == UNKNOWN == NetFork("", "")
     alone = fork_of_net("", [conv, layer(type="DetectionOutput", bottom="a")])

@@ -50,6 +50,23 @@ def test_training_drops_true_boxes_and_reversed_rois() -> None:
     assert len(LayerCase(TEXT, np.zeros((3, 8)), rois, phase=TEST).forward()[0]) == 3
 
 
+def test_makefiles_takes_the_deltas_of_each_rois_class() -> None:
+    """Classes 1; 3, the last above class 1, not the best one; 2. A roi of 40 x 20 pixels at 10, 20 ends at 50, 40."""
+    scores = np.array([[0.9, 0.3, 0.2, 0.1], [0, 0.1, 0.6, 0.3], [0, 0.1, 0.8, 0.1]])
+    deltas = np.full((3, 16), 99.0)
+    deltas[0, 4:8] = deltas[1, 12:] = 0
+    deltas[2, 8:12] = 0.5, -0.5, np.log(2), np.log(3)
+    case = LayerCase(TEXT, deltas, scores, ROIS)
+    np.testing.assert_allclose(case.forward()[0][..., 0, 0], [[0, 10, 20, 50, 40], [1, 5, 6, 15, 26], [0, 7, 5.5, 9, 8.5]])
+    assert str(case.layer.choice) == "DecodeBBox of makefile/frcnn: deltas and scores of 4 classes"
+    reversed_roi = ROIS.copy()
+    reversed_roi[1, 3] = 1
+    trained = LayerCase(TEXT, deltas, scores, reversed_roi, phase=TRAIN).forward()[0]
+    assert trained[..., 0, 0, 0].tolist() == [0, 0]
+    with pytest.raises(LayerError, match=r"bottom 2 must have 5 values a roi, got shape \(3, 4\)"):
+        LayerCase(TEXT, deltas, scores, np.zeros((3, 4)))
+
+
 @given(st.integers(0, 10**6), st.integers(0, 7))
 def test_it_inverts_the_regression_targets(seed: int, count: int) -> None:
     random = np.random.default_rng(seed)

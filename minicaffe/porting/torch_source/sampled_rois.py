@@ -76,6 +76,8 @@ def deformable_convolution(s: Source, layer: DeformableConvolution, bottom: Sequ
 
 @source(DecodeBBox)
 def decode_bbox(s: Source, layer: DecodeBBox, bottom: Sequence[str], top: Shapes) -> str:
+    if layer.is_by_class:
+        raise layer.error("has no form: only Cascade R-CNN's", "type")
     s.part("box_output")
     return f"decode_bbox({bottom[0]}, {bottom[1]}, {layer.means.tolist()}, {layer.stds.tolist()})"
 

@@ -229,6 +229,8 @@ def test_which() -> None:
             assert chosen(f"roi_align_param {{ pooled_h: 2 pooled_w: 2 {words} }}", **sign) == (kind, "")
     with pytest.raises(LayerError, match="makefile/frcnn's ROIAlign is not built in"):
         chosen(PLAIN, fork="mkfrcnn")
+    with pytest.raises(LayerError, match="the ROIAlign of Synopsys' Caffe is not built in"):
+        chosen("roi_align_param { pooled_h: 2 pooled_w: 2 }", fork="synopsys")
 
 
 def test_a_derived_class_serves_itself() -> None:
