@@ -24,6 +24,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
+from minicaffe.aliases import allowed_folders, is_own, serve_as_caffe
 from minicaffe.errors import LayerError
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
@@ -75,11 +76,10 @@ _allowed: set[str] = set()
 class _Folders(MetaPathFinder):
     """Finds the allowed modules that lie in folders: a module or a package by its name, and nothing else."""
 
-    def __init__(self) -> None:
-        self.folders: dict[str, str] = {}
+    folders = allowed_folders
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        folder = self.folders.get(fullname)
+        folder = None if fullname == "caffe" else self.folders.get(fullname)  # caffe itself is minicaffe
         found = None if folder is None else PathFinder.find_spec(fullname, [folder])
         is_module = found is not None and found.loader is not None  # a folder without __init__.py goes after what is installed
         return found if is_module else PathFinder.find_spec(fullname, path) or found if folder else None
@@ -110,11 +110,15 @@ def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> Non
     """Let `type: "Python"` layers import the module called name: its code runs when a net that uses it is built.
 
     folder: where its file or package lies, if that need not be on sys.path. Of a.b the package a is looked for there, with all
-    that is in it; no other module in the folder can be imported by that.
+    that is in it; no other module in the folder can be imported by that. A module caffe.b is yours, and makes `import caffe`
+    mean minicaffe: serve_as_caffe.
     """
+    package = name.partition(".")[0]
+    if package == "caffe":
+        serve_as_caffe()
     _allowed.add(name)
     if folder is not None:
-        _folders.folders[name.partition(".")[0]] = os.path.abspath(folder)
+        _folders.folders[package] = os.path.abspath(folder)
         if _folders not in sys.meta_path:
             sys.meta_path.insert(0, _folders)  # before PathFinder, which would find the name on sys.path first
 
@@ -130,7 +134,7 @@ def layer_class(
     if module in _allowed:
         return _imported(module, name, param, source)
     found = _stand_in(param, source) or registered.get(f"{module}.{name}") or registered.get(name)
-    if ANY in _allowed and _exists(module):
+    if ANY in _allowed and (found is None or _exists(module)):
         return _of_any_module(param, found, source)
     if found is None:
         raise _not_built(param, source, "is not built in")
@@ -176,11 +180,28 @@ def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what
 
 
 def _exists(module: str) -> bool:
-    """Whether the module has been imported, or sys.path has it and its packages can be imported."""
+    """Return True if the module has been imported, or sys.path has it and its packages can be imported."""
     try:
-        return module in sys.modules or importlib.util.find_spec(module) is not None
+        return not _is_hidden(module) and (module in sys.modules or importlib.util.find_spec(module) is not None)
     except (ImportError, SyntaxError, ValueError):
         return False
+
+
+def _is_hidden(module: str) -> bool:
+    """Return True if the name leads to one of minicaffe's files, as `layers.proposal` does in a folder that holds our layers.
+
+    Looks at a package before it is imported: a file imported under two names would make two of each of its classes.
+    """
+    parts = module.split(".")
+    if parts[0] == "minicaffe":
+        return False
+    first = len(parts) if parts[0] == "caffe" else 1  # caffe is ours, and a module in it may be the user's
+    for end in range(first, len(parts) + 1):
+        loaded = sys.modules.get(name := ".".join(parts[:end]))
+        spec = importlib.util.find_spec(name) if loaded is None else getattr(loaded, "__spec__", None)
+        if spec is None or is_own(spec):
+            return spec is not None
+    return False
 
 
 def _of_any_module(param: caffe_pb2.LayerParameter, found: type[Layer] | None, source: LayerSource | None) -> type[Layer]:
@@ -197,6 +218,8 @@ def _of_any_module(param: caffe_pb2.LayerParameter, found: type[Layer] | None, s
 
 def _imported(module: str, name: str, param: caffe_pb2.LayerParameter, source: LayerSource | None) -> type[Layer]:
     try:
+        if _is_hidden(module):
+            raise ModuleNotFoundError(f"No module named {module!r}: the files of that name are minicaffe's own", name=module)
         found = getattr(importlib.import_module(module), name, None)
     except ImportError as error:
         text = f'cannot import the Python module "{module}": {error}{_folders.hint(error.name)}'

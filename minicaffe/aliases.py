@@ -1,16 +1,20 @@
-"""Modules under a second name: users import minicaffe.NAME as documented, wherever the module is."""
+"""Modules under a second name: minicaffe.NAME as documented, wherever the module is; and caffe.NAME, as in pycaffe."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.abc
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from .errors import Error
 
 PUBLIC = {
     "arrays": "formats.arrays",
@@ -92,3 +96,56 @@ def _public(name: str) -> str | None:
     package, _, rest = name.partition(".")
     head, dot, below = rest.partition(".")
     return f"minicaffe.{PUBLIC[head]}{dot}{below}" if package == "minicaffe" and head in PUBLIC else None
+
+
+PYCAFFE = {"caffe._caffe": "minicaffe.pycaffe"}
+"""Modules of pycaffe with another name here."""
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_ROOTS = [os.path.realpath(os.path.join(_PACKAGE, name)) for name in ("", "layers", "proto", "cuda")]  # in a checkout, links
+allowed_folders: dict[str, str] = {}
+"""By the name of a package or module, the folder that holds it and need not be on sys.path."""
+
+
+def is_own(spec: ModuleSpec) -> bool:
+    """Return True if the module is one of minicaffe's, under whatever name."""
+    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin and spec.has_location else ())]
+    real = [Path(os.path.realpath(place)) for place in places]
+    return isinstance(spec.loader, AliasFinder) or any(path.is_relative_to(root) for path in real for root in _ROOTS)
+
+
+class _CaffeFinder(AliasFinder):
+    """Finds caffe.x: minicaffe's x; else the user's, in the folders caffe of sys.path. Below caffe.x, except proto, the user's
+    modules go first: pycaffe has none there, and a fork's caffe.layers.proposal is not minicaffe.layers.proposal."""
+
+    def __init__(self) -> None:
+        super().__init__(_caffe)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        package, *below = fullname.split(".")
+        if package != "caffe":
+            return None
+        ours = super().find_spec(fullname, path, target)
+        if ours and (len(below) < 2 or below[0] == "proto"):
+            return ours
+        folders = [folder for name, folder in allowed_folders.items() if name == "caffe"] + sys.path
+        theirs = PathFinder.find_spec(fullname, [os.path.join(folder, "caffe", *below[:-1]) for folder in folders])
+        if theirs is None or is_own(theirs):
+            return ours
+        return ours if ours and theirs.loader is None else theirs  # a folder without __init__.py goes after a module
+
+
+def _caffe(name: str) -> str | None:
+    """The module that caffe or caffe.x stands for: minicaffe or minicaffe.x."""
+    package, dot, rest = name.partition(".")
+    return PYCAFFE.get(name, f"minicaffe{dot}{rest}") if package == "caffe" else None
+
+
+def serve_as_caffe() -> None:
+    """Make `import caffe`, `import caffe.draw`, `from caffe.proto import caffe_pb2` import minicaffe's modules, even if another
+    Caffe is on sys.path. Raises Error if that one is already imported."""
+    loaded, minicaffe = sys.modules.get("caffe"), sys.modules[__package__]
+    if loaded is not None and loaded is not minicaffe:
+        raise Error(f"another caffe is already imported, from {getattr(loaded, '__file__', 'somewhere')}")
+    if not any(isinstance(finder, _CaffeFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _CaffeFinder())
+    importlib.import_module("google.protobuf.text_format")  # old protobuf imported it: scripts use it unimported

@@ -12,6 +12,7 @@ import gc
 import os
 import re
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ import drawn_order
 
 import minicaffe
 from minicaffe import loops
+from minicaffe.aliases import is_own
 from minicaffe.errors import DeviceError
 
 settings.register_profile(
@@ -118,6 +120,13 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu"):
         drawn_order.draw(item.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """No test may import minicaffe/layers as `layers`, from the repository's root: each class would exist twice."""
+    found = sys.modules.get("layers")
+    assert found is None or found.__spec__ is None or not is_own(found.__spec__)
 
 
 @pytest.fixture(scope="session", autouse=True)

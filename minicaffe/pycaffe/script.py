@@ -11,55 +11,22 @@ any module on the script's sys.path; outside scripts a net imports only allowed 
 
 from __future__ import annotations
 
-import importlib
 import logging
 import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 from typing import Any
 
 import minicaffe
 from minicaffe.access import allow_path
-from minicaffe.aliases import AliasFinder
+from minicaffe.aliases import serve_as_caffe
 from minicaffe.errors import Error
 from minicaffe.files import read_bytes
 from minicaffe.layers.python import ANY, allow_module
 
 from . import init_log
-
-NAMES = {"caffe._caffe": "minicaffe.pycaffe"}
-"""Modules of pycaffe with another name here."""
-
-
-def _caffe(name: str) -> str | None:
-    """The module that caffe or caffe.x stands for: minicaffe or minicaffe.x."""
-    package, dot, rest = name.partition(".")
-    return NAMES.get(name, f"minicaffe{dot}{rest}") if package == "caffe" else None
-
-
-def serve_as_caffe() -> None:
-    """Make `import caffe`, `import caffe.draw`, `from caffe.proto import caffe_pb2` import minicaffe's modules, even if another
-    Caffe is on sys.path. Raises Error if that one is already imported."""
-    loaded = sys.modules.get("caffe")
-    if loaded is not None and loaded is not minicaffe:
-        raise Error(f"another caffe is already imported, from {getattr(loaded, '__file__', 'somewhere')}")
-    if not any(isinstance(finder, AliasFinder) and finder.real is _caffe for finder in sys.meta_path):
-        sys.meta_path.insert(0, AliasFinder(_caffe))
-    importlib.import_module("google.protobuf.text_format")  # old protobuf imported it: scripts use it unimported
-
-
-class _OtherModules(MetaPathFinder):
-    """Finds caffe.x, where minicaffe has no x, in the folders caffe of sys.path: model_libs, beside SSD's own Caffe."""
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        package, _, rest = fullname.partition(".")
-        if package != "caffe" or not rest or "." in rest:
-            return None
-        return PathFinder.find_spec(fullname, [os.path.join(folder, "caffe") for folder in sys.path])
 
 
 def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, cpu: bool = False) -> dict[str, Any]:
@@ -76,8 +43,6 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
     allow_module(ANY)
     allow_path("/")  # everything: the script may open any file anyway
     restore_old_names()
-    if not any(isinstance(finder, _OtherModules) for finder in sys.meta_path):
-        sys.meta_path.append(_OtherModules())
     if sys.platform == "linux" and multiprocessing.get_start_method(allow_none=True) is None:
         multiprocessing.set_start_method("fork")  # Python 3.14 begins processes anew, for which `import caffe` means nothing
     if cpu:

@@ -19,11 +19,13 @@ from minicaffe.errors import LayerError
 from minicaffe.formats.source import LayerSource, Place
 from minicaffe.layers import CATALOGUE, python
 from minicaffe.layers.anchor_target import AnchorTarget
+from minicaffe.layers.boxes.text_proposal import TextProposal
 from minicaffe.layers.proposal import Proposal
 from minicaffe.layers.proposal_target import ProposalTarget
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
+from minicaffe.scaling.batch.rules import Rules
 
 
 class Affine(minicaffe.Layer):
@@ -60,10 +62,11 @@ def layer(module: str, name: str, param_str: str = "") -> str:
 def _as_before() -> Iterator[None]:
     """What a test registers and allows is forgotten after it."""
     kept = dict(CATALOGUE), dict(minicaffe.layers.registered), set(python._allowed)
-    modules = set(sys.modules)
+    modules, finders = set(sys.modules), list(sys.meta_path)
     yield
+    sys.meta_path[:] = finders
     for name in set(sys.modules) - modules:
-        if name.partition(".")[0] in python._folders.folders:
+        if name.partition(".")[0] in {"caffe", *python._folders.folders}:
             del sys.modules[name]
     python._folders.folders.clear()
     for table, before in zip((CATALOGUE, minicaffe.layers.registered), kept[:2], strict=True):
@@ -313,6 +316,72 @@ def test_a_folder_of_data_does_not_hide_an_installed_module(folder: Path, monkey
     monkeypatch.syspath_prepend(str(folder / "installed"))
     minicaffe.allow_module("of_data", folder)
     run("of_data")
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+@pytest.mark.parametrize("init", ["raise SystemExit('another Caffe')", None])
+def test_a_module_of_the_users_caffe(folder: Path, monkeypatch: pytest.MonkeyPatch, on_path: bool, init: str | None) -> None:
+    """As NVIDIA/caffe's caffe.layers.detectnet.clustering, in a package that has names of ours; caffe itself is minicaffe."""
+    home = folder / "home"
+    package = home / "caffe" / "layers"
+    (package / "below").mkdir(parents=True)
+    if init is not None:
+        for place in (home / "caffe", package):
+            (place / "__init__.py").write_text(init)
+    (package / "relu.py").write_text("value = 3")  # minicaffe has a layers/relu.py
+    (package / "below" / "deep.py").write_text(
+        mine("import caffe, caffe.io\nfrom caffe.layers.relu import value", "assert (caffe, value) == (minicaffe, 3)")
+        + "    assert caffe.io.__name__ == 'minicaffe.pycaffe.io'\n"
+    )
+    if on_path:
+        monkeypatch.syspath_prepend(str(home))
+    minicaffe.allow_module("caffe.layers.below.deep", None if on_path else home)
+    run("caffe.layers.below.deep")
+    assert sys.modules["caffe.layers.below.deep"].__file__ == str(package / "below" / "deep.py")
+    assert sys.modules["minicaffe.layers.relu"].__name__ == "minicaffe.layers.relu"
+    minicaffe.allow_module("caffe.layers.softmax")  # the user has none, and minicaffe's is no Python layer
+    with pytest.raises(LayerError, match=r"No module named 'caffe.layers.softmax': the files of that name are minicaffe's own"):
+        run("caffe.layers.softmax")
+
+
+def test_workers_have_caffe(folder: Path) -> None:
+    """A Ray worker is a process of its own, which applies the rules of the one that started the run."""
+    (folder / "with_caffe.py").write_text(mine("import caffe", "assert caffe is minicaffe"))
+    Rules(minicaffe.get_num_threads(), gpu=False, modules=("with_caffe",)).apply()
+    run("with_caffe")
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "name"),
+    [
+        (ROOT, "layers.text_proposal_layer", "ProposalLayer"),
+        (ROOT / "minicaffe", "layers.text_proposal_layer", "ProposalLayer"),
+        (ROOT / "minicaffe", "layers.softmax", "Softmax"),
+        (ROOT / "layers", "softmax", "Softmax"),
+    ],
+)
+@pytest.mark.parametrize("allowed", [None, python.ANY, "the module"])
+def test_our_own_files_have_one_name(
+    path: Path, module: str, name: str, allowed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for known in [known for known in sys.modules if known.partition(".")[0] in ("layers", "softmax")]:
+        monkeypatch.delitem(sys.modules, known)
+    monkeypatch.syspath_prepend(str(path))
+    python._allowed.clear()
+    if allowed is not None:
+        minicaffe.allow_module(module if allowed == "the module" else allowed)
+    param = caffe_pb2.LayerParameter(name="x", type="Python")
+    param.python_param.module, param.python_param.layer = module, name
+    if module.endswith("text_proposal_layer") and allowed != "the module":
+        assert type(minicaffe.layers.create(param)) is TextProposal
+    else:
+        wanted = "is not built in" if allowed is None else f"No module named '{module}': the files of that name are minicaffe's"
+        with pytest.raises(LayerError, match=wanted):
+            minicaffe.layers.create(param)
+    assert not {"layers", "softmax"} & {known.partition(".")[0] for known in sys.modules}
 
 
 @pytest.mark.parametrize("command", [[sys.executable, "-m", "minicaffe"], [sys.executable, "-c", "import sys; del sys.path[0]\n"

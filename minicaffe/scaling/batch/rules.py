@@ -26,6 +26,7 @@ class Rules:
 
     def apply(self) -> None:
         """Apply them to this process. Raises DeviceError if a GPU is wanted and there is none."""
+        from minicaffe.aliases import serve_as_caffe
         from minicaffe.layers.python import allow_module
 
         if os.path.isdir(self.folder):  # a worker on another machine may lack it
@@ -35,6 +36,8 @@ class Rules:
             setattr(limits, name, most)
         for path in self.allowed:
             access.allow_path(path)
+        if self.modules:
+            serve_as_caffe()  # a module of Python layers begins with `import caffe`
         for module in self.modules:
             allow_module(module, os.getcwd())
         if self.gpu:
