@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.errors import AlignmentError, Error
+from minicaffe.errors import AlignmentError, Error, ways
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 from minicaffe.node import Node
@@ -154,7 +154,8 @@ def _align_all(nodes: Sequence[Node], crops: Mapping[int, Crop]) -> str:
         except Error as error:
             reason = f"no crop_param is given, and {error}"
             if layer.choice:
-                raise layer.error(f"{reason}; give one, {{ offset: 0 }} for no offset, or --fork bvlc", "bottom") from error
+                fork = ways("--fork bvlc") or 'fork="bvlc"'
+                raise layer.error(f"{reason}; give one, {{ offset: 0 }} for no offset, or {fork}", "bottom") from error
             if not isinstance(error, DisconnectedError):
                 layer.warn(
                     f"{reason}: longjon's Caffe refuses that, so all of the net's Crops are BVLC's, with offset 0", "bottom"

@@ -17,7 +17,7 @@ import numpy as np
 from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import DataError, Error, ways
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 
@@ -212,10 +212,12 @@ def check_refinement(layer: Layer, bottom: Sequence[Blob], arm: Sequence[Blob], 
 
 def _fork_of_priors(number: int, wanted: int) -> str:
     """A hint where another fork's PriorBox makes the wanted number of priors, not SSD's number."""
+    argument = "Net's fork="
     if wanted == 2 * number > 0:
-        return "; TextBoxes' PriorBox makes each box twice: give --fork textboxes, or Net's fork="
+        return f"; TextBoxes' PriorBox makes each box twice: give {ways('--fork textboxes', argument)}"
     if wanted > number and (wanted - number) % 18 == 0:
-        return "; FaceBoxes' PriorBox makes 21 boxes of the sizes 32, 64 and 128: give --fork faceboxes, or Net's fork="
+        sizes = "sizes 32, 64 and 128"
+        return f"; FaceBoxes' PriorBox makes 21 boxes of the {sizes}: give {ways('--fork faceboxes', argument)}"
     return ""
 
 

@@ -25,7 +25,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from minicaffe.aliases import allowed_folders, is_own, serve_as_caffe
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, ways
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
@@ -89,7 +89,8 @@ class _Folders(MetaPathFinder):
         name = (missing or "").partition(".")[0]
         for folder in self.folders.values():
             if name and name not in self.folders and PathFinder.find_spec(name, [folder]):
-                return f"; it lies in {folder}: --allow-module {name} lets it be imported too"
+                way = ways(f"--allow-module {name}") or f"minicaffe.allow_module({name!r}, {folder!r})"
+                return f"; it lies in {folder}: {way} lets it be imported too"
         return ""
 
 
@@ -173,10 +174,16 @@ def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what
     from_ = f", perhaps from {origin}," if origin else ""
     message = (
         f'the layer "{name}" of the Python module "{module}"{from_} {what}, and loading a prototxt runs no code;'
-        f' --allow-module {module}, or minicaffe.allow_module("{module}"), lets it be imported;'
+        f" {own_module(module)} lets it be imported;"
         f' minicaffe.register("{name}", YourLayer) puts a class of yours in its place'
     )
     return _error(param, source, message, "python_param.module")
+
+
+def own_module(module: str) -> str:
+    """Return how to allow a module, as the subject of a sentence."""
+    found = ways(f"--allow-module {module}", f'minicaffe.allow_module("{module}")')
+    return f"{found}," if ", or " in found else found
 
 
 def _exists(module: str) -> bool:

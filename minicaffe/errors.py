@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 LONGEST_WORD, LONGEST = 1000, 20_000
 """Characters of one word, and of a whole message."""
 _LONG_WORD = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
+_OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
@@ -185,6 +186,36 @@ def os_errors_as(kind: type[Error], what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise kind(f"{what}: {error.strerror or error}") from error
+
+
+_options: frozenset[str] | None = None
+"""The options of the command that runs; None in a program, whose reader may use either way."""
+
+
+@contextmanager
+def offering(options: Iterable[str]) -> Iterator[None]:
+    """In the block, messages name no --option but these."""
+    global _options
+    before, _options = _options, frozenset(options)
+    try:
+        yield
+    finally:
+        _options = before
+
+
+def ways(*texts: str) -> str:
+    """Join the ways out that a message names with ", or ", without those by an --option that the command lacks."""
+    return ", or ".join(_open(texts))
+
+
+def in_brackets(*texts: str) -> str:
+    """Return the ways out in brackets after a space, like ways; "" if none is left."""
+    return f" ({found})" if (found := ", ".join(_open(texts))) else ""
+
+
+def _open(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts all of whose options the command has."""
+    return (text for text in texts if _options is None or _options.issuperset(_OPTION.findall(text)))
 
 
 def optional_module(name: str, advice: str) -> Any:

@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike
 from . import limits
 from .blob import Array, Blob, BlobList, note_change, only_read
 from .cuda.device import launch
-from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
+from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning, ways
 from .fillers import fill, leaves_zeros
 from .formats.fork_kinds import UNKNOWN, Choice, Kind, NetFork, candidates
 from .formats.source import LayerSource
@@ -337,7 +337,8 @@ class Layer:
 
     def open_choice(self, instead: str = "") -> LayerError:
         """The error of a layer whose kind nothing tells, with the candidates. instead: what else tells."""
-        text = f"it may be {candidates(self.kinds)}, and nothing tells which: {instead}give --fork NAME, or Net's fork="
+        way = ways("--fork NAME", "Net's fork=")
+        text = f"it may be {candidates(self.kinds)}, and nothing tells which: {instead}give {way}"
         return self.error(text, "type")
 
     def coordinates(self) -> tuple[int | None, Any, Any] | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from .errors import in_brackets
 from .formats.source import LayerSource
 from .layer import Layer
 from .mode import Phase
@@ -65,9 +66,9 @@ def left_out(layers: LayerList, state: caffe_pb2.NetState, blob: str) -> str:
     other.phase = caffe_pb2.Phase.Value(phase.name)
     for one in layers:
         if blob in one[0].top and not filter_layers([one], state):
-            where = "but its rules ask for another level or stage (--level, --stage)"
+            where = f"but its rules ask for another level or stage{in_brackets('--level', '--stage')}"
             if filter_layers([one], other):
-                where = f"in phase {phase} only (--phase {phase})"
+                where = f"in phase {phase} only{in_brackets(f'--phase {phase}')}"
             return f'layer "{one[0].name}" makes it, {where}'
     return ""
 

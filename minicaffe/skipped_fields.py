@@ -35,7 +35,7 @@ def of_layer(layer: Layer, strict: bool | None) -> list[SkippedField]:
     found = [field for field in _read(layer, given) if skipped.matters(field)]
     if found and skipped.is_strict(strict):
         reason = f"{skipped.sentence(found[0])} ({found[0].place})"
-        raise LayerError(f'{layer.type} layer "{layer.name}": {reason}\nhint: {skipped.HINT}')
+        raise LayerError(f'{layer.type} layer "{layer.name}": {reason}\nhint: {skipped.hint()}')
     return found
 
 

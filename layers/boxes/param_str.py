@@ -9,6 +9,7 @@ from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.formats.param_str import read_yaml
 from minicaffe.layer import Layer
+from minicaffe.layers.python import own_module
 from minicaffe.nearest import nearest
 
 LONGEST = 40
@@ -61,7 +62,7 @@ class StandIn(Layer):
     def own_module(self) -> str:
         """Say how the model's own layer runs in place of this one."""
         module = self.param.python_param.module or "MODULE"
-        return f'--allow-module {module}, or minicaffe.allow_module("{module}"), runs the model\'s own layer'
+        return f"{own_module(module)} runs the model's own layer"
 
 
 def layer_parameters(layer: StandIn) -> dict[str, Any]:

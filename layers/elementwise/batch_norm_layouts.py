@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from minicaffe.blob import Array
+from minicaffe.errors import ways
 from minicaffe.proto import caffe_pb2
 
 Layout = tuple[str, ...]
@@ -67,7 +68,8 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
         return (INTEL if fork == "intel" else NVIDIA_17), stored
     # one channel
     if told == NVIDIA_17 and fork != "nv17":
-        raise ValueError("of one channel, 5 blobs may be NVIDIA 0.15's or 0.17's: give --fork nv15 or nv17, or Net's fork=")
+        way = ways("--fork nv15 or nv17", "Net's fork=")
+        raise ValueError(f"of one channel, 5 blobs may be NVIDIA 0.15's or 0.17's: give {way}")
     return (NVIDIA_17 if fork == "nv17" else NVIDIA_15), stored
 
 

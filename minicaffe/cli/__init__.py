@@ -15,7 +15,7 @@ import click
 
 from minicaffe import limits
 from minicaffe.access import allowing, is_uri, pattern_folder
-from minicaffe.errors import Error, shortened
+from minicaffe.errors import Error, offering, shortened
 from minicaffe.files import plain
 from minicaffe.nearest import nearest
 from minicaffe.scaling.stops import exit_status, sigterm_stops
@@ -159,7 +159,10 @@ class _Commands(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             near = nearest(args[0].lower().replace("_", "-"), [*COMMANDS, *ALIASES])
             ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""))
-        return super().resolve_command(ctx, args)
+        name, command, words = super().resolve_command(ctx, args)
+        if command is not None:
+            ctx.with_resource(offering(option for param in command.params for option in param.opts))
+        return name, command, words
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

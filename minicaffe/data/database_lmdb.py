@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from minicaffe import limits
-from minicaffe.errors import DataError, install, optional_module, os_errors_as
+from minicaffe.errors import DataError, in_brackets, install, optional_module, os_errors_as
 from minicaffe.files import KeptOpen, opened
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
@@ -206,7 +206,7 @@ class LmdbWriter:
         if not 0 < len(key) <= most:
             raise DataError(
                 f'an LMDB takes keys of 1 to {most} bytes, but "{key[:60].decode("utf-8", "replace")}..." has {len(key):,}: '
-                "shorten the name, or make a LevelDB (--backend leveldb)"
+                f"shorten the name, or make a LevelDB{in_brackets('--backend leveldb')}"
             )
         self.waiting.append((key, value))  # kept until committed: a full map loses the whole transaction
         if len(self.waiting) >= 1000:  # as Caffe's convert_imageset commits

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, in_brackets
 from minicaffe.files import read_bytes
 
 from .roidb_csv import read_csv
@@ -58,7 +58,7 @@ def load_roidb(
             return read_yolo(path, splits, names)
         whole = next((above for above in path.parents[:2] if is_yolo(above)), None)
         if whole and not (path / "Annotations").exists():
-            raise DataError(f"{path} is a part of {whole}: give that folder, and the part as the split (--split)")
+            raise DataError(f"{path} is a part of {whole}: give that folder, and the part as the split{in_brackets('--split')}")
         return _voc(path, splits, names or list(VOC_CLASSES))
     if path.suffix.lower() == ".csv":
         return read_csv(path, Path(images) if images else path.parent, names)

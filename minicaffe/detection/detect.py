@@ -20,7 +20,7 @@ from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
 from minicaffe.data.drawn_boxes import class_name, draw_boxes
 from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.errors import Error
+from minicaffe.errors import Error, in_brackets
 from minicaffe.layers.boxes.nms import nms
 from minicaffe.layers.boxes.yolo import YoloOutput
 from minicaffe.layers.detection_output import DetectionOutput
@@ -148,7 +148,8 @@ def check_detector(net: Net) -> None:
 def check_proposals(net: Net, given: bool) -> None:
     """Raises Error for proposals that are missing or that the net does not take."""
     if "rois" in net.inputs and not given:
-        raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image (--proposals)")
+        way = in_brackets("--proposals")
+        raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image{way}")
     if "rois" not in net.inputs and given:
         raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
 

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.errors import Error
+from minicaffe.errors import Error, ways
 from minicaffe.layers.boxes.squeeze_boxes import decoded, grid
 from minicaffe.layers.sigmoid import Sigmoid
 from minicaffe.layers.slice import Slice
@@ -54,7 +54,7 @@ def squeeze_det_end(net: Net) -> RowsEnd | None:
     given = net.settings.test.anchors or (ANCHORS if (*shapes, size) == PUBLISHED else ())
     if len(given) != 2 * confidences[2]:
         wanted = f"{confidences[2]} anchors, a width and a height in pixels of the input each"
-        how = "--anchors, or TEST.ANCHORS of the settings"
+        how = ways("--anchors", "TEST.ANCHORS of the settings")
         raise Error(f"{net.file}: a SqueezeDet with {cells} has {wanted}, got {len(given) // 2} ({how})")
     sizes = np.array(given, np.float64).reshape(-1, 2)
     read = partial(anchor_rows, anchors=grid(sizes, confidences[0], confidences[1], size[0]), side=size[0])

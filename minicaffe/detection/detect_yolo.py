@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.errors import Error
+from minicaffe.errors import Error, in_brackets, ways
 from minicaffe.layers.boxes.nms import PIXELS
 from minicaffe.layers.boxes.yolo import best_classes, cells_of, decoded, suppressed
 from minicaffe.layers.convolution import Convolution
@@ -117,7 +117,8 @@ def yolo2_end(net: Net) -> RowsEnd | None:
     given = net.settings.test.anchors or (INDOOR if shape == INDOOR_SHAPE else ())
     what = f'{net.file}: "{name}" has {shape[0]} numbers for each of {shape[1]} x {shape[2]} cells'
     if not given:
-        raise Error(f"{what}: if they are a YOLO v2's, give its anchors in cells (--anchors, or TEST.ANCHORS of the settings)")
+        way = in_brackets(ways("--anchors", "TEST.ANCHORS of the settings"))
+        raise Error(f"{what}: if they are a YOLO v2's, give its anchors in cells{way}")
     count = len(given) // 2
     if shape[0] % count or shape[0] // count <= 5:
         raise Error(f"{what}: a YOLO v2 with {count} anchors has {count} times 5 + its classes")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.errors import Error
+from minicaffe.errors import Error, ways
 from minicaffe.net import Net
 
 
@@ -16,8 +16,9 @@ def only_output(net: Net, file: str, found: Sequence[str], what: str) -> str:
     if len(found) == 1:
         return found[0]
     said = f"{len(found)} outputs that hold" if found else "no output that holds"
+    way = ways(": choose one with --blob")
     outputs = ", ".join(f"{name} {'x'.join(map(str, net.blobs[name].shape))}" for name in net.outputs)
-    raise Error(f"{file}: {said} {what}; its outputs are {outputs}: choose one with --blob")
+    raise Error(f"{file}: {said} {what}; its outputs are {outputs}{way}")
 
 
 def proposal_sources(net: Net) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from minicaffe.errors import ways
 from minicaffe.proto import caffe_pb2
 
 from .forks import find_fork
@@ -92,4 +93,9 @@ def grouped(choices: Iterable[tuple[str, Choice]]) -> list[str]:
 
 def candidates(kinds: Iterable[Kind]) -> str:
     """The kinds, what tells each, and the fork= that chooses it: "PSPNet's (4 blobs; --fork pspnet) or SegNet's (...)"."""
-    return " or ".join(f"{kind.whose}'s ({kind.sign}; --fork {kind.forks[0]})" for kind in kinds)
+    return " or ".join(f"{kind.whose}'s ({kind.sign}; {_way(kind.forks[0])})" for kind in kinds)
+
+
+def _way(fork: str) -> str:
+    """Return how to choose a fork."""
+    return ways(f"--fork {fork}") or f'fork="{fork}"'

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
+from minicaffe.errors import in_brackets
 from minicaffe.proto import caffe_pb2
 
 from .fork_numbers import (
@@ -179,7 +180,7 @@ def _chosen(item: Field, readings: Sequence[Reading], block: Block) -> bytes:
     if len(left) == 1:
         raise ForkError(f"{where} is {left[0].meaning} of {_names(left[0].forks)}, which is not built")
     said = "; ".join(f"{reading.meaning} in {_names(reading.forks)}" for reading in left)
-    raise ForkError(f"{where} is {said}: name the fork that wrote the file (fork=, --fork)")
+    raise ForkError(f"{where} is {said}: name the fork that wrote the file{in_brackets('fork=', '--fork')}")
 
 
 def _names(forks: Sequence[str]) -> str:

@@ -145,7 +145,7 @@ def parse_solver(text: str, file: str = "<text>", *, strict: bool | None = None)
     lacking = [(field, raw.offset) for field, raw in read if skipped.matters(field)]
     if lacking and skipped.is_strict(strict):
         field, offset = lacking[0]
-        raise parser.text.error(skipped.sentence(field), offset, skipped.HINT)
+        raise parser.text.error(skipped.sentence(field), offset, skipped.hint())
     skipped.skip([field for field, _ in lacking])
     skipped.say_harmless(_skipped(parser, parser.root))
     return solver

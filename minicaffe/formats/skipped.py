@@ -17,7 +17,7 @@ from typing import Any
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from minicaffe.errors import PrototxtError, PrototxtWarning, on_one_line
+from minicaffe.errors import PrototxtError, PrototxtWarning, on_one_line, ways
 from minicaffe.proto import caffe_pb2
 
 from . import hints
@@ -25,7 +25,6 @@ from .forks import fork_field
 from .source import Place, SkippedField
 from .wire import BYTES, delimited
 
-HINT = "strict=False, or --skip-unknown, leaves it out; the numbers may then be wrong"
 MOST_WARNED = 200
 """Most unknown fields with a warning each: finding the nearest known field takes time."""
 _SUMMED_UP = 5
@@ -39,6 +38,12 @@ _found: dict[SkippedField, None] | None = None
 
 _NOTE = 2**29 - 1
 """The largest number of a field, which no schema has: a message carries notes under it, and copies of the message too."""
+
+
+def hint() -> str:
+    """Return how to go on without an unknown field."""
+    found = ways("strict=False", "--skip-unknown")
+    return f"{found}{',' * (', or ' in found)} leaves it out; the numbers may then be wrong"
 
 
 def note_in(message: Message, fields: Iterable[SkippedField]) -> None:
@@ -139,7 +144,7 @@ def refuse(fields: Iterable[SkippedField], strict: bool | None) -> None:
     if is_strict(strict):
         for field in fields:
             place = field.place
-            raise PrototxtError(sentence(field), file=place.file, line=place.line, column=place.column, hint=HINT)
+            raise PrototxtError(sentence(field), file=place.file, line=place.line, column=place.column, hint=hint())
 
 
 def skip(fields: Collection[SkippedField], stacklevel: int = 4) -> None:

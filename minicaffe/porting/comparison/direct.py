@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.errors import in_brackets
 
 from .result import Tolerance
 
@@ -24,7 +25,8 @@ def _made(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
         for axes in itertools.permutations(range(a.ndim)):
             if axes != tuple(range(a.ndim)) and a.transpose(axes).shape == b.shape:
                 back = ",".join(map(str, np.argsort(axes)))
-                yield f"its axes have another order: A's are B's {back} (write this order in --map)", a.transpose(axes)
+                way = in_brackets("write this order in --map")
+                yield f"its axes have another order: A's are B's {back}{way}", a.transpose(axes)
     if a.shape != b.shape or not a.size:
         return
     yield "A's values below 0 are 0 in B: a ReLU that A lacks or applies later", np.maximum(a, 0)

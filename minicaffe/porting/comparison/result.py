@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.errors import written_out
+from minicaffe.errors import in_brackets, written_out
 
 MOST_CAUSES = 3
 
@@ -118,7 +118,8 @@ class Comparison:
         elif self.agreed:
             lines.append(f"all {blobs} that both have agree; largest difference {worst:.3g}")
         else:
-            lines.append("nothing was compared: B has none of the names of A's layers and blobs (pair them with --map)")
+            way = in_brackets("pair them with --map")
+            lines.append(f"nothing was compared: B has none of the names of A's layers and blobs{way}")
         if self.unmatched:
             more = f" and {len(self.unmatched) - 8} more" if len(self.unmatched) > 8 else ""
             lines.append(f"in A only: {', '.join(self.unmatched[:8])}{more}")

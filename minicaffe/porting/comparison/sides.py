@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from minicaffe.blob import Array, Arrays
-from minicaffe.errors import Error
+from minicaffe.errors import Error, ways
 from minicaffe.files import read_text
 from minicaffe.porting.onnx.session import Session
 
@@ -77,6 +77,7 @@ def run_onnx(path: Path, inputs: Arrays) -> Arrays:
     lacking = [name for name in wanted if name not in inputs]
     if lacking:
         given = ", ".join(inputs)
-        raise Error(f"{path}: its inputs {', '.join(lacking)} are not among A's ({given}): pair the names with --map")
+        way = ways(": pair the names with --map")
+        raise Error(f"{path}: its inputs {', '.join(lacking)} are not among A's ({given}){way}")
     feeds = {name: inputs[name] for name in wanted}
     return {**feeds, **session.run(feeds)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.errors import Error, install, pasted
+from minicaffe.errors import Error, install, pasted, ways
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -123,7 +123,11 @@ def _instead(net: Net, bottoms: Sequence[str]) -> str:
     """The sub-net that can be exported: up to the layer that makes this one's bottom."""
     makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and not layer.is_input]
     makers = [name for name in makers if not net.layer_dict[name].is_split] or makers
-    return f"; --until {pasted(makers[-1])} (until={makers[-1]!r}) exports the net up to the layer before" if makers else ""
+    if not makers:
+        return ""
+    option, argument = ways(f"--until {pasted(makers[-1])}"), f"until={makers[-1]!r}"
+    way = f"{option} ({argument})" if option else argument
+    return f"; {way} exports the net up to the layer before"
 
 
 def _assembled(
