@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from minicaffe.at_fork import renewed
 from minicaffe.errors import DeviceError, install
 
 from . import cublas, graph
@@ -140,7 +141,7 @@ class CuBLAS:
 
 @dataclass
 class _State:
-    lock: Any = field(default_factory=threading.Lock)
+    lock: Any = field(default_factory=lambda: renewed(threading.Lock()))
     tried: bool = False
     library: CuBLAS | None = None
     reason: str = ""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from minicaffe.at_fork import renewed
 from minicaffe.errors import DeviceError
 from minicaffe.files import replacing
 
@@ -33,7 +34,7 @@ class Kernels:
         self._driver, self._device, self._capability = driver, name, capability
         self.bound: dict[tuple[str, DTypeLike], Callable[..., None]] = {}
         self._modules: dict[tuple[str, np.dtype[Any]], Any] = {}
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def bind(self, kernel: str, dtype: DTypeLike) -> Callable[..., None]:
         """What launches the kernel "stem.name" for REAL = dtype, given grid, block, the driver's stream and the arguments.

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from minicaffe.at_fork import renewed
 from minicaffe.errors import DeviceError, Error, install
 
 from . import cublas, graph
@@ -217,7 +218,7 @@ def _load_companions() -> None:
 
 @dataclass
 class _State:
-    lock: Any = field(default_factory=threading.Lock)
+    lock: Any = field(default_factory=lambda: renewed(threading.Lock()))
     allowed: bool | None = None
     tried: bool = False
     library: CuDNN | None = None

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from minicaffe.at_fork import renewed
 from minicaffe.errors import DeviceError, install
 
 from . import capture, graph
@@ -66,7 +67,7 @@ class Device:
         except self.driver.Error as error:
             raise DeviceError(f"{self.name} cannot be used: {error}") from error
         self.kernels = Kernels(self.driver, self.name, handle.compute_capability())
-        self._lock = threading.RLock()
+        self._lock = renewed(threading.RLock())
         full = self.driver.MemoryError
         self.exact = bool(os.environ.get("MINICAFFE_EXACT_MEMORY"))
         settle = self.driver.Context.synchronize

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from minicaffe.at_fork import renewed
+
 from .stream import Stream
 
 T = TypeVar("T")
@@ -23,7 +25,7 @@ class PerStream(Generic[T]):
         self._make, self._bind = make, bind
         self._used: weakref.WeakKeyDictionary[Stream, T] = weakref.WeakKeyDictionary()
         self._left: list[tuple[int, T]] = []
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def of(self, stream: Stream) -> T:
         """The stream's."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicaffe.at_fork import renewed
+
 if TYPE_CHECKING:
     from .device import Device
     from .stream import Stream
@@ -39,7 +41,7 @@ class Pool:
         exact: bool = False,
     ) -> None:
         self._allocate, self._full, self._order, self._settle, self._exact = allocate, full, order, settle, exact
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._returned: deque[tuple[int, Any, tuple[Any, ...]]] = deque()  # given back, and not yet in _held
         self._held: defaultdict[int, dict[tuple[Any, ...], list[Any]]] = defaultdict(dict)  # by size, by the streams
         self._taken = 0

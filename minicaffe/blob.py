@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import limits
+from .at_fork import renewed
 from .cuda import capture as captures
 from .cuda.device import current, stream_of_pass
 from .errors import BlobError, Error
@@ -58,15 +58,8 @@ class MemoryState(enum.Enum):
     SYNCED = "synced"
 
 
-def _renew_lock() -> None:
-    global _first_use
-    _first_use = RLock()
-
-
-_first_use = RLock()
+_first_use = renewed(RLock())
 """Held while a memory is made."""
-if hasattr(os, "register_at_fork"):  # its holder may be a thread that exists only in the parent
-    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class SyncedMemory:

@@ -39,6 +39,7 @@ from typing import Any, Generic, ParamSpec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from .at_fork import held, renewed
 from .errors import Error, install
 
 P = ParamSpec("P")
@@ -59,6 +60,14 @@ _problem = ""
 """Why it cannot be imported."""
 _use: bool | None = None
 """Whether loops are compiled; None until somebody asks."""
+
+
+def _held_during_forks() -> list[Any]:
+    """The locks of importing and of compiling, which a forked child could not end."""
+    return [_lock] if _numba is None else [_lock, _numba.core.compiler_lock.global_compiler_lock]
+
+
+held(_held_during_forks)
 
 
 def compiled() -> bool:
@@ -162,7 +171,7 @@ class Loop(Generic[P]):
         self._dispatcher: Any = None
         self._entries: dict[np.dtype[Any], Any] = {}
         self._asked_for = set[np.dtype[Any]]()
-        self._lock = threading.RLock()
+        self._lock = renewed(threading.RLock())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The loop as machine code if `compiled`, else in Python, which is slow."""

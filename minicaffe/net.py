@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from . import limits, skipped_fields
+from .at_fork import renewed
 from .batching import forward_all
 from .blob import Arrays, Blob, note_change, put_numbers
 from .blob_memory import BlobMemory
@@ -131,7 +132,7 @@ class Net(PycaffeNet, Hooked):
         self._has_namesakes = False
         self._stream: Stream | None = None
         self._bytes = 0
-        self.lock = RLock()
+        self.lock = renewed(RLock())
         self._loops_asked_for = False
         self.weights_files: list[str] = []
         self.skipped = skipped_fields.of_net(net_file, strict)

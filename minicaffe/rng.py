@@ -5,7 +5,6 @@ In training on several ranks, each rank has its own generator, and all have an e
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .at_fork import held
 from .errors import Error
 
 _generator = np.random.default_rng()
@@ -71,21 +71,4 @@ def restore_generators(shared: dict[str, Any], own: dict[str, Any]) -> None:
     generator().bit_generator.state = own
 
 
-_held: list[Any] = []
-"""The generators' locks during a fork: a child in which another thread of the parent holds one would wait forever."""
-
-
-def _hold() -> None:
-    for one in (_generator, _shared):
-        if one is not None:
-            one.bit_generator.lock.acquire()
-            _held.append(one.bit_generator.lock)
-
-
-def _release() -> None:
-    while _held:
-        _held.pop().release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_release)
+held(lambda: [one.bit_generator.lock for one in (_generator, _shared) if one is not None])

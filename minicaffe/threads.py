@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import handover, loops
+from .at_fork import in_child, renewed
 from .errors import Error
 
 Task = Callable[[], object]
@@ -43,7 +44,7 @@ NOBODY: handover.Words = np.zeros(0, np.int64)
 _count: int | None = None
 _was_set = False
 _pool: _Pool | None = None
-_lock = threading.RLock()
+_lock = renewed(threading.RLock())
 """Held while the pool is created or dropped, _code is set, or tasks are given to threads of the pool or called off."""
 _code: handover.MachineCode | None = None
 """With what threads change words, as soon as there is machine code."""
@@ -384,7 +385,7 @@ class _Blas:
     """The number of threads of the BLAS libraries that NumPy has loaded, which are looked up once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._found: list[Any] | None = None
         self._users = set[object]()
         """One of each block of on_one_thread that is under way."""
@@ -446,7 +447,6 @@ class _Blas:
 
     def forget_users(self) -> None:
         """After a fork: other threads' blocks are gone."""
-        self._lock = threading.Lock()
         if self._users:
             self._users.clear()
             self._set(self._before)
@@ -454,8 +454,8 @@ class _Blas:
 
 def _forget_threads() -> None:
     """In a forked child, which has only the forking thread."""
-    global _pool, _lock
-    _pool, _lock = None, threading.RLock()  # the lock's holder may be a thread that exists only in the parent
+    global _pool
+    _pool = None
     _blas.forget_users()
     _here.working = False
     _restore_sigterm()
@@ -480,8 +480,7 @@ def _end() -> None:
         _pool.wait(2 * handover.SECONDS)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+in_child(_forget_threads)
 
 if os.environ.get(VARIABLE):
     with suppress(Error):  # raised when the number is needed, or the command line starts

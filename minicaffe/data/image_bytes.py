@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from functools import cache
 from math import prod
 from os import SEEK_END, PathLike
-from threading import Lock
+from threading import RLock
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import files, limits
+from minicaffe.at_fork import renewed
 from minicaffe.errors import DataError, Error, LimitError
 
 from .other_images import START, other_format
@@ -119,7 +120,7 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
         raise DataError(f"{name}: cannot read the image: {reason}") from error
 
 
-_unlimited = Lock()
+_unlimited = renewed(RLock())
 """Held while Pillow's limit is off."""
 
 

@@ -9,6 +9,7 @@ exits. A thread that is blocked in a read (an unresponsive network file system) 
 from __future__ import annotations
 
 import atexit
+import os
 import queue
 import threading
 import time
@@ -18,6 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from minicaffe.at_fork import in_child
 
 PATIENCE = 1.0
 """Seconds that an exiting process waits for these threads."""
@@ -52,6 +55,9 @@ class Prefetcher:
         """The next batch; the thread starts with the first."""
         if self._failure is not None:
             raise self._failure
+        if self._thread is not None and self._process != os.getpid():  # a forked child has no such thread
+            self._thread = None
+            self.source.restore(self._state)
         if self._thread is None:
             self._start()
         made = self._queue.get()
@@ -67,7 +73,7 @@ class Prefetcher:
 
     def restore(self, state: State) -> None:
         """Discard the prepared batches and continue from a state."""
-        if self._thread is not None:
+        if self._thread is not None and self._process == os.getpid():
             _end(self._thread, *_running[self._thread])  # waits, since the thread uses the source until it ends
         self._thread, self._failure = None, None
         self.source.restore(state)
@@ -78,12 +84,14 @@ class Prefetcher:
         ended = threading.Event()
         arguments = (self.source, self._queue, ended)
         self._thread = threading.Thread(target=_make, args=arguments, name="minicaffe-prefetch", daemon=True)
+        self._process = os.getpid()
         _running[self._thread] = (self._queue, ended)  # weak: an ended thread leaves by itself
         weakref.finalize(self, ended.set)  # nothing that locks: garbage collection may run while a lock is held
         self._thread.start()
 
 
 _running: weakref.WeakKeyDictionary[threading.Thread, tuple[queue.Queue[Any], threading.Event]] = weakref.WeakKeyDictionary()
+in_child(_running.clear)
 
 
 def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> None:

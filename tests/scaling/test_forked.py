@@ -6,11 +6,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 
-from minicaffe import rng
+from minicaffe import TEST, Net, at_fork, blob, loops, rng, threads
+from minicaffe.cuda.pool import Pool
+from minicaffe.data import image_bytes
+from minicaffe.data.prefetch import Prefetcher
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.scaling.stops import sigterm_stops
 from minicaffe.training.signals import Action, signal_actions
 
@@ -67,3 +74,120 @@ def test_a_child_draws_while_a_thread_of_the_parent_draws() -> None:
     finally:
         thread.join()
     rng.generator().normal()  # nor is it held in the parent
+
+
+def _renewed_locks() -> dict[str, Any]:
+    net = Net(parse_net('input: "x" input_shape { dim: 2 } layer { name: "p" type: "Power" bottom: "x" top: "y" }'), TEST)
+    return {
+        "a blob's memory": blob._first_use,
+        "the pool of threads": threads._lock,
+        "BLAS": threads._blas._lock,
+        "a loop": loops.Loop("T", lambda value: None)._lock,
+        "a net": net.lock,
+        "Pillow's limit": image_bytes._unlimited,
+        "the device's memory": Pool(lambda size: None, MemoryError)._lock,
+    }
+
+
+@contextmanager
+def _held_elsewhere(locks: Sequence[Any]) -> Iterator[None]:
+    """Another thread holds the locks."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        for lock in locks:
+            lock.acquire()
+        held.set()
+        over.wait()
+        for lock in locks:
+            lock.release()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_gets_locks_that_a_thread_of_the_parent_holds() -> None:
+    locks = _renewed_locks()
+
+    def take() -> None:
+        assert [name for name, lock in locks.items() if not lock.acquire(timeout=0.1)] == []
+
+    with _held_elsewhere(list(locks.values())):
+        assert _forked(take) == 0
+    take()  # in the parent they are free again, and still the same
+
+
+def test_a_child_keeps_a_lock_that_the_forking_thread_holds() -> None:
+    lock = at_fork.renewed(threading.RLock())
+
+    def leave() -> None:
+        lock.release()  # RuntimeError if the child did not hold it
+
+    with lock:
+        assert _forked(leave) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_waits_for_a_thread_that_imports_numba() -> None:
+    """Nobody in the child would end the import."""
+    begun = threading.Event()
+    states = list[str]()
+
+    def imports() -> None:
+        with loops._lock:
+            begun.set()
+            time.sleep(0.2)
+            states.append("imported")
+
+    thread = threading.Thread(target=imports)
+    thread.start()
+    begun.wait()
+    try:
+        assert _forked(lambda: os._exit(len(states))) == 1
+        assert _forked(loops.compiled) == 0
+    finally:
+        thread.join()
+
+
+class _Numbers:
+    """Batches 0, 1, 2, ..."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def next_batch(self) -> tuple[Any, ...]:
+        self.next += 1
+        return (np.array(self.next - 1),)
+
+    def state(self) -> dict[str, Any]:
+        return {"next": self.next}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.next = state["next"]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_makes_its_own_batches() -> None:
+    prefetcher = Prefetcher(_Numbers(), ahead=2)
+    assert prefetcher.take()[0] == 0
+
+    def takes() -> None:
+        assert [int(prefetcher.take()[0]) for _ in range(4)] == [1, 2, 3, 4]
+        prefetcher.restore({"next": 7})
+        assert prefetcher.take()[0] == 7
+
+    def restores() -> None:
+        prefetcher.restore({"next": 5})
+        assert prefetcher.take()[0] == 5
+
+    with _held_elsewhere([prefetcher._queue.mutex]):
+        assert _forked(takes) == 0
+        assert _forked(restores) == 0
+    assert [int(prefetcher.take()[0]) for _ in range(4)] == [1, 2, 3, 4]
