@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +18,13 @@ pytest.importorskip("safetensors", reason="needs safetensors")
 
 import torch
 
-from minicaffe import TEST, Net
+from minicaffe import TEST, Net, registry
 from minicaffe.cli import main
 from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.layers.relu import ReLU
 from minicaffe.porting.torch_source import compare_source, source, write_source
+from minicaffe.porting.torch_source.source import MODULE
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
@@ -475,3 +479,98 @@ def test_names_cannot_write_into_the_file(tmp_path: Path) -> None:
     layer = 'layer { name: "y\'; exit(1) #" type: "ReLU" bottom: "data" top: "y\'}; exit(1) #" }'
     net = Net(parse_net(head + layer), TEST)
     check(net, tmp_path, 1e-6)
+
+
+def named(name: str, kind: str, bottom: str, rest: str = "") -> str:
+    return f'layer {{ name: "{name}" type: "{kind}" bottom: "{bottom}" top: "{name}_top" {rest} }}\n'
+
+
+RESERVED = ["forward", "training", "eval", "_modules", "__class__", "__y", "state_dict", "class"]
+
+
+def test_layers_under_the_names_of_modules_attributes(tmp_path: Path) -> None:
+    """An attribute of nn.Module, a name that Python mangles in a class, and a keyword."""
+    bottoms = ["data", *(f"{name}_top" for name in RESERVED)]
+    net = net_of("".join(named(name, "PReLU", bottom) for name, bottom in zip(RESERVED, bottoms)))
+    assert {f"d {name}.weight" for name in ("forward_", "training_", "x_modules", "x__y", "class_")} <= set(
+        check(net, tmp_path)
+    )
+
+
+def test_the_table_of_modules_attributes() -> None:
+    names = {*dir(torch.nn.Module()), *torch.nn.Module.__annotations__}
+    assert {name for name in names if not name.startswith("_")} <= MODULE
+
+
+def test_blobs_under_the_names_that_forward_uses(tmp_path: Path) -> None:
+    names = ["torch", "self", "F", "float", "math", "__debug__"]
+    bottoms = ["data", *(f"{name}" for name in names)]
+    rest = "clip_param { min: -inf max: 1 }"
+    layers = (named(name, "Clip", bottom, rest).replace(f"{name}_top", name) for name, bottom in zip(names, bottoms))
+    assert "__debug__" in check(net_of("".join(layers)), tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_infinite_and_undefined_parameters(tmp_path: Path, dtype: type) -> None:
+    """In float32 also a constant that overflows."""
+    text = named("clip", "Clip", "data", "clip_param { min: -inf max: inf }")
+    text += named("nan", "Threshold", "data", "threshold_param { threshold: nan }")
+    text += named("power", "Power", "data", "power_param { scale: 0 shift: 1e30 power: 20 }")
+    text += named("zero", "Power", "data", "power_param { scale: 0 shift: 0 power: -1 }")
+    net = Net(parse_net(INPUT.format("dim: 2 dim: 3") + text), TEST, dtype=dtype)
+    outputs = check_values(net, tmp_path)
+    np.testing.assert_array_equal(outputs["zero_top"], np.full((2, 3), np.inf))
+
+
+def check_values(net: Net, folder: Path) -> dict[str, np.ndarray]:
+    """The outputs of the written module, which must equal the net's."""
+    write_source(net, folder / "model.py")
+    space: dict[str, Any] = {"__file__": str(folder / "model.py"), "__name__": "model"}
+    exec((folder / "model.py").read_text(), space)
+    found = space["load"]()(*(torch.from_numpy(net.blobs[name].data.copy()) for name in net.inputs))
+    expected = net.forward()
+    for name, array in found.items():
+        np.testing.assert_array_equal(array.numpy(), expected[name])
+    return {name: array.numpy() for name, array in found.items()}
+
+
+class Odd(ReLU):
+    """A layer whose form the test gives."""
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        (lambda s, layer, bottom, top: f"{bottom[0]} +* 1", "SyntaxError"),
+        (lambda s, layer, bottom, top: f"{s.module(layer, 'nn.Linear(0.5, 2)', {})}({bottom[0]})", "TypeError"),
+        (lambda s, layer, bottom, top: f"{s.module(layer, 'nn.PReLU(3)', {})}({bottom[0]})", "Missing key"),
+    ],
+)
+def test_source_that_fails_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Callable[..., str], reason: str
+) -> None:
+    monkeypatch.setitem(registry.types, "Odd", Odd)
+    monkeypatch.setitem(source._entries, Odd, form)
+    net = net_of(named("relu", "ReLU", "data") + named("odd", "Odd", "relu_top"))
+    (tmp_path / "model.py").write_text("old")
+    state = torch.random.get_rng_state()
+    with pytest.raises(LayerError, match=rf'Odd layer "odd": the written PyTorch source fails: .*{reason}.*:3\)'):
+        write_source(net, tmp_path / "model.py")
+    assert [file.name for file in tmp_path.iterdir()] == ["model.py"] and (tmp_path / "model.py").read_text() == "old"
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_source_is_compiled_without_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.types, "Odd", Odd)
+    monkeypatch.setitem(source._entries, Odd, lambda s, layer, bottom, top: "1 +* 1")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(LayerError, match=r'Odd layer "odd": .*SyntaxError'):
+        write_source(net_of(named("odd", "Odd", "data")), tmp_path / "model.py")
+    write_source(net_of(named("relu", "ReLU", "data")), tmp_path / "model.py")
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_checking_leaves_no_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    check(net_of(named("relu", "ReLU", "data")), tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.py", "model.safetensors"]

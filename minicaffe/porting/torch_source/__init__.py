@@ -11,15 +11,16 @@ from importlib import resources
 from pathlib import Path
 
 from minicaffe.errors import Error, on_one_line
+from minicaffe.files import replacing_together
 from minicaffe.formats.safetensors import write_safetensors
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.version import __version__
 
 from . import functions, maps, recurrent, sampled_rois  # noqa: F401  # their functions are entries of the table
-from .check import compare_source, in_float64
+from .check import check_source, compare_source, in_float64
 from .forms import source
-from .source import Source
+from .source import Source, literal
 
 __all__ = ["compare_source", "in_float64", "source", "source_of", "write_source"]
 
@@ -49,15 +50,18 @@ def load(weights: str = str(Path(__file__).with_name("{weights}"))) -> Net:
 
 
 def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
-    """Write the net as `path`, and its weights beside it, with the suffix .safetensors; what it was made of.
+    """Write the net as `path`, and its weights beside it, with the suffix .safetensors; return what it was made of.
 
-    Raises Error for a TRAIN net, LayerError for layers without a form, all named.
+    Raises Error for a TRAIN net, LayerError for layers without a form, all named, and for lines that do not compile or,
+    where PyTorch is installed, do not build. Nothing is written then.
     """
     target = Path(path)
-    weights = target.with_suffix(".safetensors")
-    text, made = source_of(net, target.stem, weights.name)
-    write_safetensors(weights, made.tensors)
-    target.write_text(text, encoding="utf-8")
+    weights = target.with_suffix(".safetensors").name
+    text, made = source_of(net, target.stem, weights)
+    with replacing_together(target) as draft:
+        write_safetensors(draft.with_name(weights), made.tensors)
+        draft.write_text(text, encoding="utf-8")
+        check_source(net, draft, made)
     return made
 
 
@@ -82,7 +86,7 @@ def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
         shapes = [top.shape for top in node.tops]
         result = source.get(type(layer))(made, layer, bottoms, shapes)  # type: ignore[misc]
         comment = " -> ".join(["", *("x".join(map(str, shape)) for shape in shapes)])
-        made.assign(node.top_names, result, comment.removeprefix(" -> "))
+        made.assign(layer.name, node.top_names, result, comment.removeprefix(" -> "))
         values.update({top: made.variable(top) for top in node.top_names})
     return _text(net, made, names, {name: values[name] for name in _outputs(net)}, module, weights), made
 
@@ -107,7 +111,7 @@ def _text(net: Net, made: Source, inputs: dict[str, str], outputs: dict[str, str
     init = [f"self.{name} = {text}" + (f"  # {comment}" if comment else "") for name, (text, comment) in made.modules.items()]
     given = ", ".join(f"{name}: torch.Tensor" for name in inputs.values())
     shapes = [f"{name} {'x'.join(map(str, net.blobs[blob].shape))}" for blob, name in inputs.items()]
-    lines = [*(f"{line}  # {comment}" for line, comment in made.lines)]
+    lines = [*(f"{line}  # {comment}" for _, line, comment in made.lines)]
     returned = ", ".join(f"{blob!r}: {name}" for blob, name in outputs.items())
     body = "\n".join(
         [
@@ -123,7 +127,8 @@ def _text(net: Net, made: Source, inputs: dict[str, str], outputs: dict[str, str
             f"        return {{{returned}}}",
         ]
     )
-    tables = ["\n".join([f"{name} = [", *(f"    {row}," for row in rows), "]", ""]) for name, rows in made.constants.items()]
+    constants = made.constants.items()
+    tables = ["\n".join([f"{name} = [", *(f"    {literal(row)}," for row in rows), "]", ""]) for name, rows in constants]
     return "\n\n".join([head.rstrip() + "\n", *parts, *tables, body + "\n", LOAD.format(weights=weights).strip() + "\n"])
 
 

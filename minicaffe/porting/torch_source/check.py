@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import re
 import sys
+import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,9 +32,9 @@ def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list
         import torch
     except ImportError:
         raise Error(f"running the generated file needs torch: {install('torch')}") from None
-    module = _module(path).load().eval()
     inputs = {name: torch.from_numpy(net.blobs[name].data.copy()) for name in net.inputs}
-    with torch.no_grad():
+    with _naming_layers(net, path, made), torch.no_grad():
+        module = _module(path, _compiled(path)).load().eval()
         outputs = {name: tensor.numpy() for name, tensor in module(*inputs.values()).items()}
     found = differences(run_of(net, outputs), outputs)
     if any(net.blobs[name].shape != array.shape for name, array in outputs.items()):
@@ -85,16 +90,56 @@ def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], outp
     return found
 
 
-def _module(path: str | os.PathLike[str]) -> Any:
-    """The file as a module of its own."""
+def check_source(net: Net, path: str | os.PathLike[str], made: Source) -> None:
+    """Compile the file and, where PyTorch is installed, build its module. Raises LayerError that names the layer at fault."""
+    with _naming_layers(net, path, made):
+        code = _compiled(path)
+        try:
+            import torch
+        except ImportError:
+            return
+        with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay
+            _module(path, code).load().eval()
+
+
+@contextmanager
+def _naming_layers(net: Net, path: str | os.PathLike[str], made: Source) -> Iterator[None]:
+    """An exception of the file's code becomes a LayerError of the layer at fault: a form of the user's may write anything."""
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        message = f"the written PyTorch source fails: {reason}; convert the net with minicaffe.torch.to_torch instead"
+        at_fault = _layer_at_fault(os.fspath(path), made, error)
+        layer = next((layer for layer in net.layers if layer.name == at_fault), None)
+        raise (layer.error(message, "type") if layer else Error(f"{os.fspath(path)}: {message}")) from error
+
+
+def _layer_at_fault(path: str, made: Source, error: Exception) -> str:
+    """Return the layer whose line fails, or whose module the error names, or ""."""
+    text = Path(path).read_text(encoding="utf-8").splitlines()
+    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    numbers = [error.lineno] if isinstance(error, SyntaxError) and error.filename == path else frames
+    starts = [(layer, f"self.{name} = ") for name, layer in made.layers.items()]
+    starts += [(layer, line) for layer, line, _ in made.lines]
+    for line in (text[number - 1].strip() for number in numbers if number):
+        if found := next((layer for layer, start in starts if line.startswith(start)), None):
+            return found
+    return next((layer for name, layer in made.layers.items() if re.search(rf"\b{name}\.", str(error))), "")
+
+
+def _compiled(path: str | os.PathLike[str]) -> CodeType:
+    return compile(Path(path).read_bytes(), os.fspath(path), "exec", dont_inherit=True)
+
+
+def _module(path: str | os.PathLike[str], code: CodeType) -> Any:
+    """Run the file's code as a module of its own. An import would leave bytecode beside the file."""
     name = "minicaffe_generated"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = os.fspath(path)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(code, module.__dict__)
     finally:
         del sys.modules[name]
     return module

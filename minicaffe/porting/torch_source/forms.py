@@ -43,7 +43,7 @@ from minicaffe.layers.tanh import TanH
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import Table
 
-from .source import Source
+from .source import Source, literal
 
 Shapes = Sequence[tuple[int, ...]]
 Operation = caffe_pb2.EltwiseParameter
@@ -61,7 +61,9 @@ def _weights(layer: Layer, *shapes: Sequence[int] | None) -> dict[str, Array]:
 
 def number(layer: Layer, value: float) -> str:
     """The shortest number that is this one in the layer's type."""
-    return repr(float(value)) if layer.dtype == np.float64 else str(np.float32(value))
+    with np.errstate(over="ignore"):
+        typed = layer.dtype.type(value)
+    return str(typed) if np.isfinite(typed) and layer.dtype != np.float64 else literal(float(typed))
 
 
 def line(layer: Layer, x: str, scale: float, shift: float) -> str:
@@ -244,7 +246,8 @@ def softmax(s: Source, layer: Softmax, bottom: Sequence[str], top: Shapes) -> st
 def power(s: Source, layer: Power, bottom: Sequence[str], top: Shapes) -> str:
     param = layer.param.power_param
     if param.power * param.scale == 0:
-        constant = param.shift**param.power if param.power else 1.0
+        with np.errstate(all="ignore"):
+            constant = np.float64(param.shift) ** param.power if param.power else 1.0
         return f"torch.full_like({bottom[0]}, {number(layer, constant)})"
     shifted = line(layer, bottom[0], param.scale, param.shift)
     return shifted if param.power == 1 else f"({shifted}) ** {number(layer, param.power)}"
@@ -290,14 +293,14 @@ def roi_pooling(s: Source, layer: ROIPooling, bottom: Sequence[str], top: Shapes
     if layer.param.roi_pooling_param.pad_ratio:
         raise layer.error("with pad_ratio has no form", "roi_pooling_param.pad_ratio")
     s.part("roi_pool")
-    return f"roi_pool({bottom[0]}, {bottom[1]}, {top[0][2]}, {top[0][3]}, {layer.spatial_scale!r})"
+    return f"roi_pool({bottom[0]}, {bottom[1]}, {top[0][2]}, {top[0][3]}, {literal(layer.spatial_scale)})"
 
 
 @source(PSROIPooling)
 def psroi_pooling(s: Source, layer: PSROIPooling, bottom: Sequence[str], top: Shapes) -> str:
     s.part("psroi_pool")
     param = layer.param.psroi_pooling_param
-    return f"psroi_pool({bottom[0]}, {bottom[1]}, {param.output_dim}, {param.group_size}, {layer.spatial_scale!r})"
+    return f"psroi_pool({bottom[0]}, {bottom[1]}, {param.output_dim}, {param.group_size}, {literal(layer.spatial_scale)})"
 
 
 @source(Proposal)
@@ -309,7 +312,7 @@ def proposal(s: Source, layer: Proposal, bottom: Sequence[str], top: Shapes) -> 
     limits = layer.limits
     numbers = (int(layer.stride), limits.pre_nms_top_n, limits.post_nms_top_n, limits.nms_threshold, limits.min_size)
     table = s.constant(f"{layer.name}_anchors", anchors)
-    made = f"proposal({', '.join(bottom)}, {table}, {', '.join(map(repr, numbers))})"
+    made = f"proposal({', '.join(bottom)}, {table}, {', '.join(map(literal, numbers))})"
     return made if len(top) > 1 else f"{made}[0]"
 
 
@@ -321,7 +324,7 @@ def prior_box(s: Source, layer: PriorBox, bottom: Sequence[str], top: Shapes) ->
     s.part("prior_boxes")
     lists = [[float(value) for value in each or ()] for each in (layer.variance, layer.step, layer.image)]
     sides = [[float(value) for value in side] for side in layer.sides]
-    numbers = f"{sides}, {', '.join(map(str, lists))}, {number(layer, param.offset)}, {param.clip}"
+    numbers = f"{', '.join(map(literal, (sides, *lists)))}, {number(layer, param.offset)}, {param.clip}"
     return f"prior_boxes({', '.join(bottom)}, {numbers})"
 
 
@@ -331,7 +334,7 @@ def detection_output(s: Source, layer: DetectionOutput, bottom: Sequence[str], t
     if layer.of_cells or layer.refines or p.nms_param.eta < 1 or p.code_type != caffe_pb2.PriorBoxParameter.CENTER_SIZE:
         raise layer.error("has no form: only SSD's with CENTER_SIZE codes, and eta 1", "detection_output_param")
     s.part("detection_output")
-    least = f"{number(layer, p.confidence_threshold)}" if p.HasField("confidence_threshold") else "-float('inf')"
+    least = number(layer, p.confidence_threshold if p.HasField("confidence_threshold") else -np.inf)
     before = p.nms_param.top_k if p.nms_param.HasField("top_k") else -1
     flags = f"{p.num_classes}, {p.background_label_id}, {p.share_location}, {p.variance_encoded_in_target}"
     ends = f"{number(layer, p.nms_param.nms_threshold)}, {before}, {p.keep_top_k}"

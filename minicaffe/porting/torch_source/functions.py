@@ -32,7 +32,7 @@ from minicaffe.layers.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 
 from .forms import Shapes, line, number, relu, source
-from .source import Source
+from .source import Source, literal
 
 Operation = caffe_pb2.ReductionParameter
 
@@ -57,7 +57,7 @@ def im2col(s: Source, layer: Im2col, bottom: Sequence[str], top: Shapes) -> str:
 def spatial_dropout(s: Source, layer: SpatialDropout, bottom: Sequence[str], top: Shapes) -> str:
     if layer.drops:
         raise layer.error("that drops maps has no form", "python_param.param_str")
-    return f"{bottom[0]} / {1 - layer.p!r}"
+    return f"{bottom[0]} / {literal(1 - layer.p)}"
 
 
 @source(AbsVal)

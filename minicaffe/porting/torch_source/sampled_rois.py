@@ -16,11 +16,11 @@ from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_warping import ROIWarping
 
 from .forms import Shapes, source
-from .source import Source
+from .source import Source, literal
 
 
 def _pooled(bottom: Sequence[str], top: Shapes, scale: float) -> str:
-    return f"{bottom[0]}, {bottom[1]}, {top[0][2]}, {top[0][3]}, {scale!r}"
+    return f"{bottom[0]}, {bottom[1]}, {top[0][2]}, {top[0][3]}, {literal(scale)}"
 
 
 @source(ROIAlignMean)
@@ -43,7 +43,7 @@ def roi_align_max(s: Source, layer: ROIAlignMax, bottom: Sequence[str], top: Sha
 def psroi_align(s: Source, layer: PSROIAlign, bottom: Sequence[str], top: Shapes) -> str:
     s.part("psroi_align")
     operator = layer.operator
-    sizes = f"{top[0][1]}, {operator.group_size}, {layer.spatial_scale!r}, {operator.sample_num}"
+    sizes = f"{top[0][1]}, {operator.group_size}, {literal(layer.spatial_scale)}, {operator.sample_num}"
     return f"psroi_align({bottom[0]}, {bottom[1]}, {sizes})"
 
 
@@ -79,7 +79,7 @@ def decode_bbox(s: Source, layer: DecodeBBox, bottom: Sequence[str], top: Shapes
     if layer.is_by_class:
         raise layer.error("has no form: only Cascade R-CNN's", "type")
     s.part("box_output")
-    return f"decode_bbox({bottom[0]}, {bottom[1]}, {layer.means.tolist()}, {layer.stds.tolist()})"
+    return f"decode_bbox({bottom[0]}, {bottom[1]}, {literal(layer.means.tolist())}, {literal(layer.stds.tolist())})"
 
 
 @source(BoxOutput)
@@ -91,5 +91,5 @@ def box_output(s: Source, layer: BoxOutput, bottom: Sequence[str], top: Shapes) 
     fields = [tuple(map(float, field)) for field in zip(block.field_w, block.field_h, block.downsample_rate, strict=True)]
     numbers = (block.fg_thr, block.min_size, block.iou_thr, block.max_nms_num, block.max_post_nms_num)
     tables = (fields, layer.means.tolist(), layer.stds.tolist(), layer.bounds.tolist())
-    made = f"box_output([{', '.join(bottom)}], {', '.join(map(repr, (*tables, *numbers)))})"
+    made = f"box_output([{', '.join(bottom)}], {', '.join(map(literal, (*tables, *numbers)))})"
     return made if len(top) > 1 else f"{made}[0]"

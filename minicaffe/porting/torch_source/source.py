@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import keyword
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -27,16 +28,28 @@ NEEDS = {
 }
 """The parts that a part needs."""
 
+MODULE = frozenset(
+    """T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval
+    extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict modules mtia
+    named_buffers named_children named_modules named_parameters parameters register_backward_hook register_buffer
+    register_forward_hook register_forward_pre_hook register_full_backward_hook register_full_backward_pre_hook
+    register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module register_parameter
+    register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule share_memory
+    state_dict to to_empty train training type xpu zero_grad""".split()
+)
+"""Public attributes of nn.Module, which no sub-module may replace. PyTorch may be absent, so this is a table."""
+
 Form = Callable[["Source", Any, Sequence[str], Sequence[tuple[int, ...]]], "str | Sequence[str]"]
 """(source, layer, the bottoms' variables, the tops' shapes) -> an expression for the top, or one for each."""
 
 
 class Source:
-    """modules: attribute -> (constructor, comment); lines: of forward; tensors: of the state_dict; parts: names, in order."""
+    """modules: attribute -> (constructor, comment); lines: (layer, line, comment) of forward; tensors: of the state_dict;
+    parts: names, in order."""
 
     def __init__(self) -> None:
         self.modules: dict[str, tuple[str, str]] = {}
-        self.lines: list[tuple[str, str]] = []
+        self.lines: list[tuple[str, str, str]] = []
         self.tensors: Arrays = {}
         self.constants: dict[str, Sequence[object]] = {}
         self.parts: list[str] = []
@@ -58,7 +71,7 @@ class Source:
             return f"self.{owner}"
         if set(memories) & {memory for known in self._owners for memory in known}:
             raise layer.error("shares some of its weights with a layer of another form", "param")
-        name = _free(layer.name, self._attributes.values())
+        name = _free(layer.name, self._attributes.values(), reserved=MODULE)
         self._attributes[layer.name] = name
         self._owners[memories] = name
         comment = ", ".join(f"{key} {'x'.join(map(str, array.shape)) or '1'}" for key, array in tensors.items())
@@ -70,26 +83,39 @@ class Source:
 
     def constant(self, name: str, rows: Sequence[object]) -> str:
         """Add a table above the class; its name."""
-        free = _free(name.upper(), self.constants)
+        free = _free(name.upper(), [*self.constants, *self._variables.values()])
         self.constants[free] = rows
         return free
 
     def variable(self, blob: str) -> str:
         """The variable of a blob."""
         if blob not in self._variables:
-            self._variables[blob] = _free(blob, self._variables.values(), reserved=_reserved())
+            self._variables[blob] = _free(blob, [*self._variables.values(), *self.constants], reserved=_reserved())
         return self._variables[blob]
 
-    def assign(self, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
-        """A line of forward."""
+    def assign(self, layer: str, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
+        """Add the layer's lines to forward."""
         values = [made] if isinstance(made, str) else list(made)
         names = [self.variable(top) for top in tops]
         if isinstance(made, str) and len(names) > 1:
-            self.lines.append((f"{', '.join(names)} = {made}", comment))
+            self.lines.append((layer, f"{', '.join(names)} = {made}", comment))
             return
         for name, value in zip(names, values, strict=True):
             if name != value:
-                self.lines.append((f"{name} = {value}", comment))
+                self.lines.append((layer, f"{name} = {value}", comment))
+
+
+def literal(value: object) -> str:
+    """Return the Python text of a number, or of lists and tuples of numbers. Infinity and NaN are torch's."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, float):
+        return (
+            repr(float(value)) if math.isfinite(value) else f"{'-' * (value < 0)}torch.{'nan' if math.isnan(value) else 'inf'}"
+        )
+    return repr(value)
 
 
 @lru_cache(maxsize=1)
@@ -101,10 +127,11 @@ def _reserved() -> tuple[str, ...]:
     return ("self", "torch", "nn", "F", "json", *defined)
 
 
-def _free(name: str, taken: Any, reserved: Sequence[str] = ()) -> str:
-    """name as an identifier that is free."""
+def _free(name: str, taken: Collection[str], reserved: Collection[str] = ()) -> str:
+    """Return name as a free identifier. One that begins as nn.Module's private attributes (_modules, __class__) gets an x."""
     word = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
     word = f"_{word}" if word[0].isdigit() else word
+    word = f"x{word}" if re.match(r"_(?!\d|$)", word) else word
     word = f"{word}_" if keyword.iskeyword(word) or word in reserved else word
     free, number = word, 2
     while free in taken:
