@@ -77,7 +77,7 @@ class AnchorTarget(StandIn):
             raise self.error(f"takes one image, scores of shape (1, {2 * count}, H, W), got {scores}", "bottom[0]")
         if scores[1] != 2 * count:
             raise self.error(
-                f"{count} anchors need {2 * count} score channels, got {scores[1]}{self.anchors_hint()}", "bottom[0]"
+                f"{count} anchors need {2 * count} score channels, got {scores[1]}{self.anchors_hint(scores[1])}", "bottom[0]"
             )
         if bottom[2].count < 3:
             raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {bottom[2].shape}", "bottom[2]")

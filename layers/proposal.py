@@ -110,9 +110,8 @@ class Proposal(StandIn):
         if scores[:1] != (1,) or deltas[:1] != (1,):
             raise self.error(f"takes one image, got scores of shape {scores} and deltas of shape {deltas}", "bottom[0]")
         if scores[1:2] != (2 * count,) or len(scores) != 4:
-            raise self.error(
-                f"{count} anchors need scores of shape (1, {2 * count}, H, W), got {scores}{self.anchors_hint()}", "bottom[0]"
-            )
+            hint = self.anchors_hint(scores[1] if len(scores) == 4 else 0)
+            raise self.error(f"{count} anchors need scores of shape (1, {2 * count}, H, W), got {scores}{hint}", "bottom[0]")
         if deltas != (1, 4 * count, *scores[2:]):
             raise self.error(f"{count} anchors need deltas of shape {(1, 4 * count, *scores[2:])}, got {deltas}", "bottom[1]")
         if bottom[2].count < 3:

@@ -12,6 +12,8 @@ from minicaffe.layer import Layer
 from minicaffe.layers.python import own_module
 from minicaffe.nearest import nearest
 
+from .anchor_defaults import fitting, own_defaults
+
 LONGEST = 40
 """Most characters of a key or a top's name in a message."""
 
@@ -50,14 +52,25 @@ class StandIn(Layer):
                 )
                 raise self.error(message, f"top[{i}]")
 
-    def anchors_hint(self) -> str:
-        """Say where another number of anchors comes from, of a layer that makes them from param_str."""
+    def anchors_hint(self, channels: int) -> str:
+        """Say where the anchors for this many channels of scores come from, of a layer that makes them from param_str.
+
+        A generate_anchors.py of the model's own, beside the prototxt or in its repository, gives the param_str to write.
+        """
         if "scales" not in self.param_keys or self.param.type != "Python":
             return ""
-        return (
-            "; param_str takes 'scales' and 'ratios', and the model's own generate_anchors.py (py-faster-rcnn: lib/rpn) has its"
-            f" values; {self.own_module()}"
-        )
+        found = own_defaults(self.source.place.file) if self.source else None
+        if found is None:
+            return (
+                "; param_str takes 'scales' and 'ratios', and the model's own generate_anchors.py (py-faster-rcnn: lib/rpn) has"
+                f" its values; {self.own_module()}"
+            )
+        file, own = found
+        given = fitting(own, layer_parameters(self), self.param_keys, channels // 2)
+        if given is None:
+            listed = ", ".join(f"{name} {numbers}" for name, numbers in own.items())
+            return f"; {file} has {listed}, which param_str cannot give; {self.own_module()}"
+        return f'; by {file} write param_str: "{given}"; or {self.own_module()}'
 
     def own_module(self) -> str:
         """Say how the model's own layer runs in place of this one."""
