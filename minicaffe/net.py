@@ -26,7 +26,7 @@ from .blob_memory import BlobMemory
 from .cuda import graph as cuda_graph
 from .cuda.device import current
 from .cuda.stream import Stream
-from .errors import Error, LayerError, WeightsError
+from .errors import Error, LayerError, WeightsError, pasted
 from .execution_plan import ExecutionPlan
 from .formats.fork_kinds import Choice, fork_named, fork_of_net
 from .formats.skipped import drop_notes, skip
@@ -45,6 +45,7 @@ from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters, param_names
 from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet
+from .registry import outputs_field
 from .threads import computing
 
 if TYPE_CHECKING:
@@ -533,7 +534,8 @@ class Net(PycaffeNet, Hooked):
         for i, (blob, given) in enumerate(zip(layer.blobs, stored.blobs, strict=False)):
             if given is not None and not given.fits(blob.shape) and not layer.takes_part_of(i, given.shape):
                 place = f" ({layer.source.at()})" if layer.source else ""
-                raise WeightsError(f"{kind}: blob {i} has shape {blob.shape}, but {file} stores {tuple(given.shape)}{place}")
+                shapes = f"blob {i} has shape {blob.shape}, but {file} stores {tuple(given.shape)}"
+                raise WeightsError(f"{kind}: {shapes}{place}; {_other_shape_advice(layer, blob.shape, given.shape)}")
         for blob, given in zip(layer.blobs, stored.blobs, strict=False):
             if given is not None and given.fits(blob.shape):
                 given.copy_to(blob.data)
@@ -581,6 +583,17 @@ class Net(PycaffeNet, Hooked):
     def __repr__(self) -> str:
         ends = f", inputs {self.inputs}, outputs {self.outputs}" if hasattr(self, "outputs") else ""  # not while it is built
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers{ends}'
+
+
+def _other_shape_advice(layer: Layer, shape: Sequence[int], stored: Sequence[int]) -> str:
+    """Say what to do about stored weights of another shape; of another number of outputs, also how to change the classes."""
+    advice = "rename the layer, and it keeps its filler's values"
+    if not outputs_field(layer.param) or tuple(shape[1:]) != tuple(stored[-len(shape) :][1:]):
+        return advice
+    file = layer.source.place.file if layer.source else "<text>"
+    net = "NET" if file == "<text>" else pasted(file, path=True)
+    retarget = f"minicaffe retarget {net} --classes N --out FILE"
+    return f"{advice}; `{retarget}` renames all such layers of a detector that has the file's classes"
 
 
 def _namesakes(layers: Iterable[Layer]) -> dict[str, list[Layer]]:

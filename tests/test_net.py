@@ -143,7 +143,14 @@ def test_copy_from_names_both_shapes(tmp_path: object) -> None:
     net_of(HEAD + IP).save(f"{tmp_path}/net.caffemodel")
     other = net_of(HEAD + IP.replace("num_output: 7", "num_output: 9"))
     message = r'InnerProduct layer "ip": blob 0 has shape \(9, 60\), but .*net.caffemodel stores \(7, 60\) \(made.prototxt:2\)'
+    message += "; rename the layer, and it keeps its filler's values; `minicaffe retarget made.prototxt --classes N --out FILE`"
     with pytest.raises(WeightsError, match=message):
+        other.copy_from(f"{tmp_path}/net.caffemodel")
+    other = Net(parse_net(HEAD + IP.replace("num_output: 7", "num_output: 9"), "my net.prototxt"), TEST)
+    with pytest.raises(WeightsError, match=r"`minicaffe retarget 'my net.prototxt' --classes N"):
+        other.copy_from(f"{tmp_path}/net.caffemodel")
+    other = net_of(HEAD.replace("dim: 5", "dim: 6") + IP)  # another picture is no other number of classes
+    with pytest.raises(WeightsError, match=r"keeps its filler's values$"):
         other.copy_from(f"{tmp_path}/net.caffemodel")
 
 
