@@ -1,4 +1,4 @@
-"""Add, Sub, Mul, Div and others of two tensors, as Eltwise, Scale, Bias and Power; reductions.
+"""Add, Sub, Mul, Div and others of two tensors, as Eltwise, Scale, Bias and Power; reductions; ArgMax and ArgMin.
 
 A constant of one number is a Power, one that fits a range of axes a Scale or a Bias with weights. Of two tensors the smaller
 one is the second bottom of a Scale or a Bias if it fits a range of axes, else it is tiled.
@@ -150,3 +150,16 @@ def reduce(b: Builder, node: Node) -> list[str]:
     y = b("Reduction", [x], operation=caffe_pb2.ReductionParameter.ReductionOp.Value(SUMS[node.op]), axis=first)
     y = b("Power", [y], power=0.5) if node.op == "ReduceL2" else y
     return [b.reshaped(y, tuple(shape[axis] for axis in order), out)]
+
+
+@imports("ArgMax", "ArgMin")
+def arg_max(b: Builder, node: Node) -> list[str]:
+    """Caffe takes the last of equal numbers: for the first one, the axis is reversed, and the index counted from its end."""
+    shape, out = b.shape(node.inputs[0]), b.shape(node.outputs[0])
+    axis = node.get("axis", 0) % len(shape)
+    x = b.blob(node.inputs[0])
+    x = _turned(b, x, True) if node.op == "ArgMin" else x
+    last = bool(node.get("select_last_index", 0))
+    y = b("ArgMax", [x if last else b("Reverse", [x], axis=axis)], axis=axis)
+    y = y if last else b("Power", [y], scale=-1.0, shift=shape[axis] - 1.0)
+    return [b.reshaped(y, (*shape[:axis], 1, *shape[axis + 1 :]), out)]

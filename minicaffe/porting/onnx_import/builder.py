@@ -28,6 +28,25 @@ Importer = Callable[["Builder", Node], Sequence[str]]
 importers: dict[str, Importer] = {}
 """By ONNX operator."""
 
+UNBUILT = {
+    "DeformConv": ("DeformableConvolution", "which is not translated yet"),
+    "Gather": ("Embed or BatchReindex", "which select by an index that is computed"),
+    "Greater": ("Threshold", "which gives numbers, not truth values"),
+    "InstanceNormalization": ("MVN", "which adds eps to the deviation, not to the variance"),
+    "LSTM": ("LSTM", "which also takes a continuation indicator, and has its gates in another order"),
+    "LayerNormalization": ("MVN", "which adds eps to the deviation, not to the variance"),
+    "LpNormalization": ("Normalize", "which adds eps and multiplies by scales"),
+    "MaxRoiPool": ("ROIPooling", "which is not translated yet"),
+    "MaxUnpool": ("Unpooling", "whose positions count within one map"),
+    "MeanVarianceNormalization": ("MVN", "which is not translated yet"),
+    "NonMaxSuppression": ("DetectionOutput", "which decodes the boxes, too"),
+    "RNN": ("RNN", "which also takes a continuation indicator, and has one more product"),
+    "ReverseSequence": ("Reverse", "which reverses sequences of one length"),
+    "RoiAlign": ("ROIAlign", "whose rois begin with the number of their image"),
+    "TopK": ("ArgMax", "whose top_k gives indices or values, not both"),
+}
+"""Operators that are not imported although Caffe or a fork has a layer: its type, and the difference."""
+
 
 def imports(*operators: str) -> Callable[[Importer], Importer]:
     """A decorator: the function imports the nodes of these operators."""
@@ -77,7 +96,7 @@ class Builder:
                 self._unknown.update(node.outputs)
                 return
             if node.op not in importers:
-                raise RefusedError("import does not build this operator")
+                raise RefusedError(_unbuilt(node.op))
             self.blobs.update(zip(node.outputs, importers[node.op](self, node), strict=False))
         except (RefusedError, LayerError, ArithmeticError, LookupError, TypeError, ValueError) as why:
             # the last ones are those of a node that no runtime takes: without an attribute, with shapes that do not fit
@@ -193,6 +212,13 @@ class Builder:
         same = [bool(old) and i == 0 and bool(new) and old[0] == new[0] for i in range(len(new))]
         dims = [0 if copied else -1 if i == free else length for i, (copied, length) in enumerate(zip(same, new))]
         return self("Reshape", [blob], shape=caffe_pb2.BlobShape(dim=dims))
+
+
+def _unbuilt(operator: str) -> str:
+    if operator not in UNBUILT:
+        return "import does not build this operator"
+    layer, difference = UNBUILT[operator]
+    return f"import does not build it as {layer}, {difference}; import up to its inputs, and add the layer to the prototxt"
 
 
 def refuse_others(node: Node, **allowed: Any) -> None:

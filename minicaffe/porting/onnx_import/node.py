@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 
 class RefusedError(Exception):
-    """Caffe has no layer for a node; the text says why."""
+    """A node that cannot be imported; the text says why."""
 
 
 @dataclass

@@ -14,7 +14,9 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 from onnx_graphs import check, kinds, node, save
 
 from minicaffe.errors import Error
-from minicaffe.porting.onnx_import import import_onnx
+from minicaffe.porting.onnx_import import import_onnx, importers
+from minicaffe.porting.onnx_import.builder import UNBUILT
+from minicaffe.registry import types
 
 X = (2, 4, 6, 7)
 RANDOM = np.random.default_rng(5)
@@ -109,6 +111,10 @@ CASES: Sequence[Case] = [
      {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
     ("InnerProduct Permute InnerProduct Permute", "Resize", "x - - a", {"a": [2, 4, 9, 15]}, {"mode": "linear"}),
     ("InnerProduct Permute InnerProduct Permute", "Resize", "x - a", {"a": [1.0, 1.0, 0.5, 1.5]}, {"mode": "cubic"}),
+    ("Reverse ArgMax Power", "ArgMax", "x", {}, {"axis": 1}),
+    ("Reverse ArgMax Power Reshape", "ArgMax", "x", {}, {"axis": -1, "keepdims": 0}),
+    ("ArgMax Reshape", "ArgMax", "x", {}, {"select_last_index": 1, "keepdims": 0}),
+    ("Power Reverse ArgMax Power", "ArgMin", "x", {}, {"axis": 2}),
     ("Parameter Concat", "Concat", "x a", {"a": normal(2, 1, 6, 7)}, {"axis": 1}),
 ]  # fmt: skip
 
@@ -119,6 +125,14 @@ def test_an_operator_with_constants(
 ) -> None:
     path = save(tmp_path / "m.onnx", [node(operator, inputs, "y", **attributes)], {"x": X}, constants)
     assert kinds(check(path, positive=operator in ("Pow", "Log"))) == layers.split()
+
+
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_index_of_equal_numbers(operator: str, last: int, tmp_path: Path) -> None:
+    nodes = [node("Mul", "x z", "a"), node(operator, "a", "y", axis=1, select_last_index=last)]
+    net = check(save(tmp_path / "m.onnx", nodes, {"x": (2, 5, 3)}, {"z": 0.0})).net()
+    assert set(net.forward()["y"].reshape(-1)) == {4.0 if last else 0.0}
 
 
 TWO: Sequence[tuple[str, str, tuple[int, ...]]] = [
@@ -207,6 +221,7 @@ def test_split_gives_all_parts(tmp_path: Path) -> None:
 
 REFUSED: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Any], str]] = [
     ("Erf", "x", {}, {}, "import does not build this operator"),
+    ("LpNormalization", "x", {}, {}, "import does not build it as Normalize, which adds eps and multiplies by scales"),
     ("LRN", "x", {}, {"size": 4}, "size = 4 (LRN's is odd)"),
     ("Pad", "x a b", {"a": [0, 0, 1, 1, 0, 0, 1, 1], "b": 2.0}, {}, "it pads with 2"),
     ("Pad", "x a", {"a": [0, 0, 1, 1, 0, 0, 1, 1]}, {"mode": "reflect"}, "mode = reflect"),
@@ -239,4 +254,17 @@ def test_what_caffe_cannot_say_is_refused(
 def test_softmax_of_old_opsets_over_several_axes_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [node("Softmax", "x", "y", axis=1)], {"x": X}, opset=11)
     with pytest.raises(Error, match="over all axes from 1 on"):
+        import_onnx(path)
+
+
+def test_the_table_of_operators_that_are_not_built() -> None:
+    named = {word for layer, _ in UNBUILT.values() for word in layer.split(" or ")}
+    assert named <= set(types)
+    assert not set(UNBUILT) & set(importers)
+
+
+def test_an_lstm_is_not_said_to_be_unknown_to_caffe(tmp_path: Path) -> None:
+    weights = {"w": normal(1, 8, 3), "r": normal(1, 8, 2)}
+    path = save(tmp_path / "m.onnx", [node("LSTM", "x w r", "y", hidden_size=2)], {"x": (4, 1, 3)}, weights)
+    with pytest.raises(Error, match=r'"y_node" \(LSTM\): import does not build it as LSTM, which also takes a continuation'):
         import_onnx(path)
