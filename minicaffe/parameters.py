@@ -5,12 +5,13 @@ Source: Caffe's Net::AppendParam and Net::ShareWeights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .blob import Array, Blob
 from .layer import Layer
+from .named import Layers
 from .proto import caffe_pb2
 
 if TYPE_CHECKING:
@@ -103,14 +104,46 @@ def param_names(layer: Layer) -> list[str]:
     return [spec.name for spec in layer.param.param] + [""] * (len(layer.blobs) - len(layer.param.param))
 
 
+def weight_layers(layers: Iterable[Layer]) -> Layers:
+    """Return the layers with weights by name, a second one of a name as "name#2".
+
+    net.params has the last layer of a name alone, and stored weights go to the first. A layer that shares all its blobs with
+    an earlier one of its name is left out.
+    """
+    found = Layers()
+    for layer in layers:
+        if layer.blobs:
+            key, number = layer.name, 1
+            while key in found and not _shares_all(layer, found[key]):
+                number += 1
+                key = f"{layer.name}#{number}"
+            found.setdefault(key, layer)
+    return found
+
+
+def _shares_all(layer: Layer, other: Layer) -> bool:
+    return len(layer.blobs) == len(other.blobs) and all(map(Blob.shares_data_with, layer.blobs, other.blobs))
+
+
+def check_names_differ(layers: Iterable[Layer], action: str) -> None:
+    """Raise LayerError if two of the layers have weights of their own under one name. action: what they prevent."""
+    named = weight_layers(layers)
+    for key, layer in named.items():
+        if key != layer.name:
+            first = named[layer.name]
+            place = f" ({first.source.at('name')})" if first.source else ""
+            message = f"another layer with weights has this name{place}, and {action} needs weights by it; rename one of them"
+            raise layer.error(message, "name")
+
+
 def weights_of(net: Net) -> dict[str, list[Array]]:
-    """The arrays of a net's layers that have weights, not copied."""
-    return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
+    """Return the arrays of weight_layers, not copied."""
+    return {name: [blob.read_data() for blob in layer.blobs] for name, layer in weight_layers(net.layers).items()}
 
 
 def put_weights(net: Net, weights: Weights) -> None:
-    """Copy the arrays into the net's blobs."""
+    """Copy the arrays of weights_of into the net's blobs."""
     net.take_layouts((name, [array.shape for array in arrays]) for name, arrays in weights.items())
-    for name, blobs in net.params.items():
-        for blob, array in zip(blobs, weights[name], strict=True):
+    for name, layer in weight_layers(net.layers).items():
+        for blob, array in zip(layer.blobs, weights[name], strict=True):
             blob.data[...] = array.reshape(blob.shape)

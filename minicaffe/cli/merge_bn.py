@@ -14,7 +14,7 @@ from minicaffe.formats.weights import no_name_fits
 from minicaffe.layer_list import filter_layers
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.parameters import put_weights, weights_of
+from minicaffe.parameters import check_names_differ, put_weights, weights_of
 from minicaffe.porting.agreement import differences, run_of
 from minicaffe.porting.merge_bn import Merged, merge_batch_norm
 from minicaffe.proto import caffe_pb2
@@ -52,6 +52,7 @@ def command(options: Options) -> None:
     check_apart("--out-net", out_net, "--out-weights", out_weights)
     file = options.open_net(net)
     before = options.load(file, [weights] if weights else []) if options.random_weights else _complete(file, options)
+    check_names_differ(before.layers, "folding")
     merged = merge_batch_norm(_test_net(file, before), weights_of(before), before.fork)
     after = options.build(merged.param)
     put_weights(after, merged.weights)

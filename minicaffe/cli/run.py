@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from minicaffe.detection.inputs import start_backward
 from minicaffe.formats.arrays import distinct, write_npz
 from minicaffe.net import Net
+from minicaffe.parameters import weight_layers
 from minicaffe.tracing.times import Times
 
 from .common import check_target, print_table, shape_text, statistics_text, warn
@@ -82,7 +83,8 @@ def _print(net: Net, times: Times, statistics: dict[int, str], backward: bool) -
 def _write(net: Net, out: str, backward: bool) -> None:
     arrays = [(name, net.blobs[name].data) for name in net.outputs]
     if backward:
-        arrays += [(f"{name}.{i}.diff", blob.diff) for name, blobs in net.params.items() for i, blob in enumerate(blobs)]
+        layers = weight_layers(net.layers).items()
+        arrays += [(f"{name}.{i}.diff", blob.diff) for name, layer in layers for i, blob in enumerate(layer.blobs)]
         arrays += [(f"{name}.diff", net.blobs[name].diff) for name in net.inputs]
     names = distinct(name for name, _ in arrays)
     write_npz(out, dict(zip(names, (array for _, array in arrays), strict=True)))

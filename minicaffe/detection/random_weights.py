@@ -8,8 +8,10 @@ from contextlib import suppress
 import numpy as np
 
 from minicaffe.errors import LayerError
+from minicaffe.layer import Layer
 from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
+from minicaffe.parameters import weight_layers
 
 from .inputs import fill_inputs, image_inputs
 
@@ -24,9 +26,8 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
     of 1. Returns a note, or ""."""
     random = np.random.default_rng(seed)
     done, normal = [], []
-    for name in names:
-        blobs = net.params[name]
-        layer = net.layer_dict[name]
+    for name, layer in _layers(net, names):
+        blobs = layer.blobs
         if not layer.has_gradient:  # its blobs are no weights: DataAugmentation's mean
             continue
         own = [layer.weight_name(i) for i in range(len(blobs))]
@@ -51,8 +52,9 @@ def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[]
     """As make_up_weights; then one forward pass on generated inputs scales those that multiply the bottom, layer by layer, so
     that their tops have a standard deviation of 1 on photos, 0.1 where they are box deltas: values stay finite and differ in
     nets of any depth. Weights that a filler made stay. another: makes the net again, for that pass. Returns a note."""
-    names = list(names)
-    zero = [name for name in names if net.layer_dict[name].linear and not net.params[name][0].data.any()]
+    layers = _layers(net, names)
+    names = [name for name, _ in layers]
+    zero = [name for name, layer in layers if layer.linear and not layer.blobs[0].data.any()]
     make_up_weights(net, names, seed)
     if zero and net.inputs:
         trial = another()
@@ -68,6 +70,12 @@ def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[]
         return f"{filled} {'layer' if filled == 1 else 'layers'} {start} (seed {seed})"
     drawn = f"{len(zero)} {'layer has' if len(zero) == 1 else 'layers have'} random weights (seed {seed})"
     return f"{drawn}; {filled} {'other' if filled == 1 else 'others'} {start}" if filled else drawn
+
+
+def _layers(net: Net, names: Iterable[str]) -> list[tuple[str, Layer]]:
+    """The layers with weights under these names, all of each name."""
+    known = set(names)
+    return [(layer.name, layer) for layer in weight_layers(net.layers).values() if layer.name in known]
 
 
 def _scale(net: Net, names: set[str]) -> None:

@@ -28,7 +28,7 @@ from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.scale import Scale
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.parameters import Weights, put_weights, weights_of
+from minicaffe.parameters import Weights, check_names_differ, put_weights, weights_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block
 
@@ -94,6 +94,7 @@ def merge_net(net: Net) -> tuple[Net, Merged]:
     """net (of phase TEST) folded: a new Net with the same input shapes, and the report. Raises Error for a TRAIN net."""
     if net.phase != TEST:
         raise Error("BatchNorm is folded in a TEST net: in TRAIN it uses the statistics of the batch")
+    check_names_differ(net.layers, "folding")
     merged = merge_batch_norm(net.param, weights_of(net), net.fork)
     new = Net(merged.param, net.phase, net.param.state.level, dtype=net.dtype, settings=net.settings, fork=net.fork)
     put_weights(new, merged.weights)

@@ -15,6 +15,7 @@ from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.named import check_names, names_near
 from minicaffe.net import Net
+from minicaffe.parameters import weight_layers
 
 from .forms import Form, form, is_source, weight_names
 
@@ -51,8 +52,8 @@ class CaffeNet(nn.Module):
         self.inputs: list[str] = []
         self.outputs = list(net.outputs)
         self.steps: list[Step] = []
-        self.layer_modules: dict[str, str] = {}
         self._weights: list[Weight] = []
+        modules: dict[int, str] = {}
         for node in net.nodes:
             layer, bottoms, tops = node.layer, node.bottom_names, node.top_names
             if is_source(layer):
@@ -63,8 +64,10 @@ class CaffeNet(nn.Module):
             self.add_module(name, module)
             self.steps.append(Step(name, tuple(bottoms), tuple(tops), tuple(layer.loss_weights)))
             if layer.blobs:
-                self.layer_modules[layer.name] = name
+                modules[id(layer)] = name
                 self._join_weights(net, layer, module)
+        named = weight_layers(net.layers).items()
+        self.layer_modules = {name: modules[id(layer)] for name, layer in named if id(layer) in modules}
         self.train(net.phase == TRAIN)
 
     def _new_name(self, layer: str) -> str:
@@ -139,9 +142,10 @@ class CaffeNet(nn.Module):
     @torch.no_grad()
     def copy_to(self, net: Net) -> None:
         """Write the weights into a Net with the same layers, to save them as a caffemodel. Raises Error for another shape."""
+        layers = weight_layers(net.layers)
         for layer, name in self.layer_modules.items():
             module = getattr(self, name)
-            blobs = net.params[layer]
+            blobs = layers[layer].blobs
             for i, (weight, blob) in enumerate(zip(weight_names(module), blobs, strict=True)):
                 tensor = getattr(module, weight)
                 if tuple(tensor.shape) != blob.shape:

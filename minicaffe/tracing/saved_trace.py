@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from minicaffe import limits
 from minicaffe.errors import Error, on_one_line
 from minicaffe.files import read_bytes
-from minicaffe.parameters import weights_of
 
 from .trace_document import FORMAT, document
 from .trace_shots import NOT_FINITE
@@ -68,10 +67,10 @@ def saved(tracer: Tracer, path: str) -> SavedTrace:
     """What a page of tracer's trace would hold, with all values of the weights. path: what errors and pages call it."""
     data, arrays = document(tracer.trace)
     made = _trace(path, data, _Arrays(arrays))
-    values = weights_of(tracer.net) if tracer.net else {}
+    params = tracer.net.params if tracer.net else {}
     weights = {
-        name: [replace(blob, values=array) for blob, array in zip(made.weights[name], arrays, strict=True)]
-        for name, arrays in values.items()
+        name: [replace(shot, values=blob.read_data()) for shot, blob in zip(made.weights[name], blobs, strict=True)]
+        for name, blobs in params.items()
     }
     return replace(made, weights=weights)
 

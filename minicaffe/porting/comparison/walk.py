@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeGuard
@@ -24,6 +25,7 @@ from minicaffe.hooks import Hook
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
 from minicaffe.net import Net
+from minicaffe.parameters import weight_layers
 from minicaffe.porting.near_layers import near_text
 
 from .causes import variants
@@ -150,6 +152,16 @@ def _fill(net: Net, inputs: Mapping[str, ArrayLike], arrays: Arrays | None, name
     return [*made_up, *(f"input {name}: B's {names.get(name, Name(name)).name}" for name in taken)]
 
 
+def _numbered(layers: Iterable[Layer]) -> list[tuple[str, int]]:
+    """Return each layer's name, and how many layers of this name are before it."""
+    before = Counter[str]()
+    found = []
+    for layer in layers:
+        found.append((layer.name, before[layer.name]))
+        before[layer.name] += 1
+    return found
+
+
 class Walk:
     """A, run once with every layer's tops kept, and its comparison with B."""
 
@@ -158,7 +170,7 @@ class Walk:
         self.kept: list[list[Array]] = [[] for _ in net.layers]
         self.compared: set[int] = set()
         self.differed: set[int] = set()
-        self.sources = {top: i for i, layer in enumerate(net.layers) for top in net.top_names[layer.name]}
+        self.sources = {top: i for i, node in enumerate(net.nodes) for top in node.top_names}
 
     def run_a(self, seed: int) -> None:
         """Run A and keep every layer's tops."""
@@ -175,12 +187,13 @@ class Walk:
         if not has_weights:
             self._copy_weights(other)
         self._copy_inputs(other, seed)
-        mine = {layer.name: i for i, layer in enumerate(self.net.layers)}
-        mine |= {name.name: mine[key] for key, name in self.names.items() if key in mine}
+        mine = {key: i for i, key in enumerate(_numbered(self.net.layers))}
+        mine |= {(self.names[name].name, n): i for (name, n), i in mine.items() if name in self.names}
+        theirs = _numbered(other.layers)
 
         def look(j: int) -> None:
             layer = other.layers[j]
-            i = mine.get(layer.name)
+            i = mine.get(theirs[j])
             if i is None or layer.is_split or self._done():
                 return
             for t, (blob, array) in enumerate(zip(other.nodes[j].tops, self.kept[i])):
@@ -195,13 +208,14 @@ class Walk:
     def _copy_weights(self, other: Net) -> None:
         """Copy A's weights to the layers of B with the same names and shapes."""
         copied = []
-        for name, blobs in self.net.params.items():
-            theirs = list(other.params.get(name, ()))
-            if [blob.shape for blob in theirs] == [blob.shape for blob in blobs]:
-                for blob, source in zip(theirs, blobs):
+        targets = weight_layers(other.layers)
+        for name, layer in weight_layers(self.net.layers).items():
+            theirs = targets[name].blobs if name in targets else []
+            if [blob.shape for blob in theirs] == [blob.shape for blob in layer.blobs]:
+                for blob, source in zip(theirs, layer.blobs):
                     blob.data[...] = source.read_data()
                 copied.append(name)
-        filled = [name for name in other.params if name not in copied]
+        filled = [name for name in targets if name not in copied]
         if other.params:
             also = f", and weights from its fillers in {', '.join(filled)}" if filled else ""
             self.result.notes.append(f"B has A's weights in {len(copied)} layers{also}")

@@ -13,7 +13,7 @@ from minicaffe.files import replacing
 from minicaffe.formats.prototxt import to_text
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.parameters import put_weights, weights_of
+from minicaffe.parameters import check_names_differ, put_weights
 from minicaffe.proto import caffe_pb2
 
 from .graph import BLOB, Graph, Value, graph_of
@@ -184,7 +184,8 @@ def _part(net: Net, graph: Graph, chosen: Iterable[int], ends: Sequence[Value]) 
         layer.input_param.shape.add(dim=net.blobs[blob].shape)
     steps = [graph.steps[i] for i in sorted(inner)]
     param.layer.extend(step.param for step in steps)
-    weights = {name: arrays for name, arrays in weights_of(net).items() if name in names}
+    check_names_differ([step.layer for step in steps], "cutting")
+    weights = {step.layer.name: [blob.read_data() for blob in step.layer.blobs] for step in steps if step.layer.blobs}
     sources = [step.layer.source for step in steps]
     lines = [""] * len(inputs) + [str(source.at("type")) if source else "" for source in sources]
     outputs = [graph.name(value) for value in ends]

@@ -61,7 +61,7 @@ def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
     with replacing_together(target) as draft:
         write_safetensors(draft.with_name(weights), made.tensors)
         draft.write_text(text, encoding="utf-8")
-        check_source(net, draft, made)
+        check_source(draft, made)
     return made
 
 
@@ -86,7 +86,7 @@ def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
         shapes = [top.shape for top in node.tops]
         result = source.get(type(layer))(made, layer, bottoms, shapes)  # type: ignore[misc]
         comment = " -> ".join(["", *("x".join(map(str, shape)) for shape in shapes)])
-        made.assign(layer.name, node.top_names, result, comment.removeprefix(" -> "))
+        made.assign(layer, node.top_names, result, comment.removeprefix(" -> "))
         values.update({top: made.variable(top) for top in node.top_names})
     return _text(net, made, names, {name: values[name] for name in _outputs(net)}, module, weights), made
 

@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -17,6 +17,7 @@ import numpy as np
 
 from minicaffe.blob import Arrays
 from minicaffe.errors import Error, install
+from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import put_weights, weights_of
@@ -33,7 +34,7 @@ def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list
     except ImportError:
         raise Error(f"running the generated file needs torch: {install('torch')}") from None
     inputs = {name: torch.from_numpy(net.blobs[name].data.copy()) for name in net.inputs}
-    with _naming_layers(net, path, made), torch.no_grad():
+    with _naming_layers(path, made), torch.no_grad():
         module = _module(path, _compiled(path)).load().eval()
         outputs = {name: tensor.numpy() for name, tensor in module(*inputs.values()).items()}
     found = differences(run_of(net, outputs), outputs)
@@ -42,7 +43,8 @@ def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list
     exact = {name: tensor.double().requires_grad_() for name, tensor in inputs.items()}
     double = net if net.dtype == np.float64 else in_float64(net)
     module.double()
-    return found + _gradients(double, made, module, exact, module(*exact.values()))
+    positions = {id(layer): i for i, layer in enumerate(net.layers)}  # of double, too
+    return found + _gradients(double, made, module, exact, positions)
 
 
 def in_float64(net: Net) -> Net:
@@ -58,9 +60,11 @@ def in_float64(net: Net) -> Net:
     return double
 
 
-def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], outputs: dict[str, Any]) -> list[Difference]:
+def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], positions: Mapping[int, int]) -> list[Difference]:
+    """positions: in net, of the layers that the source was made of."""
     import torch
 
+    outputs = module(*inputs.values())
     random = np.random.default_rng(0)
     seeds: Arrays = {name: random.standard_normal(net.blobs[name].shape).astype(net.dtype) for name in net.outputs}
     flowing = [name for name in net.outputs if outputs[name].requires_grad]
@@ -76,7 +80,7 @@ def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], outp
     found = []
     for name, tensor in module.named_parameters():
         layer = name.rpartition(".")[0]
-        weights = net.params[made.layers[layer]]
+        weights = net.layers[positions[id(made.layers[layer])]].blobs
         own = [key for key in made.tensors if key.rpartition(".")[0] == layer]
         ours = weights[own.index(name)].diff
         theirs = np.zeros(tensor.shape, net.dtype) if tensor.grad is None else tensor.grad.numpy()
@@ -90,9 +94,9 @@ def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], outp
     return found
 
 
-def check_source(net: Net, path: str | os.PathLike[str], made: Source) -> None:
+def check_source(path: str | os.PathLike[str], made: Source) -> None:
     """Compile the file and, where PyTorch is installed, build its module. Raises LayerError that names the layer at fault."""
-    with _naming_layers(net, path, made):
+    with _naming_layers(path, made):
         code = _compiled(path)
         try:
             import torch
@@ -103,20 +107,19 @@ def check_source(net: Net, path: str | os.PathLike[str], made: Source) -> None:
 
 
 @contextmanager
-def _naming_layers(net: Net, path: str | os.PathLike[str], made: Source) -> Iterator[None]:
+def _naming_layers(path: str | os.PathLike[str], made: Source) -> Iterator[None]:
     """An exception of the file's code becomes a LayerError of the layer at fault: a form of the user's may write anything."""
     try:
         yield
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         message = f"the written PyTorch source fails: {reason}; convert the net with minicaffe.torch.to_torch instead"
-        at_fault = _layer_at_fault(os.fspath(path), made, error)
-        layer = next((layer for layer in net.layers if layer.name == at_fault), None)
+        layer = _layer_at_fault(os.fspath(path), made, error)
         raise (layer.error(message, "type") if layer else Error(f"{os.fspath(path)}: {message}")) from error
 
 
-def _layer_at_fault(path: str, made: Source, error: Exception) -> str:
-    """Return the layer whose line fails, or whose module the error names, or ""."""
+def _layer_at_fault(path: str, made: Source, error: Exception) -> Layer | None:
+    """Return the layer whose line fails, or whose module the error names."""
     text = Path(path).read_text(encoding="utf-8").splitlines()
     frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     numbers = [error.lineno] if isinstance(error, SyntaxError) and error.filename == path else frames
@@ -125,7 +128,7 @@ def _layer_at_fault(path: str, made: Source, error: Exception) -> str:
     for line in (text[number - 1].strip() for number in numbers if number):
         if found := next((layer for layer, start in starts if line.startswith(start)), None):
             return found
-    return next((layer for name, layer in made.layers.items() if re.search(rf"\b{name}\.", str(error))), "")
+    return next((layer for name, layer in made.layers.items() if re.search(rf"\b{name}\.", str(error))), None)
 
 
 def _compiled(path: str | os.PathLike[str]) -> CodeType:

@@ -49,12 +49,11 @@ class Source:
 
     def __init__(self) -> None:
         self.modules: dict[str, tuple[str, str]] = {}
-        self.lines: list[tuple[str, str, str]] = []
+        self.lines: list[tuple[Layer, str, str]] = []
         self.tensors: Arrays = {}
         self.constants: dict[str, Sequence[object]] = {}
         self.parts: list[str] = []
-        self.layers: dict[str, str] = {}  # the layer of each attribute
-        self._attributes: dict[str, str] = {}
+        self.layers: dict[str, Layer] = {}  # of each attribute
         self._owners: dict[tuple[int, ...], str] = {}
         self._variables: dict[str, str] = {}
 
@@ -71,12 +70,11 @@ class Source:
             return f"self.{owner}"
         if set(memories) & {memory for known in self._owners for memory in known}:
             raise layer.error("shares some of its weights with a layer of another form", "param")
-        name = _free(layer.name, self._attributes.values(), reserved=MODULE)
-        self._attributes[layer.name] = name
+        name = _free(layer.name, self.modules, reserved=MODULE)
         self._owners[memories] = name
         comment = ", ".join(f"{key} {'x'.join(map(str, array.shape)) or '1'}" for key, array in tensors.items())
         self.modules[name] = (constructor, comment)
-        self.layers[name] = layer.name
+        self.layers[name] = layer
         for key, array in tensors.items():
             self.tensors[f"{name}.{key}"] = np.ascontiguousarray(array)
         return f"self.{name}"
@@ -93,7 +91,7 @@ class Source:
             self._variables[blob] = _free(blob, [*self._variables.values(), *self.constants], reserved=_reserved())
         return self._variables[blob]
 
-    def assign(self, layer: str, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
+    def assign(self, layer: Layer, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
         """Add the layer's lines to forward."""
         values = [made] if isinstance(made, str) else list(made)
         names = [self.variable(top) for top in tops]

@@ -11,6 +11,7 @@ from minicaffe import rng
 from minicaffe.errors import SolverError
 from minicaffe.formats.checksum import checksum
 from minicaffe.net import Net
+from minicaffe.parameters import weight_layers
 from minicaffe.proto import caffe_pb2
 from minicaffe.training.solver import SGDSolver
 from minicaffe.version import __version__
@@ -63,8 +64,8 @@ def weight_facts(net: Net, trained: bool = False) -> Facts:
     # by memory: shared blobs
     moving = {id(blob.data_memory) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
     weights = {
-        name: [blob.read_data() for blob in blobs if not trained or id(blob.data_memory) in moving]
-        for name, blobs in net.params.items()
+        name: [blob.read_data() for blob in layer.blobs if not trained or id(blob.data_memory) in moving]
+        for name, layer in weight_layers(net.layers).items()
     }
     return {f'the weights: layer "{name}"': _text(checksum(*arrays)) for name, arrays in weights.items()}
 
