@@ -17,6 +17,7 @@ from .batching import batches, forward_backward_all
 from .blob import Arrays, Blob
 from .errors import LayerError
 from .named import Blobs
+from .parameters import check_names_differ
 
 if TYPE_CHECKING:
     from .layer import Layer
@@ -91,10 +92,11 @@ class PycaffeNet:
     _set_input_arrays = set_input_arrays
 
     def save_hdf5(self, path: str | PathLike[str]) -> None:
-        """Write the weights as HDF5, whatever the file's suffix."""
+        """Write the weights as HDF5, whatever the file's suffix. Raises LayerError for two layers of one name."""
         from .formats.hdf5 import write_hdf5
 
         net = cast("Net", self)
+        check_names_differ(net.layers, "HDF5")
         write_hdf5(path, net.param, net.params)
 
     def load_hdf5(self, path: str | PathLike[str]) -> LoadReport:
