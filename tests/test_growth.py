@@ -36,6 +36,7 @@ from minicaffe.porting import dump
 from minicaffe.porting.near_layers import near_text
 from minicaffe.porting.rescue import rescue
 from minicaffe.porting.retarget import retarget
+from minicaffe.porting.torch_source import source_of
 from minicaffe.scaling.batch.find import read_list
 from minicaffe.scaling.batch.sources import Files, Sources
 from minicaffe.tracing.draw import draw_net
@@ -140,6 +141,14 @@ def chain(layer: Callable[[int], str]) -> Callable[[int], str]:
     return lambda n: (
         INPUT.replace('"x"', '"x0"')
         + "\n".join(f'layer {{ name: "a{i}" bottom: "x{i}" top: "x{i + 1}" {layer(i)} }}' for i in range(n))
+    )
+
+
+def chain_of_signs(n: int) -> str:
+    """A chain whose layers have numbers of signs as names, which Python has not: each is _."""
+    signs = str.maketrans("01234567", ".,:;/-+*")
+    return INPUT.replace('"x"', '"x0"') + "\n".join(
+        f'layer {{ name: "{format(i, "o").translate(signs)}" bottom: "x{i}" top: "x{i + 1}" {IP} }}' for i in range(n)
     )
 
 
@@ -267,6 +276,7 @@ MADE = {
     },
     **{f"draw: {name}": drawn(form) for name, form in NETS.items() if name.startswith(("a chain", "readers", "a blob"))},
     "draw: concats": drawn(concats)._replace(start=256, most=2**14),
+    "to-torch: names of one identifier": net(chain_of_signs, partial(source_of, module="m", weights="w"))._replace(most=1024),
     "net: stages": net(stages)._replace(most=2**14),
     "net: stage rules": net(stage_rules)._replace(most=2**14),
     "trace": net(NETS["a chain"], traced)._replace(start=512),

@@ -127,4 +127,4 @@ def _print(image: str, best: list[dict[str, Any]]) -> None:
 def _draw(file: Path, pixels: Pixels, best: list[dict[str, Any]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as path:
-        draw_scores(pixels, [(one["class"], one["score"]) for one in best]).save(path)
+        draw_scores(pixels, [(one["class"], one["score"]) for one in best]).save(path, "PNG")

@@ -92,7 +92,9 @@ def check_folder(option: str, path: str | None) -> None:
     _check_named(option, path)
     finish_unread()
     whole = Path(path).absolute()
-    nearest = next(place for place in (whole, *whole.parents) if place.exists())
+    nearest = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
+    if not nearest.exists():
+        raise Error(f"{option} {path}: {nearest} is a link that leads nowhere: remove it, or make the folder that it names")
     if not nearest.is_dir():
         raise Error(f"{option} {path}: {'this' if nearest == whole else nearest} is a file; give the name of a folder")
     _check_writable(option, path, nearest)
@@ -129,10 +131,15 @@ def number_text(value: float) -> str:
     return f"{value:.0f}"
 
 
+LAID_OUT_ROWS = 2000
+"""Rows of a table that rich lays out, which takes it half a millisecond a row: more than a deep net has layers."""
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[str] = ()) -> None:
     """Print a table on stdout; columns named in right are aligned right. Cells are one-line texts or rich's styled Text;
-    only extremely long names are cut (errors.shortened)."""
+    only extremely long names are cut (errors.shortened). Rows beyond LAID_OUT_ROWS are plain lines."""
     import sys
+    from itertools import islice
 
     from rich import box
     from rich.table import Table
@@ -142,15 +149,18 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
     table = Table(title=shortened(on_one_line(title)), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
+    left = iter(rows)
+    for row in islice(left, LAID_OUT_ROWS):
         table.add_row(*(shortened(on_one_line(cell)) if isinstance(cell, str) else cell for cell in row))
     console = PlainConsole(width=None if sys.stdout.isatty() else 160)  # a pipe has no width
     if console.is_terminal:
         console.print(table)
-        return
-    with console.capture() as captured:
-        console.print(table)
-    echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    else:
+        with console.capture() as captured:
+            console.print(table)
+        echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    if lines := [shortened(on_one_line("  ".join(map(str, row)))) for row in left]:
+        echo("\n".join(lines))
 
 
 def statistics_text(array: Array) -> str:

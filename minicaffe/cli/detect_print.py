@@ -127,4 +127,4 @@ def detection_lines(found: Detections, names: Sequence[str] | None) -> list[str]
 def _draw(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as path:
-        draw(image, found, names).save(path)
+        draw(image, found, names).save(path, "PNG")

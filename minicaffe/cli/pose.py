@@ -134,4 +134,4 @@ def _draw(file: Path, pixels: Pixels, people: list[dict[int, Place]], skeleton: 
     file.parent.mkdir(parents=True, exist_ok=True)
     limbs = [limb for limb in skeleton.limbs if limb not in skeleton.ears]
     with replacing(file) as path:
-        draw_people(pixels, people, limbs).save(path)
+        draw_people(pixels, people, limbs).save(path, "PNG")

@@ -28,8 +28,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-_PART = re.compile(r"""("(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')|(\#[^\n]*)|[\x0b\x0c]""", re.VERBOSE)
-"""A string, a comment, or a vertical tab or form feed between tokens."""
+_PART = re.compile(r"""("(?:[^"\\\n]|\\[^\n])*"?|'(?:[^'\\\n]|\\[^\n])*'?)|(\#[^\n]*)|[\x0b\x0c]""", re.VERBOSE)
+"""A string, closed or not, a comment, or a vertical tab or form feed between tokens."""
 _VARIABLE = re.compile(r"\$(\w{1,100}|\{\w{1,100}\}|\(\w{1,100}\))", re.ASCII)
 """A shell's variable."""
 _BYTES = re.compile("([\udc80-\udcff]+)")

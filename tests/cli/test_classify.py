@@ -73,6 +73,9 @@ def test_drawn(folder: Path) -> None:
     assert [one["file"] for one in found] == ["red-2.png", "blue-2.png"]
     assert "drawn: red-2.png" in told.stderr
     assert "file; give the name of a folder" in run(*words, "--draw", "red.png").stderr
+    Path("link").symlink_to("nowhere")
+    assert "link is a link that leads nowhere: remove it" in run(*words, "--draw", "link").stderr
+    assert not Path("nowhere").exists()
 
 
 def test_rgb(folder: Path) -> None:

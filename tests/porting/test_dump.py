@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import re
+import sys
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from recordings import SHARED, needs
 
 from minicaffe import Net, WeightsError
 from minicaffe.cli import main
+from minicaffe.cli.common import LAID_OUT_ROWS
 from minicaffe.formats.arrays import read_npz
 from minicaffe.formats.fork_numbers import BLOCKS, NVIDIA_FIELDS
 from minicaffe.formats.prototxt import parse_net
@@ -101,6 +104,31 @@ def test_list_shows_types_shapes_statistics_and_layers_without_weights(file: Pat
     assert code == 0 and not Path(f"{file}.npz").exists()
     assert re.search(r"conv\.0 +Convolution +2x3x3x3 +float32 +0 / 26.5 / 53", output)
     assert "relu (ReLU)" in output and "BVLC Caffe's, or any" in output
+
+
+def test_each_of_many_empty_blobs_costs_few_calls(tmp_path: Path) -> None:
+    """Rich lays out the first rows alone; for each it calls some 2,500 functions."""
+
+    def calls(count: int) -> int:
+        made = 0
+
+        def count_call(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal made
+            made += event == "call"
+
+        empty = message(7, message(7, integer(1, 0)))
+        (tmp_path / "n.caffemodel").write_bytes(message(100, message(1, b"a") + message(2, b"ReLU") + empty * count))
+        before = sys.getprofile()
+        sys.setprofile(count_call)
+        try:
+            code, output = run(tmp_path / "n.caffemodel", "--list")
+        finally:
+            sys.setprofile(before)
+        assert code == 0 and f"a.{count - 1}  ReLU  0  float32  empty" in output
+        return made
+
+    more = LAID_OUT_ROWS + 1
+    assert calls(more + 1000) - calls(more) < 100 * 1000
 
 
 def test_names_reach_no_terminal_as_they_are(tmp_path: Path) -> None:

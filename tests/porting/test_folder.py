@@ -18,7 +18,7 @@ from minicaffe import TEST, Error, Net
 from minicaffe.cli import main
 from minicaffe.cli.port_trials import TRIALS, Case, try_all
 from minicaffe.formats.weights import write_binaryproto
-from minicaffe.porting.folder import Report, look, page, text
+from minicaffe.porting.folder import Report, look, matching, page, scan, text
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
@@ -89,6 +89,70 @@ def test_what_each_file_is(folder: Path) -> None:
     assert "a Git LFS pointer" in found["pointer.caffemodel"][1]
     assert "cut short" in found["cut.caffemodel"][1]
     assert found["empty.prototxt"][1] == "the file is empty"
+
+
+ODD_ARRAYS = {
+    "times": np.zeros(3, "M8[s]"),
+    "texts": np.array(["a", "b", "c"]),
+    "records": np.zeros(3, [("a", "f4")]),
+    "complex": np.ones(3, complex),
+}
+
+
+@pytest.mark.parametrize("name", ODD_ARRAYS)
+def test_an_array_that_is_no_mean(name: str, tmp_path: Path) -> None:
+    array = ODD_ARRAYS[name]
+    np.save(tmp_path / "a.npy", array)
+    (tmp_path / "b.txt").write_text("cat\ndog\n")
+    found = said(look(tmp_path))
+    assert found["a.npy"] == ("other", f"an array of (3,) {array.dtype}")
+    assert found["b.txt"] == ("class names", "2 names, the first cat")
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 3, 0, 2)])
+def test_a_mean_file_that_is_no_image(shape: tuple[int, ...], tmp_path: Path) -> None:
+    write_binaryproto(tmp_path / "mean.binaryproto", np.ones(shape, np.float32))
+    assert said(look(tmp_path)) == {"mean.binaryproto": ("mean", f"a blob of shape {shape}, which is no image")}
+
+
+def test_a_mean_of_nan_is_not_taken(tmp_path: Path) -> None:
+    np.save(tmp_path / "mean.npy", np.array([1, np.nan, 3]))
+    report = look(tmp_path)
+    assert said(report) == {"mean.npy": ("mean", "its channel means are 1,nan,3")} and not report.facts
+
+
+def test_a_reader_that_fails_costs_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any exception, of a reader and of a net that is made."""
+
+    def fail(*given: object, **options: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(scan, "image_size", fail)
+    monkeypatch.setattr(matching, "Net", fail)
+    report = look(folder)
+    assert said(report)["photo.jpg"] == ("other", "RecursionError: too deep")
+    assert said(report)["deploy.prototxt"] == ("net", "5 layers, inputs data 1x3x10x12")
+    assert {pair.problem for pair in report.pairs if pair.net.path == "deploy.prototxt"} == {"RecursionError: too deep"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("# a comment\n\n \t\n  layer { name: 'a' type: 'ReLU' bottom: 'x' top: 'x' }\n", "net"),
+        ("\n\n\t base_lr : 0.1\n", "solver"),
+        ("solver.cpp:12]\n", "log"),
+        ("x Iteration 3 (2 iter/s), loss = 2\n", "log"),
+        ("loss = 2 Iteration 3\n", "class names"),
+    ],
+)
+def test_texts_told_by_their_content(text: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(text + "b\n" * (kind == "class names"))
+    assert said(look(tmp_path))["a"][0] == kind
+
+
+def test_hints_have_a_number_after_the_word(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("mean 1\nscale = 'x'\n1 mean\nmean mean 2\nmeaning 3\n")
+    assert look(tmp_path).facts == ["a hint, perhaps: a.py:1: mean 1", "a hint, perhaps: a.py:4: mean mean 2"]
 
 
 def test_which_weights_fit(folder: Path) -> None:

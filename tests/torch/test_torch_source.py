@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -379,6 +380,19 @@ def test_slices_names_and_layers_in_place(tmp_path: Path) -> None:
     names = check(net_of(text), tmp_path)
     assert {"self", "torch"} <= set(names)
     assert "self.conv_1 = nn.Conv2d(1, 3, 3)" in (tmp_path / "model.py").read_text()
+
+
+def test_names_of_every_script_are_readable(tmp_path: Path) -> None:
+    """NFKC makes an "if" of bold letters; names that begin with __ would get the class's name."""
+    names = ["卷积", "Свёртка", "畳み込み", "層/一", "層.一", "𝐢𝐟", "//", "ﬁ", "2²", "हिन्दी", "\N{WAVY DASH}"]
+    layer = (
+        'layer {{ name: "{0}" type: "InnerProduct" bottom: "{1}" top: "{0}" inner_product_param {{ num_output: 2 {2} }} }}\n'
+    )
+    check(net_of("".join(layer.format(*each, FILL) for each in zip(names, ["data", *names]))), tmp_path)
+    text = (tmp_path / "model.py").read_text(encoding="utf-8")
+    found = re.findall(r"self\.(\S+) = nn\.Linear", text)
+    assert found == ["卷积", "Свёртка", "畳み込み", "層_一", "層_一_2", "if_", "_", "fi", "_22", "हिन्दी", "_2"]
+    assert all(re.search(rf"^        {name} = self\.{name}\(", text, re.MULTILINE) for name in found)
 
 
 def test_blobs_with_the_names_of_functions(tmp_path: Path) -> None:

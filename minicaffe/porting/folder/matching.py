@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.detect import check_detector
 from minicaffe.detection.detect_ssd import ssd_layer
-from minicaffe.errors import Error, on_one_line, shortened
+from minicaffe.errors import Error
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
 from minicaffe.layers.dropout import Dropout
@@ -18,7 +18,7 @@ from minicaffe.net import Net
 from minicaffe.porting.dump import Dump
 from minicaffe.registry import types
 
-from .scan import Item, reading
+from .scan import Item, reading, reason
 
 TRIED = 6
 """Nets made for one file of weights, at most: those with the most of its layers' names."""
@@ -109,17 +109,20 @@ def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the item's notes have what matters
             return Net(net.content, TEST, keep="outputs", settings=settings, strict=False, fork=fork)
-    except (Error, MemoryError, OSError) as error:
-        return shortened(on_one_line(str(error) or "out of memory"))
+    except Exception as error:  # one odd net must not cost the report on the others
+        return reason(error)
 
 
 def _pair(net: Item, weights: Item, made: Net | str, shared: int) -> Pair:
     layers = {layer.name: layer for layer in _layers(weights) if any(layer.blobs)}
     if isinstance(made, str):
         return Pair(net, weights, shared, shared, problem=made)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made.take_layouts(WeightsFile(weights.path, list(layers.values())).shapes())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made.take_layouts(WeightsFile(weights.path, list(layers.values())).shapes())
+    except Exception as error:  # as in _made
+        return Pair(net, weights, shared, shared, problem=reason(error))
     wrong, lacking, fitting = [], [], 0
     for name, blobs in made.params.items():
         if name not in layers:

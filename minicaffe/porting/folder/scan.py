@@ -25,6 +25,7 @@ from minicaffe.formats.weights import HDF5_SIGNATURE
 from minicaffe.porting.dump import BLOB, HDF5_DATA, Dump
 from minicaffe.porting.dump import read as read_dump
 from minicaffe.registry import types
+from minicaffe.training.parse_log import ITERATION
 
 NET, SOLVER, WEIGHTS, STATE, MEAN = "net", "solver", "weights", "training state", "mean"
 SETTINGS, NAMES, IMAGE, LOG, SCRIPT, OTHER, LINK = "settings", "class names", "image", "log", "script", "other", "link"
@@ -34,10 +35,11 @@ MOST_FILES, DEEPEST = 2000, 12
 PROMISED = {".caffemodel": WEIGHTS, ".solverstate": STATE, ".binaryproto": MEAN, ".prototxt": NET, ".pt": NET, ".yml": SETTINGS}
 PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"}
 SCRIPTS = {".py", ".sh", ".m", ".ipynb", ".cpp", ".lua"}
-_SOLVER = re.compile(r"^\s*(train_net|test_net|net|base_lr|lr_policy|solver_type|snapshot_prefix|max_iter)\s*:", re.M)
-_LAYERS = re.compile(r"^\s*layers?\s*\{", re.M)
-_HINT = re.compile(r"(?i)\b(pixel_?means?|mean_?(value|file|pixel)?s?|scale(_factor)?|set_(mean|raw_scale|input_scale))\b.*\d")
-_V1, _V0 = re.compile(r"^\s*layers\s*\{", re.M), re.compile(r"layers\s*\{\s*layer\s*\{")
+_SOLVER = re.compile(r"^[^\S\n]*(train_net|test_net|net|base_lr|lr_policy|solver_type|snapshot_prefix|max_iter)\s*:", re.M)
+_LAYERS = re.compile(r"^[^\S\n]*layers?\s*\{", re.M)
+_HINT = re.compile(r"(?i)\b(pixel_?means?|mean_?(value|file|pixel)?s?|scale(_factor)?|set_(mean|raw_scale|input_scale))\b")
+_DIGIT = re.compile(r"\d")
+_V1, _V0 = re.compile(r"^[^\S\n]*layers\s*\{", re.M), re.compile(r"layers\s*\{\s*layer\s*\{")
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,14 @@ def _item(path: Path, name: str) -> Item:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters is among the notes
             return _reader(path, start)(path, name)
-    except (Error, OSError, UnicodeDecodeError, MemoryError) as error:
-        return Item(name, _guess(path), problem=shortened(on_one_line(str(error).removeprefix(f"{path}: "))))
+    except Exception as error:  # one odd file must not cost the report on the others
+        return Item(name, _guess(path), problem=reason(error).removeprefix(f"{path}: "))
+
+
+def reason(error: Exception) -> str:
+    """Return an exception's message on one line."""
+    said = str(error) if isinstance(error, Error | OSError) else f"{type(error).__name__}: {error}"
+    return shortened(on_one_line("out of memory" if isinstance(error, MemoryError) else said))
 
 
 def _guess(path: Path) -> str:
@@ -134,7 +142,8 @@ def _image(path: Path, name: str) -> Item:
 
 def _npy(path: Path, name: str) -> Item:
     array = read_npy(path)
-    if array.size and (array.shape[:1] == (3,) or array.shape[-1:] == (3,)) and array.ndim in (1, 3):
+    has_channels = array.ndim in (1, 3) and 3 in (array.shape[0], array.shape[-1])
+    if array.size and has_channels and array.dtype.kind in "fiu":
         means = array.reshape(3, -1).mean(axis=1) if array.shape[0] == 3 else array.reshape(-1, 3).mean(axis=0)
         return _mean(name, f"an array of {array.shape}", means)
     return Item(name, OTHER, f"an array of {array.shape} {array.dtype}")
@@ -142,6 +151,8 @@ def _npy(path: Path, name: str) -> Item:
 
 def _mean(name: str, says: str, means: Any) -> Item:
     values = ",".join(f"{value:.4g}" for value in means)
+    if not np.isfinite(means).all():
+        return Item(name, MEAN, says, problem=f"its channel means are {values}")
     return Item(name, MEAN, f"{says}; channel means {values}", facts=(f"mean {values} ({name})",), content=tuple(means))
 
 
@@ -157,16 +168,24 @@ def _settings(path: Path, name: str) -> Item:
 
 def _script(path: Path, name: str) -> Item:
     lines = read_text(path, errors="replace").split("\n")
-    hints = [f"{name}:{i}: {on_one_line(line.strip())[:100]}" for i, line in enumerate(lines, 1) if _HINT.search(line)]
+    hints = [f"{name}:{i}: {on_one_line(line.strip())[:100]}" for i, line in enumerate(lines, 1) if _is_hint(line)]
     caffe = any("caffe" in line for line in lines)
     facts = tuple(f"a hint, perhaps: {line}" for line in hints[:5])
     return Item(name, SCRIPT, f"{len(lines)} lines" + ", which use Caffe" * caffe, facts=facts)
+
+
+def _is_hint(line: str) -> bool:
+    """Return whether a line has a digit after a word of preprocessing."""
+    word = _HINT.search(line)
+    return word is not None and _DIGIT.search(line, word.end()) is not None
 
 
 def _binary(path: Path, name: str) -> Item:
     dump = read_dump(path)
     if dump.kind == BLOB:
         array = dump.arrays["data"]
+        if not array.ndim or not array.size:
+            return Item(name, MEAN, problem=f"a blob of shape {array.shape}, which is no image")
         planes = array.reshape(-1, *array.shape[-2:]) if array.ndim > 2 else array
         return _mean(name, f"an image of {array.shape}", planes.reshape(len(planes), -1).mean(axis=1))
     if "state" in dump.kind:
@@ -238,10 +257,16 @@ def _transform(file: NetFile, name: str) -> Iterator[str]:
 def _text(path: Path, name: str) -> Item:
     text = read_text(path, limit="lists", errors="replace")
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if re.search(r"solver\.cpp:\d+\]|Iteration \d+.* loss = ", text):
+    if re.search(r"solver\.cpp:\d+\]", text) or any(map(_has_loss, lines)):
         return Item(name, LOG, f"a training log of {len(lines)} lines")
     documents = re.match(r"(?i)(licen[cs]e|readme|copying|notice|changelog)", Path(name).name) or path.suffix.lower() == ".md"
     words = all(len(line) < 60 and not re.search(r"[/\\]|\.(jpg|png|jpeg)\b", line) for line in lines)
     if not documents and 1 < len(lines) <= 30000 and words:
         return Item(name, NAMES, f"{len(lines)} names, the first {on_one_line(lines[0])}", content=lines)
     return Item(name, OTHER, f"text of {len(lines)} lines")
+
+
+def _has_loss(line: str) -> bool:
+    """Return whether a line of a log has an iteration's loss."""
+    iteration = ITERATION.search(line)
+    return iteration is not None and line.find(" loss = ", iteration.end()) >= 0

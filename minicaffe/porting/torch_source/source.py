@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from importlib import resources
@@ -43,6 +44,27 @@ Form = Callable[["Source", Any, Sequence[str], Sequence[tuple[int, ...]]], "str 
 """(source, layer, the bottoms' variables, the tops' shapes) -> an expression for the top, or one for each."""
 
 
+class Names:
+    """Identifiers, each given once. reserved: those that get a _ at their end."""
+
+    def __init__(self, reserved: Collection[str] = ()) -> None:
+        self._reserved = reserved
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}  # the last number of each word, or the search for a free one takes quadratic time
+
+    def free(self, name: str) -> str:
+        """Return name as an identifier that is free, and take it."""
+        word = _identifier(name)
+        word = f"{word}_" if keyword.iskeyword(word) or word in self._reserved else word
+        free, number = word, self._numbers.get(word, 1)
+        while free in self._taken:
+            number += 1
+            free = f"{word.rstrip('_')}_{number}"
+        self._numbers[word] = number
+        self._taken.add(free)
+        return free
+
+
 class Source:
     """modules: attribute -> (constructor, comment); lines: (layer, line, comment) of forward; tensors: of the state_dict;
     parts: names, in order."""
@@ -54,7 +76,9 @@ class Source:
         self.constants: dict[str, Sequence[object]] = {}
         self.parts: list[str] = []
         self.layers: dict[str, Layer] = {}  # of each attribute
+        self._attributes, self._names = Names(MODULE), Names(_reserved())
         self._owners: dict[tuple[int, ...], str] = {}
+        self._memories: set[int] = set()  # of the owners
         self._variables: dict[str, str] = {}
 
     def part(self, name: str) -> None:
@@ -68,10 +92,11 @@ class Source:
         memories = tuple(id(blob.data_memory) for blob in layer.blobs)
         if (owner := self._owners.get(memories)) and self.modules[owner][0] == constructor:
             return f"self.{owner}"
-        if set(memories) & {memory for known in self._owners for memory in known}:
+        if not self._memories.isdisjoint(memories):
             raise layer.error("shares some of its weights with a layer of another form", "param")
-        name = _free(layer.name, self.modules, reserved=MODULE)
+        name = self._attributes.free(layer.name)
         self._owners[memories] = name
+        self._memories |= set(memories)
         comment = ", ".join(f"{key} {'x'.join(map(str, array.shape)) or '1'}" for key, array in tensors.items())
         self.modules[name] = (constructor, comment)
         self.layers[name] = layer
@@ -81,14 +106,14 @@ class Source:
 
     def constant(self, name: str, rows: Sequence[object]) -> str:
         """Add a table above the class; its name."""
-        free = _free(name.upper(), [*self.constants, *self._variables.values()])
+        free = self._names.free(name.upper())
         self.constants[free] = rows
         return free
 
     def variable(self, blob: str) -> str:
         """The variable of a blob."""
         if blob not in self._variables:
-            self._variables[blob] = _free(blob, [*self._variables.values(), *self.constants], reserved=_reserved())
+            self._variables[blob] = self._names.free(blob)
         return self._variables[blob]
 
     def assign(self, layer: Layer, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
@@ -125,13 +150,11 @@ def _reserved() -> tuple[str, ...]:
     return ("self", "torch", "nn", "F", "json", *defined)
 
 
-def _free(name: str, taken: Collection[str], reserved: Collection[str] = ()) -> str:
-    """Return name as a free identifier. One that begins as nn.Module's private attributes (_modules, __class__) gets an x."""
-    word = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
-    word = f"_{word}" if word[0].isdigit() else word
-    word = f"x{word}" if re.match(r"_(?!\d|$)", word) else word
-    word = f"{word}_" if keyword.iskeyword(word) or word in reserved else word
-    free, number = word, 2
-    while free in taken:
-        free, number = f"{word}_{number}", number + 1
-    return free
+def _identifier(name: str) -> str:
+    """Return name as an identifier of its own script, in the form in which Python compares identifiers (NFKC).
+
+    One that begins as nn.Module's private attributes (_modules, __class__) gets an x.
+    """
+    word = "".join(c if f"_{c}".isidentifier() else "_" for c in unicodedata.normalize("NFKC", name))
+    word = word if word.isidentifier() else f"_{word}"
+    return f"x{word}" if re.match(r"_(?!\d|$)", word) else word
