@@ -91,10 +91,24 @@ def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
     return data
 
 
+def utf8(data: bytes, path: str | os.PathLike[str], kind: type[Error]) -> str:
+    """Return the text of a file's bytes, as read_text does. Raises an error of this kind with the file and the line."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        place = f"{os.fspath(path)}:{line}"
+        raise kind(f"{place}: not a text file: save it as UTF-8 (byte 0x{data[error.start]:02x})") from error
+    return _plain(text)
+
+
 def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "strict") -> str:
     """A file's UTF-8 text, without a byte order mark, with "\\n" at every line's end. Raises read_bytes's errors, and
     UnicodeDecodeError."""
-    text = read_bytes(path, limit).decode("utf-8", errors)
+    return _plain(read_bytes(path, limit).decode("utf-8", errors))
+
+
+def _plain(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from pathlib import Path
 
 from minicaffe.errors import DataError, os_errors_as
-from minicaffe.files import read_text
+from minicaffe.files import read_bytes, utf8
 
 from .roidb_entry import Entry, Roidb
-from .roidb_parts import Classes, Inside, as_boxes, as_classes, whole_size
+from .roidb_parts import Classes, Inside, as_boxes, as_classes, finite, whole_size
 
 COLUMNS = {
     "image": ("image", "filename", "path", "file", "image_path"),
@@ -37,7 +38,8 @@ def read_csv(path: Path, folder: Path, names: list[str] | None) -> tuple[Roidb, 
     if names is None:
         raise DataError(f"{path}: a CSV file does not say the order of the classes: give their names")
     with os_errors_as(DataError, f"{path}: cannot read the annotations"):
-        text = read_text(path, "lists")
+        data = read_bytes(path, "lists")
+    text = utf8(data, path, DataError)
     reader = csv.DictReader(io.StringIO(text))
     columns = _columns(path, [name.strip().lower() for name in reader.fieldnames or ()])
     reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
@@ -81,7 +83,8 @@ def _add(
     if not any(cell[name] for name in (*CORNERS, "class")):
         return
     try:
-        boxes.append([float(cell[name]) for name in CORNERS])
+        box = [float(cell[name]) for name in CORNERS]
     except ValueError:
-        raise DataError(f"{place}: the corners must be numbers, got {', '.join(cell[name] for name in CORNERS)}") from None
+        box = [math.nan]
+    boxes.append(finite(box, place, "the corners must be numbers", ", ".join(cell[name] for name in CORNERS)))
     classes.append(known.number(cell["class"], place))

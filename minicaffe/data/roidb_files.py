@@ -113,7 +113,7 @@ def _voc_image(inside: Inside, stem: str, known: Classes) -> Entry:
         root = ElementTree.fromstring(read_bytes(path))
         objects = list(root.iter("object"))
         difficult = np.array([int(o.findtext("difficult", "0") or 0) != 0 for o in objects], bool)
-        # VOC counts pixels from 1; check_boxes reports NaN.
+        # VOC counts pixels from 1; as_boxes reports NaN.
         corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
         labels = [known.number((o.findtext("name") or "").strip().lower(), path) for o in objects]
         size = [whole_size(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]

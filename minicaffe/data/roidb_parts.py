@@ -15,6 +15,7 @@ from minicaffe.errors import DataError, UnknownClassError
 from .roidb_expect import LARGEST
 
 BACKGROUND = "__background__"
+FLT_MAX = float(np.finfo(np.float32).max)
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """Of images, where a format does not say which it has."""
 
@@ -40,15 +41,26 @@ class Inside:
         return str(path)
 
 
+def finite(box: list[float], place: str, wanted: str, given: str) -> list[float]:
+    """Return the corners. Raises DataError for NaN, infinity and what float32 cannot hold."""
+    if not all(abs(corner) <= FLT_MAX for corner in box):
+        raise DataError(f"{place}: {wanted}, got {given:.60}")
+    return box
+
+
 def as_boxes(values: Any, place: str) -> Any:
-    """values as (N, 4)."""
+    """values as (N, 4). Raises DataError for another shape, and for a box that is not finite."""
     try:
-        boxes = np.array(values, np.float32)
+        with np.errstate(over="ignore"):  # told below
+            boxes = np.array(values, np.float32)
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2: {error}") from error
     if boxes.size and boxes.shape[1:] != (4,):
         raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2, got an array of shape {boxes.shape}")
-    return boxes.reshape(-1, 4)
+    boxes = boxes.reshape(-1, 4)
+    if (odd := np.flatnonzero(~np.isfinite(boxes).all(axis=1))).size:
+        raise DataError(f"{place}: box {odd[0]}, {boxes[odd[0]].tolist()}, is not finite")
+    return boxes
 
 
 def as_classes(numbers: Sequence[int]) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 from minicaffe.access import granted
 from minicaffe.errors import DataError, os_errors_as
-from minicaffe.files import read_text
+from minicaffe.files import read_bytes, utf8
 from minicaffe.formats.param_str import read_yaml_file
 
 from .image_check import readable
@@ -134,7 +134,8 @@ def _names(folder: Path, labels: Path) -> list[str] | None:
 def _read_names(path: Path) -> Sequence[str]:
     if path.suffix != ".yaml":
         with os_errors_as(DataError, f"{path}: cannot read the names"):
-            return [line.strip() for line in read_text(path, "lists").splitlines() if line.strip()]
+            data = read_bytes(path, "lists")
+        return [line.strip() for line in utf8(data, path, DataError).splitlines() if line.strip()]
     names = _yaml(path).get("names")
     listed = [names.get(i) for i in range(len(names))] if isinstance(names, dict) else names
     if not isinstance(listed, list) or not all(isinstance(name, str | int | float) for name in listed):
@@ -149,8 +150,8 @@ def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry
     boxes, classes = [], []
     if labels.exists():
         with os_errors_as(DataError, f"{labels}: cannot read the labels"):
-            lines = read_text(inside.granted(os.path.relpath(labels, inside.folder)), "lists").splitlines()
-        for number, line in enumerate(lines, 1):
+            data = read_bytes(inside.granted(os.path.relpath(labels, inside.folder)), "lists")
+        for number, line in enumerate(utf8(data, labels, DataError).splitlines(), 1):
             if line.strip():
                 box, k = _line(line, f"{labels}:{number}", width, height)
                 boxes.append(box)

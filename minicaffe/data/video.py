@@ -67,6 +67,8 @@ def _opened(path: str | PathLike[str]) -> Iterator[tuple[Any, Any]]:
             if not container.streams.video:
                 raise DataError(f"{path}: no video in this file")
             stream = container.streams.video[0]
+            if stream.codec_context is None:
+                raise DataError(f"{path}: FFmpeg has no decoder of its video: convert it, as with ffmpeg -i FILE new.mp4")
             stream.codec_context.options = {"max_pixels": str(limits.pixels)}
             yield container, stream
     except (av.FFmpegError, OSError, ValueError) as error:

@@ -5,7 +5,6 @@ Of two layers with one name the second is LAYER#2. A number may be missing: a bl
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from minicaffe.errors import WeightsError
 
 from .arrays import distinct, write_npz
 from .caffemodel import BlobWeights, LayerWeights, numbered
-from .safetensors import write_safetensors
+from .safetensors import check_elements, write_safetensors
 
 Path = str | os.PathLike[str]
 
@@ -72,6 +71,6 @@ def _blob(place: str, array: NDArray[Any]) -> BlobWeights:
         raise WeightsError(f"{place} holds {array.dtype} values; weights are float16, float32 or float64")
     if array.ndim > MAX_AXES:
         raise WeightsError(f"{place} has {array.ndim} axes; a blob has at most {MAX_AXES}")
-    limits.check(place, math.prod(max(dim, 1) for dim in array.shape), "blob_elements")  # 0 must not hide the others
+    check_elements(place, array.shape)
     # Files of V0 and V1 give every blob four axes, and dump keeps them.
     return BlobWeights(array.shape, array.ndim == 4, (array.reshape(-1),))

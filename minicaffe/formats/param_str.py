@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from minicaffe.errors import Error, on_one_line, os_errors_as
-from minicaffe.files import read_bytes
+from minicaffe.files import read_bytes, utf8
 
 MOST = 1 << 16
 """Most characters of a text: PyYAML takes about 10 microseconds per value."""
@@ -42,11 +42,7 @@ def read_yaml_file(path: str | os.PathLike[str], kind: type[Error]) -> Any:
     """The data in a file. Raises an error of this kind, on one line, with the file and, where one is at fault, its line."""
     with os_errors_as(kind, f"{os.fspath(path)}: cannot be read"):
         data = read_bytes(path)
-    try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise kind(f"{os.fspath(path)}:{line}: not a text file: save it as UTF-8") from error
+    text = utf8(data, path, kind)
     try:
         return read_yaml(text)
     except Error as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,15 @@ def read_safetensors(path: Path, buffer: Buffer) -> Arrays:
             raise WeightsError(f'{path}: array "{name}" holds {info["dtype"]} values; weights are {", ".join(TYPES)}')
         if len(info["shape"]) > MAX_AXES:
             raise WeightsError(f'{path}: array "{name}" has {len(info["shape"])} axes; a blob has at most {MAX_AXES}')
+        check_elements(f'{path}: array "{name}"', info["shape"])
     needed = sum(4 * math.prod(info["shape"]) for info in header.values() if info["dtype"] == "BF16")
     limits.check(f"{path}: the sum of its bfloat16 arrays as float32", needed, "bytes")
     return {name: _values(buffer, HEAD + length, info) for name, info in header.items()}
+
+
+def check_elements(place: str, shape: Sequence[int]) -> None:
+    """Raise LimitError for a shape of too many elements, also one that has none: 0 must not hide the others."""
+    limits.check(place, math.prod(max(dim, 1) for dim in shape), "blob_elements")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

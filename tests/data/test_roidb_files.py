@@ -222,10 +222,23 @@ def test_voc_errors(tmp_path: Path, old: str, new: str, message: str) -> None:
         load_roidb(voc(tmp_path, VOC.replace(old, new)))
 
 
-def test_a_missing_corner_is_found_by_prepare(tmp_path: Path) -> None:
-    roidb, _ = load_roidb(voc(tmp_path, VOC.replace("<xmax>40</xmax>", "")))
-    with pytest.raises(DataError, match=r"000005.jpg: box 0, .*nan.* is not finite"):
-        prepare_roidb(roidb, 21)
+@pytest.mark.parametrize("corner", ["", "<xmax>nan</xmax>", "<xmax>inf</xmax>", "<xmax>1e39</xmax>"])
+def test_a_corner_that_is_missing_or_not_finite(corner: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"000005\.xml: box 0, .*(nan|inf).* is not finite"):
+        load_roidb(voc(tmp_path, VOC.replace("<xmax>40</xmax>", corner)))
+
+
+@pytest.mark.parametrize("key", ["boxes", "proposals"])
+def test_a_json_box_that_is_not_finite(key: str, tmp_path: Path) -> None:
+    item = {"image": "a.jpg", "boxes": [[0, 0, 1, 1]], "classes": [1], key: [[0, 0, 1, float("nan")]]}
+    with pytest.raises(DataError, match=r"roidb\.json: a\.jpg: box 0, \[0\.0, 0\.0, 1\.0, nan\], is not finite"):
+        load_roidb(write(tmp_path / "roidb.json", [item]))
+
+
+def test_a_coco_box_that_is_not_finite(tmp_path: Path) -> None:
+    boxes = [{"image_id": 7, "category_id": 3, "bbox": [0, 0, float("nan"), 1]}]
+    with pytest.raises(DataError, match=r"roidb\.json: annotations\[0\]: bbox must be x, y, width, height, got"):
+        load_roidb(write(tmp_path / "roidb.json", coco(annotations=boxes)))
 
 
 def test_missing_files(tmp_path: Path) -> None:

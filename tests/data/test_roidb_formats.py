@@ -189,11 +189,34 @@ def test_bad_csv(text: str, classes: list[str] | None, message: str, tmp_path: P
         load_roidb(tmp_path / "boxes.csv", classes=classes)
 
 
+@pytest.mark.parametrize("corner", ["nan", "inf", "-1e39"])
+def test_a_corner_that_is_not_finite_is_refused_at_once(corner: str, tmp_path: Path) -> None:
+    (tmp_path / "boxes.csv").write_text(CSV.replace("40.5", corner))
+    with pytest.raises(DataError, match=rf"boxes\.csv:4: the corners must be numbers, got 0, {corner}, 9, 49"):
+        load_roidb(tmp_path / "boxes.csv", classes=NAMES)
+
+
+def test_texts_that_are_not_utf8(tmp_path: Path) -> None:
+    """The message names the file, the line and the encoding."""
+    wanted = r":2: not a text file: save it as UTF-8 \(byte 0xe9\)"
+    (tmp_path / "boxes.csv").write_bytes(CSV.replace("Square", "carr\xe9").encode("latin-1"))
+    with pytest.raises(DataError, match=rf"boxes\.csv{wanted}"):
+        load_roidb(tmp_path / "boxes.csv", classes=NAMES)
+    picture(tmp_path / "a.png")
+    (tmp_path / "classes.txt").write_text("circle\n")
+    (tmp_path / "a.txt").write_bytes(b"\n0 0.5 0.5 0.1 \xe9\n")
+    with pytest.raises(DataError, match=rf"a\.txt{wanted}"):
+        load_roidb(tmp_path)
+    (tmp_path / "classes.txt").write_bytes(b"cat\ncarr\xe9\n")
+    with pytest.raises(DataError, match=rf"classes\.txt{wanted}"):
+        load_roidb(tmp_path)
+
+
 def test_boxes_that_no_image_has(tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
     for box, message in (
         ("40,15,159,34", "is outside the image"),
-        ("40,15,nan,34", "is not finite"),
+        ("40,15,nan,34", "the corners must be numbers"),
         ("40,15,20,34", "x2 < x1"),
     ):
         (tmp_path / "boxes.csv").write_text(f"image,xmin,ymin,xmax,ymax,class\na.png,{box},circle\n")

@@ -102,6 +102,15 @@ def test_bad_files(name: str, content: bytes, message: str, tmp_path: Path) -> N
         frame_count(tmp_path / name)
 
 
+def test_a_video_that_ffmpeg_has_no_decoder_for(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.mkv", count=2)
+    content = path.read_bytes()
+    at = content.index(b"V_MPEG4")
+    path.write_bytes(content[:at] + b"V_NONE4" + content[at + 7 :])
+    with pytest.raises(DataError, match=r"a\.mkv: FFmpeg has no decoder of its video: convert it"):
+        frame_count(path)
+
+
 def test_frames_of_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "a.mp4", count=2)
     monkeypatch.setattr(limits, "pixels", HEIGHT * WIDTH - 1)

@@ -113,6 +113,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "one name twice": (file_of(b'{"a.0":%s,"a.0":%s}' % ((json.dumps(ONE).encode(),) * 2), bytes(8)), "have one name"),
     "a huge shape": (file_of({"a.0": entry("F32", [2**62, 4], 0, 8)}, bytes(8)), REFUSED),
     "a huge empty shape": (file_of({"a.0": entry("F32", [2**31, 0], 0, 0)}), r'"a\.0" has 2,147,483,648 elements'),
+    "an empty shape beyond memory": (file_of({"a.0": entry("F32", [0, 2**62], 0, 0)}), "4,611,686,018,427,387,904 elements"),
     "a negative shape": (file_of({"a.0": entry("F32", [-1], 0, 0)}), REFUSED),
     "many axes": (file_of({"a.0": entry("F32", [1] * 33, 0, 4)}, bytes(4)), "has 33 axes; a blob has at most 32"),
     "integers": (file_of({"a.0": entry("I64", [1], 0, 8)}, bytes(8)), r'"a\.0" holds I64 values; weights are F64, F32,'),
