@@ -23,6 +23,7 @@ def check_unfolded(model: ModelProto, name: str) -> None:
     The walk visits what the inliner would write, and stops at the first step beyond a limit.
     """
     functions = {_key(f.domain, f.name, f.overload): f for f in model.functions}
+    _check_chains(functions, name)
     nodes = calls = size = 0
     room = ROOM + 4 * model.ByteSize()
     blocks: list[tuple[GraphProto | FunctionProto, int]] = [(model.graph, 0)]
@@ -41,6 +42,36 @@ def check_unfolded(model: ModelProto, name: str) -> None:
                 size += function.ByteSize()
         if size > room:
             raise Error(f"{name}: the copies of its functions take more than {room:,} bytes")
+
+
+def _check_chains(functions: dict[tuple[str, str, str], FunctionProto], name: str) -> None:
+    """Check how deep calls nest, also among functions that nothing calls: onnx's code walks these too. Raises Error."""
+    calls = {key: [*_called(function, functions)] for key, function in functions.items()}
+    callers = dict.fromkeys(calls, 0)
+    for called in calls.values():
+        for key in called:
+            callers[key] += 1
+    ready, depth, seen = [key for key, count in callers.items() if not count], dict.fromkeys(calls, 1), 0
+    while ready:
+        key, seen = ready.pop(), seen + 1
+        for called_key in calls[key]:
+            depth[called_key] = max(depth[called_key], depth[key] + 1)
+            callers[called_key] -= 1
+            if not callers[called_key]:
+                ready.append(called_key)
+    if seen < len(calls) or max(depth.values(), default=0) > DEEPEST:
+        raise Error(f"{name}: its functions or sub-graphs nest more than {DEEPEST} deep, or a function calls itself")
+
+
+def _called(function: FunctionProto, functions: dict[tuple[str, str, str], FunctionProto]) -> Iterator[tuple[str, str, str]]:
+    """Yield the functions that a function's nodes and sub-graphs call, each as often as it is called."""
+    blocks: list[FunctionProto | GraphProto] = [function]
+    while blocks:
+        for node in blocks.pop().node:
+            if (key := _key(node.domain, node.op_type, node.overload)) in functions:
+                yield key
+            for attribute in node.attribute:
+                blocks += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def _key(domain: str, name: str, overload: str) -> tuple[str, str, str]:

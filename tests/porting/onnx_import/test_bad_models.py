@@ -162,6 +162,14 @@ def test_functions_that_call_each_other_in_a_long_chain(tmp_path: Path) -> None:
     refused(calling(tmp_path / "m.onnx", bodies), "m.onnx: its functions or sub-graphs nest more than 100 deep")
 
 
+def test_functions_that_nothing_calls_in_a_long_chain(tmp_path: Path) -> None:
+    path = calling(tmp_path / "m.onnx", [[call(i + 1, "x", "y")] for i in range(1, 3000)])
+    model = onnx.load(path)
+    model.graph.node[0].op_type, model.graph.node[0].domain = "Relu", ""
+    path.write_bytes(model.SerializeToString())
+    refused(path, "m.onnx: its functions or sub-graphs nest more than 100 deep")
+
+
 def test_a_function_that_calls_itself(tmp_path: Path) -> None:
     refused(calling(tmp_path / "m.onnx", [[call(0, "x", "y")]]), "a function calls itself")
 
