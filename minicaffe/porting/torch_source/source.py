@@ -157,4 +157,6 @@ def _identifier(name: str) -> str:
     """
     word = "".join(c if f"_{c}".isidentifier() else "_" for c in unicodedata.normalize("NFKC", name))
     word = word if word.isidentifier() else f"_{word}"
-    return f"x{word}" if re.match(r"_(?!\d|$)", word) else word
+    if not word.strip("_"):
+        return "_"
+    return f"x{word}" if re.match(r"_(?!\d)", word) else word
