@@ -105,6 +105,10 @@ class Vectors:
             found = [self._shuffled(found[i], part, found[half + i]) for i in range(half) for part in parts]
         return found
 
+    def magnitude(self, value: Any) -> Any:
+        """The absolute values of a vector."""
+        return self.builder.call(self._function(f"llvm.fabs.v{self.lanes}f{8 * self.bytes}", self.type, [self.type]), [value])
+
     def sum(self, value: Any) -> Any:
         """Of all numbers of a vector, of halves, quarters ..."""
         size = self.lanes

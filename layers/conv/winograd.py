@@ -3,17 +3,17 @@
     y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
 
 Fast because every step is a matrix product (winograd_tiles), or a compiled loop (winograd_loops), on blocks of tiles that
-stay in a core's cache, each block a task. Blocks that come out infinite or NaN are computed again by the direct way: Winograd
-overflows earlier, and one NaN would reach its neighbours.
+stay in a core's cache, each block a task. Tiles with outliers (winograd_outliers), and those that come out infinite or NaN, are
+computed again by the direct way: Winograd overflows earlier, and one NaN would reach its neighbours.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import product
+from itertools import accumulate, product
 
 import numpy as np
 
@@ -22,9 +22,8 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BlobJob, Calls, Job, KeptStep
 from minicaffe.loops import Later, Room, address_of
 
-from . import winograd_loops
+from . import winograd_loops, winograd_outliers
 from .convolution_blocks import LEAST_PRODUCT
-from .convolve import convolve as convolve_directly
 from .convolve import data_gradient as data_gradient_directly
 from .epilogue import EVERY, NOTHING, Epilogue
 from .tiles import panel_rows
@@ -32,7 +31,8 @@ from .window import Window
 from .winograd_blocks import Block, Tiling
 from .winograd_loops import POWERS
 from .winograd_matrices import ACROSS, BT, TILE, TOGETHER, G
-from .winograd_pieces import count_of_pieces, each_piece, offsets, phases, taps_of_phases, to_pieces
+from .winograd_outliers import Flags, Taps, all_taps, taps_of_pieces
+from .winograd_pieces import count_of_pieces, offsets, phases, shared_taps, taps_of_phases, to_pieces
 from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -67,29 +67,32 @@ def convolve(
     epilogue: Epilogue = NOTHING,
     *,
     factors: Array | None = None,
+    taps: Taps | None = None,
 ) -> None:
     """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, *kernel), then the epilogue; y is overwritten.
 
     All float32, no axis of the window both strided and dilated; a padding below 0 leaves out the map's rim, and y may be
-    smaller or larger than the window gives. factors: factors_of(weight, window, group), if at hand.
+    smaller or larger than the window gives. factors: factors_of(weight, window, group), if at hand. taps: those that every
+    filter has, by default all.
     """
     if factors is None:
         with blocks.kept_scratch(np.float32) as memory:
             made = factors_of(weight, window, group, memory("large", *factors_shape(weight.shape, window, group)))
-            convolve(x, weight, window, group, y, epilogue, factors=made)
+            convolve(x, weight, window, group, y, epilogue, factors=made, taps=taps)
         return
     shapes = x.shape, weight.shape, y.shape
     if takes_loops(factors, shapes) and x.flags.c_contiguous and y.flags.c_contiguous:  # they take maps as flat arrays
-        LoopsProduct(window, group, shapes, factors, epilogue)(x, weight, y)
+        LoopsProduct(window, group, shapes, factors, epilogue, taps)(x, weight, y)
         return
     depth, filters = factors.shape[3], y.shape[1] // group
     tiling = Tiling(len(x), y.shape[2:], window)
     parts = [_Part(block, g, slice(0, factors.shape[2])) for block in blocks_of(tiling, depth, filters) for g in range(group)]
+    flags = winograd_outliers.find(x, group, tiling, taps or all_taps(window))
     free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
 
     def work(part: _Part) -> None:
         scratch = taken(free)
-        part.compute(tiling, x, weight, factors, y, epilogue, scratch)
+        part.compute(tiling, x, weight, factors, y, epilogue, scratch, flags[part.group][part.block.places])
         free.append(scratch)
 
     threads.run(partial(work, part) for part in parts)
@@ -127,32 +130,60 @@ class _Part:
         return slice(start + self.panels.start * rows, start + min(each, self.panels.stop * rows))
 
     def compute(  # noqa: PLR0917
-        self, tiling: Tiling, x: Array, weight: Array, factors: Array, y: Array, epilogue: Epilogue, scratch: Scratch
+        self,
+        tiling: Tiling,
+        x: Array,
+        weight: Array,
+        factors: Array,
+        y: Array,
+        epilogue: Epilogue,
+        scratch: Scratch,
+        flags: Flags,
     ) -> None:
-        """By products of NumPy's."""
+        """By products of NumPy's, but the flagged tiles."""
         filters, channels = self.filters(factors.shape, len(weight)), channels_of(x.shape[1], len(factors))[self.group]
         made = factors[self.group, :, self.panels]
-        out = _outputs(tiling, self.block, x[:, channels], weight[filters], made, scratch)
+        out = _outputs(tiling, self.block, x[:, channels], made, filters.stop - filters.start, flags, scratch)
         epilogue(out, filters)
         tiling.write(self.block, out, y[:, filters])
+        if flags.any():
+            _mend(tiling, self.block, self.group, flags, x, weight, y, epilogue)
+
+
+def _mend(  # noqa: PLR0917
+    tiling: Tiling, block: Block, group: int, flags: Flags, x: Array, weight: Array, y: Array, epilogue: Epilogue
+) -> None:
+    """Compute these tiles of a block directly, of all filters of the group: the threads must not change a product's shape."""
+    groups = x.shape[1] // weight.shape[1]
+    filters, channels = channels_of(len(weight), groups)[group], channels_of(x.shape[1], groups)[group]
+    slab = read(tiling, block, x[:, channels], Scratch())
+    for tiles, out in winograd_outliers.outputs(slab, weight[filters], tiling.window, flags):
+        epilogue(out, filters)
+        for tile, of_tile in zip(tiles.tolist(), out, strict=True):
+            tiling.write_tile(block, tile, of_tile, y[:, filters])
 
 
 class LoopsProduct:
     """convolve by compiled loops: y of x and weight, arrays of these shapes, one thread at a time. factors: of the weights."""
 
-    def __init__(self, window: Window, group: int, shapes: Shapes, factors: Array, epilogue: Epilogue) -> None:
-        self._tiling, self._parts, calls = _calls(window, group, shapes, factors.shape, threads.get_num_threads())
+    def __init__(
+        self, window: Window, group: int, shapes: Shapes, factors: Array, epilogue: Epilogue, taps: Taps | None = None
+    ) -> None:
+        self._tiling, self._parts, calls = _calls(
+            window, group, shapes, factors.shape, threads.get_num_threads(), taps or all_taps(window)
+        )
         self._shapes, self._factors, self._epilogue = shapes, factors, epilogue
-        self._after, self._finite = epilogue.table(EVERY, shapes[1][0], np.float32), np.zeros(len(self._parts), np.float32)
-        self._job = Job(calls, self._finite)
+        self._after = epilogue.table(EVERY, shapes[1][0], np.float32)
+        self._flags = np.zeros(sum(part.block.tiles for part in self._parts), np.float32)
+        self._job = Job(calls, self._flags)
 
     def __call__(self, x: Array, weight: Array, y: Array) -> None:
-        self._job.run(*map(address_of, (x, self._factors, self._after, self._finite, y)))
+        self._job.run(*map(address_of, (x, self._factors, self._after, self._flags, y)))
         self._mend(x, weight, y)
 
     def step(self, x: Blob, weight: Blob, y: Blob) -> KeptStep:
         """The same of blobs."""
-        job = BlobJob(self._job, (x, self._factors, self._after, self._finite), y)
+        job = BlobJob(self._job, (x, self._factors, self._after, self._flags), y)
 
         def mend() -> None:
             arrays = (x.data_for_loops(), weight.data_for_loops(), y.data)
@@ -161,13 +192,26 @@ class LoopsProduct:
         return KeptStep([job], mend=mend)
 
     def _mend(self, x: Array, weight: Array, y: Array) -> None:
-        for number in np.flatnonzero(self._finite):  # NaN: outputs that are not finite are to be made anew
-            self._parts[number].compute(self._tiling, x, weight, self._factors, y, self._epilogue, Scratch())
+        if not self._flags.any():
+            return
+        found: dict[tuple[Block, int], Flags] = {}  # of all filters: those of a block may be divided among parts
+        ends = accumulate(part.block.tiles for part in self._parts)
+        for part, flags in zip(self._parts, np.split(self._flags != 0, list(ends)[:-1]), strict=True):
+            key, (s, r, c) = (
+                (part.block, part.group),
+                (len(of) for of in (part.block.planes, part.block.rows, part.block.groups)),
+            )
+            found[key] = found.get(key, False) | flags.reshape(s, r, c * TOGETHER)
+        threads.run(
+            partial(_mend, self._tiling, block, g, flags, x, weight, y, self._epilogue)
+            for (block, g), flags in found.items()
+            if flags.any()
+        )
 
 
 @lru_cache(maxsize=512)
 def _calls(
-    window: Window, group: int, shapes: Shapes, factors: tuple[int, ...], workers: int
+    window: Window, group: int, shapes: Shapes, factors: tuple[int, ...], workers: int, taps: Taps
 ) -> tuple[Tiling, list[_Part], Calls]:
     """How arrays of these shapes are cut among so many threads, and the calls of convolve_planes for the parts."""
     (images, *_), (filters, *_), (*_, height, width) = shapes
@@ -176,14 +220,15 @@ def _calls(
     blocks, lanes = _cut(tiling, most, factors[2], each, workers)
     parts = [_Part(block, g, lane) for block in blocks for g in range(group) for lane in lanes]
     arrays = [Later(0, (math.prod(shapes[0]),)), Later(0, (3, filters)), Later(0, (math.prod(shapes[2]),))]
-    calls = [_call(tiling, part, shapes, factors, arrays, number) for number, part in enumerate(parts)]
+    firsts = accumulate((part.block.tiles for part in parts), initial=0)
+    calls = [_call(tiling, part, shapes, factors, arrays, first, taps) for first, part in zip(firsts, parts)]
     return tiling, parts, Calls(winograd_loops.convolve_planes, np.float32, calls)
 
 
-def _call(
-    tiling: Tiling, part: _Part, shapes: Shapes, factors: tuple[int, ...], arrays: Sequence[Later], number: int
+def _call(  # noqa: PLR0917
+    tiling: Tiling, part: _Part, shapes: Shapes, factors: tuple[int, ...], arrays: Sequence[Later], first: int, taps: Taps
 ) -> tuple[object, ...]:
-    """What convolve_planes takes for a part, the one of this number. arrays: x, after and y."""
+    """What convolve_planes takes for a part. arrays: x, after and y; first: the number of the part's first tile."""
     x, after, y = arrays
     (_, channels, *size), _, (_, filters, *out_size) = shapes
     group, _, all_panels, depth, each = factors
@@ -200,8 +245,13 @@ def _call(
     of = Later(begin, (35 * apart + panels * depth * each,))
     maps = channels // group, *size, mine.stop - mine.start, *out_size
     sizes = *maps, rows, columns, *tiling.apart, *tiling.window.dilation, panels, each, apart, *lengths[:3], mine.start
-    memory, finite, places = Room(0, (sum(lengths),)), Later(number, (1,)), np.array(offsets(tiling.window), np.int64)
-    return x, of, after, finite, y, memory, POWERS, planes, places, sizes
+    memory, flags, places = (
+        Room(0, (sum(lengths),)),
+        Later(first, (part.block.tiles,)),
+        np.array(offsets(tiling.window), np.int64),
+    )
+    masks, shares = taps_of_pieces(tiling.window, taps), winograd_outliers.shares(tiling, part.block, tuple(size), taps)
+    return x, of, after, flags, y, memory, POWERS, planes, places, masks, shares.reshape(len(planes), -1), sizes
 
 
 def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> tuple[list[Block], list[slice]]:
@@ -264,7 +314,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
     It is a convolution, too; with a stride one that makes a map of each phase, whose numbers then go to their places.
     """
-    filters, dense = phases(weight, window, group), window_of_phases(window)
+    filters, dense, taps = phases(weight, window, group), window_of_phases(window), shared_taps(window)
     if window.stride == (1, 1):
         convolve(dy, filters, dense, group, dx)
         return
@@ -281,7 +331,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
         for images in threads.cut(len(dx), -(-len(dx) // at_once)):
             of, to = dy[images], grouped[images]
             maps = memory("maps", len(of), *shape)
-            convolve(of, filters, dense, group, maps, factors=factors)
+            convolve(of, filters, dense, group, maps, factors=factors, taps=taps)
             if not all_finite(maps):  # zeros in place of the taps that a phase lacks would spoil more than the direct way
                 data_gradient_directly(of, weight, window, group, dx[images])
                 continue
@@ -334,12 +384,14 @@ def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
     return slab
 
 
-def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Array, scratch: Scratch) -> Array:
-    """The block's outputs (S, M, rows, columns), in scratch: of weight (M, C, *kernel) and its factors (36, panels, pieces * C,
-    rows)."""
+def _outputs(  # noqa: PLR0917
+    tiling: Tiling, block: Block, x: Array, factors: Array, m: int, flags: Flags, scratch: Scratch
+) -> Array:
+    """The block's outputs (S, M, rows, columns), in scratch, by factors (36, panels, pieces * C, rows) of M filters. Flags the
+    tiles that are not finite, too."""
     slab = read(tiling, block, x, scratch)
     # the border of 1 on each side is no output
-    s, rows, columns, m = len(slab), slab.shape[2] - 2, slab.shape[3] - 2, len(weight)
+    s, rows, columns = len(slab), slab.shape[2] - 2, slab.shape[3] - 2
     with np.errstate(invalid="ignore", over="ignore"):
         tiles = to_tiles(slab, ACROSS, BT, scratch)
         products = scratch.next(6, s * (rows // TILE) * (columns // TILE), 6, m)
@@ -347,21 +399,8 @@ def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Arr
         np.matmul(tiles.swapaxes(1, 2), by_channel, out=products.swapaxes(1, 2))  # (6, 6, T, C) @ (6, 6, C, M): the 36 products
         out = from_tiles(products, (s, m, rows, columns), scratch)
         if not all_finite(out):
-            # the slab's buffer has been overwritten: read again
-            _by_taps(read(tiling, block, x, scratch), weight, tiling.window, out)
+            flags |= ~np.isfinite(out.reshape(s, m, rows // TILE, TILE, columns // TILE, TILE)).all(axis=(1, 3, 5))
     return out
-
-
-def _by_taps(slab: Array, weight: Array, window: Window, out: Array) -> None:
-    """The direct way: out (S, M, rows, columns) of a slab (S, pieces * C, rows + 2, columns + 2)."""
-    channels, of_piece = weight.shape[1], np.empty_like(out)
-    out[...] = 0
-    for number, taps in enumerate(each_piece(weight, window)):
-        # no more taps than there are: 0 * inf is NaN
-        rows, columns = (count + more - 1 for count, more in zip(out.shape[2:], taps.shape[2:]))
-        part = slab[:, number * channels : (number + 1) * channels, :rows, :columns]
-        convolve_directly(part, taps, replace(UNPADDED, kernel=taps.shape[2:]), 1, of_piece)
-        out += of_piece
 
 
 def all_finite(x: Array) -> bool:

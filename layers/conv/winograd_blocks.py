@@ -38,6 +38,12 @@ class Block:
         return len(self.planes) * len(self.rows) * len(self.groups) * TOGETHER
 
     @property
+    def places(self) -> tuple[slice, ...]:
+        """Where they are among all tiles (planes, rows, columns)."""
+        columns = slice(self.groups.start * TOGETHER, self.groups.stop * TOGETHER)
+        return slice(self.planes.start, self.planes.stop), slice(self.rows.start, self.rows.stop), columns
+
+    @property
     def inputs(self) -> tuple[int, int]:
         """Rows and columns of a plane that the block reads: its slab's size."""
         return TILE * len(self.rows) + 2, STEP * len(self.groups) + 2
@@ -60,6 +66,12 @@ class Tiling:
         """Rows of tiles and groups of tiles of one plane."""
         (height, width), (down, across) = self.size, self.window.dilation
         return -(-height // (TILE * down)), -(-width // (STEP * across))
+
+    @property
+    def whole(self) -> Block:
+        """All tiles as one block."""
+        rows, groups = self.tiles
+        return Block(range(self.planes), range(rows), range(groups))
 
     def blocks(self, tiles: int, least: int = 1, workers: int | None = None) -> Iterator[Block]:
         """Blocks of about `tiles` tiles or fewer, about equally many for each of the workers (the threads), but of at least
@@ -103,6 +115,14 @@ class Tiling:
             (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.window.dilation, out.shape[2:], y.shape[2:])
             # what the last tiles have past the map's end is left out
             y[image, :, rows_of_y, columns_of_y] = part[:, rows, columns]
+
+    def write_tile(self, block: Block, tile: Sequence[int], out: Array, y: Array) -> None:
+        """The outputs (M, TILE, TILE) of a tile to their places in y. tile: its plane, row and column in the block."""
+        plane, row, column = tile
+        image, *starts = self.outputs_at(block, block.planes[plane])
+        first = [at + d * TILE * number for at, d, number in zip(starts, self.window.dilation, (row, column), strict=True)]
+        (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.window.dilation, out.shape[1:], y.shape[2:])
+        y[image, :, rows_of_y, columns_of_y] = out[:, rows, columns]
 
     @property
     def apart(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Winograd's transforms as loops: what winograd_tiles does by matrix products, a channel at a time, in the nearest cache.
 
     to_tiles     pixels of x, dealt out to the tiles -> BT along rows -> BT along columns -> tiles (36, C, T)
+                 (and the sums of |x| over channels, from which find_outliers flags tiles: winograd_outliers.py)
     multiply     factors (36, M, C), in panels of some filters side by side, times tiles -> products (36, M, T)
     from_tiles   products (36, M, T) -> AT along columns -> AT along rows -> relu(out * scale + shift) -> pixels of y
 
@@ -36,6 +37,10 @@ NUMBERS = 1 << 17
 """Of tiles, by which all panels of factors are multiplied before the next: 512 KB, which the second cache holds beside sums.
 R-FCN ResNet-50, whose rpn_conv/3x3 has 2048 channels, takes 0.99 of the time."""
 
+SUMS, WINDOWS, TOTAL = 48, 72, 88
+"""Where in `line`, counted in rows of tiles' numbers, the sums of |x| begin: of the 24 pixels that tiles do not share, of the
+windows of a tile's 16 outputs, and of the whole tile."""
+
 FACTORS = 512
 """Of each of the 36 matrices, that are made at a time: they are made in the first cache."""
 
@@ -45,7 +50,7 @@ at = np.uint64
 def memory_sizes(rows: int, columns: int, planes: int, channels: int, filters: int) -> tuple[int, int, int, int]:
     """How long `line`, `pixels`, `tiles` and `products` are for planes of so many tiles, each a multiple of LANES."""
     row, plane = padded((rows + 1) * columns), padded(planes * rows * columns)
-    return 48 * row, padded(4 * row + 2 * (rows + 1)), 36 * (channels * plane + APART), 36 * (filters * plane + APART)
+    return (TOTAL + 1) * row, padded(4 * row + 2 * (rows + 1)), 36 * (channels * plane + APART), 36 * (filters * plane + APART)
 
 
 def padded(count: int) -> int:
@@ -151,23 +156,26 @@ def _outputs(  # noqa: PLR0917
 def _write_deal(builder: Any, registers: Registers, *given: Any) -> None:
     from numba.core import cgutils
 
-    pixels, line, to, step, count = given
+    pixels, line, to, sums, step, count = given
     int64, vectors = count.type, Vectors(builder, pixels.type.pointee, registers.lanes)
     with cgutils.for_range_slice(builder, int64(0), count, int64(registers.lanes), int64) as (i, _):
         a, b, c, d = vectors.load(builder.gep(pixels, [builder.mul(i, int64(4))]), 4)
         halves = [(vectors.every(2, a, b, start), vectors.every(2, c, d, start)) for start in (0, 1)]
         for k in range(4):  # numbers k, k + 4, ...: of every other ones, again every other one
-            place = builder.gep(line, [builder.add(builder.add(to, i), builder.mul(step, int64(k)))])
-            vectors.store([vectors.every(2, *halves[k % 2], start=k // 2)], place)
+            made, on = vectors.every(2, *halves[k % 2], start=k // 2), builder.add(i, builder.mul(step, int64(k)))
+            place, total = (builder.gep(line, [builder.add(start, on)]) for start in (to, sums))
+            vectors.store([made], place)
+            vectors.store([builder.fadd(vectors.load(total, 1)[0], vectors.magnitude(made))], total)
 
 
 @intrinsic(_write_deal)
-def _deal(pixels: Array, line: Array, to: int, step: int, count: int) -> None:
-    """line[to + j step + i] = pixels[4 i + j] for j below 4 and i below count. Numbers behind, up to a multiple of LANES, are
-    read and overwritten, too."""
+def _deal(pixels: Array, line: Array, to: int, sums: int, step: int, count: int) -> None:
+    """line[to + j step + i] = d and line[sums + j step + i] += |d|, d = pixels[4 i + j], for j below 4 and i below count.
+    Numbers behind, up to a multiple of LANES, are read and overwritten, too."""
     for i in range(count):
         for j in range(4):
             line[to + j * step + i] = pixels[4 * i + j]
+            line[sums + j * step + i] += abs(pixels[4 * i + j])
 
 
 def _store(vectors: Vectors, values: Sequence[Any], to: Any, step: Any, left: Any, padded: Any) -> None:
@@ -234,7 +242,8 @@ def to_tiles(  # noqa: PLR0917
     place: C, H, W; the pixel, row and column, at which the first tile begins, which may lie off the map, as may others: there
     d is 0; how far apart on the map the pixels of a tile are, down and across; number. tiles is (36, number + C or more,
     plane); grid: plane, first, rows and columns of tiles. Up to LANES tiles behind them become 0. line and pixels
-    (memory_sizes) are overwritten.
+    (memory_sizes) are overwritten. line[SUMS * most :] becomes the sums over channels of |d|, of columns 4 and 5 only where
+    no tile follows.
     """
     channels, height, width, row, column, down, across, number = place
     plane, first, rows, columns = grid
@@ -244,6 +253,9 @@ def to_tiles(  # noqa: PLR0917
     past = 4 * most  # where in pixels those begin that the last tile of a row has past its fourth
     left = min(wide, max(0, (across - 1 - column) // across))
     right = max(left, min(wide, (width - column + across - 1) // across))
+    sums, zero = SUMS * most, powers[0] - powers[0]
+    for k in range(24 * most):
+        line[at(sums + k)] = zero
     for c in range(channels):
         for i in range(4):  # row i of all tiles, and of those that the next row of tiles shares also row 4 + i of the last
             below = rows + 1 if i < 2 else rows
@@ -268,12 +280,14 @@ def to_tiles(  # noqa: PLR0917
                     pixels[past + 2 * r + k] = 0
                     if inside and 0 <= column + on < width:
                         pixels[past + 2 * r + k] = x[x0 + on]
-            _deal(pixels, line, p0, most, n)  # pixels 0 to 3 of each tile
+            _deal(pixels, line, p0, sums + p0, most, n)  # pixels 0 to 3 of each tile
             for k in range(n - 1):  # 4 and 5 are 0 and 1 of the next tile
                 line[at(p0 + 4 * most + k)], line[at(p0 + 5 * most + k)] = line[at(p0 + k + 1)], line[at(p0 + most + k + 1)]
             for r in range(below):
                 last = p0 + 4 * most + (r + 1) * columns - 1
                 line[last], line[last + most] = pixels[past + 2 * r], pixels[past + 2 * r + 1]
+                line[sums + last] += abs(line[last])
+                line[sums + last + most] += abs(line[last + most])
             p1, p2, p3, p4, p5 = p0 + most, p0 + 2 * most, p0 + 3 * most, p0 + 4 * most, p0 + 5 * most
             _transform(line, p0, p1, p2, p3, p4, p5, line, p0 + 24 * most, most, n, 1, powers)
         for j in range(6):
@@ -284,6 +298,62 @@ def to_tiles(  # noqa: PLR0917
         for i in range(36):  # what lies behind is multiplied, too, and old numbers may be denormal, which are slow
             for k in range(first + count, behind):
                 tiles[at(i * step + (number + c) * plane + k)] = 0
+
+
+@loop("T[::1], int64, int64, T[::1]")
+def add_windows(line: Array, rows: int, columns: int, taps: Array) -> None:
+    """Add the sums of |d| that to_tiles left in line to those of each output's window, and of the whole tile.
+
+    taps (6,): 1 for rows, then columns, of the 3 x 3 taps that the piece has, else 0.
+    """
+    count, most = rows * columns, ((rows + 1) * columns + LANES - 1) // LANES * LANES
+    a0, a1, a2, b0, b1, b2 = taps[0], taps[1], taps[2], taps[3], taps[4], taps[5]
+    for i in range(4):
+        p0, n = (SUMS + 6 * i) * most, count + columns if i < 2 else count
+        for first in range(p0, p0 + n, columns):
+            for k in range(first, first + columns - 1):
+                line[at(k + 4 * most)], line[at(k + 5 * most)] = line[at(k + 1)], line[at(k + most + 1)]
+        for k in range(n):
+            e0, e1, e2 = line[at(p0 + k)], line[at(p0 + most + k)], line[at(p0 + 2 * most + k)]
+            e3, e4, e5 = line[at(p0 + 3 * most + k)], line[at(p0 + 4 * most + k)], line[at(p0 + 5 * most + k)]
+            line[at(p0 + k)] = b0 * e0 + b1 * e1 + b2 * e2
+            line[at(p0 + most + k)] = b0 * e1 + b1 * e2 + b2 * e3
+            line[at(p0 + 2 * most + k)] = b0 * e2 + b1 * e3 + b2 * e4
+            line[at(p0 + 3 * most + k)] = b0 * e3 + b1 * e4 + b2 * e5
+            line[at(p0 + 4 * most + k)] = e0 + e1 + e2 + e3 + e4 + e5
+    for j in range(5):
+        p0, p1, p2, p3 = (SUMS + j) * most, (SUMS + 6 + j) * most, (SUMS + 12 + j) * most, (SUMS + 18 + j) * most
+        to = (WINDOWS + 4 * j) * most
+        for k in range(count):
+            e0, e1, e2, e3 = line[at(p0 + k)], line[at(p1 + k)], line[at(p2 + k)], line[at(p3 + k)]
+            e4, e5 = line[at(p0 + columns + k)], line[at(p1 + columns + k)]
+            if j == 4:
+                line[at(to + k)] += e0 + e1 + e2 + e3 + e4 + e5
+            else:
+                line[at(to + k)] += a0 * e0 + a1 * e1 + a2 * e2
+                line[at(to + most + k)] += a0 * e1 + a1 * e2 + a2 * e3
+                line[at(to + 2 * most + k)] += a0 * e2 + a1 * e3 + a2 * e4
+                line[at(to + 3 * most + k)] += a0 * e3 + a1 * e4 + a2 * e5
+
+
+@loop("T[::1], int64, int64, T[::1], T[::1]")
+def find_outliers(line: Array, rows: int, columns: int, shares: Array, flags: Array) -> None:
+    """flags (tiles,) = 0 where each window's sum in line is at least its share of the whole tile's, else 1.
+
+    shares (8, tiles): factors of the rows of outputs of a tile, then of the columns.
+    """
+    count, most = rows * columns, ((rows + 1) * columns + LANES - 1) // LANES * LANES
+    total = TOTAL * most
+    zero = shares[0] - shares[0]
+    one = zero + 1
+    for k in range(count):
+        flags[at(k)] = zero
+    for j in range(4):
+        for i in range(4):
+            window, down, across = (WINDOWS + 4 * j + i) * most, i * count, (4 + j) * count
+            for k in range(count):
+                least = line[at(total + k)] * shares[at(down + k)] * shares[at(across + k)]
+                flags[at(k)] = flags[at(k)] if least <= line[at(window + k)] else one  # NaN: one
 
 
 @loop("T[::1], T[::1], T[::1], UniTuple(int64, 5)")
@@ -305,22 +375,23 @@ def multiply(factors: Array, tiles: Array, sums: Array, sizes: tuple[int, ...]) 
                 panel_products(factors, columns, sums, start, to, depth, plane, c == 0)
 
 
-@loop("T[::1], UniTuple(int64, 4), T[::1], UniTuple(int64, 8), T[:,::1], T[::1], T[::1], T[::1]")
-def from_tiles(  # noqa: PLR0917
+@loop("T[::1], UniTuple(int64, 4), T[::1], UniTuple(int64, 8), T[:,::1], T[::1], T[::1], T[::1], T[::1]")
+def from_tiles(  # noqa: PLR0913, PLR0917
     tiles: Array,
     grid: tuple[int, int, int, int],
     y: Array,
     place: tuple[int, ...],
     after: Array,
+    flags: Array,
     line: Array,
     pixels: Array,
     powers: Array,
-) -> float:
+) -> None:
     """y[m] = relu(AT tile A * scale[m] + shift[m]), of products (36, M or more, plane); what lies off the map is left out.
 
     grid, place: as for to_tiles, place of y (M, H, W), and the number of its first filter in after (3, M or more): scale,
-    shift, slope; relu(v) is v, or slope * v where v < 0. line and pixels (memory_sizes) are overwritten. Returns 0 if all
-    outputs were finite before the scale, else NaN.
+    shift, slope; relu(v) is v, or slope * v where v < 0. line and pixels (memory_sizes) are overwritten. flags (tiles,)
+    become NaN where not all outputs of a tile were finite before the scale.
     """
     channels, height, width, row, column, down, across, number = place
     plane, first, rows, columns = grid
@@ -329,7 +400,7 @@ def from_tiles(  # noqa: PLR0917
     most = (count + LANES - 1) // LANES * LANES
     out, check = 24 * most, 28 * most
     for k in range(count):
-        line[at(check + k)] = zero
+        line[at(check + k)] = flags[at(k)]
     for m in range(channels):
         scale, shift, slope = after[0, number + m], after[1, number + m], after[2, number + m]
         for j in range(6):
@@ -359,34 +430,37 @@ def from_tiles(  # noqa: PLR0917
                 else:
                     for k in range(right):
                         y[at(y0 + k * across)] = pixels[at(start + k)]
-    total = zero
     for k in range(count):
-        total += line[at(check + k)]
-    return float(total)
+        flags[at(k)] = line[at(check + k)]
 
 
 @loop(
-    "T[::1], T[::1], T[:,::1], T[::1], T[::1], T[::1], T[::1], int64[:,::1], int64[:,::1], UniTuple(int64, 19)", in_calls=True
+    "T[::1], T[::1], T[:,::1], T[::1], T[::1], T[::1], T[::1], int64[:,::1], int64[:,::1], T[:,::1], T[:,::1], "
+    "UniTuple(int64, 19)",
+    in_calls=True,
 )
 def convolve_planes(  # noqa: PLR0913, PLR0917
     x: Array,
     factors: Array,
     after: Array,
-    finite: Array,
+    flags: Array,
     y: Array,
     memory: Array,
     powers: Array,
     planes: Array,
     pieces: Array,
+    taps: Array,
+    shares: Array,
     sizes: tuple[int, ...],
 ) -> None:
     """Some planes of a convolution: y = relu(outputs of [factors @ tiles of x] * scale + shift). All arrays but after are flat.
 
     planes (S, 6): where the plane's channels begin in x, row and column of its first tile's first pixel there; the same of y.
-    pieces (P, 2): how many rows and columns further those of a piece are. sizes: C, H, W of x; M, H, W of y; rows and columns
+    pieces (P, 2): how many rows and columns further those of a piece are; taps (P, 6): add_windows'. shares (S, 8 * tiles):
+    find_outliers'. sizes: C, H, W of x; M, H, W of y; rows and columns
     of tiles; how far apart pixels are, down and across, in x and in y; panels, rows of one and how far the factors of the 36
     matrices lie apart; lengths of line, pixels and tiles, which lie in memory before the products (memory_sizes); the first
-    filter, of those that after (3, M or more) is for. finite[0]: 0 if all outputs were finite before the scale, else NaN.
+    filter, of those that after (3, M or more) is for. flags (S * tiles,): 0 of tiles whose outputs are right.
     """
     channels, height, width, filters, out_height, out_width, rows, columns, down, across = sizes[:10]
     out_down, out_across, panels, each, apart = sizes[10:15]
@@ -395,14 +469,18 @@ def convolve_planes(  # noqa: PLR0913, PLR0917
     begin = sizes[15] + sizes[16]
     line, pixels, end = memory[: sizes[15]], memory[sizes[15] : begin], begin + sizes[17]
     tiles, products = memory[begin:end], memory[end:]
+    most, zero = ((rows + 1) * columns + LANES - 1) // LANES * LANES, powers[0] - powers[0]
     for s in range(len(planes)):
+        for k in range(WINDOWS * most, (TOTAL + 1) * most):
+            line[at(k)] = zero
         for p in range(len(pieces)):
             row, column = planes[s, 1] + pieces[p, 0], planes[s, 2] + pieces[p, 1]
             place = (channels, height, width, row, column, down, across, p * channels)
             to_tiles(x[planes[s, 0] :], place, tiles, (plane, s * count, rows, columns), line, pixels, powers)
+            add_windows(line, rows, columns, taps[p])
+        find_outliers(line, rows, columns, shares[s], flags[s * count :])
     multiply(factors, tiles, products, (panels, depth, each, plane, apart))
-    finite[0] = powers[0] - powers[0]
     for s in range(len(planes)):
         of_y = (filters, out_height, out_width, planes[s, 4], planes[s, 5], out_down, out_across, sizes[18])
-        out = y[planes[s, 3] :]
-        finite[0] += from_tiles(products, (plane, s * count, rows, columns), out, of_y, after, line, pixels, powers)
+        out, of_plane = y[planes[s, 3] :], flags[s * count :]
+        from_tiles(products, (plane, s * count, rows, columns), out, of_y, after, of_plane, line, pixels, powers)

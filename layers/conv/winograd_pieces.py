@@ -90,6 +90,11 @@ def taps_of_phases(window: Window) -> tuple[int, ...]:
     return tuple(-(-k // s) for k, s in zip(window.kernel, window.stride))
 
 
+def shared_taps(window: Window) -> tuple[tuple[bool, ...], ...]:
+    """Of the taps of phases, on each axis, those that are not 0 in any phase; all where one has none."""
+    return tuple((k % s == 0 or k < s,) + (True,) * (-(-k // s) - 1) for k, s in zip(window.kernel, window.stride))
+
+
 def _first_taps(kernel: int, stride: int) -> list[int]:
     return [first for phase in range(min(kernel, stride)) for first in range(phase, kernel, TAPS * stride)]
 

@@ -12,6 +12,7 @@ from minicaffe.blocks import Calls
 from minicaffe.layers import eltwise
 from minicaffe.layers.conv import depthwise, epilogue_of, tiled, winograd
 from minicaffe.layers.conv.window import Window
+from minicaffe.layers.conv.winograd_outliers import all_taps
 
 FLOAT = np.dtype(np.float32)
 THREADS = 5
@@ -22,7 +23,7 @@ DENSE = (1, 48, 60, 64), (96, 48, 3, 3), (1, 96, 60, 64)
 
 
 def winograd_calls(threads: int) -> Calls:
-    return winograd._calls.__wrapped__(THREE, 1, DENSE, winograd.factors_shape(DENSE[1], THREE, 1), threads)[2]
+    return winograd._calls.__wrapped__(THREE, 1, DENSE, winograd.factors_shape(DENSE[1], THREE, 1), threads, all_taps(THREE))[2]
 
 
 CUTS: dict[str, Callable[[int], Calls]] = {

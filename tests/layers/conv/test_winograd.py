@@ -10,11 +10,12 @@ import pytest
 
 from minicaffe import blocks, loops, threads
 from minicaffe.layers.conv import convolve as direct
-from minicaffe.layers.conv import winograd, winograd_loops, winograd_pieces, winograd_weights
+from minicaffe.layers.conv import winograd, winograd_loops, winograd_outliers, winograd_pieces, winograd_weights
 from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_blocks import Tiling
 from minicaffe.layers.conv.winograd_matrices import POINTS, cook_toom
+from minicaffe.layers.conv.winograd_outliers import all_taps
 from minicaffe.loops import Later
 
 
@@ -226,6 +227,91 @@ def test_a_gradient_that_is_not_finite_spoils_what_it_spoils_in_the_direct_way(
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+OUTLIERS = {
+    "padding 1": ((2, 16, 22, 27), 9, 1, square()),
+    "no padding, groups, dilated": ((1, 16, 23, 30), 8, 2, square((0, 0), (1, 2))),
+    "5x5": ((1, 16, 18, 21), 8, 1, Window((5, 5), (1, 1), (2, 2), (1, 1))),
+    "5x5 in strides": ((1, 16, 30, 41), 8, 1, Window((5, 5), (2, 2), (2, 1), (1, 1))),
+}
+
+
+def with_outliers(value: float, *shape: int, seed: int = 0) -> np.ndarray:
+    """Numbers after a ReLU, one of a hundred pixels with this value in one channel, and a corner of zeros."""
+    random = np.random.default_rng(seed)
+    x = np.maximum(6 * normal(*shape, seed=seed), 0)
+    x[..., :9, :9] = 0
+    images, rows, columns = np.nonzero(random.random((shape[0], *shape[2:])) < 0.01)
+    x[images, random.integers(shape[1], size=len(images)), rows, columns] = value
+    return x
+
+
+def relative_error(actual: np.ndarray, exact: np.ndarray, read: np.ndarray) -> float:
+    """The largest error, where 1 is the sum of |x| that an output reads times its filter's largest |weight|."""
+    assert np.isfinite(actual).all()
+    error = np.abs(actual - exact)
+    np.testing.assert_array_equal(error[read == 0], 0)
+    return float((error[read > 0] / read[read > 0]).max())
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize("value", [65535, 1e9, 1e30])
+@pytest.mark.parametrize("name", OUTLIERS)
+def test_the_error_of_an_output_is_bounded_by_what_it_reads(name: str, value: float) -> None:
+    shape, filters, group, window = OUTLIERS[name]
+    x, weight = with_outliers(value, *shape), normal(filters, shape[1] // group, *window.kernel, seed=1)
+    exact, read = np.zeros((2, shape[0], filters, *window.output(shape[2:])))
+    direct.convolve(x.astype(float), weight.astype(float), window, group, exact)
+    largest = np.broadcast_to(np.abs(weight).max((1, 2, 3), keepdims=True), weight.shape)
+    direct.convolve(np.abs(x).astype(float), largest.astype(float), window, group, read)
+    outputs, before = np.zeros((3, *exact.shape), np.float32), threads.get_num_threads()
+    for count, y in enumerate(outputs, 1):
+        threads.set_num_threads(count)
+        winograd.convolve(x, weight, window, group, y)
+    threads.set_num_threads(before)
+    np.testing.assert_array_equal(outputs, np.broadcast_to(outputs[0], outputs.shape))
+    assert relative_error(outputs[0], exact, read) < 1e-4
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize("value", [65535, 1e9, 1e30])
+@pytest.mark.parametrize("name", OUTLIERS)
+def test_the_error_of_the_data_gradient_is_bounded_by_what_it_reads(name: str, value: float) -> None:
+    shape, filters, group, window = OUTLIERS[name]
+    dy = with_outliers(value, shape[0], filters, *window.output(shape[2:]))
+    weight = normal(filters, shape[1] // group, *window.kernel, seed=1)
+    exact, read, actual = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.float32)
+    direct.data_gradient(dy.astype(float), weight.astype(float), window, group, exact)
+    by_group = np.abs(weight).reshape(group, -1, *weight.shape[1:])  # a filter of the data gradient: of all filters one channel
+    largest = np.broadcast_to(by_group.max((1, 3, 4), keepdims=True), by_group.shape).reshape(weight.shape)
+    direct.data_gradient(np.abs(dy).astype(float), largest.astype(float), window, group, read)
+    winograd.data_gradient(dy, weight, window, group, actual)
+    assert relative_error(actual, exact, read) < 1e-4
+
+
+@pytest.mark.parametrize("taps", [((True,) * 3, (True,) * 3), ((False, True, True), (False, True, True))])
+def test_the_two_ways_find_the_same_outliers(taps: winograd_outliers.Taps) -> None:
+    """At the rim of the map, too; of unpadded maps' data gradients the corners read one pixel of 16."""
+    window, weight = square((2, 2)), normal(4, 4, 3, 3, seed=1)
+    x = with_outliers(1e3, 2, 4, 22, 27)
+    x[..., :9, :9] = 1
+    shapes = x.shape, weight.shape, (2, 4, *window.output((22, 27)))
+    tiling = Tiling(2, shapes[2][2:], window)
+    expected = winograd_outliers.find(x, 1, tiling, taps)[0]
+    assert 0.1 < expected.mean() < 0.9
+    assert not expected[:, 0, 0].any()
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with loops.using("numba"):
+        factors = winograd.factors_of(weight, window, 1)
+        product = winograd.LoopsProduct(window, 1, shapes, factors, Epilogue(), taps)
+        product(x, weight, np.zeros(shapes[2], np.float32))
+    flags, begin = np.zeros(expected.shape, bool), 0
+    for part in product._parts:
+        of_part = flags[part.block.places]
+        of_part[...] = product._flags[begin:][: part.block.tiles].reshape(of_part.shape)
+        begin += part.block.tiles
+    np.testing.assert_array_equal(flags, expected)
+
+
 @pytest.mark.usefixtures("loops_way")
 def test_a_filter_that_is_nan_spoils_its_own_outputs_only() -> None:
     x, weight = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1)
@@ -312,20 +398,20 @@ def test_the_loops_in_python(window: Window, monkeypatch: pytest.MonkeyPatch) ->
     direct.convolve(x, weight, window, 1, expected, epilogue)
     tiling = Tiling(2, size[2:], window)
     with loops.using("numpy"):
-        factors, after, finite = (
+        factors, after, flags = (
             winograd.factors_of(weight, window, 1),
             epilogue.table(slice(None), 5, np.float32),
-            np.ones(1, np.float32),
+            np.ones(1000, np.float32),
         )
-        arrays, later = (x, factors, after, finite, actual), [Later(0, (x.size,)), Later(0, (3, 5)), Later(0, (actual.size,))]
+        arrays, later = (x, factors, after, flags, actual), [Later(0, (x.size,)), Later(0, (3, 5)), Later(0, (actual.size,))]
         for block in tiling.blocks(1000, workers=1):
             part = winograd._Part(block, 0, slice(0, 5))
-            given = winograd._call(tiling, part, (x.shape, weight.shape, size), factors.shape, later, 0)
+            given = winograd._call(tiling, part, (x.shape, weight.shape, size), factors.shape, later, 0, all_taps(window))
             parts = [
                 array.reshape(-1)[one.start :][: math.prod(one.shape)].reshape(one.shape) for array, one in zip(arrays, given)
             ]
             winograd_loops.convolve_planes(*parts, np.empty(given[5].shape, np.float32), *given[6:])
-            assert finite == 0
+            assert not flags[: block.tiles].any()
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
