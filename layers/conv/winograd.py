@@ -251,7 +251,7 @@ def _call(  # noqa: PLR0917
         np.array(offsets(tiling.window), np.int64),
     )
     masks, shares = taps_of_pieces(tiling.window, taps), winograd_outliers.shares(tiling, part.block, tuple(size), taps)
-    return x, of, after, flags, y, memory, POWERS, planes, places, masks, shares.reshape(len(planes), -1), sizes
+    return x, of, after, flags, y, memory, POWERS, planes, places, masks, shares, sizes
 
 
 def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> tuple[list[Block], list[slice]]:

@@ -340,7 +340,7 @@ def add_windows(line: Array, rows: int, columns: int, taps: Array) -> None:
 def find_outliers(line: Array, rows: int, columns: int, shares: Array, flags: Array) -> None:
     """flags (tiles,) = 0 where each window's sum in line is at least its share of the whole tile's, else 1.
 
-    shares (8, tiles): factors of the rows of outputs of a tile, then of the columns.
+    shares: a factor for each of 4 rows of outputs of each row of tiles, then for each of 4 columns of each column.
     """
     count, most = rows * columns, ((rows + 1) * columns + LANES - 1) // LANES * LANES
     total = TOTAL * most
@@ -350,10 +350,13 @@ def find_outliers(line: Array, rows: int, columns: int, shares: Array, flags: Ar
         flags[at(k)] = zero
     for j in range(4):
         for i in range(4):
-            window, down, across = (WINDOWS + 4 * j + i) * most, i * count, (4 + j) * count
-            for k in range(count):
-                least = line[at(total + k)] * shares[at(down + k)] * shares[at(across + k)]
-                flags[at(k)] = flags[at(k)] if least <= line[at(window + k)] else one  # NaN: one
+            window, across = (WINDOWS + 4 * j + i) * most, 4 * rows + j * columns
+            for r in range(rows):
+                down, first = shares[i * rows + r], r * columns
+                for k in range(columns):
+                    least = line[at(total + first + k)] * down * shares[at(across + k)]
+                    is_right = least <= line[at(window + first + k)]  # not of NaN
+                    flags[at(first + k)] = flags[at(first + k)] if is_right else one
 
 
 @loop("T[::1], T[::1], T[::1], UniTuple(int64, 5)")
@@ -456,11 +459,11 @@ def convolve_planes(  # noqa: PLR0913, PLR0917
     """Some planes of a convolution: y = relu(outputs of [factors @ tiles of x] * scale + shift). All arrays but after are flat.
 
     planes (S, 6): where the plane's channels begin in x, row and column of its first tile's first pixel there; the same of y.
-    pieces (P, 2): how many rows and columns further those of a piece are; taps (P, 6): add_windows'. shares (S, 8 * tiles):
-    find_outliers'. sizes: C, H, W of x; M, H, W of y; rows and columns
-    of tiles; how far apart pixels are, down and across, in x and in y; panels, rows of one and how far the factors of the 36
-    matrices lie apart; lengths of line, pixels and tiles, which lie in memory before the products (memory_sizes); the first
-    filter, of those that after (3, M or more) is for. flags (S * tiles,): 0 of tiles whose outputs are right.
+    pieces (P, 2): how many rows and columns further those of a piece are; taps (P, 6) and shares (S, 4 rows + 4 columns): those
+    of add_windows and find_outliers. sizes: C, H, W of x; M, H, W of y; rows and columns of tiles; how far apart pixels are,
+    down and across, in x and in y; panels, rows of one and how far the factors of the 36 matrices lie apart; lengths of line,
+    pixels and tiles, which lie in memory before the products (memory_sizes); the first filter, of those that after (3, M or
+    more) is for. flags (S * tiles,): 0 of tiles whose outputs are right.
     """
     channels, height, width, filters, out_height, out_width, rows, columns, down, across = sizes[:10]
     out_down, out_across, panels, each, apart = sizes[10:15]

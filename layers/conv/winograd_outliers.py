@@ -11,8 +11,10 @@ and results do not depend on how maps are cut into blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from minicaffe.blob import Array
 
 from .window import Window
 from .winograd_blocks import Block, Tiling
-from .winograd_matrices import TILE, TOGETHER
+from .winograd_matrices import TILE
 from .winograd_pieces import TAPS, pieces
 
 LIMIT = 16
@@ -45,6 +47,10 @@ Taps = tuple[tuple[bool, ...], ...]
 Flags = NDArray[np.bool_]
 """Of a block's tiles, (planes, rows, columns)."""
 
+Indices = NDArray[np.intp]
+Places = tuple[Any, ...]
+"""The index of numbers of maps (N, C, H, W)."""
+
 
 def all_taps(window: Window) -> Taps:
     """Every tap of the kernel."""
@@ -62,16 +68,14 @@ def taps_of_pieces(window: Window, taps: Taps) -> Array:
     return made.reshape(-1, 2 * TAPS)
 
 
-@lru_cache(maxsize=512)
 def shares(tiling: Tiling, block: Block, size: tuple[int, ...], taps: Taps) -> Array:
-    """For each row of a tile's outputs, then for each column, of all tiles, (planes, 2, TILE, rows, columns): which part of the
-    taps lies on the map of this size, 0 for outputs beyond theirs. The rows' include 1 / LIMIT."""
-    tiles = len(block.rows), len(block.groups) * TOGETHER
-    made = np.empty((len(block.planes), 2, TILE, *tiles), np.float32)
-    for of_plane, plane in zip(made, block.planes, strict=True):
-        down, across = (_shares(axis, tiling, block, plane, size, taps) for axis in (0, 1))
-        of_plane[0], of_plane[1] = down.T[:, :, None] / LIMIT, across.T[:, None]
-    return made
+    """For each row of a tile's outputs of all rows of tiles, then for each column of all columns, (planes, TILE * rows + TILE *
+    columns): which part of the taps lies on the map of this size, 0 for outputs beyond theirs. The rows' include 1 / LIMIT."""
+    made = []
+    for plane in block.planes:
+        down, across = (_shares(axis, tiling, block, plane, size, taps).T.reshape(-1) for axis in (0, 1))
+        made.append(np.concatenate([down / LIMIT, across]).astype(np.float32))
+    return np.stack(made)
 
 
 def _shares(axis: int, tiling: Tiling, block: Block, plane: int, size: tuple[int, ...], taps: Taps) -> Array:
@@ -86,23 +90,24 @@ def _shares(axis: int, tiling: Tiling, block: Block, plane: int, size: tuple[int
 
 def find(x: Array, group: int, tiling: Tiling, taps: Taps) -> Flags:
     """Each group's tiles with outliers of x (N, C, H, W), (group, planes, rows, columns)."""
-    sums, every = _magnitudes(x, group), tiling.whole
-    of_pieces, of_tiles = taps_of_pieces(tiling.window, taps), shares(tiling, every, x.shape[2:], taps)
+    sums, every, (_, rows, columns) = _magnitudes(x, group), tiling.whole, tiling.whole.places
+    of_pieces, parts = taps_of_pieces(tiling.window, taps), shares(tiling, every, x.shape[2:], taps)
+    down, across = (one.reshape(len(parts), TILE, -1) for one in np.split(parts, [TILE * rows.stop], axis=1))
     slab = np.empty((tiling.planes, len(of_pieces), *every.inputs), np.float32)
-    found = np.empty((group, tiling.planes, *of_tiles.shape[3:]), bool)
+    found = np.empty((group, tiling.planes, rows.stop, columns.stop), bool)
     for flags, of_group in zip(found, sums.swapaxes(0, 1), strict=True):
         tiling.read(every, of_group[:, None], slab)
         with np.errstate(invalid="ignore", over="ignore"):
-            flags[...] = _compare(slab, of_pieces, of_tiles)
+            flags[...] = _compare(slab, of_pieces, down, across)
     return found
 
 
-def _compare(slab: Array, of_pieces: Array, of_tiles: Array) -> Flags:
-    """The tiles (S, rows, columns) with outliers of magnitudes (S, pieces, rows + 2, columns + 2)."""
+def _compare(slab: Array, of_pieces: Array, down: Array, across: Array) -> Flags:
+    """The tiles (S, rows, columns) with outliers of magnitudes (S, pieces, rows + 2, columns + 2); shares (S, TILE, tiles)."""
     s, count, height, width = slab.shape
     windows = reduce(np.add, [_sums(slab[:, number], of_pieces[number], 1) for number in range(count)])
     whole = _sums(slab[:, 0] if count == 1 else slab.sum(axis=1), EVERY, TILE)
-    least = whole[:, None, None] * of_tiles[:, 0, :, None] * of_tiles[:, 1, None]  # (S, TILE, TILE, rows, columns)
+    least = whole[:, None, None] * down[:, :, None, :, None] * across[:, None, :, None]  # (S, TILE, TILE, rows, columns)
     by_tile = windows.reshape(s, (height - 2) // TILE, TILE, (width - 2) // TILE, TILE).transpose(0, 2, 4, 1, 3)
     found: Flags = ~(least <= by_tile).all(axis=(1, 2))  # NaN is an outlier
     return found
@@ -162,3 +167,79 @@ def _taps(window: Window) -> list[tuple[int, tuple[int, int], tuple[int, int]]]:
         for i, row in enumerate(range(first[0], height, down)[:TAPS])
         for j, column in enumerate(range(first[1], width, across)[:TAPS])
     ]
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """Values of maps (N, C, H, W) that are above 1 / LIMIT of the sum of their channel's values, larger outliers left out."""
+
+    image: Indices
+    channel: Indices
+    pixel: Indices  # (2, count)
+    values: Array
+
+    @classmethod
+    def of(cls, maps: Array) -> Outliers:
+        """Find them; what is not finite stays."""
+        flat = maps.reshape(*maps.shape[:2], -1)
+        chosen = np.flatnonzero(_may_have_outliers(flat))
+        values = np.abs(flat[:, chosen]).astype(float)
+        has = LIMIT * values.max(axis=(0, 2), initial=0) > values.sum(axis=(0, 2))
+        chosen, values = chosen[has], values[:, has]
+        ordered = np.sort(values.swapaxes(0, 1).reshape(len(chosen), len(flat) * flat.shape[2]), axis=1)
+        large = (LIMIT * ordered > np.cumsum(ordered, axis=1))[:, ::-1]  # from the largest on: of a sum of no larger ones
+        counts = np.logical_and.accumulate(large, axis=1).sum(axis=1)
+        least = ordered[np.arange(len(chosen)), ordered.shape[1] - counts]
+        image, number, at = np.nonzero(values >= least[:, None])
+        channel = chosen[number]
+        return cls(image, channel, np.stack(np.divmod(at, maps.shape[3])), flat[image, channel, at])
+
+    def without(self, maps: Array) -> Array:
+        """The maps, with 0 in place of the outliers."""
+        if not self.values.size:
+            return maps
+        rest: Array = maps.copy()
+        row, column = self.pixel
+        rest[self.image, self.channel, row, column] = 0
+        return rest
+
+    def met(self, channels: slice, tap: Sequence[int], window: Window, size: Sequence[int]) -> tuple[Indices, Places]:
+        """The outliers of x, of these channels, that a tap meets, and the index of the outputs in maps of this size."""
+        stride, pad, dilation, sizes, k = (
+            np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size, tap)
+        )
+        at, more = np.divmod(self.pixel + pad - k * dilation, stride)
+        return self._inside(channels, at, ((more == 0) & (at < sizes)).all(axis=0))
+
+    def seen(self, channels: slice, tap: Sequence[int], window: Window, size: Sequence[int]) -> tuple[Indices, Places]:
+        """The outliers of dy, of these channels, with a pixel for a tap, and the index of the pixels in maps of this size."""
+        stride, pad, dilation, sizes, k = (
+            np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size, tap)
+        )
+        at = self.pixel * stride - pad + k * dilation
+        return self._inside(channels, at, (at < sizes).all(axis=0))
+
+    def _inside(self, channels: slice, at: Indices, fits: Flags) -> tuple[Indices, Places]:
+        ours = np.flatnonzero(fits & (at >= 0).all(axis=0) & (self.channel >= channels.start) & (self.channel < channels.stop))
+        row, column = at[:, ours]
+        return ours, (self.image[ours], slice(None), row, column)
+
+
+def _may_have_outliers(flat: Array) -> Flags:
+    """True for channels of (N, C, pixels) that may have outliers: sum |x| is at least sum x^2 / max |x|, which is fast."""
+    largest, squares = np.empty((2, *flat.shape[:2]))
+    each = max(1, 4 * NEAR // max(1, flat.shape[2]))  # channels: they are read three times
+
+    def look(part: slice) -> None:
+        for n, c in product(range(len(flat)), range(part.start, part.stop, each)):
+            to = slice(c, min(c + each, part.stop))
+            some = flat[n, to]
+            largest[n, to] = np.maximum(some.max(axis=1), -some.min(axis=1))
+            with np.errstate(invalid="ignore", over="ignore"):
+                squares[n, to] = (some[:, None] @ some[:, :, None])[:, 0, 0]
+
+    threads.run(partial(look, part) for part in threads.parts(flat.shape[1], 8))
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = squares.sum(axis=0)
+        found: Flags = ~((LIMIT * largest.max(axis=0) ** 2 <= total) & np.isfinite(total))
+    return found

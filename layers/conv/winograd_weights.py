@@ -6,6 +6,9 @@ The sum over tiles is 36 matrix products, filters by tiles by channels. Tiles of
 time, by all threads block by block, and then multiplied by all threads position by position: so no thread needs separate
 sums (36 numbers for each filter and channel), and each number is added up in one order, whatever the threads. Where all tiles
 of dy have room, the sums are those of some channels at a time, and stay in the cache until they are transformed back.
+
+Values that a whole channel of x or dy hardly outweighs are set aside (winograd_outliers), and multiplied directly: rounding is
+relative to a tile's largest value, which some taps do not read, and which meets zeros of a sparse dy.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +28,7 @@ from .window import Window
 from .winograd import FACTOR, UNPADDED, all_finite, channels_of, tiles_at_once
 from .winograd_blocks import Block, Tiling
 from .winograd_matrices import ACROSS, AT, BACK, BT
+from .winograd_outliers import Outliers
 from .winograd_pieces import TAPS, add_pieces, count_of_pieces
 from .winograd_tiles import Scratch, taken, to_tiles
 
@@ -45,17 +49,40 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     False, with dweight unchanged, if that is not finite: the direct way finds which numbers are.
     """
     gradient = np.empty((len(dweight), count_of_pieces(window), dweight.shape[1], TAPS, TAPS), np.float32)
+    outliers = Outliers.of(x), Outliers.of(dy)
+    aside = _direct_gradient(x, dy, outliers, window, dweight.shape) if any(one.values.size for one in outliers) else None
+    x, dy = outliers[0].without(x), outliers[1].without(dy)
     with blocks.kept_scratch(np.float32) as memory:
         for channels, filters in zip(channels_of(x.shape[1], group), channels_of(dy.shape[1], group)):
             _make_gradient(x[:, channels], dy[:, filters], window, gradient[filters], memory)
-    if not all_finite(gradient):  # before anything is added: dweight must be unchanged if not
+    if not all_finite(gradient) or (
+        aside is not None and not np.isfinite(aside).all()
+    ):  # before anything is added: dweight must be unchanged if not
         return False
 
     def add(part: slice) -> None:
         add_pieces(gradient[part], window, dweight[part])
 
     threads.run(partial(add, part) for part in threads.parts(len(dweight)))
+    if aside is not None:
+        dweight += aside
     return True
+
+
+def _direct_gradient(x: Array, dy: Array, outliers: tuple[Outliers, Outliers], window: Window, shape: tuple[int, ...]) -> Array:
+    """What the outliers of x give with dy, and those of dy with the rest of x: the gradient of weights of this shape."""
+    made, (of_x, of_dy) = np.zeros(shape, np.float32), outliers
+    filters, channels = shape[:2]
+    group, rest = x.shape[1] // channels, of_x.without(x)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for g, tap in product(range(group), np.ndindex(*window.kernel)):
+            some, ms = slice(g * channels, (g + 1) * channels), slice(g * (filters // group), (g + 1) * (filters // group))
+            to = made[ms, :, tap[0], tap[1]]
+            ours, places = of_x.met(some, tap, window, dy.shape[2:])
+            np.add.at(to.T, of_x.channel[ours] - some.start, of_x.values[ours, None] * dy[:, ms][places])
+            ours, places = of_dy.seen(ms, tap, window, x.shape[2:])
+            np.add.at(to, of_dy.channel[ours] - ms.start, of_dy.values[ours, None] * rest[:, some][places])
+    return made
 
 
 class Cut(NamedTuple):

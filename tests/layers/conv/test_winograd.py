@@ -288,6 +288,46 @@ def test_the_error_of_the_data_gradient_is_bounded_by_what_it_reads(name: str, v
     assert relative_error(actual, exact, read) < 1e-4
 
 
+@pytest.mark.parametrize("value", [65535, 1e9, 1e30])
+@pytest.mark.parametrize("of", ["x", "dy"])
+@pytest.mark.parametrize("name", OUTLIERS)
+def test_the_error_of_the_weight_gradient_is_bounded_by_what_it_reads(name: str, of: str, value: float) -> None:
+    """Half of dy is zero, as in front of a ReLU."""
+    shape, filters, group, window = OUTLIERS[name]
+    size, dweights, before = (shape[0], filters, *window.output(shape[2:])), [], threads.get_num_threads()
+    x = with_outliers(value if of == "x" else 1, *shape)
+    dy = with_outliers(value if of == "dy" else 1, *size, seed=1)
+    exact, read = np.zeros((2, filters, shape[1] // group, *window.kernel))
+    direct.add_weight_gradient(x.astype(float), dy.astype(float), window, group, exact)
+    direct.add_weight_gradient(np.abs(x).astype(float), np.abs(dy).astype(float), window, group, read)
+    for count in (1, 2, 3):
+        threads.set_num_threads(count)
+        dweights.append(np.zeros(exact.shape, np.float32))
+        assert winograd_weights.add_weight_gradient(x, dy, window, group, dweights[-1])
+    threads.set_num_threads(before)
+    np.testing.assert_array_equal(dweights, np.broadcast_to(dweights[0], (3, *exact.shape)))
+    assert relative_error(dweights[0], exact, read) < 1e-5
+
+
+def test_a_channel_of_few_values_is_set_aside() -> None:
+    """And a row of ever larger values, but nothing of noise, and nothing that is not finite."""
+    maps = np.zeros((2, 5, 20, 30), np.float32)
+    maps[1, 1, 3, 4], maps[0, 1, 19, 29] = -7, 2
+    maps[:, 2] = normal(2, 20, 30)
+    maps[1, 3].flat[:200] = 2.0 ** np.arange(-100, 100)
+    maps[0, 4, 0, 0] = np.inf
+    before = maps.copy()
+    found = winograd_outliers.Outliers.of(maps)
+    assert sorted(found.values[found.channel == 1]) == [-7, 2]
+    assert set(found.channel) == {1, 3}
+    assert (found.channel == 3).sum() > 190
+    np.testing.assert_array_equal(found.values, maps[found.image, found.channel, found.pixel[0], found.pixel[1]])
+    rest = found.without(maps)
+    np.testing.assert_array_equal(maps, before)
+    assert not rest[:, 1].any()
+    np.testing.assert_array_equal(rest[:, [2, 4]], maps[:, [2, 4]])
+
+
 @pytest.mark.parametrize("taps", [((True,) * 3, (True,) * 3), ((False, True, True), (False, True, True))])
 def test_the_two_ways_find_the_same_outliers(taps: winograd_outliers.Taps) -> None:
     """At the rim of the map, too; of unpadded maps' data gradients the corners read one pixel of 16."""
