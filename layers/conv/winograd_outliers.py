@@ -68,6 +68,7 @@ def taps_of_pieces(window: Window, taps: Taps) -> Array:
     return made.reshape(-1, 2 * TAPS)
 
 
+@lru_cache(maxsize=512)
 def shares(tiling: Tiling, block: Block, size: tuple[int, ...], taps: Taps) -> Array:
     """For each row of a tile's outputs of all rows of tiles, then for each column of all columns, (planes, TILE * rows + TILE *
     columns): which part of the taps lies on the map of this size, 0 for outputs beyond theirs. The rows' include 1 / LIMIT."""
@@ -109,7 +110,8 @@ def _compare(slab: Array, of_pieces: Array, down: Array, across: Array) -> Flags
     whole = _sums(slab[:, 0] if count == 1 else slab.sum(axis=1), EVERY, TILE)
     least = whole[:, None, None] * down[:, :, None, :, None] * across[:, None, :, None]  # (S, TILE, TILE, rows, columns)
     by_tile = windows.reshape(s, (height - 2) // TILE, TILE, (width - 2) // TILE, TILE).transpose(0, 2, 4, 1, 3)
-    found: Flags = ~(least <= by_tile).all(axis=(1, 2))  # NaN is an outlier
+    is_right = np.less_equal(least, by_tile, order="C").reshape(s, TILE * TILE, -1)  # not of NaN
+    found: Flags = ~is_right.all(axis=1).reshape(whole.shape)
     return found
 
 
