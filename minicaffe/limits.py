@@ -23,7 +23,8 @@ from .nearest import nearest
 blob_elements: int = 2**31 - 1
 """Most elements of one blob; Caffe's INT_MAX, which cannot be raised."""
 layers: int = 10_000
-"""Most layers of a net, without inserted Split layers, and most steps of a DenseBlock."""
+"""Most layers of a net, without inserted Split layers, and most steps of a DenseBlock. A weights file may have
+4 blobs for each."""
 bytes: int = 2**38
 """Most bytes of all blobs of a net (without diffs), and of all arrays unpacked from a file."""
 pixels: int = 2**28

@@ -110,16 +110,20 @@ class _Numbers(NamedTuple):
 
 V0, V1, V2 = _Numbers(1, 2, 50), _Numbers(4, 5, 6, inner=1), _Numbers(1, 2, 7)
 VERSIONS = {100: V2, 2: V1}
+MOST_BLOBS = 4
+"""Most blobs of a file, for each layer that limits.layers allows."""
 
 
 def layers(buffer: Buffer) -> list[LayerWeights]:
-    """The layers of a serialised NetParameter, V0, V1 or V2. Raises WireError, also for more than limits.layers layers or as
-    many splits, which Caffe stores too."""
+    """Return the layers of a serialised NetParameter, V0, V1 or V2. Raises WireError, also for more than limits.layers layers,
+    as many splits, which Caffe stores too, or MOST_BLOBS for each layer of the limit."""
     found: list[LayerWeights] = []
     counts = {"layers": 0, "splits": 0}
+    room = MOST_BLOBS * limits.layers
     for item in fields(buffer, 0, len(buffer)):
         if version := VERSIONS.get(item.number):
-            layer = _layer(buffer, item, version, f"layer {len(found)}")
+            layer = _layer(buffer, item, version, f"layer {len(found)}", room)
+            room -= len(layer.blobs)
             kind = "splits" if layer.type == "Split" else "layers"
             counts[kind] += 1
             if counts[kind] > limits.layers:
@@ -128,7 +132,7 @@ def layers(buffer: Buffer) -> list[LayerWeights]:
     return found
 
 
-def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> LayerWeights:
+def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str, room: int) -> LayerWeights:
     name, kind, old = "", "", None
     blobs: list[BlobWeights | None] = []
     try:
@@ -138,12 +142,15 @@ def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> Lay
             elif item.number == version.type:
                 kind = _type(buffer, item, version)
             elif item.number == version.blobs:
+                if len(blobs) == room:
+                    many = f"more than {MOST_BLOBS * limits.layers:,} blobs, {MOST_BLOBS} for each layer of the limit"
+                    raise WireError(item.offset, f"{many}: {limits.raising('layers')}")
                 try:
                     blobs.append(blob(buffer, *_span(item), whole=item.whole))
                 except WireError as error:
                     raise error.within(f"blob {len(blobs)}") from error
             elif item.number == version.inner:
-                old = _layer(buffer, item, V0, "V0 layer")
+                old = _layer(buffer, item, V0, "V0 layer", room)
     except WireError as error:
         raise error.within(f'{place} "{name}"' if name else place) from error
     if version is V1 and blobs:

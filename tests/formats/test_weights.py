@@ -351,6 +351,20 @@ def test_more_layers_than_the_limit(tmp_path, kind):
         read_weights(path)
 
 
+@pytest.mark.parametrize("counts", [(9,), (4, 5)])
+def test_more_blobs_than_the_limit(tmp_path, counts):
+    """A blob of few bytes takes far longer to read than they say."""
+    model = caffe_pb2.NetParameter()
+    for i, count in enumerate(counts):
+        model.layer.add(name=str(i), blobs=[caffe_pb2.BlobProto(shape=caffe_pb2.BlobShape(dim=[0]))] * count)
+    path = stored(tmp_path, model.SerializeToString())
+    with limits.raised({"layers": 3}):
+        assert [len(layer.blobs) for layer in read_weights(path).layers] == list(counts)
+    more = f'layer {len(counts) - 1} "{len(counts) - 1}": more than 8 blobs, 4 for each layer of the limit: .*--limit layers=N'
+    with limits.raised({"layers": 2}), pytest.raises(WeightsError, match=more):
+        read_weights(path)
+
+
 def test_missing_file_and_folder(tmp_path):
     with pytest.raises(WeightsError, match=r"no\.caffemodel: cannot be read: No such file"):
         read_weights(tmp_path / "no.caffemodel")
