@@ -359,7 +359,12 @@ FORMATS = {"generations", "caffemodel", "fork_numbers", "fork_kinds"}
 
 
 def code() -> list[Path]:
-    others = (ROOT / "layers" / "__init__.py", ROOT / "porting" / "onnx_import" / "neurons.py")  # the last has ONNX's operators
+    imports = ROOT / "porting" / "onnx_import"
+    others = (
+        ROOT / "layers" / "__init__.py",
+        imports / "builder.py",
+        imports / "neurons.py",
+    )  # these two have ONNX's operators
     return [path for path in sorted(ROOT.rglob("*.py")) if path.stem not in FORMATS and path not in others]
 
 

@@ -483,6 +483,7 @@ def test_as_in_caffe_stored_weights_go_to_the_first_of_two_layers_of_one_name(tm
         net.save(tmp_path / "w.h5")
     with pytest.raises(LayerError, match=r"another layer with weights has this name .*, and HDF5 needs weights by it"):
         net.save_hdf5(tmp_path / "w.h5")
+    pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
     net_of(HEAD + IP).save(tmp_path / "one.h5")
     other.copy_from(tmp_path / "one.h5")
     values = [layer.blobs[0].data for layer in other.layers if layer.blobs]

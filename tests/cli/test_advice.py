@@ -23,6 +23,7 @@ OPTION = re.compile(r"(?<!\S)[\[(`]?(--[a-z][a-z-]+)")
 OF_COMMANDS = {
     "access.py": COMMANDS,
     "limits.py": COMMANDS,
+    "data/image_check.py": ("train",),
     "detection/data_inputs.py": (),  # its callers give the hint, or have the options
     "porting/cut": ("cut",),
     "porting/deploy.py": ("deploy",),

@@ -21,7 +21,10 @@ from minicaffe.formats.prototxt import parse_net
 from minicaffe.scaling.stops import sigterm_stops
 from minicaffe.training.signals import Action, signal_actions
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),  # earlier tests have started threads
+]
 
 
 def _forked(work: Callable[[], object]) -> int:
@@ -57,7 +60,6 @@ def test_sigterm_ends_a_child_of_a_training_and_stops_the_training_only() -> Non
         assert request() is Action.STOP
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_child_draws_while_a_thread_of_the_parent_draws() -> None:
     held = threading.Event()
 
@@ -112,7 +114,6 @@ def _held_elsewhere(locks: Sequence[Any]) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_child_gets_locks_that_a_thread_of_the_parent_holds() -> None:
     locks = _renewed_locks()
 
@@ -137,7 +138,6 @@ def test_a_child_keeps_a_lock_that_the_forking_thread_holds() -> None:
         assert _forked(leave) == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_waits_for_a_thread_that_imports_numba() -> None:
     """Nobody in the child would end the import."""
     begun = threading.Event()
@@ -176,7 +176,6 @@ class _Numbers:
         self.next = state["next"]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_child_makes_its_own_batches() -> None:
     prefetcher = Prefetcher(_Numbers(), ahead=2)
     assert prefetcher.take()[0] == 0
