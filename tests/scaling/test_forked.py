@@ -32,7 +32,7 @@ def _forked(work: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         try:
-            signal.alarm(5)  # a child that hangs ends with SIGALRM
+            signal.alarm(60)  # a child that hangs ends with SIGALRM; a busy machine imports Numba in more than 5 s
             work()
         except BaseException:
             os._exit(1)
