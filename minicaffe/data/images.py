@@ -78,6 +78,8 @@ def bilinear_strips(
     left_at, right_at, x_part = _samples(image.shape[1], width, scale, dtype)
     used, (left_at, right_at) = used_of(left_at, right_at)
     low, high, part = _samples(image.shape[0], height, scale, dtype)
+    if height > image.shape[0]:  # each row is read more than once: drop first the columns that no sample reads
+        image, used = image[:, used], np.arange(len(used))
     for rows in strips(height, max(image.shape[1], width) * image.shape[2]):
         # The rows come first: drop the columns that no sample reads.
         picked = (image[at[rows]] if len(used) == image.shape[1] else image[at[rows]][:, used] for at in (low, high))
