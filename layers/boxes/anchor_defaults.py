@@ -29,7 +29,10 @@ MOST = 10_000
 RATIOS, SCALES = [0.5, 1, 2], [8, 16, 32]
 """py-faster-rcnn's."""
 Defaults = Mapping[str, "list[float]"]
-HEADER = re.compile(r"^def generate_anchors\s*\(.{0,2000}?\)\s*:", re.MULTILINE | re.DOTALL)
+HEADER = re.compile(r"^def generate_anchors\s*\(", re.MULTILINE)
+HEADER_END = re.compile(r"\)\s*:")
+LONGEST = 2000
+"""Characters of a header."""
 OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -48,12 +51,21 @@ def own_defaults(prototxt: str | os.PathLike[str]) -> tuple[Path, Defaults] | No
         return None
     for file in _places(Path(prototxt).absolute().parent):
         try:
-            header = HEADER.search(read_text(file, errors="replace"))
+            header = _header(read_text(file, errors="replace"))
         except (OSError, Error):
             continue
-        if header and (found := _defaults(header[0])):
+        if header and (found := _defaults(header)):
             return file, found
     return None
+
+
+def _header(text: str) -> str:
+    """Return the first line of the function, which may be several; "" without one."""
+    if not (start := HEADER.search(text)):
+        return ""
+    text = text[start.start() : start.start() + LONGEST]
+    end = HEADER_END.search(text, start.end() - start.start())
+    return text[: end.end()] if end else ""
 
 
 def fitting(own: Defaults, values: Mapping[str, Any], keys: Collection[str], count: int) -> dict[str, Any] | None:

@@ -269,10 +269,15 @@ def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | N
         trainer.solve(iterations=iterations)
 
 
+SHOWN_BY_BAR = re.compile(
+    r"Iteration \d+( \(.*)?, (loss|lr) = |    Train net output|Solving|Learning Rate Policy|Plateau .* minimum_loss"
+)
+
+
 def _above(console: Console, record: logging.LogRecord) -> None:
     """Print a line above the progress bar, unless the bar already shows its content."""
-    line, known = record.getMessage(), "    Train net output|Solving|Learning Rate Policy|Plateau .* minimum_loss"
-    if not re.match(rf"Iteration \d+( \(.*)?, (loss|lr) = |{known}", line):
+    line = record.getMessage()
+    if not SHOWN_BY_BAR.match(line):
         console.print(line)
 
 

@@ -118,6 +118,8 @@ def _resampled(
         _clipped(taps(size, new), size) for size, new in zip(values.shape[:2], (height, width), strict=True)
     )
     used, x = used_of(*x)  # the rows come first: drop the columns that no sample reads
+    if height > values.shape[0]:  # each row is read more than once: drop them at once
+        values, used = values[:, used], np.arange(len(used))
     resampled = np.empty((height, width, values.shape[2]), dtype)
     for rows in strips(height, max(values.shape[1], width) * values.shape[2]):
         high, at = used_of(*y[:, rows])

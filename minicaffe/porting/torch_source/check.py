@@ -128,7 +128,9 @@ def _layer_at_fault(path: str, made: Source, error: Exception) -> Layer | None:
     for line in (text[number - 1].strip() for number in numbers if number):
         if found := next((layer for layer, start in starts if line.startswith(start)), None):
             return found
-    return next((layer for name, layer in made.layers.items() if re.search(rf"\b{name}\.", str(error))), None)
+    dotted = (word.split(".")[:-1] for word in re.split(r"[^\w.]+", str(error)))  # conv1.weight
+    named = {part for parts in dotted for part in parts}
+    return next((layer for name, layer in made.layers.items() if name in named), None)
 
 
 def _compiled(path: str | os.PathLike[str]) -> CodeType:
