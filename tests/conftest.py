@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
+from threadpoolctl import threadpool_info
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: of small products, most of a second thread's time is waiting
 
@@ -55,6 +56,18 @@ def loops_way(request: pytest.FixtureRequest) -> Iterator[str]:
         pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     with loops.using(request.param):
         yield request.param
+
+
+ROUND_ALIKE = {"SkylakeX", "Cooperlake", "SapphireRapids"}
+"""OpenBLAS's kernels that round a number of a product alike, whatever part of the product is computed."""
+
+
+@pytest.fixture
+def products_round_alike() -> None:
+    """Skips a test where BLAS rounds a number otherwise if the product is cut into other parts."""
+    kernels = {library.get("architecture") for library in threadpool_info() if library["user_api"] == "blas"}
+    if not kernels <= ROUND_ALIKE:
+        pytest.skip(f"OpenBLAS's kernels for {', '.join(map(str, kernels - ROUND_ALIKE))} round by the sizes of products")
 
 
 @pytest.fixture

@@ -401,7 +401,6 @@ def test_what_overflows_after_the_sums_is_cut_off_by_a_relu(slope: float) -> Non
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=3e38 * 1e-4)
 
 
-@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(
     ("shape", "window"),
     [
@@ -413,8 +412,15 @@ def test_what_overflows_after_the_sums_is_cut_off_by_a_relu(slope: float) -> Non
 )
 @pytest.mark.parametrize("few_tiles", [0, 1000], ids=["rows are divided", "filters are divided"])
 def test_the_outputs_have_the_same_bits_on_any_number_of_threads(
-    shape: tuple[int, ...], window: Window, few_tiles: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...],
+    window: Window,
+    few_tiles: int,
+    loops_way: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if loops_way == "numpy":
+        request.getfixturevalue("products_round_alike")
     monkeypatch.setattr(winograd, "TASK", 1)
     monkeypatch.setattr(winograd, "FEW_TILES", few_tiles)
     x, weight = normal(*shape), normal(35, shape[1], *window.kernel, seed=1)
