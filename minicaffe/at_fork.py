@@ -29,9 +29,10 @@ def held(locks: Callable[[], Iterable[Any]]) -> None:
     _holders.append(locks)
 
 
-def in_child(forget: Callable[[], None]) -> None:
-    """Call this in each forked child, after its locks are free."""
+def in_child(forget: Callable[[], None]) -> Callable[[], None]:
+    """Call this in each forked child, after its locks are free. Return it, as a decorator does."""
     _forgetters.append(forget)
+    return forget
 
 
 def _hold() -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import threading
 import time
 from array import array
@@ -49,8 +48,6 @@ _lock = renewed(threading.RLock())
 _code: handover.MachineCode | None = None
 """With what threads change words, as soon as there is machine code."""
 _here = threading.local()
-replaced_handlers: list[dict[int, Any]] = []
-"""By signal, the handlers that each block of ours has replaced, the outermost block first."""
 
 
 def get_num_threads() -> int:
@@ -458,15 +455,6 @@ def _forget_threads() -> None:
     _pool = None
     _blas.forget_users()
     _here.working = False
-    _restore_sigterm()
-
-
-def _restore_sigterm() -> None:
-    """In a forked child, the handler from before all blocks: multiprocessing's Pool ends its workers with SIGTERM."""
-    for before in replaced_handlers:
-        if signal.SIGTERM in before:
-            signal.signal(signal.SIGTERM, before[signal.SIGTERM] or signal.SIG_DFL)  # None: not set from Python
-            return
 
 
 _blas = _Blas()

@@ -4,14 +4,10 @@ blocks that must not be interrupted. Training handles signals in signals.py."""
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from minicaffe.threads import replaced_handlers
-
-STOPS = (signal.SIGINT, signal.SIGTERM)
+from minicaffe.handlers import STOPS, handled
 
 
 class Terminated(KeyboardInterrupt):
@@ -26,7 +22,7 @@ def exit_status(stop: KeyboardInterrupt) -> int:
 @contextmanager
 def sigterm_stops() -> Iterator[None]:
     """A block in which SIGTERM raises Terminated (in the main thread only)."""
-    with _handled([signal.SIGTERM], _terminate):
+    with handled({signal.SIGTERM: _terminate}):
         yield
 
 
@@ -40,27 +36,11 @@ def held_back() -> Iterator[None]:
         if len(received) > 1:
             raise KeyboardInterrupt
 
-    with _handled(STOPS, note):
+    with handled(dict.fromkeys(STOPS, note)):
         yield
     if received:
-        # To the handler that was there before, which _handled has restored.
+        # To the handler that was there before, which handled has restored.
         signal.raise_signal(received[0])
-
-
-@contextmanager
-def _handled(numbers: Sequence[int], handler: Callable[[int, Any], object]) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # signal.signal works in the main thread only.
-    before = {number: signal.signal(number, handler) for number in numbers}
-    replaced_handlers.append(before)
-    try:
-        yield
-    finally:
-        replaced_handlers[:] = [one for one in replaced_handlers if one is not before]
-        for number, earlier in before.items():
-            signal.signal(number, earlier or signal.SIG_DFL)  # None: the handler was not set from Python
 
 
 def _terminate(*_: object) -> None:

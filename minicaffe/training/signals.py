@@ -7,13 +7,12 @@ iteration. On Windows, which lacks SIGHUP, SIGBREAK takes its place.
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from minicaffe.threads import replaced_handlers
+from minicaffe.handlers import handled
 
 
 class Action(Enum):
@@ -64,14 +63,6 @@ def signal_actions(
         # One a call, in the order of actions: a snapshot that was asked for is written before the stop.
         return next((action for number, action in actions.items() if seen.pop(number, False)), Action.NONE)
 
-    before: dict[int, Any] = {}
-    replaced_handlers.append(before)
-    try:
-        if threading.current_thread() is threading.main_thread():  # signal.signal raises in any other
-            for number in actions:
-                before[number] = signal.signal(number, note)
+    # A child keeps the others: the terminal sends them to every process, and one that prepares data is needed to the last.
+    with handled(dict.fromkeys(actions, note), in_child=[signal.SIGTERM]):
         yield request
-    finally:
-        replaced_handlers[:] = [one for one in replaced_handlers if one is not before]
-        for number, handler in before.items():
-            signal.signal(number, handler)

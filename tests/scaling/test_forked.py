@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +20,7 @@ from minicaffe.cuda.pool import Pool
 from minicaffe.data import image_bytes
 from minicaffe.data.prefetch import Prefetcher
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.scaling.stops import sigterm_stops
+from minicaffe.scaling.stops import held_back, sigterm_stops
 from minicaffe.training.signals import Action, signal_actions
 
 pytestmark = [
@@ -58,6 +60,54 @@ def test_sigterm_ends_a_child_of_a_training_and_stops_the_training_only() -> Non
         assert request() is Action.NONE
         os.kill(os.getpid(), signal.SIGTERM)
         assert request() is Action.STOP
+
+
+AMID_A_FORK = """
+import os, signal, sys, time
+hook = sys.argv[1]
+def stop():
+    os.kill(os.getpid(), signal.SIGTERM)
+os.register_at_fork(**{hook: lambda: stop() if amid else None})  # before minicaffe's hooks: runs between them and the fork
+amid = False
+from minicaffe.scaling.stops import Terminated, sigterm_stops
+try:
+    with sigterm_stops():
+        amid = True
+        child = os.fork()
+        if child == 0:
+            time.sleep(hook == "after_in_child" and 10)
+            os._exit(0)
+        amid = False
+        status = os.waitpid(child, 0)[1]
+        if hook == "after_in_child":
+            print(os.waitstatus_to_exitcode(status))
+        else:
+            time.sleep(10)
+except Terminated:
+    print("stopped")
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"), [("after_in_child", "-15\n"), ("before", "stopped\n"), ("after_in_parent", "stopped\n")]
+)
+def test_no_fork_loses_sigterm(hook: str, said: str) -> None:
+    """Python ignores exceptions in a fork's hooks, and what reaches a child before them."""
+    done = subprocess.run([sys.executable, "-c", AMID_A_FORK, hook], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == (said, "")
+
+
+def test_a_child_of_a_training_keeps_its_ctrl_c_and_any_other_gets_the_one_from_before() -> None:
+    """The terminal sends Ctrl-C to all processes: the training ends after its iteration, for which a child may prepare data."""
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with signal_actions() as request:
+        assert _forked(interrupt) == 0
+        assert request() is Action.NONE
+    with held_back():
+        assert _forked(interrupt) == 1  # KeyboardInterrupt
 
 
 def test_a_child_draws_while_a_thread_of_the_parent_draws() -> None:
