@@ -255,3 +255,9 @@ def test_a_name_that_no_file_can_have(inside: Path) -> None:
     Path("b").symlink_to("a")
     with pytest.raises(DataError, match=r"^a: Too many levels of symbolic links$"):
         granted("a")
+
+
+def test_a_command_that_ends_at_its_options_keeps_nothing_allowed(outside: Path) -> None:
+    ended = CliRunner().invoke(main, ["--install-completion", "none", str(outside)])
+    assert ended.exit_code == 2 and ended.exc_info  # its frames hold click's context
+    assert not access._allowed

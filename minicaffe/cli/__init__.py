@@ -153,7 +153,11 @@ class _Commands(click.Group):
         ctx.meta[WORDS] = list(words)
         # Before any option's callback may read a file.
         ctx.with_resource(allowing(path for word in words for path in _paths(word)))
-        return super().parse_args(ctx, words)
+        try:
+            return super().parse_args(ctx, words)
+        except BaseException:
+            ctx.close()  # click would leave that to the garbage collector, which takes back what is allowed by then
+            raise
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
