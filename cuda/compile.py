@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from minicaffe.at_fork import renewed
-from minicaffe.errors import DeviceError
-from minicaffe.files import replacing
+from minicaffe.errors import DeviceError, Error
+from minicaffe.files import replacing, unlinked
 
 from . import source
 from .compilers import RefusedError, compilers
@@ -78,9 +78,9 @@ def compiled(stem: str, dtype: np.dtype[Any], capability: tuple[int, int]) -> by
             continue
         if refused:
             logger.warning("cuda/%s.cu is compiled by %s, because this compiler refused it:%s", stem, compiler.version, refused)
-        with suppress(OSError):  # a cache that cannot be written costs time only
+        with suppress(OSError, Error):  # a cache that cannot be written costs time only
             kept.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(kept) as path:  # other processes see all of it or none
+            with replacing(unlinked(kept)) as path:  # other processes see all of it or none
                 path.write_bytes(code)
         return code
     raise DeviceError(f"cuda/{stem}.cu does not compile for REAL = {real}, {arch}:{refused}")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from minicaffe.access import granted
 from minicaffe.blob import Array, Blob
-from minicaffe.errors import DataError, Error
-from minicaffe.files import plain
+from minicaffe.errors import DataError, Error, LayerError
+from minicaffe.files import plain, unlinked
 from minicaffe.formats.hdf5 import adding, require_h5py, writing
 from minicaffe.layer import Layer
 
@@ -36,7 +36,7 @@ class HDF5Output(Layer):
         if not self.file_name:
             raise self.error("needs hdf5_output_param.file_name", "hdf5_output_param")
         try:
-            granted(self.file_name)
+            unlinked(granted(self.file_name), DataError)
         except DataError as error:
             raise self.error(str(error), "hdf5_output_param.file_name") from error
         if os.path.exists(self.file_name) and not require_h5py().is_hdf5(self.file_name):
@@ -57,6 +57,10 @@ class HDF5Output(Layer):
                 self._add(rows)
             else:
                 self._begin(rows)
+        except LayerError:
+            raise
+        except Error as error:
+            raise self.error(str(error), "hdf5_output_param.file_name") from error
         except (OSError, KeyError) as error:
             raise self.error(
                 f"cannot write {self.file_name}: {plain(error) if isinstance(error, OSError) else error}",
@@ -66,13 +70,10 @@ class HDF5Output(Layer):
 
     def _begin(self, rows: dict[str, Array]) -> None:
         """A new file in the place of an older one."""
-        try:
-            with writing(self.file_name) as file:
-                for name, values in rows.items():
-                    # the first axis may grow: later forwards add rows
-                    file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=True)
-        except Error as error:
-            raise self.error(str(error), "hdf5_output_param.file_name") from error
+        with writing(unlinked(self.file_name)) as file:
+            for name, values in rows.items():
+                # the first axis may grow: later forwards add rows
+                file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=True)
 
     def _add(self, rows: dict[str, Array]) -> None:
         with adding(self.file_name) as file:

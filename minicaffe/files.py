@@ -151,11 +151,28 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink()
 
 
-def unlinked(path: str | os.PathLike[str]) -> Path:
-    """Return path, an output whose name the program chose. Raises Error for a link, which could lead to any file."""
+def unlinked(path: str | os.PathLike[str], kind: type[Error] = Error) -> Path:
+    """Return path, an output whose name the program or a file chose. Raises an error of this kind for a link, which could lead
+    to any file."""
     if os.path.islink(path):
-        raise Error(f"{os.fspath(path)}: this is a link, and only an output that you name is written through one; remove it")
+        raise kind(f"{os.fspath(path)}: this is a link, and only an output that you name is written through one; remove it")
     return Path(path)
+
+
+def in_place(path: str | os.PathLike[str], flags: int) -> int:
+    """The descriptor of a file to write in place, opened with these flags of os.open. Raises unlinked's Error, also for a file
+    that has other names, which would change with it; NotAFileError for a pipe and the like; OSError as os.open does."""
+    name = unlinked(path)
+    handle = os.open(name, flags | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")), 0o666)
+    try:
+        found = os.fstat(handle)
+        _check_kind(found, os.fspath(name))
+        if found.st_nlink > 1:
+            raise Error(f"{name}: this file has another name, too, and would change under both (a hard link); remove it here")
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 @contextmanager

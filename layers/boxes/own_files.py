@@ -14,7 +14,7 @@ from pathlib import Path
 from minicaffe import limits
 from minicaffe.access import granted
 from minicaffe.errors import DataError
-from minicaffe.files import opened, read_bytes, replacing
+from minicaffe.files import in_place, opened, read_bytes, replacing, unlinked
 
 RECORD = ".minicaffe_wrote"
 
@@ -32,8 +32,7 @@ class OwnFiles:
 
     def check(self, name: str) -> None:
         """Raises DataError for a file that may not be named here, or for an existing one that no run wrote."""
-        path = self.folder / name
-        granted(path)
+        path = unlinked(granted(self.folder / name), DataError)
         if Path(name).name != name or "\\" in name:
             raise DataError(f'"{name}" leads out of the folder {self.folder}')
         if not os.path.lexists(path):
@@ -67,16 +66,12 @@ class OwnFiles:
         return self._written
 
     def _append(self, entry: tuple[str, str]) -> None:
-        handle = os.open(self.folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _PLAIN, 0o666)
+        handle = in_place(self.folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(handle, json.dumps(entry).encode() + b"\n")  # one write: lines of other processes stay whole
         finally:
             os.close(handle)
         self._record().add(entry)
-
-
-_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Open no link, and wait for no pipe."""
 
 
 def _digest(content: bytes) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from minicaffe.files import replacing
+from minicaffe.errors import Error
+from minicaffe.files import replacing, unlinked
 
 from .terminal import echo
 
@@ -36,9 +37,9 @@ def install_completion(context: click.Context, shell: str) -> None:
     try:
         text = found(context.command, {}, "minicaffe", "_MINICAFFE_COMPLETE").source()
         place.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(place) as path:
+        with replacing(unlinked(place)) as path:
             Path(path).write_text(text, encoding="utf-8")
-    except (OSError, RuntimeError) as error:  # RuntimeError: the shell, which is asked for its version, did not start
+    except (Error, OSError, RuntimeError) as error:  # RuntimeError: the shell, which is asked for its version, did not start
         raise click.UsageError(f"--install-completion {name}: {error}") from error
     echo(f"written: {place}\n{NOTES[name]}")
     context.exit()

@@ -19,6 +19,7 @@ from minicaffe.detection.class_names import read_names
 from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, rows_end
 from minicaffe.detection.inputs import image_inputs, put_array
 from minicaffe.errors import Error
+from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz
 from minicaffe.net import Net
 from minicaffe.tracing.gradient_seed import gradient_seed
@@ -89,7 +90,8 @@ def command(options: Options) -> None:
     """
     options.use_device()
     weights = (*options.weights, *options.more_weights)
-    out = options.out or (PAGE if options.tours or not (options.text or options.npz or options.debug) else None)
+    default = options.tours or not (options.text or options.npz or options.debug)
+    out = options.out or (str(unlinked(PAGE)) if default else None)
     read = [options.net, *weights, *options.read_files()]
     check_target("--out", out, read)
     check_target("--npz", options.npz, read)

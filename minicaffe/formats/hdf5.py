@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from minicaffe import limits
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, LimitError, NotAFileError, WeightsError, install, optional_module
-from minicaffe.files import opened, replacing
+from minicaffe.files import in_place, opened, replacing
 from minicaffe.proto import caffe_pb2
 
 from .caffemodel import BlobWeights, LayerWeights, numbered
@@ -96,8 +96,8 @@ def writing(path: Path) -> Iterator[Any]:
 @contextmanager
 def adding(path: Path) -> Iterator[Any]:
     """An HDF5 file to add to. Its changes are kept in memory, and stored at the end: if they do not fit, the file stays as it
-    was. Raises OSError."""
-    with open(path, "r+b") as stored:
+    was. Raises in_place's errors."""
+    with open(in_place(path, os.O_RDWR), "r+b") as stored:
         changes = _Changes(stored)
         with require_h5py().File(changes, "r+") as file:
             yield file

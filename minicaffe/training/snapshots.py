@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from minicaffe.access import granted
 from minicaffe.data.state_fields import Fields, whole
-from minicaffe.errors import Error, WeightsError, os_errors_as
+from minicaffe.errors import DataError, Error, WeightsError, os_errors_as
+from minicaffe.files import unlinked
 from minicaffe.formats.weights import read_weights
 from minicaffe.proto import caffe_pb2
 
@@ -36,11 +37,11 @@ File = str | os.PathLike[str]
 def write(solver: SGDSolver, running: State) -> Path:
     """Write both files of a snapshot; returns the weights' path. snapshot_diff also writes the weights' diffs, which the last
     update subtracted (from the weights without folded box targets).
-    Raises DataError if one of them is a link to a place where a prototxt may not write, Error if writing fails."""
+    Raises DataError if one of them is a link, Error if writing fails."""
     param, net, settings = solver.param, solver.net, solver.settings
     model, file = paths(param, solver.iter)
     for written in (model, file):
-        granted(written, solver.folder)
+        unlinked(granted(written, solver.folder), DataError)
     unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}  # folding and back would round
     with os_errors_as(Error, f"{file}: cannot be replaced"):
         file.unlink(missing_ok=True)  # first: an old state must not name new weights

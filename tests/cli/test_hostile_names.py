@@ -142,35 +142,61 @@ def test_a_nul_in_a_name(outside: Path) -> None:
 
 LINE = "I1121 03:09:40.283104  2001 solver.cpp:1]"
 LOG = f"{LINE} Iteration 0, loss = 1\n{LINE}     Train net output #0: l = 1\n"
+IMAGE = """
+input: "data" input_shape { dim: 1 dim: 3 dim: 3 dim: 4 }
+layer { name: "prob" type: "Softmax" bottom: "data" top: "prob" }
+"""
 DEPLOY = """
 input: "x" input_shape { dim: 2 dim: 3 }
 layer { name: "f" type: "InnerProduct" bottom: "x" top: "f" inner_product_param { num_output: 4 } }
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        ("train solver.prototxt --film film --every 1", "film/film.json"),
-        ("train solver.prototxt --film film --every 1", "film/film.html"),
-        ("film film", "film/film.html"),
-        ("dump weights.caffemodel", "weights.caffemodel.npz"),
-        ("parse-log train.log parsed", "parsed/train.log.train"),
-        ("to-torch deploy.prototxt weights.caffemodel -o model.py", "model.safetensors"),
-        ("detect net.prototxt weights.caffemodel photo.png --draw drawn", "drawn/photo.png"),
-    ],
-)
-def test_no_name_that_a_command_chose_leads_through_a_link(outside: Path, command: str, name: str) -> None:
+HDF5 = NET + 'layer { name: "h" type: "HDF5Output" bottom: "f" bottom: "f" hdf5_output_param { file_name: "rows.h5" } }'
+CHOSEN = {
+    "film/film.json": "train solver.prototxt --film film --every 1",
+    "film/film.html": "train solver.prototxt --film film --every 1",
+    "./film/film.html": "film film",
+    "weights.caffemodel.npz": "dump weights.caffemodel",
+    "parsed/train.log.train": "parse-log train.log parsed",
+    "model.safetensors": "to-torch deploy.prototxt weights.caffemodel -o model.py",
+    "drawn/photo.png": "detect net.prototxt weights.caffemodel photo.png --draw drawn",
+    "./drawn/photo.png": "classify image.prototxt image.caffemodel photo.png --draw drawn",
+    "drawn/photo_mask.png": "segment image.prototxt image.caffemodel photo.png --out drawn",
+    "drawn/photo_pose.png": "pose net.prototxt weights.caffemodel photo.png --out drawn",
+    "drawn/photo.npz": "features net.prototxt weights.caffemodel photo.png --format npz --out drawn",
+    "trace.html": "trace deploy.prototxt weights.caffemodel",
+    "rest.prototxt": "cut net.prototxt weights.caffemodel --drop-head -o part.prototxt part.caffemodel",
+    "page/index.html": "live deploy.prototxt weights.caffemodel --static page",
+    "snap_iter_2.caffemodel": "train solver.prototxt",
+    "snap_iter_2.solverstate": "train solver.prototxt",
+    "rows.h5": "run hdf5.prototxt --phase TRAIN",
+    "share/bash-completion/completions/minicaffe": "--install-completion bash",
+}
+"""The name that a command, or a file that it reads, chooses for an output, and the command."""
+
+
+@pytest.mark.parametrize("leads_to", ["kept", "new"])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_no_name_that_a_command_or_a_file_chose_leads_through_a_link(
+    outside: Path, name: str, leads_to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also within the working directory, where a file may name others."""
     Image.new("RGB", (4, 3)).save("photo.png")
     Net("net.prototxt", TRAIN).save("weights.caffemodel")
     Path("train.log").write_text(LOG)
     Path("deploy.prototxt").write_text(DEPLOY)
-    if command.startswith("film"):
+    Path("image.prototxt").write_text(IMAGE)
+    Net("image.prototxt", TEST).save("image.caffemodel")
+    Path("hdf5.prototxt").write_text(HDF5)
+    monkeypatch.setenv("XDG_DATA_HOME", "share")
+    if CHOSEN[name].startswith("film"):
         CliRunner().invoke(main, ["train", "solver.prototxt", "--film", "film", "--every", "1"])
-    for folder in ("film", "parsed", "drawn"):
-        Path(folder).mkdir(exist_ok=True)
+    Path("kept").write_text("kept")
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
     Path(name).unlink(missing_ok=True)
-    Path(name).symlink_to(outside / "new")
-    found = CliRunner().invoke(main, command.split())
-    assert found.exit_code == 1 and f"{name}: this is a link, and only an output that you name" in found.output
-    assert not list(outside.iterdir())
+    Path(name).symlink_to(Path(leads_to).absolute())
+    found = CliRunner().invoke(main, CHOSEN[name].split())
+    assert found.exit_code in (1, 2)
+    assert f"{Path(name)}: this is a link, and only an output that you name" in found.output
+    assert Path("kept").read_text() == "kept" and not Path("new").exists()

@@ -90,3 +90,17 @@ def test_an_older_file_stays_until_the_first_rows_are_written(folder: Path, monk
     assert list(content()) == ["older"] and [path.name for path in folder.iterdir()] == ["out.h5"]
     case.forward()
     assert sorted(content()) == ["data", "label"] and [path.name for path in folder.iterdir()] == ["out.h5"]
+
+
+def test_rows_are_added_to_no_file_with_another_name(folder: Path) -> None:
+    case = LayerCase(TEXT, np.ones((4, 3)), np.ones(4), tops=0)
+    case.forward()
+    Path("other.h5").hardlink_to("out.h5")
+    with pytest.raises(LayerError, match=r"out\.h5: this file has another name, too"):
+        case.forward()
+    assert len(content("other.h5")["data"]) == 4
+    Path("out.h5").unlink()
+    Path("out.h5").symlink_to("other.h5")
+    with pytest.raises(LayerError, match=r"out\.h5: this is a link"):
+        case.forward()
+    assert len(content("other.h5")["data"]) == 4

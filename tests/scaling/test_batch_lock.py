@@ -103,9 +103,15 @@ def test_the_lock_of_a_folder(tmp_path: Path) -> None:
         pass
     assert not list(Path(place).iterdir())
     Path(place, LOCK).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Error, match="cannot be written: Too many levels of symbolic links"), locked(place):
+    with pytest.raises(Error, match=f"{LOCK}: this is a link"), locked(place):
         pass
     assert not (tmp_path / "elsewhere").exists()
+    Path(place, LOCK).unlink()
+    (tmp_path / "elsewhere").write_text("kept")
+    Path(place, LOCK).hardlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Error, match=f"{LOCK}: this file has another name, too"), locked(place):
+        pass
+    assert (tmp_path / "elsewhere").read_text() == "kept"
 
 
 def test_without_locks_the_end_of_a_run_tells(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error
-from minicaffe.files import replacing
+from minicaffe.files import replacing, unlinked
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -54,7 +54,7 @@ def _write_beside(model: ModelProto, weights: Mapping[str, Array], path: Path) -
     from onnx import TensorProto, helper
 
     data = path.with_name(path.name + ".data")
-    with replacing(data) as temporary, open(temporary, "wb") as file:
+    with replacing(unlinked(data)) as temporary, open(temporary, "wb") as file:
         for name, array in weights.items():
             if array.nbytes < SMALL:
                 _put_inside(model, {name: array})

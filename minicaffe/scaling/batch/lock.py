@@ -18,6 +18,7 @@ from pathlib import Path
 
 from minicaffe.access import is_remote, local_path
 from minicaffe.errors import Error
+from minicaffe.files import in_place
 
 LOCK = "_minicaffe.lock"
 
@@ -49,8 +50,7 @@ def locked(place: str) -> Iterator[None]:
 def _taken(path: Path, place: str) -> int:
     """The descriptor of the locked file. Its last holder removes it, so the locked file must still exist."""
     while True:
-        # No link out of the folder is followed, and a FIFO of this name does not block.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+        handle = in_place(path, os.O_RDWR | os.O_CREAT)
         if not _flock(handle):
             content = os.read(handle, 1000)
             os.close(handle)
