@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from minicaffe.errors import DataError, os_errors_as
@@ -39,22 +40,32 @@ def read_csv(path: Path, folder: Path, names: list[str] | None) -> tuple[Roidb, 
         raise DataError(f"{path}: a CSV file does not say the order of the classes: give their names")
     with os_errors_as(DataError, f"{path}: cannot read the annotations"):
         data = read_bytes(path, "lists")
-    text = utf8(data, path, DataError)
-    reader = csv.DictReader(io.StringIO(text))
-    columns = _columns(path, [name.strip().lower() for name in reader.fieldnames or ()])
-    reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
+    rows = _rows(utf8(data, path, DataError), path)
+    have = [name.strip().lower() for name in next(rows, ("", []))[1]]
+    columns = _columns(path, have)
     inside, known = Inside(folder), Classes(names)
     found: dict[str, tuple[Entry, list[list[float]], list[int]]] = {}
-    try:
-        for row in reader:
-            _add(found, row, columns, f"{path}:{reader.line_num}", inside, known)
-    except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: {error}") from error
+    for place, row in rows:
+        if row:
+            _add(found, dict(zip(have, row, strict=False)), columns, place, inside, known)
     roidb: Roidb = []
     for entry, boxes, classes in found.values():
         entry["boxes"], entry["gt_classes"] = as_boxes(boxes, str(path)), as_classes(classes)
         roidb.append(entry)
     return roidb, names
+
+
+def _rows(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each row's place, where it begins, and its cells; none in an empty line. Raises DataError."""
+    reader = csv.reader(io.StringIO(text))
+    while True:
+        place = f"{path}:{reader.line_num + 1}"
+        try:
+            yield place, next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(f"{place}: {error}") from error
 
 
 def _columns(path: Path, have: list[str]) -> dict[str, str]:
@@ -77,7 +88,8 @@ def _add(
     cell = {wanted: (row.get(name) or "").strip() for wanted, name in columns.items()}
     if not cell["image"]:
         raise DataError(f"{place}: no {columns['image']}")
-    entry, boxes, classes = found.setdefault(cell["image"], (Entry(image=inside.granted(cell["image"])), [], []))
+    image = inside.granted(cell["image"], place)
+    entry, boxes, classes = found.setdefault(cell["image"], (Entry(image=image), [], []))
     if row.get("width") and row.get("height"):
         entry["width"], entry["height"] = (whole_size(row[side], f"{place}: {side}") for side in ("width", "height"))
     if not any(cell[name] for name in (*CORNERS, "class")):

@@ -18,6 +18,7 @@ COCO: dict[str, dict[str, Any]] = {
     "annotations": {"image_id": None, "category_id": None, "bbox": list},
 }
 """The keys that are read of each item in COCO's lists, and their types (None: an id)."""
+COCO_IDS = {"image": "images", "category": "categories"}
 
 KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 LARGEST = 2**31 - 1
@@ -64,23 +65,33 @@ def check_images(images: Sequence[Any], path: Path) -> None:
 
 
 def check_coco(content: dict[str, Any], path: Path) -> None:
-    """Raises DataError for an item with a missing or wrong key, and for an unknown id."""
+    """Raises DataError for an item with a missing or wrong key, an id that two items have, and an unknown one."""
     for key, wanted in COCO.items():
         for i, item in enumerate(content[key]):
             _check_item(item, f"{path}: {key}[{i}]", wanted)
-    known = {"image_id": ("images", {i["id"] for i in content["images"]})}
-    known["category_id"] = ("categories", {c["id"] for c in content["categories"]})
+    known = {f"{one}_id": (items, _ids(content[items], f"{path}: {items}")) for one, items in COCO_IDS.items()}
     for i, item in enumerate(content["annotations"]):
         for key, (where, ids) in known.items():
             if item[key] not in ids:
                 raise DataError(f"{path}: annotations[{i}]: {key} {item[key]} is not an id of {where}")
         if len(item["bbox"]) != 4 or not all(isinstance(n, int | float) and abs(n) <= LARGEST for n in item["bbox"]):
             raise DataError(f"{path}: annotations[{i}]: bbox must be x, y, width, height, got {item['bbox']}")
+        if not isinstance(area := item.get("area", 0), int | float):
+            raise DataError(f"{path}: annotations[{i}]: area must be a number, got {kind(area)}")
 
 
-def read_voc_list(folder: Path, splits: Sequence[str]) -> list[str]:
-    """The image names in ImageSets/Main/<split>.txt, of the first split that is there. Raises DataError for another kind of
-    folder or a missing list."""
+def _ids(items: Sequence[Any], place: str) -> dict[int | str, int]:
+    """Each item's id, and its number."""
+    found: dict[int | str, int] = {}
+    for i, item in enumerate(items):
+        if (first := found.setdefault(item["id"], i)) != i:
+            raise DataError(f"{place}[{i}]: id {item['id']} is the id of {place.rpartition(' ')[2]}[{first}], too")
+    return found
+
+
+def read_voc_list(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
+    """The places and image names in ImageSets/Main/<split>.txt, of the first split that is there. Raises DataError for another
+    kind of folder or a missing list."""
     if missing := [name for name in VOC_FOLDERS if not (folder / name).is_dir()]:
         inside = next((path for path in sorted(folder.glob("VOC*")) if all((path / n).is_dir() for n in VOC_FOLDERS)), None)
         names = sorted(path.name for path in folder.iterdir())
@@ -90,7 +101,8 @@ def read_voc_list(folder: Path, splits: Sequence[str]) -> list[str]:
     listings = [folder / "ImageSets" / "Main" / f"{split}.txt" for split in splits]
     listing = next((path for path in listings if path.is_file()), listings[0])
     try:
-        return [line.split()[0] for line in read_text(listing, "lists").splitlines() if line.strip()]
+        lines = read_text(listing, "lists").split("\n")
+        return [(f"{listing}:{number}", words[0]) for number, line in enumerate(lines, 1) if (words := line.split())]
     except FileNotFoundError as error:
         splits = ", ".join(sorted(path.stem for path in listing.parent.glob("*.txt"))[:8]) or "none"
         raise DataError(f"{listing}: no such list of images; the folder has these splits: {splits}") from error

@@ -67,7 +67,7 @@ def load_roidb(
     try:
         if isinstance(content, dict) and "annotations" in content:
             check_coco(content, path)
-            roidb, own = _coco(content, Path(images) if images else path.parent)
+            roidb, own = _coco(content, path, Path(images) if images else path.parent)
         else:
             roidb, own = _json(content, path, names or [])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -84,9 +84,9 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
     known = Classes(names)
     roidb: Roidb = []
     inside = Inside(path.parent)
-    for item in images:
+    for i, item in enumerate(images):
         place = f"{path}: {item['image']}"
-        entry = Entry(image=inside.granted(item["image"]), boxes=as_boxes(item["boxes"], place))
+        entry = Entry(image=inside.granted(item["image"], f"{path}: images[{i}]"), boxes=as_boxes(item["boxes"], place))
         entry["gt_classes"] = np.array([known.number(k, place) for k in item["classes"]], int)
         if len(entry["boxes"]) != len(entry["gt_classes"]):
             raise DataError(f"{place}: {len(entry['boxes'])} boxes but {len(entry['gt_classes'])} classes")
@@ -104,11 +104,11 @@ def _voc(folder: Path, splits: Sequence[str], names: list[str]) -> tuple[Roidb, 
     """A VOC folder. Boxes become 0-based; objects marked difficult are left out, as in the originals."""
     inside = Inside(folder)
     known = Classes([name.lower() for name in names])
-    return [_voc_image(inside, stem, known) for stem in read_voc_list(folder, splits)], names
+    return [_voc_image(inside, stem, place, known) for place, stem in read_voc_list(folder, splits)], names
 
 
-def _voc_image(inside: Inside, stem: str, known: Classes) -> Entry:
-    path = inside.granted(f"Annotations/{stem}.xml")
+def _voc_image(inside: Inside, stem: str, place: str, known: Classes) -> Entry:
+    path = inside.granted(f"Annotations/{stem}.xml", place)
     try:
         root = ElementTree.fromstring(read_bytes(path))
         objects = list(root.iter("object"))
@@ -119,7 +119,7 @@ def _voc_image(inside: Inside, stem: str, known: Classes) -> Entry:
         size = [whole_size(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
     except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
         raise DataError(f"{path}: cannot read the annotation: {getattr(error, 'strerror', None) or error}") from error
-    image = inside.granted(_voc_picture(inside.folder, stem))
+    image = inside.granted(_voc_picture(inside.folder, stem), place)
     boxes, classes = as_boxes(corners, path), as_classes(labels)
     entry = Entry(image=image, boxes=boxes[~difficult], gt_classes=classes[~difficult])
     entry["ignored_boxes"], entry["ignored_classes"] = boxes[difficult], classes[difficult]
@@ -134,8 +134,9 @@ def _voc_picture(folder: Path, stem: str) -> str:
     return next((name for name in names if (folder / name).is_file()), names[0])
 
 
-def _coco(content: dict[str, Any], folder: Path) -> tuple[Roidb, list[str]]:
-    """COCO instances. Crowds and boxes without area inside the image are left out, as in the originals."""
+def _coco(content: dict[str, Any], path: Path, folder: Path) -> tuple[Roidb, list[str]]:
+    """COCO instances of path, with images in folder. Crowds and boxes without area inside the image are left out, as in the
+    originals."""
     categories = sorted(content["categories"], key=lambda category: category["id"])  # ids have gaps: 1 to 90 for 80 classes
     number = {category["id"]: k for k, category in enumerate(categories, 1)}
     found: dict[Any, list[tuple[list[float], int]]] = {image["id"]: [] for image in content["images"]}
@@ -150,14 +151,14 @@ def _coco(content: dict[str, Any], folder: Path) -> tuple[Roidb, list[str]]:
     inside = Inside(folder)
     roidb = [
         Entry(
-            image=inside.granted(image["file_name"]),
+            image=inside.granted(image["file_name"], f"{path}: images[{i}]"),
             width=image["width"],
             height=image["height"],
-            boxes=as_boxes([box for box, _ in found[image["id"]]], image["file_name"]),
+            boxes=as_boxes([box for box, _ in found[image["id"]]], f"{path}: images[{i}]"),
             gt_classes=as_classes([k for _, k in found[image["id"]]]),
-            ignored_boxes=as_boxes([box for box, _ in crowds[image["id"]]], image["file_name"]),
+            ignored_boxes=as_boxes([box for box, _ in crowds[image["id"]]], f"{path}: images[{i}]"),
             ignored_classes=as_classes([k for _, k in crowds[image["id"]]]),
         )
-        for image in content["images"]
+        for i, image in enumerate(content["images"])
     ]
     return roidb, [BACKGROUND, *(category["name"] for category in categories)]

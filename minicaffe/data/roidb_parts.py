@@ -32,11 +32,15 @@ class Inside:
         self.folder = folder
         self.seen: set[Path] = set()
 
-    def granted(self, name: str) -> str:
-        """The file's path. Each folder is checked once. Raises DataError."""
+    def granted(self, name: str, place: str | None = None) -> str:
+        """The file's path. place: where the name stands, unless the file was found in a folder. Each folder is checked once.
+        Raises DataError."""
         path = self.folder / name
-        if path.parent not in self.seen or os.path.islink(path):
-            granted(path, self.folder, namer="annotations")
+        if path.parent not in self.seen or "\0" in name or os.path.islink(path):
+            try:
+                granted(path, self.folder, namer="annotations")
+            except DataError as error:
+                raise DataError(f"{place}: {error}" if place else str(error)) from error
             self.seen.add(path.parent)
         return str(path)
 

@@ -92,8 +92,15 @@ def _named(folder: Path, wanted: Sequence[str]) -> dict[str, Path]:
         places = [base / value, folder / value, folder / value.removeprefix("../")] if value else []
         with os_errors_as(DataError, f"{file}: {split}"):
             if place := next((path for path in places if _is_folder(path)), None):
-                found[split] = Path(granted(place, folder, namer="a data.yaml"))
+                found[split] = Path(_granted(place, folder, f"{file}: {split}"))
     return found
+
+
+def _granted(path: Path, folder: Path, place: str) -> str:
+    try:
+        return granted(path, folder, namer="a data.yaml")
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
 
 
 def _is_folder(path: Path) -> bool:

@@ -55,12 +55,35 @@ def test_annotations_name_images_in_their_folder_only(outside: Path, name: str) 
     assert len(load_roidb("roidb.json")[0]) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("/etc/passwd", "/etc/passwd is not in"), ("a\0.jpg", r"a\x00.jpg' is not a file")]
+)
+def test_an_image_that_annotations_may_not_name_is_reported_with_its_place(outside: Path, name: str, wrong: str) -> None:
+    """The first image is fine, so that its folder has been checked."""
+    ours = [{"image": one, "boxes": [], "classes": []} for one in ("a.jpg", name)]
+    coco = {
+        "categories": [],
+        "images": [{"id": i, "file_name": one, "width": 4, "height": 5} for i, one in enumerate(("a.jpg", name))],
+        "annotations": [],
+    }
+    texts = {
+        "ours.json": (json.dumps(ours), "images[1]"),
+        "coco.json": (json.dumps(coco), "images[1]"),
+        "boxes.csv": (f"image,xmin,ymin,xmax,ymax,class\na.jpg,,,,,\n{name},,,,,\n", "3"),
+    }
+    for file, (text, place) in texts.items():
+        Path(file).write_text(text)
+        with pytest.raises(DataError) as found:
+            load_roidb(file, classes=["cat"])
+        assert str(found.value).startswith(f"{file}:{' ' * place.startswith('i')}{place}: ") and wrong in str(found.value)
+
+
 def test_a_list_of_voc_names_annotations_in_its_folder_only(outside: Path) -> None:
     (outside / "cat.xml").write_text("<annotation/>")
     for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
         (Path("voc") / folder).mkdir(parents=True)
     Path("voc/ImageSets/Main/trainval.txt").write_text("../../../outside/cat\n")
-    with pytest.raises(DataError, match="is not in the working directory"):
+    with pytest.raises(DataError, match=r"^voc/ImageSets/Main/trainval\.txt:1: .* is not in the working directory"):
         load_roidb("voc")
 
 

@@ -174,6 +174,12 @@ def image(**changes: Any) -> list[dict[str, Any]]:
             r"roidb.json: annotations\[0\]: bbox must be x, y, width, height, got \[1, 2, inf, 3\]",
         ),
         (coco(categories=[]), r"roidb.json: annotations\[0\]: category_id 18 is not an id of categories"),
+        (coco(images=2 * coco()["images"]), r"roidb.json: images\[2\]: id 7 is the id of images\[0\], too"),
+        (coco(categories=2 * coco()["categories"]), r"categories\[2\]: id 18 is the id of categories\[0\], too"),
+        (
+            coco(annotations=[{"image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4], "area": "12"}]),
+            r"roidb.json: annotations\[0\]: area must be a number, got a text",
+        ),
         (coco(images=[]), r"annotations\[0\]: image_id 9 is not an id of images"),
         (coco(images={"7": "7.jpg"}), "roidb.json: images must be a list: an object; expected"),
         (coco(images=[{"id": 7}]), r"images\[0\]: has no file_name: it has id"),

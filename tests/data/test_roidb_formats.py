@@ -181,6 +181,9 @@ def test_csv(tmp_path: Path) -> None:
         (CSV.replace("40.5", "many"), NAMES, r"boxes\.csv:4: the corners must be numbers, got 0, many, 9, 49"),
         (CSV.replace("b.png", ""), NAMES, r"boxes\.csv:3: no filename"),
         (CSV.replace("b.png,100", "b.png,wide"), NAMES, r"boxes\.csv:3: width must be a whole number"),
+        (CSV.replace("Square", "s" * 131_073), NAMES, r"boxes\.csv:2: field larger than field limit"),
+        (CSV.replace("a.png", '\n"a.png' + "\n" * 131_073, 1), NAMES, r"boxes\.csv:3: field larger than field limit"),
+        (CSV.replace("Label", "l" * 131_073), NAMES, r"boxes\.csv:1: field larger than field limit"),
     ],
 )
 def test_bad_csv(text: str, classes: list[str] | None, message: str, tmp_path: Path) -> None:
