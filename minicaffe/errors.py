@@ -188,6 +188,20 @@ def os_errors_as(kind: type[Error], what: str) -> Iterator[None]:
         raise kind(f"{what}: {error.strerror or error}") from error
 
 
+def out_of_memory(error: MemoryError, for_what: str = "") -> str:
+    """Return "out of memory", for what, and the error's text: NumPy says how much it wanted, Python and Pillow say nothing."""
+    return f"out of memory{f' for {for_what}' * bool(for_what)}{f': {error}' * bool(str(error))}"
+
+
+@contextmanager
+def memory_errors_as(kind: type[Error], what: str, for_what: str = "", next_step: str = "") -> Iterator[None]:
+    """A MemoryError in the block becomes an error of this kind: "what: out of memory for it: next step"."""
+    try:
+        yield
+    except MemoryError as error:
+        raise kind(f"{what}: {out_of_memory(error, for_what)}{f': {next_step}' * bool(next_step)}") from error
+
+
 _options: frozenset[str] | None = None
 """The options of the command that runs; None in a program, whose reader may use either way."""
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from . import limits
-from .errors import Error, NotAFileError, os_errors_as
+from .errors import Error, LimitError, NotAFileError, memory_errors_as, os_errors_as
 
 OTHERS = {
     stat.S_IFLNK: "a link",
@@ -82,11 +82,12 @@ def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         limits.check(f"{os.fspath(path)}: the file", size, limit)
-        data = file.read(size + 1)  # one more, to notice a file that has grown
-        while size < len(data) <= getattr(limits, limit):  # files in /proc have size 0; and a file may grow
-            if not (more := file.read(1 << 20)):
-                break
-            data += more
+        with memory_errors_as(LimitError, os.fspath(path), f"the file's {size:,} bytes", limits.refusing(limit)):
+            data = file.read(size + 1)  # one more, to notice a file that has grown
+            while size < len(data) <= getattr(limits, limit):  # files in /proc have size 0; and a file may grow
+                if not (more := file.read(1 << 20)):
+                    break
+                data += more
     limits.check(f"{os.fspath(path)}: the file", len(data), limit)
     return data
 

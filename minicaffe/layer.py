@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike
 from . import limits
 from .blob import Array, Blob, BlobList, note_change, only_read
 from .cuda.device import launch
-from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning, ways
+from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning, out_of_memory, ways
 from .fillers import fill, leaves_zeros
 from .formats.fork_kinds import UNKNOWN, Choice, Kind, NetFork, candidates
 from .formats.source import LayerSource
@@ -414,7 +414,7 @@ class Layer:
         except (BlobError, FillerError, LimitError) as error:
             raise self.error(str(error)) from error
         except MemoryError as error:
-            raise self.error(f"out of memory: {error}") from error
+            raise self.error(out_of_memory(error)) from error
         except DeviceError as error:
             raise DeviceError(str(self.error(str(error)))) from error
         except Error:  # it names its layer or file already

@@ -43,6 +43,11 @@ def raising(name: str) -> str:
     return f"minicaffe.limits.{name} = N, or --limit {name}=N, allows more"
 
 
+def refusing(name: str) -> str:
+    """How to lower a limit, for what takes more memory than there is."""
+    return f"minicaffe.limits.{name} = N, or --limit {name}=N, refuses larger ones at once"
+
+
 def check(what: str, amount: int, name: str) -> None:
     """Raise LimitError if amount is above the limit: `what has 12 layers, and the limit is 10: ...`."""
     most = globals()[name]

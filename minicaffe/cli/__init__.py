@@ -15,7 +15,7 @@ import click
 
 from minicaffe import limits
 from minicaffe.access import allowing, is_uri, pattern_folder
-from minicaffe.errors import Error, offering, shortened
+from minicaffe.errors import Error, offering, out_of_memory, shortened
 from minicaffe.files import plain
 from minicaffe.nearest import nearest
 from minicaffe.scaling.stops import exit_status, sigterm_stops
@@ -191,8 +191,7 @@ class _Commands(click.Group):
                 if ctx.params.get("debug"):
                     traceback.print_exc()
                 message = shortened(plain(error)) if isinstance(error, OSError) else str(error)
-                out_of_memory = "out of memory: " * isinstance(error, MemoryError)
-                echo(f"minicaffe: {out_of_memory}{message}", err=True)
+                echo(f"minicaffe: {out_of_memory(error) if isinstance(error, MemoryError) else message}", err=True)
                 ctx.exit(1)
 
 

@@ -12,7 +12,7 @@ import click
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.data_inputs import data_layers
 from minicaffe.detection.inputs import image_input, put_image
-from minicaffe.errors import Error, on_one_line
+from minicaffe.errors import Error, memory_errors_as, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.net import Net
 from minicaffe.scaling.batch.find import find_sources
@@ -72,7 +72,8 @@ class PictureOptions(OrderOptions, NetOptions, DeviceOptions):
         failed, pictures = 0, images.pictures()
         for picture in counted(pictures, "images", len(images)) if len(images) > 1 and not self.as_json else pictures:
             try:
-                do(picture)
+                with memory_errors_as(Error, picture.name):
+                    do(picture)
             except Error as error:
                 if len(images) == 1:
                     raise

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from minicaffe import files, limits
 from minicaffe.at_fork import renewed
-from minicaffe.errors import DataError, Error, LimitError
+from minicaffe.errors import DataError, Error, LimitError, out_of_memory
 
 from .other_images import START, other_format
 
@@ -90,9 +90,9 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
     """An image file, or the bytes of one, opened with Pillow; its pixels are not decoded yet.
 
     Raises DataError for another format than FORMATS, for more than limits.pixels in the image or a TIFF's tile, for more bytes
-    than these may take, and for whatever Pillow raises, here or in the block.
+    than these may take, for too little memory, and for whatever Pillow raises, here or in the block.
     """
-    name = name or str(file if isinstance(file, str | PathLike) else "image")
+    name, count = name or str(file if isinstance(file, str | PathLike) else "image"), 0
     try:
         with io.BytesIO(file) if isinstance(file, bytes) else files.opened(file) as stream:
             length = stream.seek(0, SEEK_END)
@@ -103,15 +103,18 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
             head = stream.read(START)
             if kind := other_format(head):
                 raise ValueError(f"{kind}, which is not supported; convert it to PNG or JPEG")
-            limits.check(f"{name}: the image", _webp_pixels(head), "pixels")
+            count = _webp_pixels(head)
+            limits.check(f"{name}: the image", count, "pixels")
             stream.seek(0)
             with _identified(stream) as image:
-                limits.check(f"{name}: the image", image.width * image.height, "pixels")
+                count = image.width * image.height
+                limits.check(f"{name}: the image", count, "pixels")
                 if image.format == "TIFF":
                     limits.check(f"{name}: a tile of the image", _tile_pixels(image), "pixels")
                 yield image
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        advice = f"make it smaller; {limits.refusing('pixels')}"
+        raise DataError(f"{name}: {out_of_memory(error, f'{count:,} pixels')}: {advice}") from error
     except Error as error:
         raise DataError(str(error)) from error
     except Exception as error:  # for damaged files OSError, ValueError, SyntaxError, struct.error, KeyError and more

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -257,3 +259,36 @@ def test_a_net_of_clips(folder: Path) -> None:
     assert short.exit_code == 1 and "red.png: a clip has 3 frames, but its source has 1" in short.stderr
     Path("frames/1.png").write_bytes(b"no image")
     assert "frames/1.png" in run(*words, "frames", *MEAN).stderr
+
+
+def test_too_little_memory_for_an_image_names_it_and_the_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow's MemoryError says nothing, and NumPy's names no file."""
+
+    def fails(error: MemoryError) -> Callable[..., None]:
+        def fail(*_: object) -> None:
+            raise error
+
+        return fail
+
+    with monkeypatch.context() as decoding:
+        decoding.setattr("minicaffe.data.image_bytes._channels", fails(MemoryError()))
+        result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png", "blue.png")
+    assert result.exit_code == 1 and "red.png: out of memory for 600 pixels: make it smaller;" in result.stderr
+    assert "--limit pixels=N, refuses larger ones" in result.stderr and "\nminicaffe: blue.png: out" in result.stderr
+    with monkeypatch.context() as resizing:
+        resizing.setattr("minicaffe.cli.each_picture.put_image", fails(MemoryError("Unable to allocate 3 GiB")))
+        result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png")
+    assert result.stderr == "minicaffe: red.png: out of memory: Unable to allocate 3 GiB\n"
+    monkeypatch.setattr("minicaffe.cli.classify.read_labels", fails(MemoryError()))
+    result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png", "--labels", "labels.txt")
+    assert result.stderr == "minicaffe: out of memory\n"
+
+
+def test_too_little_memory_for_a_file_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class File(io.FileIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise MemoryError
+
+    monkeypatch.setattr("minicaffe.files.opened", File)
+    result = run("summary", "deploy.prototxt")
+    assert result.exit_code == 1 and "deploy.prototxt: out of memory for the file's" in result.stderr

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.data.image_bytes import opened
-from minicaffe.errors import Error
+from minicaffe.errors import Error, out_of_memory
 from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.net import Net
 from minicaffe.tracing.explanations import explain
@@ -79,7 +79,7 @@ class Live:
                 change = _checked(request)
                 return {"says": self._explained(change)} if "explain" in change else self._changed(change)
             except (Error, OSError, MemoryError) as error:
-                return {"error": str(error) or "out of memory"}
+                return {"error": out_of_memory(error) if isinstance(error, MemoryError) else str(error)}
             except Exception as error:  # a fault of a layer or of minicaffe, which the page survives
                 logger.exception("a request failed")
                 fault = f"{type(error).__name__}: {error}"
