@@ -17,14 +17,18 @@ from minicaffe.files import read_bytes, utf8
 MOST = 1 << 16
 """Most characters of a text: PyYAML takes about 10 microseconds per value."""
 DEEPEST = 32
-"""Most nested brackets: for each token PyYAML looks at all open ones."""
+"""Most nested lists and mappings: for each token PyYAML looks at all open brackets."""
+PREFIX = "tag:yaml.org,2002:"
+PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
+"""The tags of plain data."""
 
 
 def read_yaml(text: str) -> Any:
-    """The data in the text. Raises Error, with PyYAML's line and column, for invalid YAML and for Python objects.
+    """The data in the text. Raises Error, with PyYAML's line and column, for invalid YAML and for other tags than those
+    of PLAIN and of tuples. A date is a text.
 
-    Also refused are `*aliases`, which let a few lines expand beyond any memory, and integers beyond 64 bits, which Python may
-    fail to print or to convert to floats.
+    Also refused are `*aliases`, which let a few lines expand beyond any memory, more than DEEPEST nested lists and mappings,
+    and integers beyond 64 bits, which Python may fail to print or to convert to floats.
     """
     import yaml
 
@@ -34,7 +38,7 @@ def read_yaml(text: str) -> Any:
         return yaml.load(text, Loader=_loader())
     except RecursionError as error:
         raise Error("not plain YAML: nested too deeply") from error
-    except Exception as error:  # YAMLError, but also KeyError for `!!bool x`, ValueError for 2001-99-99, and others
+    except Exception as error:  # YAMLError, but also KeyError for `!!bool x`, and others
         raise Error(f"not plain YAML: {error}") from error
 
 
@@ -53,10 +57,21 @@ def read_yaml_file(path: str | os.PathLike[str], kind: type[Error]) -> Any:
 
 @functools.cache
 def _loader() -> Any:
-    """PyYAML's SafeLoader with tuples, limited to integers of 64 bits."""
+    """PyYAML's SafeLoader with tuples, limited to plain data, integers of 64 bits and a depth."""
     import yaml
 
     class Loader(yaml.SafeLoader):
+        yaml_constructors = {
+            tag: make
+            for tag, make in yaml.SafeLoader.yaml_constructors.items()
+            if tag is None or tag.removeprefix(PREFIX) in PLAIN  # None refuses all others
+        }
+        yaml_implicit_resolvers = {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{PREFIX}timestamp"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+        depth = 0
+
         def fetch_flow_collection_start(self, token: Any) -> None:
             if self.flow_level >= DEEPEST:
                 raise yaml.scanner.ScannerError(None, None, "nested too deeply", self.get_mark())
@@ -66,7 +81,13 @@ def _loader() -> Any:
             if self.check_event(yaml.events.AliasEvent):
                 event: Any = self.peek_event()  # type: ignore[no-untyped-call]
                 raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", event.start_mark)
-            return super().compose_node(parent, index)
+            nested = self.check_event(yaml.events.CollectionStartEvent)
+            if self.depth + nested > DEEPEST:
+                raise yaml.composer.ComposerError(None, None, "nested too deeply", self.peek_event().start_mark)
+            self.depth += nested
+            node = super().compose_node(parent, index)
+            self.depth -= nested
+            return node
 
     def as_tuple(loader: yaml.SafeLoader, node: yaml.Node) -> tuple[Any, ...]:
         if not isinstance(node, yaml.SequenceNode):
@@ -79,6 +100,6 @@ def _loader() -> Any:
             raise yaml.constructor.ConstructorError(None, None, "a whole number beyond 64 bits", node.start_mark)
         return value
 
-    Loader.add_constructor("tag:yaml.org,2002:python/tuple", as_tuple)
-    Loader.add_constructor("tag:yaml.org,2002:int", as_int)
+    Loader.add_constructor(f"{PREFIX}python/tuple", as_tuple)
+    Loader.add_constructor(f"{PREFIX}int", as_int)
     return Loader
