@@ -78,12 +78,12 @@ def _loader() -> Any:
             super().fetch_flow_collection_start(token)
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.events.AliasEvent):
-                event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            if isinstance(event, yaml.events.AliasEvent):
                 raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", event.start_mark)
-            nested = self.check_event(yaml.events.CollectionStartEvent)
+            nested = isinstance(event, yaml.events.CollectionStartEvent)
             if self.depth + nested > DEEPEST:
-                raise yaml.composer.ComposerError(None, None, "nested too deeply", self.peek_event().start_mark)
+                raise yaml.composer.ComposerError(None, None, "nested too deeply", event.start_mark)
             self.depth += nested
             node = super().compose_node(parent, index)
             self.depth -= nested

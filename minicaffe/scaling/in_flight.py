@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from minicaffe import loops, threads
 from minicaffe.errors import Error
+from minicaffe.handlers import STOPS
 
-from .stops import STOPS, held_back
+from .stops import held_back
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
