@@ -79,11 +79,12 @@ def _loader() -> Any:
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            mark: Any = event.start_mark
             if isinstance(event, yaml.events.AliasEvent):
-                raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", event.start_mark)
+                raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", mark)
             nested = isinstance(event, yaml.events.CollectionStartEvent)
             if self.depth + nested > DEEPEST:
-                raise yaml.composer.ComposerError(None, None, "nested too deeply", event.start_mark)
+                raise yaml.composer.ComposerError(None, None, "nested too deeply", mark)
             self.depth += nested
             node = super().compose_node(parent, index)
             self.depth -= nested
