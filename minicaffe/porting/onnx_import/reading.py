@@ -13,7 +13,7 @@ from minicaffe import limits
 from minicaffe.errors import Error, install
 from minicaffe.files import opened, read_bytes
 
-from .functions import check_unfolded
+from .functions import add_defaults, check_unfolded
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -41,6 +41,7 @@ def read_model(path: str | os.PathLike[str]) -> ModelProto:
     except Exception as error:  # the checker's own, and those of its C++ code
         raise Error(f"{name}: not a valid ONNX model: {error}") from error
     if model.functions:
+        add_defaults(model, name)
         model = inliner.inline_local_functions(model)
     _load_external(model, name)
     return model

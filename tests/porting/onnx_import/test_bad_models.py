@@ -188,6 +188,63 @@ def test_copies_of_a_large_function(tmp_path: Path) -> None:
     refused(path, "the copies of its functions take more than")
 
 
+def referring(operator: str, attribute: str, outer: str, kind: int, inputs: list[str], output: str) -> onnx.NodeProto:
+    """A node of a function's body whose attribute is one of the function's."""
+    made = helper.make_node(operator, inputs, [output])
+    made.attribute.append(onnx.AttributeProto(name=attribute, type=kind, ref_attr_name=outer))
+    return made
+
+
+def test_an_attribute_that_a_function_puts_into_many_nodes(tmp_path: Path) -> None:
+    tensor = helper.make_tensor("t", TensorProto.FLOAT, [2**18], bytes(2**20), raw=True)
+    inner = [referring("Constant", "value", "t", onnx.AttributeProto.TENSOR, [], f"c{i}") for i in range(300)]
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    for bodies in ([[*inner, relu]], [[helper.make_node("F1", ["x"], ["y"], domain="f", t=tensor)], [*inner, relu]]):
+        path = calling(tmp_path / "m.onnx", bodies)
+        if len(bodies) == 1:
+            model = onnx.load(path)
+            model.graph.node[0].attribute.append(helper.make_attribute("t", tensor))
+            path.write_bytes(model.SerializeToString())
+        refused(path, "m.onnx: the copies of its functions take more than")
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_long_name_that_a_function_puts_into_many_nodes(levels: int, tmp_path: Path) -> None:
+    long = "n" * 2**20
+    inner = [helper.make_node("Identity", ["x"], [f"c{i}"]) for i in range(300)]
+    bodies = [[call(1, "x", "y")], [*inner, helper.make_node("Relu", ["x"], ["y"])]][2 - levels :]
+    path = calling(tmp_path / "m.onnx", bodies)
+    model = onnx.load(path)
+    model.graph.node[0].input[0] = long
+    model.graph.node.insert(0, helper.make_node("Identity", ["x"], [long]))
+    path.write_bytes(model.SerializeToString())
+    refused(path, "m.onnx: the copies of its functions take more than")
+
+
+def test_default_attributes_of_functions_are_used(tmp_path: Path) -> None:
+    body = [referring("LeakyRelu", "alpha", "slope", onnx.AttributeProto.FLOAT, ["x"], "y")]
+    for given, slope in ({}, 0.25), ({"slope": 0.5}, 0.5):
+        path = calling(tmp_path / "m.onnx", [[call(1, "x", "y", **given)], body])
+        model = onnx.load(path)
+        model.functions[1].attribute_proto.append(helper.make_attribute("slope", 0.25))
+        path.write_bytes(model.SerializeToString())
+        imported = check(path)
+        assert imported.param.layer[1].relu_param.negative_slope == slope
+
+
+def test_copies_of_a_large_default(tmp_path: Path) -> None:
+    tensor = helper.make_tensor("t", TensorProto.FLOAT, [2**20], bytes(2**22), raw=True)
+    calls = [call(1, "x", "y" if i == 99 else f"t{i}") for i in range(100)]
+    path = calling(tmp_path / "m.onnx", [calls, [helper.make_node("Relu", ["x"], ["y"])]])
+    model = onnx.load(path)
+    model.functions[1].attribute_proto.append(helper.make_attribute("t", tensor))
+    path.write_bytes(model.SerializeToString())
+    refused(path, "m.onnx: the copies of its functions take more than")
+    model.graph.node[0].op_type, model.graph.node[0].domain = "Relu", ""  # nothing calls them
+    path.write_bytes(model.SerializeToString())
+    refused(path, "m.onnx: the default attributes of its functions take more than")
+
+
 def test_a_sub_graph_that_is_handed_to_a_function(tmp_path: Path) -> None:
     handed = helper.make_graph([call(1, "x", "t")], "g", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)])
     path = calling(tmp_path / "m.onnx", [[call(1, "x", "y", body=handed)], [helper.make_node("Relu", ["x"], ["y"])]])
