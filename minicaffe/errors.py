@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,12 @@ def on_one_line(text: str) -> str:
 def pasted(word: str, *, path: bool = False) -> str:
     """Return a word of a command that a shell may be given: quoted, and a path that begins with a dash after ./."""
     return shlex.quote(f"./{word}" if path and word.startswith("-") else word)
+
+
+def first_of(words: Sequence[str], between: str = ", ", most: int = 8) -> str:
+    """Return the first words of a list of any length, and how many more there are."""
+    more = f" and {len(words) - most:,} more" if len(words) > most else ""
+    return between.join(words[:most]) + more
 
 
 def _code(character: re.Match[str]) -> str:

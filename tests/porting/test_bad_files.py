@@ -132,7 +132,7 @@ def in_folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("to-torch empty net.caffemodel -o there.py", ["empty: cannot be read: Is a directory"]),
         (
             "import dynamic.onnx -o there.prototxt there.caffemodel",
-            ["inputs are dynamic: give their sizes with --shape x=1,3,?,?"],
+            ["inputs are dynamic: give their sizes with --shape 'x=1,3,?,?'"],
         ),
         ("import cut.onnx -o there.prototxt there.caffemodel", ["cut.onnx: damaged, or not an ONNX model"]),
         ("import empty -o there.prototxt there.caffemodel", ["empty: Is a directory"]),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Arrays
-from minicaffe.errors import Error, install
+from minicaffe.errors import Error, first_of, install
 from minicaffe.files import opened
 
 TYPES = {
@@ -61,7 +61,7 @@ class Session:
         """The numeric outputs by name; inputs that the model lacks are ignored. Raises Error."""
         lacking = [name for name in self.inputs if name not in inputs]
         if lacking:
-            raise Error(f"{self.path}: no array given for its inputs {', '.join(lacking)}")
+            raise Error(f"{self.path}: no array given for its inputs {first_of(lacking)}")
         given = {name: np.ascontiguousarray(inputs[name], kind) for name, kind in self.inputs.items()}
         names = [item.name for item in self._session.get_outputs()]
         try:

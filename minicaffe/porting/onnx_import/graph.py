@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minicaffe import limits
 from minicaffe.blob import Array
-from minicaffe.errors import Error, pasted
+from minicaffe.errors import Error, first_of, pasted
 from minicaffe.nearest import nearest
 
 from .node import Node, Shape
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 SMALL = 1024
 """Constants of at most this many elements are shown to shape inference: sizes, axes, pads."""
+SIZES = 8
+"""They are among an operator's first inputs: those that take any number, such as Sum, have shapes alone."""
 
 ROOM = 2**28
 """Bytes that constants may take beyond four times those of the model: a few bytes can ask for any size."""
@@ -89,8 +92,10 @@ class _Pass:
 
     def __init__(self, model: ModelProto, given: Mapping[str, Sequence[int]], path: str) -> None:
         self.model, self.path = model, path
-        versions = {item.domain: item.version for item in model.opset_import}
-        self.graph = Graph(versions.get("", versions.get("ai.onnx", 0)))
+        self.opsets = {item.domain: item for item in model.opset_import}
+        default = self.opsets.get("", self.opsets.get("ai.onnx"))
+        self.graph = Graph(default.version if default else 0)
+        self._infos: dict[str, ValueInfoProto] = {}
         self.types: dict[str, int] = {}
         self.room = ROOM + 4 * sum(t.ByteSize() for t in model.graph.initializer)
         for tensor in model.graph.initializer:
@@ -118,7 +123,7 @@ class _Pass:
         names = [item.name for item in inputs]
         for name in given:
             if name not in names:
-                raise Error(f"--shape {name}: the model's inputs are {', '.join(names) or 'none'}")
+                raise Error(f"--shape {name}: the model's inputs are {first_of(names) or 'none'}")
         unknown = []
         for item in inputs:
             if not item.type.HasField("tensor_type"):
@@ -129,12 +134,13 @@ class _Pass:
             if item.name in given and not fits:
                 raise Error(f"--shape {item.name}: the model wants {' x '.join(str(d or '?') for d in dims)}, got {shape}")
             if 0 in shape:
-                unknown.append(f"--shape {pasted(item.name)}={','.join(str(d or '?') for d in shape)}")
+                sizes = ",".join(str(d or "?") for d in shape)
+                unknown.append(f"--shape {pasted(f'{item.name}={sizes}')}")  # a shell takes a ? for a file's name
             self._check_elements(item.name, shape)
             self.graph.inputs[item.name] = self.graph.shapes[item.name] = shape
             self.types[item.name] = item.type.tensor_type.elem_type
         if unknown:
-            raise Error(f"{self.path}: axes of its inputs are dynamic: give their sizes with {' '.join(unknown)}")
+            raise Error(f"{self.path}: axes of its inputs are dynamic: give their sizes with {first_of(unknown, ' ')}")
 
     def _array(self, tensor: TensorProto) -> Array:
         from onnx import numpy_helper
@@ -217,10 +223,10 @@ class _Pass:
         from onnx import numpy_helper, shape_inference
 
         model = self._single(proto)
-        for item in model.graph.input:
-            array = self.graph.constants.get(item.name)
+        for name in dict.fromkeys(proto.input[:SIZES]):
+            array = self.graph.constants.get(name)
             if array is not None and array.size <= SMALL and array.dtype != object:
-                model.graph.initializer.append(numpy_helper.from_array(array, item.name))
+                model.graph.initializer.append(numpy_helper.from_array(array, name))
         try:
             inferred = shape_inference.infer_shapes(model)
         except Exception as error:
@@ -234,13 +240,29 @@ class _Pass:
         return found
 
     def _single(self, proto: NodeProto) -> ModelProto:
-        """A model of this node alone."""
+        """A model of this node alone, with the opsets that it needs: a file may list any number for each node."""
         from onnx import ValueInfoProto, helper
 
-        def info(name: str) -> ValueInfoProto:
-            return helper.make_tensor_value_info(name, self.types.get(name, 1), self.graph.shapes.get(name))
-
-        inputs = [info(name) for name in dict.fromkeys(proto.input) if name]
+        inputs = [self._info(name) for name in dict.fromkeys(proto.input) if name]
         outputs = [ValueInfoProto(name=name) for name in proto.output if name]
         whole = helper.make_graph([proto], "node", inputs, outputs)
-        return helper.make_model(whole, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
+        domains = dict.fromkeys(["", "ai.onnx", proto.domain, *_inner_domains(proto)])
+        opsets = [self.opsets[domain] for domain in domains if domain in self.opsets]
+        return helper.make_model(whole, opset_imports=opsets, ir_version=self.model.ir_version)
+
+    def _info(self, name: str) -> ValueInfoProto:
+        """The type and shape of a tensor that a node before has made."""
+        from onnx import helper
+
+        if (found := self._infos.get(name)) is None:
+            found = helper.make_tensor_value_info(name, self.types.get(name, 1), self.graph.shapes.get(name))
+            self._infos[name] = found
+        return found
+
+
+def _inner_domains(proto: NodeProto) -> Iterator[str]:
+    """The operators' domains in a node's sub-graphs."""
+    graphs = (graph for attribute in proto.attribute for graph in (attribute.g, *attribute.graphs))
+    for node in chain.from_iterable(graph.node for graph in graphs):
+        yield node.domain
+        yield from _inner_domains(node)

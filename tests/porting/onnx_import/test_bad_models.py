@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, shape_inference
 from onnx_graphs import check, kinds, node, run, save
 
 from minicaffe import Error, limits
@@ -77,10 +77,48 @@ def test_a_refused_node_is_not_blamed_on_those_after_it(tmp_path: Path) -> None:
 
 def test_dynamic_axes(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": ("n", 3, "h", "w")})
-    refused(path, "m.onnx: axes of its inputs are dynamic: give their sizes with --shape x=1,3,?,?")
+    refused(path, "m.onnx: axes of its inputs are dynamic: give their sizes with --shape 'x=1,3,?,?'")
     refused(path, "--shape x: the model wants ? x 3 x ? x ?, got (1, 4, 5, 6)", x=(1, 4, 5, 6))
     refused(path, "--shape z: the model's inputs are x", z=(1, 2))
     assert kinds(check(path, {"x": (1, 3, 5, 6)})) == ["ReLU"]
+
+
+def test_many_dynamic_inputs(tmp_path: Path) -> None:
+    inputs = {"x": X, **{f"i{i}": (1, "n") for i in range(1000)}}
+    path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], inputs)
+    refused(path, "with --shape 'i0=1,?' --shape 'i1=1,?' --shape 'i2=1,?' ")
+    refused(path, "--shape 'i7=1,?' and 992 more")
+    refused(path, "--shape z: the model's inputs are x, i0, i1, i2, i3, i4, i5, i6 and 993 more", z=(1, 2))
+
+
+def shown_to_inference(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The bytes of all models that shape inference gets while this one is imported."""
+    infer, shown = shape_inference.infer_shapes, 0
+
+    def count(model: onnx.ModelProto) -> onnx.ModelProto:
+        nonlocal shown
+        shown += model.ByteSize()
+        return infer(model)
+
+    monkeypatch.setattr(shape_inference, "infer_shapes", count)
+    import_onnx(path)
+    return shown
+
+
+def test_each_node_gets_the_opsets_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [node("Relu", "x" if i == 0 else f"t{i - 1}", "y" if i == 99 else f"t{i}") for i in range(100)]
+    path = save(tmp_path / "m.onnx", nodes, {"x": X})
+    model = onnx.load(path)
+    model.opset_import.extend(helper.make_opsetid(f"d{i}", 1) for i in range(2000))
+    path.write_bytes(model.SerializeToString())
+    assert shown_to_inference(path, monkeypatch) < 2 * path.stat().st_size
+
+
+def test_constants_are_not_shown_to_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = {f"k{i}": np.ones(X[1], np.float32) * np.ones((300, 1)) for i in range(50)}
+    nodes = [node("Sum", " ".join(["z", *constants]), f"t{i}") for i in range(50)]
+    path = save(tmp_path / "m.onnx", [node("Sigmoid", "x", "z"), *nodes, node("Relu", "z", "y")], {"x": (300, X[1])}, constants)
+    assert shown_to_inference(path, monkeypatch) < 16 * path.stat().st_size  # 50 times, if each node gets them all
 
 
 @pytest.mark.parametrize(
