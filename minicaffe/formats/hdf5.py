@@ -36,17 +36,21 @@ DEFLATE_LIMIT = 1100
 
 NUMBER = re.compile("[0-9]{1,9}")
 """Names of datasets that hold a blob."""
+DEEPEST = 100
+"""Most groups inside each other, far from Python's recursion limit."""
 COPIES_OF_CHUNK = 3
 """A chunk as stored, inflated, and unshuffled."""
 
 
 @dataclass
 class _Seen:
-    """Counts for an open file: members looked up, the hashes of the objects that they were, bytes of data read."""
+    """Counts for an open file: members looked up, the hashes of the objects that they were, bytes of data read; and the values
+    read, by the dataset's address and the rows."""
 
     taken: int = 0
     objects: set[int] = field(default_factory=set)
     bytes: int = 0
+    values: dict[tuple[int, int | None], NDArray[Any]] = field(default_factory=dict)
 
 
 _seen: ContextVar[_Seen] = ContextVar("_seen")
@@ -215,9 +219,9 @@ def _is_place(name: str, datasets: Collection[str]) -> bool:
     return not any(part in ("", ".") or "\0" in part for part in parts) and above.isdisjoint(datasets)
 
 
-def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _groups(parent: Any, prefix: str = "", above: Sequence[Any] = ()) -> Iterator[tuple[str, Any]]:
     """The layers' groups: those with a dataset, and empty ones."""
-    group = require_h5py().Group
+    group, inside = require_h5py().Group, entered(parent, above)
     for name in parent:
         child = child_of(parent, name)
         if not isinstance(child, group):
@@ -225,7 +229,7 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         # A group with a number for a name is the end of a layer's name, such as "fire/1".
         nested = [key for key in child if not NUMBER.fullmatch(key) or isinstance(child_of(child, key), group)]
         if nested:
-            yield from _groups(child, f"{prefix}{name}/")
+            yield from _groups(child, f"{prefix}{name}/", inside)
         if len(nested) < len(child) or not nested:
             yield prefix + name, child
 
@@ -261,6 +265,15 @@ def child_of(group: Any, name: str) -> Any:
         count = f"its {len(seen.objects):,} groups and datasets have too many links"
         raise LimitError(f"{group.file.filename}: {count}: {limits.raising('layers')}")
     return group
+
+
+def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
+    """The groups around the members of a group; above: those around itself. Raises WeightsError for one within itself."""
+    if group in above:
+        raise WeightsError(f"{group.file.filename}: the link {group.name} leads back to a group that it lies in")
+    if len(above) > DEEPEST:
+        raise WeightsError(f"{group.file.filename}: its groups are nested more than {DEEPEST} deep")
+    return [*above, group]
 
 
 def has(group: Any, name: str) -> bool:
@@ -310,7 +323,15 @@ def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
 
 
 def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
-    """The dataset's values, or its first rows. Chunks are unpacked here, because HDF5 does not bound their unpacked size."""
+    """The dataset's values, or its first rows, once for all links that lead to it."""
+    values, key = _seen.get().values, (require_h5py().h5o.get_info(dataset.id).addr, rows)
+    if key not in values:
+        values[key] = _unpacked(dataset, place, rows)
+    return values[key]
+
+
+def _unpacked(dataset: Any, place: str, rows: int | None) -> NDArray[Any]:
+    """The dataset's values as read. Chunks are unpacked here, because HDF5 does not bound their unpacked size."""
     if not dataset.chunks:
         return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
     types = require_h5py().h5t

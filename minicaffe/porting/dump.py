@@ -12,6 +12,7 @@ The kind of file is recognised by its fields, not its name:
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,13 +148,13 @@ def _read_hdf5(path: str) -> Dump:
     return Dump(path, HDF5_NET, arrays_of(layers), layers)
 
 
-def _datasets(path: str, group: Any, prefix: str = "") -> Arrays:
-    h5py = hdf5.require_h5py()
+def _datasets(path: str, group: Any, prefix: str = "", above: Sequence[Any] = ()) -> Arrays:
+    h5py, inside = hdf5.require_h5py(), hdf5.entered(group, above)
     arrays: Arrays = {}
     for name in group:
         child, key = hdf5.child_of(group, name), f"{prefix}{name}"
         if isinstance(child, h5py.Group):
-            arrays |= _datasets(path, child, f"{key}/")
+            arrays |= _datasets(path, child, f"{key}/", inside)
         elif isinstance(child, h5py.Dataset) and child.dtype.kind in "fiub":
             arrays[key] = hdf5.read_number_dataset(group, name, f"{path}: /{key}")
     if not arrays and not prefix:

@@ -216,14 +216,8 @@ def diamonds(file) -> None:
     group["0"] = np.ones(3, np.float32)
 
 
-def circle(file) -> None:
-    group = file.create_group("data/fc")
-    group["again"], group["once_more"] = file["data"], file["data"]
-
-
-@pytest.mark.parametrize("fill", [diamonds, circle])
-def test_groups_that_are_linked_to_again_and_again(tmp_path, monkeypatch, fill):
-    path = made(tmp_path, fill)
+def test_groups_that_are_linked_to_again_and_again(tmp_path, monkeypatch):
+    path = made(tmp_path, diamonds)
     monkeypatch.setattr(limits, "layers", 50)
     for read in (read_weights, dump.read):
         with pytest.raises(LimitError, match=r"groups and datasets have too many links: .* --limit layers=N") as caught:
@@ -231,7 +225,25 @@ def test_groups_that_are_linked_to_again_and_again(tmp_path, monkeypatch, fill):
         assert str(path) in str(caught.value)
 
 
-def test_a_dataset_with_two_names_is_read_and_counted_twice(tmp_path, monkeypatch):
+@pytest.mark.parametrize("top", ["data", "other"])
+def test_a_group_within_itself(tmp_path, top):
+    def fill(file) -> None:
+        group = file.create_group(f"{top}/fc")
+        group["0"] = np.ones(3, np.float32)
+        group["again"] = file[top]
+
+    with pytest.raises(WeightsError, match=rf"\.h5: the link /{top}/fc/again leads back to a group that it lies in$"):
+        dump.read(made(tmp_path, fill))
+
+
+@pytest.mark.parametrize("top", ["data", "other"])
+def test_groups_nested_too_deep(tmp_path, top):
+    path = made(tmp_path, lambda file: file.create_dataset(f"{top}/{'g/' * 400}0", data=np.ones(3, np.float32)))
+    with pytest.raises(WeightsError, match=r"\.h5: its groups are nested more than 100 deep$"):
+        dump.read(path)
+
+
+def test_a_dataset_with_many_names_is_read_once_and_counted_for_each(tmp_path, monkeypatch):
     def fill(file) -> None:
         file["data/a/0"] = np.arange(7, dtype=np.float32)
         file["data/b/0"] = file["data/a/0"]
@@ -239,7 +251,9 @@ def test_a_dataset_with_two_names_is_read_and_counted_twice(tmp_path, monkeypatc
 
     path = made(tmp_path, fill)
     monkeypatch.setattr(limits, "bytes", 3 * 28)
-    assert [layer.blobs[0].array.tolist() for layer in read_weights(path).layers] == [list(range(7))] * 3
+    arrays = [layer.blobs[0].array for layer in read_weights(path).layers]
+    assert [array.tolist() for array in arrays] == [list(range(7))] * 3
+    assert len({array.__array_interface__["data"] for array in arrays}) == 1  # one memory
     monkeypatch.setattr(limits, "bytes", 3 * 28 - 1)
     monkeypatch.setattr(h5py.Dataset, "__getitem__", None)  # all are counted before one is read
     with pytest.raises(LimitError, match=r'layer "c", blob 0\): together with .* has 84 bytes, .* 83: .* --limit bytes=N'):
