@@ -59,17 +59,17 @@ def _code(character: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = LONGEST) -> str:
     """written_out, without the middle of each word, or of a text, that is too long."""
-    cut = _cut_down(text)  # before escaping, which takes time on ten million letters; and after it, as escapes are longer
+    cut = _cut_down(text, most)  # before escaping, which takes time on ten million letters; and after it, as escapes are longer
     written = written_out(cut)
-    return cut if written == cut else _cut_down(written)
+    return cut if written == cut else _cut_down(written, most)
 
 
-def _cut_down(text: str) -> str:
-    if len(text) <= LONGEST_WORD:
+def _cut_down(text: str, most: int) -> str:
+    if len(text) <= min(LONGEST_WORD, most):
         return text
-    return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_WORD), text), LONGEST)
+    return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_WORD), text), most)
 
 
 def _cut(text: str, most: int) -> str:

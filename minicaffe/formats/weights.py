@@ -28,8 +28,8 @@ from .arrays import read_npz
 from .caffemodel import BlobWeights, LayerWeights
 from .lookalikes import NPZ, START, lookalike
 from .named_arrays import is_named, layers_of, write_named
+from .safetensors import HEAD, read_safetensors
 from .safetensors import SIGNATURE as SAFETENSORS
-from .safetensors import read_safetensors
 from .wire import MESSAGE_BYTES, Buffer, WireError, delimited, encoded, header
 
 __all__ = [
@@ -88,7 +88,7 @@ def read_weights(path: Path) -> WeightsFile:
     try:
         layers = caffemodel.layers(buffer)
     except WireError as error:
-        raise file_error(path, error, ".caffemodel") from error
+        raise file_error(path, error, ".caffemodel", buffer) from error
     if not layers:
         raise WeightsError(NO_LAYER.format(path=path))
     return WeightsFile(name, layers)
@@ -273,6 +273,10 @@ def no_name_fits(path: Path, net: str, near: str = "") -> WeightsError:
     return WeightsError(f"{path}: none of its layers has the name of a layer with weights in {net}{near}")
 
 
-def file_error(path: Path, error: WireError, kind: str) -> WeightsError:
-    """The error for bytes that are not a valid message."""
+def file_error(path: Path, error: WireError, kind: str, buffer: Buffer = b"") -> WeightsError:
+    """The error for bytes that are not a valid message; buffer: the file's, where it may be safetensors by its name."""
+    if buffer and os.fspath(path).endswith(".safetensors"):
+        length, left = int.from_bytes(buffer[:HEAD], "little"), max(len(buffer) - HEAD, 0)
+        why = f"its header declares {length:,} bytes, but {left:,} are left" if length > left else "its header is no JSON"
+        return WeightsError(f"{path}: {why}: it is cut short, damaged, or not a safetensors file")
     return WeightsError(f"{path}: offset {error.offset}: {error.message}: the file is cut short, damaged, or not a {kind}")

@@ -95,7 +95,7 @@ def read(path: Path) -> Dump:
         if kind == BLOB:
             return Dump(name, BLOB, {"data": stored_type(caffemodel.blob(buffer, 0, len(buffer)))})
     except WireError as error:
-        raise file_error(path, error, kind or f"{NET}, {STATE} or {BLOB}") from error
+        raise file_error(path, error, kind or f"{NET}, {STATE} or {BLOB}", buffer) from error
     return Dump(name, STATE, _state_arrays(path))
 
 

@@ -24,6 +24,7 @@ from minicaffe.formats.arrays import write_npz
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.formats.weights import encoded_blob, read_weights, write_caffemodel
 from minicaffe.formats.wire import header as field
+from minicaffe.porting.dump import read as read_dump
 from minicaffe.proto import caffe_pb2
 
 safetensors = pytest.importorskip("safetensors")
@@ -127,6 +128,22 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     ),
     "a far number": (file_of({"a.99": ONE}, bytes(8)), 'layer "a" has a blob 99 but only 1 blobs'),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (bytes(7) + b"\x40{}", "its header declares 4,611,686,018,427,387,904 bytes, but 2 are left"),
+        (b"\x02" + bytes(7) + b"[]" + bytes(40), "its header is no JSON"),
+        (bytes(5), "its header is no JSON"),
+    ],
+)
+def test_a_name_says_safetensors_and_the_bytes_do_not(content: bytes, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(content)
+    for read in (read_weights, read_dump):
+        with pytest.raises(WeightsError, match=rf"w.safetensors: {why}: it is cut short, damaged, or not a safetensors file$"):
+            read(path)
 
 
 @pytest.mark.parametrize("name", DAMAGED)

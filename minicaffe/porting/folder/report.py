@@ -11,15 +11,16 @@ from pathlib import Path
 from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.inputs import image_inputs
-from minicaffe.errors import on_one_line, pasted
+from minicaffe.errors import on_one_line, pasted, shortened
 from minicaffe.formats.fork_kinds import grouped
 from minicaffe.porting.cut import has_head
 
 from .matching import Pair, pairs_of
-from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SOLVER, STATE, WEIGHTS, Item, scan
+from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SHOWN, SOLVER, STATE, WEIGHTS, Item, scan
 
-SHOWN = 40
-"""Files of a kind that the text lists."""
+NEXT = "What to do next"
+LONGEST_ROW = 1000
+"""Characters of a row."""
 
 
 @dataclass(frozen=True)
@@ -189,13 +190,22 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def _sections(report: Report) -> Iterator[Section]:
-    """Headings, and what stands under them: a name and what is said of it."""
+    """Headings, and what stands under them: a name and what is said of it. Both are short, whatever the files hold."""
+    for head, rows in _all_sections(report):
+        more = [("", f"and {len(rows) - SHOWN:,} more")] if len(rows) > SHOWN else []
+        whole = on_one_line if head == NEXT else _short  # a command must not be cut, and has only the folder's names
+        yield head, [(_short(name), whole(says)) for name, says in rows[:SHOWN] + more]
+
+
+def _short(text: str) -> str:
+    return on_one_line(shortened(text, LONGEST_ROW))
+
+
+def _all_sections(report: Report) -> Iterator[Section]:
     for kind in ORDER:
         same = [item for item in report.items if item.kind == kind]
-        rows = [(item.path, f"cannot be used: {item.problem}" if item.problem else item.says) for item in same[:SHOWN]]
-        if rows:
-            more = [("", f"and {len(same) - SHOWN} more")] if len(same) > SHOWN else []
-            yield f"{kind.capitalize() if kind != LINK else 'Links'} ({len(same)})", rows + more
+        rows = [(item.path, f"cannot be used: {item.problem}" if item.problem else item.says) for item in same]
+        yield f"{kind.capitalize() if kind != LINK else 'Links'} ({len(same)})", rows
     yield "Which weights fit which net", [(pair.name, pair.says) for pair in _shown(report)]
     forks = [(pair.net.path, sentence) for pair in report.best if pair.made for sentence in grouped(pair.made.forks.items())]
     notes = [(item.path, note) for item in report.items for note in item.notes]
@@ -204,7 +214,7 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "What is missing", [("", one) for one in report.missing]
     yield "What was left out", [("", one) for one in report.left_out]
     yield "Tried", [*_tried(report)]
-    yield "What to do next", [(step.why, step.command) for step in report.steps]
+    yield NEXT, [(step.why, step.command) for step in report.steps]
 
 
 def _tried(report: Report) -> Iterator[tuple[str, str]]:
@@ -231,8 +241,7 @@ def text(report: Report) -> str:
         if rows:
             lines += ["", head]
             indent = " " * (6 if any(name for name, _ in rows) else 2)
-            for row in rows:
-                name, says = map(on_one_line, row)
+            for name, says in rows:
                 lines += [f"  {name}"] * bool(name) + [f"{indent}{says}"] * bool(says)
     return "\n".join(lines)
 
@@ -254,9 +263,9 @@ def page(report: Report) -> str:
             continue
         body.append(f"<h2>{escape(head)}</h2><dl>")
         for name, says in rows:
-            shown = escape(on_one_line(says))
-            shown = f"<code>{shown}</code>" if head == "What to do next" else shown
-            body.append((f"<dt>{escape(on_one_line(name))}</dt>" if name else "") + f"<dd>{shown}</dd>")
+            shown = escape(says)
+            shown = f"<code>{shown}</code>" if head == NEXT else shown
+            body.append((f"<dt>{escape(name)}</dt>" if name else "") + f"<dd>{shown}</dd>")
         body.append("</dl>")
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     start = ["<!DOCTYPE html>", '<html lang="en">', f"<head>{head}<style>{STYLE}</style></head>", "<body>"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from minicaffe.data.images import image_size
 from minicaffe.data.settings import read_settings
-from minicaffe.errors import Error, on_one_line, shortened
+from minicaffe.errors import Error, first_of, on_one_line, shortened
 from minicaffe.files import opened, read_text
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.lookalikes import PROTOTXT, START
@@ -32,8 +32,12 @@ SETTINGS, NAMES, IMAGE, LOG, SCRIPT, OTHER, LINK = "settings", "class names", "i
 ORDER = (NET, WEIGHTS, MEAN, SETTINGS, NAMES, SOLVER, STATE, LOG, SCRIPT, IMAGE, OTHER, LINK)
 
 MOST_FILES, DEEPEST = 2000, 12
+SHOWN = 40
+"""Rows under one heading of the report, and notes on one file."""
 PROMISED = {".caffemodel": WEIGHTS, ".solverstate": STATE, ".binaryproto": MEAN, ".prototxt": NET, ".pt": NET, ".yml": SETTINGS}
 PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"}
+LISTS = {"", ".txt", ".names", ".labels", ".lst", ".list", ".csv", ".tsv"}
+"""Of texts, those that may be class names."""
 SCRIPTS = {".py", ".sh", ".m", ".ipynb", ".cpp", ".lua"}
 _SOLVER = re.compile(r"^[^\S\n]*(train_net|test_net|net|base_lr|lr_policy|solver_type|snapshot_prefix|max_iter)\s*:", re.M)
 _LAYERS = re.compile(r"^[^\S\n]*layers?\s*\{", re.M)
@@ -215,7 +219,8 @@ def _prototxt(path: Path, name: str) -> Item:
         return Item(name, NAMES, "a label map of SSD")
     file = parse_net(text, name, warn=False)
     lacking = [field for field in all_skipped(file) if matters(field)]
-    notes = [f"{field.place}: {sentence(field)}" for field in lacking]
+    notes = [f"{field.place}: {sentence(field)}" for field in lacking[: SHOWN - 1]]
+    notes += [f"and {more:,} more unknown fields"] if (more := len(lacking) - len(notes)) else []
     return Item(name, NET, _net_text(file, text), facts=tuple(_transform(file, name)), notes=tuple(notes), content=file)
 
 
@@ -245,7 +250,7 @@ def _transform(file: NetFile, name: str) -> Iterator[str]:
     for layer, source in zip(file.param.layer, file.sources, strict=True):
         param, place = layer.transform_param, f"{name}:{source.place.line}"
         if param.mean_value:
-            yield f"mean {','.join(f'{value:g}' for value in param.mean_value)} ({place})"
+            yield f"mean {first_of([f'{value:g}' for value in param.mean_value], ',')} ({place})"
         if param.mean_file:
             yield f"mean file {param.mean_file} ({place})"
         if param.HasField("scale"):
@@ -259,9 +264,10 @@ def _text(path: Path, name: str) -> Item:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     if re.search(r"solver\.cpp:\d+\]", text) or any(map(_has_loss, lines)):
         return Item(name, LOG, f"a training log of {len(lines)} lines")
-    documents = re.match(r"(?i)(licen[cs]e|readme|copying|notice|changelog)", Path(name).name) or path.suffix.lower() == ".md"
+    documents = re.match(r"(?i)(licen[cs]e|readme|copying|notice|changelog)", Path(name).name)
     words = all(len(line) < 60 and not re.search(r"[/\\]|\.(jpg|png|jpeg)\b", line) for line in lines)
-    if not documents and 1 < len(lines) <= 30000 and words:
+    listed = Path(name).suffix.lower() in LISTS
+    if listed and not documents and 1 < len(lines) <= 30000 and words:
         return Item(name, NAMES, f"{len(lines)} names, the first {on_one_line(lines[0])}", content=lines)
     return Item(name, OTHER, f"text of {len(lines)} lines")
 
