@@ -29,11 +29,13 @@ from . import skipped
 from .lookalikes import PROTOTXT, START, lookalike
 from .source import LayerSource, Place, SkippedField
 from .textformat import Block, Parser
-from .tokens import CONTROL, Text, octal
+from .tokens import CONTROL, Text, check_count, octal
 from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
 from .weights import HDF5_SIGNATURE
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+MOST_ENDS = 10
+"""Most bottoms and tops of a net, for each layer that limits.layers allows."""
 _HEAD = 4096
 _COLOUR = re.compile("\x1b\\[[0-9;]*m|" + CONTROL.pattern)
 """Colours and other control characters in text copied from a terminal."""
@@ -89,6 +91,8 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False, warn: bo
         param, origins = upgrade_net(message, warn_of)
     except UpgradeError as error:
         raise parser.text.error(error.message, _block_start(parser, error.block), error.hint) from None
+    ends = sum(len(layer.bottom) + len(layer.top) for layer in param.layer)
+    check_count(parser.text, ends, "bottoms and tops", MOST_ENDS)
     sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
     if UNPRINTABLE.search(param.name):
         raise _control("name", param.name, parser.text.place(parser.root.offsets["name"]))

@@ -14,10 +14,12 @@ from google.protobuf.message import Message
 from minicaffe.errors import PrototxtError
 
 from . import hints
-from .tokens import END, NAME, NUMBER, STRING, Text
+from .tokens import END, NAME, NUMBER, STRING, Text, check_count
 from .values import Field, ValueReader, is_repeated, is_required
 
 MAX_DEPTH = 100  # far from Python's recursion limit
+MOST_UNKNOWN = 10
+"""Most unknown fields of a text, for each layer that limits.layers allows."""
 _ENGINE = "engine"
 """In any message: it selects code, and changes no number."""
 _CLOSER = {"{": "}", "<": ">", "[": "]"}
@@ -67,6 +69,7 @@ class Parser(ValueReader):
         self.strict = strict
         self.root = Block("", 0)
         self.layers: list[Block] = []
+        self._unknown_count = 0
 
     def parse(self, message: Message) -> None:
         """Fill message. Raises PrototxtError."""
@@ -78,6 +81,7 @@ class Parser(ValueReader):
         kinds, words = self.kinds, self.words
         seen: dict[str, int] = {}
         while True:
+            self.look_ahead()
             word = words[self.at]
             if kinds[self.at] != NAME:
                 if word == block.closer:  # the text's closer "" is END's word
@@ -123,6 +127,7 @@ class Parser(ValueReader):
                 self.at += 1
             elif self.words[self.at] != "]":
                 raise self.error(f'"," or "]" expected in the list of {known.name}', hint=self._opened(opened))
+            self.look_ahead()
         self.at += 1
 
     def _value(self, message: Message, known: Field, block: Block, start: int) -> None:
@@ -227,12 +232,15 @@ class Parser(ValueReader):
         elif self.kinds[self.at] == STRING:
             while self.kinds[self.at] == STRING:
                 self.at += 1
+                self.look_ahead()
         else:
             self.at += word == "-"
             if self.kinds[self.at] not in (NAME, NUMBER):
                 raise self.error(f"a value expected for {name}, got {self.shown()}")
             self.at += 1
         if name != _ENGINE:
+            self._unknown_count += 1
+            check_count(self.text, self._unknown_count, "unknown fields", MOST_UNKNOWN)
             value = " ".join(self.words[first : self.at])
             block.skipped.append(Skipped(schema.name, name, block.prefix + name, value, self.starts[token]))
         if self.words[self.at] in (",", ";"):
@@ -242,6 +250,7 @@ class Parser(ValueReader):
         """Skip from a bracket to the one that closes it."""
         opened: list[int] = []
         while True:
+            self.look_ahead()
             word = self.words[self.at]
             if word in _CLOSER:
                 opened.append(self.at)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
-from minicaffe.errors import UNSEEN, PrototxtError, written_out
+from minicaffe import limits
+from minicaffe.errors import UNSEEN, LimitError, PrototxtError, written_out
 
 from .hints import template
 from .source import Place
 
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
 """A control character that no prototxt may contain."""
+AT_ONCE, AHEAD = 4096, 16
+"""Tokens that are read in one go, and the most that a parser looks at before it asks for more."""
+MOST_TOKENS = 200
+"""Most tokens and escapes of a text, for each layer that limits.layers allows."""
 NAME, NUMBER, STRING, PUNCTUATION, END, BAD = 1, 2, 3, 4, 5, 6
 
 # The alternatives start with different characters and the last one matches any, which bounds the backtracking.
@@ -42,12 +49,12 @@ class Text:
     def __init__(self, text: str, file: str) -> None:
         self.text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         self.file = file
-        self._line_starts: list[int] = []
+        self._line_starts = array("q")
 
     def line_column(self, offset: int) -> tuple[int, int]:
         """Line and column, both from 1."""
         if not self._line_starts:
-            self._line_starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+            self._line_starts = array("q", chain([0], (match.end() for match in re.finditer("\n", self.text))))
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
@@ -58,30 +65,46 @@ class Text:
         return Place(self.file, *self.line_column(offset))
 
     def error(self, message: str, offset: int, hint: str = "") -> PrototxtError:
-        line, column = self.line_column(offset)
-        begin, end = offset - column + 1, self.text.find("\n", offset)
+        line, begin = self.text.count("\n", 0, offset) + 1, self.text.rfind("\n", 0, offset) + 1
+        column, end = offset - begin + 1, self.text.find("\n", offset)
         source_line = self.text[begin : end if end >= 0 else None]
         return PrototxtError(message, file=self.file, line=line, column=column, source_line=source_line, hint=hint)
 
 
 class Tokens:
-    """The tokens of a text as three parallel lists: kinds, words (strings with their quotes) and starts (offsets)."""
+    """The tokens of a text as three parallel lists: kinds, words (strings with their quotes) and starts (offsets).
+
+    read_on lengthens the lists, so that a text whose beginning is wrong is not read to its end.
+    """
 
     def __init__(self, text: Text) -> None:
+        self.text = text
         self.kinds: list[int] = []
         self.words: list[str] = []
         self.starts: list[int] = []
+        self._matches: Iterator[re.Match[str]] = _TOKEN.finditer(text.text)
+
+    def read_on(self, most: int = AT_ONCE) -> None:
+        """Read the next tokens, if END is not among those read. Raises PrototxtError, LimitError."""
         # The loop is the parser's slowest.
         add_kind, add_word, add_start = self.kinds.append, self.words.append, self.starts.append
-        for match in _TOKEN.finditer(text.text):
+        for match in islice(self._matches, most):
             kind = match.lastindex or END
             add_kind(kind)
             add_word(match[kind])
             add_start(match.start(kind))
             if kind == BAD:
-                raise _bad_character(text, match.start(kind))
+                raise _bad_character(self.text, match.start(kind))
             if kind == END:
-                break
+                self._matches = iter(())
+        check_count(self.text, len(self.kinds), "words and signs", MOST_TOKENS)
+
+
+def check_count(text: Text, count: int, what: str, most: int) -> None:
+    """Raise LimitError if a text has more of something than `most` for each layer of the limit."""
+    if count > most * limits.layers:
+        many = f"more than {most * limits.layers:,} {what}, {most} for each layer of the limit"
+        raise LimitError(f"{text.file}: it has {many}: {limits.raising('layers')}")
 
 
 def unquote(word: str, what: str) -> bytes:

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from minicaffe.errors import PrototxtError
 
 from . import hints
-from .tokens import END, NAME, NUMBER, PUNCTUATION, STRING, Text, Tokens, unquote
+from .tokens import AHEAD, END, MOST_TOKENS, NAME, NUMBER, PUNCTUATION, STRING, Text, Tokens, check_count, unquote
 
 _LARGEST_FLOAT = 3.4028234663852886e38
 _ROUNDS_TO_INFINITY = 3.4028235677973366e38  # half a step above the largest float32
@@ -56,8 +56,8 @@ class ValueReader:
     def __init__(self, text: Text) -> None:
         self.text = text
         tokens = Tokens(text)
-        self.kinds, self.words, self.starts = tokens.kinds, tokens.words, tokens.starts
-        self.at = 0
+        self.kinds, self.words, self.starts, self._read_on = tokens.kinds, tokens.words, tokens.starts, tokens.read_on
+        self.at = self._escapes = 0
         self._readers: dict[int, Callable[[Field], str | bytes | float]] = {
             FieldDescriptor.CPPTYPE_STRING: self._string,
             FieldDescriptor.CPPTYPE_ENUM: self._enum,
@@ -65,6 +65,11 @@ class ValueReader:
             FieldDescriptor.CPPTYPE_FLOAT: self._float,
             FieldDescriptor.CPPTYPE_DOUBLE: self._float,
         }
+
+    def look_ahead(self) -> None:
+        """Have the tokens that are looked at until the next call. Raises PrototxtError, LimitError."""
+        if self.at + AHEAD > len(self.words):
+            self._read_on()
 
     def value(self, known: Field) -> str | bytes | float:
         """The value of a field that is not a block. Raises PrototxtError."""
@@ -89,11 +94,14 @@ class ValueReader:
             raise self.error(f"{known.name} takes a quoted string, got {self.shown()}", hint=hint)
         parts: list[bytes] = []
         while self.kinds[self.at] == STRING:
+            self._escapes += self.words[self.at].count("\\")
+            check_count(self.text, self._escapes, "escapes in strings", MOST_TOKENS)
             try:
                 parts.append(unquote(self.words[self.at], known.name))
             except ValueError as error:
                 raise self.error(str(error)) from None
             self.at += 1
+            self.look_ahead()
         value = b"".join(parts)
         if known.bytes:
             return value

@@ -34,6 +34,7 @@ def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int,
     """
     plain = Text(text, net.file)
     tokens = Tokens(plain)
+    tokens.read_on(len(text) + 1)
     starts = [0, *(match.end() for match in re.finditer("\n", plain.text))]
     done: list[tuple[int, int, str]] = []
     edits: list[Edited] = []

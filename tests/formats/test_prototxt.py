@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 from random_messages import messages
 from recordings import SHARED, needs
 
-from minicaffe.errors import PrototxtError, PrototxtWarning
+from minicaffe import limits
+from minicaffe.errors import LimitError, PrototxtError, PrototxtWarning
+from minicaffe.formats import tokens
 from minicaffe.formats.prototxt import parse_message, parse_net, parse_solver, read_net, read_solver
 from minicaffe.formats.source import Place
 from minicaffe.proto import caffe_pb2
@@ -626,6 +630,48 @@ def test_published_files_read_without_a_warning_and_as_protobuf_reads_them(folde
     assert paths
     if folder == "models":
         assert len(paths) - solvers == 110
+
+
+@pytest.mark.parametrize("text", ["{", "[", ";", '""', "layer {", "a {", "input_dim: {", "name: 1 "])
+def test_a_text_is_read_up_to_its_first_error(text, monkeypatch):
+    read: list[int] = []
+    read_on = tokens.Tokens.read_on
+
+    def count(self, *most):
+        read_on(self, *most)
+        read.append(len(self.words))
+
+    monkeypatch.setattr(tokens.Tokens, "read_on", count)
+    with pytest.raises(PrototxtError):
+        parse_net(text * 50_000)
+    assert max(read) <= tokens.AT_ONCE
+
+
+LAYER = 'layer { name: "a" type: "Concat" top: "b" %s }'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("input_dim: [" + "1," * 999 + "1]", "it has more than 2,000 words and signs, 200 for each layer of the limit"),
+        ("input_dim: 1 " * 667, "it has more than 2,000 words and signs"),
+        ("x { " + "y: 1 " * 667 + "}", "it has more than 2,000 words and signs"),
+        ("name: " + '"a" ' * 2000, "it has more than 2,000 words and signs"),
+        ('name: "' + "\\n" * 2001 + '"', "it has more than 2,000 escapes in strings"),
+        ("a: 1 " * 101, "it has more than 100 unknown fields, 10 for each layer of the limit"),
+        (LAYER % ("x {} " * 101), "it has more than 100 unknown fields"),
+        (LAYER % ('bottom: "a" ' * 100), "it has more than 100 bottoms and tops, 10 for each layer of the limit"),
+        ('input: "a" ' * 101 + "input_dim: [1, 1, 1, 1] " * 101, "it has more than 100 bottoms and tops"),
+    ],
+)
+def test_a_text_of_too_many_parts(text, message, monkeypatch):
+    monkeypatch.setattr(limits, "layers", 10)
+    way = "minicaffe.limits.layers = N, or --limit layers=N, allows more"
+    with pytest.raises(LimitError, match=rf"^net\.prototxt: {re.escape(message)}.*: {re.escape(way)}$"):
+        parse_net(text, "net.prototxt", warn=False)
+    monkeypatch.setattr(limits, "layers", 100)
+    with suppress(PrototxtError):  # a net that means nothing may be refused for that
+        parse_net(text, "net.prototxt", warn=False)
 
 
 def test_speed():
