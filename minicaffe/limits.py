@@ -24,7 +24,7 @@ blob_elements: int = 2**31 - 1
 """Most elements of one blob; Caffe's INT_MAX, which cannot be raised."""
 layers: int = 10_000
 """Most layers of a net, without inserted Split layers, and most steps of a DenseBlock. A weights file may have
-4 blobs for each; a prototxt 200 words and signs, as many escapes, 10 bottoms and tops, and 10 unknown fields."""
+4 blobs for each; a prototxt 200 words and signs, 200 backslashes, 10 bottoms and tops, and 10 unknown fields."""
 bytes: int = 2**38
 """Most bytes of all blobs of a net (without diffs), and of all arrays unpacked from a file."""
 pixels: int = 2**28

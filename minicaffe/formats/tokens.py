@@ -19,7 +19,7 @@ CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
 AT_ONCE, AHEAD = 4096, 16
 """Tokens that are read in one go, and the most that a parser looks at before it asks for more."""
 MOST_TOKENS = 200
-"""Most tokens and escapes of a text, for each layer that limits.layers allows."""
+"""Most tokens, and most backslashes, of a text, for each layer that limits.layers allows."""
 NAME, NUMBER, STRING, PUNCTUATION, END, BAD = 1, 2, 3, 4, 5, 6
 
 # The alternatives start with different characters and the last one matches any, which bounds the backtracking.
@@ -74,11 +74,13 @@ class Text:
 class Tokens:
     """The tokens of a text as three parallel lists: kinds, words (strings with their quotes) and starts (offsets).
 
-    read_on lengthens the lists, so that a text whose beginning is wrong is not read to its end.
+    read_on lengthens the lists, so that a text whose beginning is wrong is not read to its end. Raises LimitError for a text
+    of more than MOST_TOKENS backslashes for each layer of the limit: re takes 200 bytes for each in a string.
     """
 
     def __init__(self, text: Text) -> None:
         self.text = text
+        check_count(text, text.text.count("\\"), "backslashes", MOST_TOKENS)
         self.kinds: list[int] = []
         self.words: list[str] = []
         self.starts: list[int] = []

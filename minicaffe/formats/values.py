@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from minicaffe.errors import PrototxtError
 
 from . import hints
-from .tokens import AHEAD, END, MOST_TOKENS, NAME, NUMBER, PUNCTUATION, STRING, Text, Tokens, check_count, unquote
+from .tokens import AHEAD, END, NAME, NUMBER, PUNCTUATION, STRING, Text, Tokens, unquote
 
 _LARGEST_FLOAT = 3.4028234663852886e38
 _ROUNDS_TO_INFINITY = 3.4028235677973366e38  # half a step above the largest float32
@@ -57,7 +57,7 @@ class ValueReader:
         self.text = text
         tokens = Tokens(text)
         self.kinds, self.words, self.starts, self._read_on = tokens.kinds, tokens.words, tokens.starts, tokens.read_on
-        self.at = self._escapes = 0
+        self.at = 0
         self._readers: dict[int, Callable[[Field], str | bytes | float]] = {
             FieldDescriptor.CPPTYPE_STRING: self._string,
             FieldDescriptor.CPPTYPE_ENUM: self._enum,
@@ -94,8 +94,6 @@ class ValueReader:
             raise self.error(f"{known.name} takes a quoted string, got {self.shown()}", hint=hint)
         parts: list[bytes] = []
         while self.kinds[self.at] == STRING:
-            self._escapes += self.words[self.at].count("\\")
-            check_count(self.text, self._escapes, "escapes in strings", MOST_TOKENS)
             try:
                 parts.append(unquote(self.words[self.at], known.name))
             except ValueError as error:

@@ -657,7 +657,7 @@ LAYER = 'layer { name: "a" type: "Concat" top: "b" %s }'
         ("input_dim: 1 " * 667, "it has more than 2,000 words and signs"),
         ("x { " + "y: 1 " * 667 + "}", "it has more than 2,000 words and signs"),
         ("name: " + '"a" ' * 2000, "it has more than 2,000 words and signs"),
-        ('name: "' + "\\n" * 2001 + '"', "it has more than 2,000 escapes in strings"),
+        ('name: "' + "\\n" * 2001 + '"', "it has more than 2,000 backslashes"),
         ("a: 1 " * 101, "it has more than 100 unknown fields, 10 for each layer of the limit"),
         (LAYER % ("x {} " * 101), "it has more than 100 unknown fields"),
         (LAYER % ('bottom: "a" ' * 100), "it has more than 100 bottoms and tops, 10 for each layer of the limit"),
