@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from minicaffe.detection.data_inputs import is_data
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
-from minicaffe.formats.prototxt import parse_net, read_net
+from minicaffe.formats.prototxt import NetFile, parse_net, read_net
 from minicaffe.formats.skipped import skip
+from minicaffe.formats.source import LayerSource, Place
 from minicaffe.porting.deploy import deploy
 from minicaffe.skipped_fields import of_file
 
@@ -40,7 +41,7 @@ def command(options: Options) -> None:
     kept = [source for layer, source in zip(file.param.layer, file.sources, strict=True) if not is_data(layer)]
     skip(of_file(replace(file, sources=kept), None))  # a data layer's fields mean nothing to what is written
     deployed = deploy(file, options.state_of(file), dict(options.shapes or ()))
-    net = options.build(parse_net(deployed.text, options.out or "stdout"))  # what does not run is not written
+    net = options.build(_placed(parse_net(deployed.text, options.out or ""), file))  # what does not run is not written
     if options.out:
         with replacing(options.out) as path:
             path.write_text(deployed.text, encoding="utf-8")
@@ -51,3 +52,11 @@ def command(options: Options) -> None:
         echo(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}", err=True)
     if deployed.options:
         echo(f"options for classify and run: {on_one_line(deployed.options)}", err=True)
+
+
+def _placed(written: NetFile, original: NetFile) -> NetFile:
+    """The net to write, with the places of the layers that it is made from: its own text is in no file yet."""
+    of_name = dict(zip(((layer.name, layer.type) for layer in original.param.layer), original.sources, strict=True))
+    start = LayerSource(Place(original.file, 1))
+    sources = [of_name.get((layer.name, layer.type), start) for layer in written.param.layer]
+    return replace(written, sources=sources)

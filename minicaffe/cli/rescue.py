@@ -48,7 +48,7 @@ def command(options: Options) -> None:
     for guess in rescued.guesses:
         warn(f"{guess} --shape BLOB=N,C,H,W sets it")
     if options.check:
-        _check(rescued, weights, out or "stdout", options.fork or "")
+        _check(rescued, weights, out or f"the net of {weights}", options.fork or "")
 
 
 def _check(rescued: Rescued, weights: str, written: str, fork: str) -> None:

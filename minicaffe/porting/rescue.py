@@ -27,6 +27,7 @@ from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.box_annotator_ohem import BoxAnnotatorOHEM
 from minicaffe.layers.contrastive_loss import ContrastiveLoss
 from minicaffe.layers.detection_evaluate import DetectionEvaluate
+from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.layers.hdf5_output import HDF5Output
 from minicaffe.layers.infogain_loss import InfogainLoss
 from minicaffe.layers.input import Input
@@ -56,6 +57,8 @@ PROBABILITIES: dict[type[Layer], type[Layer]] = {
 """Losses, and the layers that compute their probabilities in TEST."""
 ENDS = (Accuracy, Silence, HDF5Output, DetectionEvaluate, BoxAnnotatorOHEM)
 """Layers for training or evaluation."""
+EVALUATIONS = (Accuracy, DetectionEvaluate)
+"""Ends whose first bottom is a prediction."""
 OLD_END = "BoxAnnotator"
 """BoxAnnotatorOHEM's name in early files of R-FCN."""
 TARGETS = {"rpn.anchor_target_layer": False, "rpn.proposal_target_layer": True}
@@ -106,12 +109,13 @@ def rescue(
 
 
 TEST_STATE = caffe_pb2.NetState(phase=caffe_pb2.TEST)
+TRAIN_STATE = caffe_pb2.NetState(phase=caffe_pb2.TRAIN)
 
 
 def clean(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState = TEST_STATE) -> list[LayerParameter]:
     """The layers that compute outputs in this state, connected. Data layers are removed, so some bottoms have no top."""
     layers = _without_splits(_of_test(layers, notes, state))
-    layers, wanted = _without_losses(layers, notes)
+    layers, wanted = _without_losses(layers, notes, state)
     kept, gone = list[LayerParameter](), list[str]()
     for layer in reversed(layers):
         if not wanted.isdisjoint(layer.top) and (layer.bottom or class_of(layer) in (Input, Parameter)):
@@ -125,21 +129,31 @@ def clean(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetSt
 
 
 def _of_test(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState) -> list[LayerParameter]:
-    """Without layers for other states, such as TRAIN, unless no other layer makes their tops."""
-    meets = Rules(state).meets
-
-    def in_test(layer: LayerParameter) -> bool:
-        return any(map(meets, layer.include)) if layer.include else not any(map(meets, layer.exclude))
-
-    given = {top for layer in layers if in_test(layer) for top in layer.top}
+    """Without layers for other states, such as TRAIN, unless no other layer makes their tops; without what reads those."""
+    given = {top for layer in layers if rules_keep(layer, state) for top in layer.top}
+    gone = set[str]()
     kept = []
     for layer in layers:
-        # data layers of TRAIN stay: they become inputs
-        if in_test(layer) or not layer.bottom or not given.issuperset(layer.top):
-            kept.append(layer)
+        if rules_keep(layer, state):
+            gone.difference_update(layer.top)
+        elif not layer.bottom:  # data layers of TRAIN stay: they become inputs
+            if given.issuperset(layer.top):
+                continue
+        elif given.isdisjoint(layer.top) and gone.isdisjoint(layer.bottom[:1] if is_loss(layer) else layer.bottom):
+            pass  # a loss tells the output, also without its labels
         else:
-            notes.append(f"Removed, for TRAIN only: {layer.name} ({layer.type}).")
+            gone.update(set(layer.top) - given)
+            where = "TRAIN" if rules_keep(layer, TRAIN_STATE) else "other levels or stages"
+            notes.append(f"Removed, for {where} only: {layer.name} ({layer.type}).")
+            continue
+        kept.append(layer)
     return kept
+
+
+def rules_keep(layer: LayerParameter, state: caffe_pb2.NetState) -> bool:
+    """True if a layer's include and exclude rules keep it in this state."""
+    meets = Rules(state).meets
+    return any(map(meets, layer.include)) if layer.include else not any(map(meets, layer.exclude))
 
 
 def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
@@ -165,21 +179,28 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
     return kept
 
 
-def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[list[LayerParameter], set[str]]:
-    """The layers, with probabilities in place of losses, and the blobs that are the net's outputs."""
+def _without_losses(
+    layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState
+) -> tuple[list[LayerParameter], set[str]]:
+    """The layers, with probabilities in place of losses unless the net has its own end, and the blobs that are its outputs."""
     losses = [layer for layer in layers if is_loss(layer)]
     kept = [x for x in layers if not is_loss(x) and class_of(x) not in ENDS and x.type != OLD_END]
-    wanted = _unread(layers) & {name for layer in kept if layer.bottom for name in layer.top}
+    wanted = (_unread(layers) | _evaluated(layers, losses)) & {name for layer in kept if layer.bottom for name in layer.top}
     # GoogLeNet's auxiliary classifiers weigh 0.3 beside 1; the two losses of a detector weigh the same.
     heaviest = max((weight_of(layer) for layer in losses), default=0.0)
     names = Counter(name for layer in kept for name in [layer.name, *layer.top])
-    # A train net may compute the probabilities already, for accuracy or an RPN.
-    computed = {(class_of(layer), layer.bottom[0]) for layer in kept if layer.bottom}
+    own = {id(layer): _own_end(layer, kept, state) for layer in losses}
+    computed = set[tuple[type[Layer], str]]()
     for layer in losses:
         predicted = list(layer.bottom[: 2 if class_of(layer) is ContrastiveLoss else 1])
         made = PROBABILITIES.get(class_of(layer))
         if made and 0 < weight_of(layer) < heaviest / 2:  # a weight of 0: an output trained earlier
             notes.append(f"Removed with its inputs, an auxiliary loss: {layer.name} (loss_weight {weight_of(layer):g}).")
+        elif end := own[id(layer)]:
+            notes.append(
+                f"Removed, a loss: {layer.name} ({layer.type}). The net has an output for TEST: {end.name} ({end.type})."
+            )
+            wanted.update(end.top)
         elif class_of(layer) is MultiBoxLoss:
             kept.extend(_detections(layer))
             wanted.add(kept[-1].top[0])
@@ -194,6 +215,26 @@ def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[lis
             wanted.update(new.top)
             notes.append(f"{new.type} {new.name} replaces the loss {layer.name} ({layer.type}).")
     return kept, wanted
+
+
+def _evaluated(layers: list[LayerParameter], losses: list[LayerParameter]) -> set[str]:
+    """The predictions that layers of evaluation read and no loss."""
+    return {x.bottom[0] for x in layers if class_of(x) in EVALUATIONS} - {name for loss in losses for name in loss.bottom[:1]}
+
+
+def _own_end(loss: LayerParameter, layers: list[LayerParameter], state: caffe_pb2.NetState) -> LayerParameter | None:
+    """The layer with which the net ends in this state in place of the loss: the last one, after its predictions, that makes
+    what would replace the loss, with no weights between them. After a loss that the state leaves out it is the last one that
+    does so, or that the state's rules add, weights or not."""
+    reached, end, is_kept = set(loss.bottom[:1]), None, rules_keep(loss, state)
+    made = DetectionOutput if class_of(loss) is MultiBoxLoss else PROBABILITIES.get(class_of(loss))
+    for layer in layers:
+        if reached.isdisjoint(layer.bottom) or (is_kept and class_of(layer).weight_names != ()):
+            continue
+        reached.update(layer.top)
+        if class_of(layer) is made or (not is_kept and (layer.include or layer.exclude) and rules_keep(layer, state)):
+            end = layer
+    return end
 
 
 def _unread(layers: list[LayerParameter]) -> set[str]:

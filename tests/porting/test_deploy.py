@@ -12,7 +12,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
-from minicaffe.errors import PrototxtError
+from minicaffe.errors import Error, PrototxtError
 from minicaffe.formats.prototxt import parse_net, read_net
 from minicaffe.net_arguments import state_applied
 from minicaffe.porting.deploy import Deployed, deploy
@@ -175,3 +175,103 @@ def test_the_data_layer_of_a_stage() -> None:
 def test_a_net_of_data_alone_has_nothing_to_deploy() -> None:
     with pytest.raises(PrototxtError, match=r"net\.prototxt: no layer computes an output from an image"):
         deployed("\n".join(LABELS.splitlines()[:2]))
+
+
+SSD = """layer { name: "data" type: "AnnotatedData" top: "data" top: "label" data_param { source: "x" }
+  transform_param { resize_param { prob: 1 resize_mode: WARP height: 16 width: 16 } } }
+layer { name: "loc" type: "Convolution" bottom: "data" top: "loc" convolution_param { num_output: 4 kernel_size: 8 stride: 8 } }
+layer { name: "conf" type: "Convolution" bottom: "data" top: "conf"
+  convolution_param { num_output: 2 kernel_size: 8 stride: 8 } }
+layer { name: "locp" type: "Permute" bottom: "loc" top: "locp" permute_param { order: 0 order: 2 order: 3 order: 1 } }
+layer { name: "locf" type: "Flatten" bottom: "locp" top: "locf" }
+layer { name: "confp" type: "Permute" bottom: "conf" top: "confp" permute_param { order: 0 order: 2 order: 3 order: 1 } }
+layer { name: "conff" type: "Flatten" bottom: "confp" top: "conff" }
+layer { name: "pb" type: "PriorBox" bottom: "loc" bottom: "data" top: "pb" prior_box_param { min_size: 10 } }
+layer { name: "loss" type: "MultiBoxLoss" bottom: "locf" bottom: "conff" bottom: "pb" bottom: "label" top: "loss"
+  multibox_loss_param { num_classes: 2 } include { phase: TRAIN } }
+layer { name: "r" type: "Reshape" bottom: "conff" top: "r" include { phase: TEST }
+  reshape_param { shape { dim: 0 dim: -1 dim: 2 } } }
+layer { name: "sm" type: "Softmax" bottom: "r" top: "sm" softmax_param { axis: 2 } include { phase: TEST } }
+layer { name: "smf" type: "Flatten" bottom: "sm" top: "smf" include { phase: TEST } }
+layer { name: "det" type: "DetectionOutput" bottom: "locf" bottom: "smf" bottom: "pb" top: "det" include { phase: TEST }
+  detection_output_param { num_classes: 2 nms_param { nms_threshold: 0.4 } keep_top_k: 7 confidence_threshold: 0.33 } }
+layer { name: "ev" type: "DetectionEvaluate" bottom: "det" bottom: "label" top: "ev" include { phase: TEST }
+  detection_evaluate_param { num_classes: 2 } }
+"""
+BEGIN = """layer { name: "d" type: "Data" top: "data" top: "label" data_param { source: "x" } transform_param { crop_size: 4 } }
+layer { name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 3 kernel_size: 1 } }
+"""
+READ_BY_ACCURACY = """layer { name: "own" type: "%s" bottom: "c" top: "own" include { phase: TEST } }
+layer { name: "acc" type: "Accuracy" bottom: "own" bottom: "label" top: "acc" include { phase: TEST } }
+layer { name: "loss" type: "%s" bottom: "c" bottom: "label" top: "loss" %s }
+"""
+SIDES = """layer { name: "side" type: "SigmoidCrossEntropyLoss" bottom: "c" bottom: "label" top: "sl" include { phase: TRAIN } }
+layer { name: "fuse" type: "Convolution" bottom: "c" top: "fuse" convolution_param { num_output: 1 kernel_size: 1 } }
+layer { name: "fl" type: "SigmoidCrossEntropyLoss" bottom: "fuse" bottom: "label" top: "fl" include { phase: TRAIN } }
+layer { name: "own" type: "Sigmoid" bottom: "fuse" top: "own" include { phase: TEST } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (SSD, "loc conf locp locf confp conff pb r sm smf det"),
+        (SSD.replace(" include { phase: TRAIN }", ""), "loc conf locp locf confp conff pb r sm smf det"),
+        (BEGIN + READ_BY_ACCURACY % ("Softmax", "SoftmaxWithLoss", "include { phase: TRAIN }"), "c own"),
+        (BEGIN + READ_BY_ACCURACY % ("Softmax", "SoftmaxWithLoss", ""), "c own"),
+        (BEGIN + READ_BY_ACCURACY % ("Sigmoid", "SigmoidCrossEntropyLoss", ""), "c own"),
+        (BEGIN + READ_BY_ACCURACY % ("ArgMax", "SoftmaxWithLoss", "include { phase: TRAIN }"), "c own"),
+        (BEGIN + "\n".join((READ_BY_ACCURACY % ("Softmax", "", "")).splitlines()[:2]), "c own"),
+        (BEGIN + SIDES, "c fuse own"),
+    ],
+    ids=["SSD", "SSD in both phases", "softmax", "softmax in both phases", "sigmoid", "segmentation", "no loss", "sides"],
+)
+def test_the_end_for_test_is_kept_exactly(text: str, wanted: str) -> None:
+    made = deployed(text)
+    assert [layer.name for layer in made.param.layer[1:]] == wanted.split()
+    assert "Removed, for labels" not in made.text and "replaces loss" not in made.text
+    net = Net(parse_net(made.text, "deploy.prototxt"), TEST)
+    assert net.outputs == [made.param.layer[-1].name]
+    last, original = made.param.layer[-1], {layer.name: layer for layer in parse_net(text, warn=False).param.layer}
+    assert last.detection_output_param == original[last.name].detection_output_param
+
+
+STAGES = """layer { name: "td" type: "Data" top: "data" data_param { source: "i" } include { phase: TRAIN } }
+layer { name: "tl" type: "Data" top: "label" data_param { source: "l" } include { phase: TRAIN } }
+layer { name: "vd" type: "Data" top: "data" data_param { source: "i" } include { phase: TEST stage: "val" } }
+layer { name: "vl" type: "Data" top: "label" data_param { source: "l" } include { phase: TEST stage: "val" } }
+layer { name: "dd" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } }
+  include { phase: TEST not_stage: "val" } }
+layer { name: "tt" type: "Eltwise" bottom: "data" bottom: "label" top: "x" top: "xl" include { phase: TRAIN } }
+layer { name: "vt" type: "Eltwise" bottom: "data" bottom: "label" top: "x" top: "xl" include { phase: TEST stage: "val" } }
+layer { name: "dt" type: "Power" bottom: "data" top: "x" power_param { shift: -127 } include { phase: TEST not_stage: "val" } }
+layer { name: "sl" type: "Slice" bottom: "xl" top: "a" top: "b" include { phase: TRAIN } include { phase: TEST stage: "val" } }
+layer { name: "cov" type: "Convolution" bottom: "x" top: "cov" convolution_param { num_output: 1 kernel_size: 4 } }
+layer { name: "loss" type: "EuclideanLoss" bottom: "cov" bottom: "a" top: "loss" include { phase: TRAIN }
+  include { phase: TEST stage: "val" } }
+"""
+
+
+def test_an_input_that_the_state_has_is_used() -> None:
+    made = deployed(STAGES)
+    assert [(layer.name, layer.type) for layer in made.param.layer] == [
+        ("dd", "Input"),
+        ("dt", "Power"),
+        ("cov", "Convolution"),
+    ]
+    assert made.notes == [
+        "Removed, for TRAIN only: tt (Eltwise).",
+        "Removed, for other levels or stages only: vt (Eltwise).",
+        "Removed, for TRAIN only: sl (Slice).",
+        "Removed, a loss: loss (EuclideanLoss).",
+    ]
+    with pytest.raises(Error, match=r'net\.prototxt:3: i is not there, and "vd" does not say the size of its images'):
+        deployed(STAGES, ("val",), label=(1, 1))
+
+
+def test_errors_name_places_of_the_file_that_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(STAGES.replace("kernel_size: 4", "kernel_size: 40"))
+    for more in ([], ["-o", "out.prototxt"]):
+        refused = run("deploy", "net.prototxt", *more)
+        assert refused.exit_code == 1 and "(net.prototxt:11)" in refused.stderr and not Path("out.prototxt").exists()
