@@ -31,7 +31,8 @@ class AnchorTarget(StandIn):
     bottom: scores (1, 2 A, H, W), of which the shape alone is used; gt_boxes (G, 5): x1, y1, x2, y2, class, in pixels of the
     scaled image; im_info (1, 3); optionally the image, which is not used.
     top: labels (1, 1, A H, W); targets, inside weights, outside weights, each (1, 4 A, H, W).
-    param_str: feat_stride (pixels), optionally scales, ratios, allowed_border (pixels). G may be 0: then no anchor is positive.
+    param_str: feat_stride (pixels), optionally base_size (pixels), scales, ratios, allowed_border (pixels).
+    G may be 0: then no anchor is positive.
     Raises LayerError for more than one image, for shapes that do not fit, and for gt boxes that are no boxes.
     """
 
@@ -43,7 +44,7 @@ class AnchorTarget(StandIn):
     weight_names = ()
     has_gradient = False
     in_sequence = True
-    param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "scales", "ratios", "allowed_border")
+    param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios", "allowed_border")
     inert_keys = ("num_classes",)
     forces_best: ClassVar[bool] = True
     """Whether the anchors that overlap a gt box most are positive, whatever the overlap."""

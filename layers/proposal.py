@@ -49,7 +49,7 @@ class Proposal(StandIn):
 
     bottom: scores (1, 2 A, H, W), the A foreground ones last; deltas (1, 4 A, H, W); im_info (1, 3): height, width, scale.
     top: rois (R, 5): 0, x1, y1, x2, y2 in pixels of the scaled image, best first; optionally their scores (R, 1).
-    param_str: feat_stride (pixels), optionally scales and ratios. The settings of the layer's phase give the limits.
+    param_str: feat_stride (pixels), optionally base_size (pixels), scales and ratios. The phase's settings give the limits.
     R may be 0. No gradient flows through it.
     proposal_param: the anchors and the limits, in place of param_str and the settings; the anchors depend on the net's fork.
     im_info may then have a fourth number, the scale of x, the third being that of y; the scores are (R,).
@@ -67,7 +67,7 @@ class Proposal(StandIn):
     found_axis = 0
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
     loops = ((suppress,), ())
-    param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "scales", "ratios")
+    param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios")
     inert_keys: ClassVar[tuple[str, ...]] = ("allowed_border", "num_classes")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -8,12 +8,13 @@ Such files are often Python 2, so the header alone is parsed.
 from __future__ import annotations
 
 import ast
+import copy
 import operator
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,10 @@ MOST = 10_000
 """Numbers in a default."""
 RATIOS, SCALES = [0.5, 1, 2], [8, 16, 32]
 """py-faster-rcnn's."""
-Defaults = Mapping[str, "list[float]"]
+NAMES = ("base_size", "ratios", "scales")
+"""The parameters that make the anchors."""
+CALLS = {"range": "range", "xrange": "range"}
+CALLS |= {f"{module}.{name}": name for module in ("np", "numpy") for name in ("array", "arange")}
 HEADER = re.compile(r"^def generate_anchors\s*\(", re.MULTILINE)
 HEADER_END = re.compile(r"\)\s*:")
 LONGEST = 2000
@@ -42,11 +46,16 @@ OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-def own_defaults(prototxt: str | os.PathLike[str]) -> tuple[Path, Defaults] | None:
-    """Return the nearest generate_anchors.py of the prototxt's repository and its defaults by name; None without one.
+class OwnDefaults(NamedTuple):
+    """A generate_anchors.py, the numbers of its defaults by name, and the text of defaults that are anything but numbers."""
 
-    A default that is anything but numbers is left out.
-    """
+    file: Path
+    numbers: Mapping[str, list[float]]
+    unread: Mapping[str, str]
+
+
+def own_defaults(prototxt: str | os.PathLike[str]) -> OwnDefaults | None:
+    """Return the nearest generate_anchors.py of the prototxt's repository with its defaults; None without one."""
     if not os.path.isfile(prototxt):  # a net given as text
         return None
     for file in _places(Path(prototxt).absolute().parent):
@@ -54,8 +63,10 @@ def own_defaults(prototxt: str | os.PathLike[str]) -> tuple[Path, Defaults] | No
             header = _header(read_text(file, errors="replace"))
         except (OSError, Error):
             continue
-        if header and (found := _defaults(header)):
-            return file, found
+        if header:
+            numbers, unread = _defaults(header)
+            if numbers or unread:
+                return OwnDefaults(file, numbers, unread)
     return None
 
 
@@ -68,7 +79,9 @@ def _header(text: str) -> str:
     return text[: end.end()] if end else ""
 
 
-def fitting(own: Defaults, values: Mapping[str, Any], keys: Collection[str], count: int) -> dict[str, Any] | None:
+def fitting(
+    own: Mapping[str, list[float]], values: Mapping[str, Any], keys: Collection[str], count: int
+) -> dict[str, Any] | None:
     """Return param_str's values with the file's defaults that make this many anchors at a position; None if none do.
 
     keys: the keys that the layer knows. The scales may also be proposal_layer.py's own, which the file's do not change.
@@ -88,22 +101,27 @@ def _places(folder: Path) -> Iterator[Path]:
             yield parent / below / "generate_anchors.py"
 
 
-def _defaults(header: str) -> Defaults:
+def _defaults(header: str) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Return the defaults that are numbers, and the text of the others."""
     try:
         (function,) = ast.parse(f"{header} pass").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
+        return {}, {}
     assert isinstance(function, ast.FunctionDef)
     arguments = function.args.args[len(function.args.args) - len(function.args.defaults) :]
-    found = {}
+    found, unread = dict[str, list[float]](), dict[str, str]()
     for argument, default in zip(arguments, function.args.defaults, strict=True):
+        if argument.arg not in NAMES:
+            continue
         try:
             values = np.atleast_1d(_value(default))
         except (TypeError, ValueError, ArithmeticError, RecursionError):
-            continue
+            values = np.zeros((0, 0))
         if values.ndim == 1 and np.all(np.isfinite(values) & (values > 0)):
             found[argument.arg] = [int(value) if value == int(value) else float(value) for value in values]
-    return found
+        else:
+            unread[argument.arg] = f"{argument.arg}={ast.get_source_segment(header, default)}"
+    return found, unread
 
 
 def _value(node: ast.expr) -> Any:
@@ -120,6 +138,8 @@ def _value(node: ast.expr) -> Any:
         if isinstance(node.op, ast.Div) and _is_whole(node) and np.any(value != np.floor(value)):
             raise ValueError("Python 2 and 3 divide whole numbers differently")
         return value
+    if isinstance(node, ast.ListComp):
+        return _comprehended(node)
     if isinstance(node, ast.Call) and not node.keywords:
         return _called(ast.unparse(node.func), [_value(argument) for argument in node.args])
     raise ValueError("not a number")
@@ -132,13 +152,33 @@ def _operand(node: ast.expr) -> Any:
     return value
 
 
+def _comprehended(node: ast.ListComp) -> list[float]:
+    """Return the list of [EXPRESSION for NAME in NUMBERS]."""
+    (loop,) = node.generators  # ValueError for several
+    if loop.ifs or not isinstance(loop.target, ast.Name) or any(isinstance(part, ast.ListComp) for part in ast.walk(node.elt)):
+        raise ValueError("not a simple list comprehension")
+    return [float(_value(_Replacing(loop.target.id, item).visit(copy.deepcopy(node.elt)))) for item in _value(loop.iter)]
+
+
+class _Replacing(ast.NodeTransformer):
+    """Puts a number in place of a name."""
+
+    def __init__(self, name: str, number: float) -> None:
+        self._name, self._number = name, int(number) if number == int(number) else float(number)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self._number) if node.id == self._name else node
+
+
 def _called(function: str, values: list[Any]) -> Any:
-    if function == "np.array" and len(values) == 1:
+    called = CALLS.get(function)
+    if called == "array" and len(values) == 1:
         return np.array(values[0])
-    if function == "np.arange" and 1 <= len(values) <= 3 and all(np.ndim(value) == 0 for value in values):
+    if called in ("arange", "range") and 1 <= len(values) <= 3 and all(np.ndim(value) == 0 for value in values):
         start, stop, step = (*values, 1.0) if len(values) == 2 else values if len(values) == 3 else (0.0, values[0], 1.0)
         if step and 0 <= (stop - start) / step <= MOST:
-            return np.arange(start, stop, step)
+            numbers = np.arange(start, stop, step)
+            return numbers.tolist() if called == "range" else numbers  # a range is no array: no arithmetic
     raise ValueError(f"{function} is not evaluated")
 
 

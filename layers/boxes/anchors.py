@@ -56,7 +56,9 @@ def by_channel(values: Array, height: int, width: int) -> Array:
 
 
 def layer_anchors(layer: StandIn) -> tuple[Array, int]:
-    """The anchors (A, 4) and the stride that a layer's param_str gives: feat_stride, and optionally scales and ratios."""
+    """The anchors (A, 4) and the stride of a layer's param_str: feat_stride, and optionally base_size, scales and ratios.
+
+    Warns where the model's own generate_anchors.py makes others."""
     values = layer_parameters(layer)
     stride = whole_parameter(layer, values, "feat_stride")
     lists = {}
@@ -70,7 +72,10 @@ def layer_anchors(layer: StandIn) -> tuple[Array, int]:
         given = " and ".join(f"{len(numbers)} {key}" for key, numbers in lists.items())
         message = f"param_str: {given} are {count:,} anchors; at most {MOST:,} are made at each position"
         raise layer.error(message, "python_param.param_str")
-    return generate_anchors(scales=lists["scales"], ratios=lists["ratios"]), stride
+    base_size = whole_parameter(layer, {"base_size": 16, **values}, "base_size")
+    anchors = generate_anchors(base_size, **lists)
+    layer.warn_of_other_anchors(anchors)
+    return anchors, stride
 
 
 def _positive(value: Any) -> bool:

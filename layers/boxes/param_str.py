@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from minicaffe.blob import Blob
+import numpy as np
+
+from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.formats.param_str import read_yaml
 from minicaffe.layer import Layer
 from minicaffe.layers.python import own_module
 from minicaffe.nearest import nearest
 
-from .anchor_defaults import fitting, own_defaults
+from .anchor_defaults import NAMES, RATIOS, SCALES, fitting, own_defaults
 
 LONGEST = 40
 """Most characters of a key or a top's name in a message."""
+
+DEFAULTS = {"base_size": 16, "ratios": RATIOS, "scales": SCALES}
+"""Of py-faster-rcnn's layers."""
+UNREAD = "which cannot be read without running the file: write its numbers in param_str"
 
 LABELS, TARGETS = ("label",), ("target", "bbox", "box", "reg")
 INSIDE, OUTSIDE = ("weight", "inside"), ("weight", "outside")
@@ -65,12 +71,32 @@ class StandIn(Layer):
                 "; param_str takes 'scales' and 'ratios', and the model's own generate_anchors.py (py-faster-rcnn: lib/rpn) has"
                 f" its values; {self.own_module()}"
             )
-        file, own = found
-        given = fitting(own, layer_parameters(self), self.param_keys, channels // 2)
-        if given is None:
-            listed = ", ".join(f"{name} {numbers}" for name, numbers in own.items())
-            return f"; {file} has {listed}, which param_str cannot give; {self.own_module()}"
-        return f'; by {file} write param_str: "{given}"; or {self.own_module()}'
+        given = layer_parameters(self)
+        if unread := [text for name, text in found.unread.items() if name not in given]:
+            return f"; {found.file} has the default {', '.join(unread)}, {UNREAD}; or {self.own_module()}"
+        fits = fitting(found.numbers, given, self.param_keys, channels // 2)
+        if fits is None:
+            listed = ", ".join(f"{name} {numbers}" for name, numbers in found.numbers.items())
+            return f"; {found.file} has {listed}, which do not make {channels // 2} anchors; {self.own_module()}"
+        return f'; by {found.file} write param_str: "{fits}"; or {self.own_module()}'
+
+    def warn_of_other_anchors(self, anchors: Array) -> None:
+        """Warn where a generate_anchors.py of the model's own makes as many anchors as these (A, 4), and others."""
+        found = own_defaults(self.source.place.file) if self.source and self.param.type == "Python" else None
+        if found is None:
+            return
+        given = layer_parameters(self)
+        # proposal_layer.py passes scales, whatever the file's default
+        unread = [text for name, text in found.unread.items() if name not in given and name != "scales"]
+        if unread and "ratios" in self.param_keys:
+            self.warn(f"{found.file} has the default {', '.join(unread)}, {UNREAD}", "python_param.param_str")
+        fits = fitting(found.numbers, given, ("feat_stride", *NAMES), len(anchors))
+        made = {name: fits.get(name, default) for name, default in DEFAULTS.items()} if fits else {}
+        used = {name: given.get(name, default) for name, default in DEFAULTS.items()}
+        if others := [name for name in made if np.any(np.asarray(made[name], float) != np.asarray(used[name], float))]:
+            values = " and ".join(f"{name} {made[name]}, not {used[name]}" for name in others)
+            way = f'write param_str: "{fits}"' if set(others) <= set(self.param_keys) else self.own_module()
+            self.warn(f"{found.file} makes other anchors: {values}; if the model was trained with these, {way}", "python_param")
 
     def own_module(self) -> str:
         """Say how the model's own layer runs in place of this one."""

@@ -20,24 +20,14 @@ from minicaffe.layers.proposal import Proposal, ProposalLimits
 from minicaffe.mode import TRAIN
 
 from .anchor_labels import sampled
-from .anchors import by_position, generate_anchors, layer_anchors
-from .param_str import StandIn, layer_parameters, whole_parameter
+from .anchors import by_position
+from .param_str import StandIn, layer_parameters
 
 TRAIN_LIMITS = ProposalLimits(1000, 300, 0.3, 4)
 TEST_LIMITS = ProposalLimits(1000, 0, math.inf, 0)
 """Without non-maximum suppression: SSH's detector suppresses what its three modules find together."""
 POSITIVE, NEGATIVE, FOREGROUND, BATCH = 0.5, 0.3, 0.25, 256
 """Overlaps of positive and negative anchors, the fraction of positive ones, and the number of anchors."""
-
-
-def ssh_anchors(layer: StandIn) -> tuple[Array, int]:
-    """The anchors (A, 4) and the stride that param_str gives; base_size, too, in pixels. Raises LayerError."""
-    anchors, stride = layer_anchors(layer)
-    values = layer_parameters(layer)
-    if "base_size" in values:
-        lists = {key: values[key] for key in ("ratios", "scales") if key in values}
-        anchors = generate_anchors(whole_parameter(layer, values, "base_size"), **lists)
-    return anchors, stride
 
 
 def warn_of_limits(layer: StandIn) -> None:
@@ -47,22 +37,18 @@ def warn_of_limits(layer: StandIn) -> None:
 class SSHProposal(Proposal):
     """The best boxes of one module. Stands in for SSH.layers.proposal_layer.ProposalLayer.
 
-    As Proposal; in TEST the 1000 best, overlapping or not. param_str: base_size (pixels, 16), too.
+    As Proposal; in TEST the 1000 best, overlapping or not.
     """
 
     type = "Python"
     num_top = (1, 2)
     kinds = ()
-    param_keys = (*Proposal.param_keys, "base_size")
     inert_keys = (*Proposal.inert_keys, "positive_overlap")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)
         self.limits = TRAIN_LIMITS if self.phase == TRAIN else TEST_LIMITS
         warn_of_limits(self)
-
-    def given_anchors(self) -> tuple[Array, int]:
-        return ssh_anchors(self)
 
 
 class SSHAnchorTarget(AnchorTarget):
@@ -71,7 +57,7 @@ class SSHAnchorTarget(AnchorTarget):
     As AnchorTarget, but an anchor is positive by its overlap alone, and if all leave the image all count. bottom: as there,
     the fourth, the image, is not used; a fifth, the module's probabilities (1, 2 A, H, W), the foreground ones last, chooses
     the hardest anchors where there are too many: positive ones with the least, negative ones with the largest probability.
-    param_str: base_size (pixels, 16) and positive_overlap (0.5), too.
+    param_str: positive_overlap (0.5), too.
     Raises LayerError as AnchorTarget does, and for probabilities of another shape.
     """
 
@@ -79,7 +65,7 @@ class SSHAnchorTarget(AnchorTarget):
     num_bottom = (4, 5)
     index_bottoms: tuple[int, ...] = (0, 1, 2, 3, 4)
     forces_best = False
-    param_keys = (*AnchorTarget.param_keys, "base_size", "positive_overlap")
+    param_keys = (*AnchorTarget.param_keys, "positive_overlap")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)
@@ -94,9 +80,6 @@ class SSHAnchorTarget(AnchorTarget):
             rpn_batchsize=BATCH,
         )
         warn_of_limits(self)
-
-    def given_anchors(self) -> tuple[Array, int]:
-        return ssh_anchors(self)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)

@@ -342,10 +342,10 @@ def test_the_plain_proposal_layer_stays() -> None:
     assert type(case.layer) is Proposal
 
 
-@pytest.mark.parametrize("key", ["anchor_scales", "base_size", "rpn_pre_nms_top_n"])
+@pytest.mark.parametrize("key", ["anchor_scales", "anchor_base", "rpn_pre_nms_top_n"])
 def test_an_unknown_key_of_param_str_is_refused_with_the_known_ones(key: str) -> None:
     text = python_layer("rpn.proposal_layer", "ProposalLayer", f"{{'feat_stride': 16, '{key}': 8}}", 3, 1)
-    wanted = rf"has no key '{key}'.* \(it has: feat_stride, scales, ratios\); --allow-module rpn.proposal_layer, or "
+    wanted = rf"has no key '{key}'.* \(it has: feat_stride, base_size, scales, ratios\); --allow-module rpn.proposal_layer, or "
     with pytest.raises(LayerError, match=wanted):
         LayerCase(text, np.zeros((1, 18, 2, 2)), np.zeros((1, 36, 2, 2)), np.array([[32, 32, 1.0]]))
 
