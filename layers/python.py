@@ -81,12 +81,17 @@ class _Folders(MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         folder = None if fullname == "caffe" else self.folders.get(fullname)  # caffe itself is minicaffe
         found = None if folder is None else PathFinder.find_spec(fullname, [folder])
-        is_module = found is not None and found.loader is not None  # a folder without __init__.py goes after what is installed
-        return found if is_module else PathFinder.find_spec(fullname, path) or found if folder else None
+        if folder is None or (found is not None and found.loader is not None):
+            return found
+        # a folder without __init__.py goes after what is installed, but not after a folder of minicaffe's checkout
+        installed = PathFinder.find_spec(fullname, path)
+        return found if installed is None or (found and is_own(installed)) else installed
 
     def hint(self, missing: str | None) -> str:
         """Of a module that is missing: how to allow it, where it lies in one of the folders."""
         name = (missing or "").partition(".")[0]
+        if name == "caffe" and "caffe" not in sys.modules:
+            return "; minicaffe.serve_as_caffe() before it lets `import caffe` mean minicaffe"
         for folder in self.folders.values():
             if name and name not in self.folders and PathFinder.find_spec(name, [folder]):
                 way = ways(f"--allow-module {name}") or f"minicaffe.allow_module({name!r}, {folder!r})"
@@ -226,7 +231,8 @@ def _of_any_module(param: caffe_pb2.LayerParameter, found: type[Layer] | None, s
 def _imported(module: str, name: str, param: caffe_pb2.LayerParameter, source: LayerSource | None) -> type[Layer]:
     try:
         if _is_hidden(module):
-            raise ModuleNotFoundError(f"No module named {module!r}: the files of that name are minicaffe's own", name=module)
+            own = f"No module named {module!r}: the files of that name are minicaffe's own; {_other_place(module)}"
+            raise ModuleNotFoundError(own, name=module)
         found = getattr(importlib.import_module(module), name, None)
     except ImportError as error:
         text = f'cannot import the Python module "{module}": {error}{_folders.hint(error.name)}'
@@ -236,6 +242,18 @@ def _imported(module: str, name: str, param: caffe_pb2.LayerParameter, source: L
         text = f'the Python module "{module}" {what} "{name}"; a layer is a class derived from minicaffe.Layer'
         raise _error(param, source, text, "python_param.layer")
     return found
+
+
+def _other_place(module: str) -> str:
+    """Say where a module of the caller's can be, one whose name leads to one of minicaffe's files."""
+    package, _, below = module.partition(".")
+    file = module.replace(".", "/")
+    if package == "caffe" and "." not in below:
+        return f'move the class from {file}/__init__.py to {file}/custom.py and write module: "{module}.custom"'
+    put = f"put {file}.py below the first folder of sys.path"
+    if below and package != "caffe":
+        put += f", with an empty {package}/__init__.py"
+    return ", or ".join([put, *filter(None, [ways(f'minicaffe.allow_module("{module}", FOLDER) finds it in FOLDER')])])
 
 
 def _error(param: caffe_pb2.LayerParameter, source: LayerSource | None, message: str, field: str) -> LayerError:

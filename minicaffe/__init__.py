@@ -22,7 +22,7 @@ for _name in ("layers", "proto", "cuda"):
         )
 
 from .access import allow_path
-from .aliases import PUBLIC, serve_public_names
+from .aliases import PUBLIC, serve_as_caffe, serve_public_names
 from .blob import Blob
 from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
 from .gradient_check import GradientError, check_gradient
@@ -88,6 +88,7 @@ __all__ = [
     "pycaffe",
     "receptive_field",
     "register",
+    "serve_as_caffe",
     "set_device",
     "set_mode_cpu",
     "set_mode_gpu",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from minicaffe import rng
+from minicaffe.access import is_uri
 from minicaffe.blob import Blob
 from minicaffe.data.prefetch import Prefetcher, Source
 from minicaffe.data.segments import OWN as SEGMENT_FIELDS
 from minicaffe.data.state_fields import MISFITS, MOST, Fields, State, misfit
 from minicaffe.errors import Error, LayerError
 from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
 
 
 class ShapedSource(Source, Protocol):
@@ -55,11 +59,18 @@ class PrefetchingLayer(Layer):
         except LayerError:
             raise
         except Error as error:
-            raise self.error(str(error)) from error
+            raise self.error(f"{error}{self._without_data()}") from error
         for blob, shape in zip(top, shapes, strict=True):
             blob.reshape(shape)
         self.source_of_batches = source  # for its fingerprint: batches come through the thread
         self.prefetcher = Prefetcher(source, self.prefetched)
+
+    def _without_data(self) -> str:
+        """Say how to use the net where its database or list is not there."""
+        if not absent_source(self.param):
+            return ""
+        file = self.source.place.file if self.source else "train_val.prototxt"
+        return f" (without the data: `minicaffe deploy {file} -o deploy.prototxt` writes a net with an input in its place)"
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         try:
@@ -89,6 +100,12 @@ class PrefetchingLayer(Layer):
         if value < 1:
             raise self.error(f"{field.rpartition('.')[2]} must be > 0, got {value}", field)
         return value
+
+
+def absent_source(param: caffe_pb2.LayerParameter) -> str:
+    """Return the database or list of a data layer that is not there; "" without one."""
+    sources = [str(getattr(block, "source", "")) for _, block in param.ListFields() if isinstance(block, Message)]
+    return next((source for source in sources if source and not is_uri(source) and not os.path.exists(source)), "")
 
 
 def check_segment_fields(layer: Layer) -> None:

@@ -7,20 +7,19 @@ with_inputs(file, state, shape_of)          # the net with an Input in place of 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from google.protobuf.message import Message
 
-from minicaffe.access import is_uri
 from minicaffe.data.data_transformer import crop_of
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer_list import LayerList, filter_layers
 from minicaffe.layers.accuracy import Accuracy
+from minicaffe.layers.reading.prefetching import absent_source
 from minicaffe.layers.silence import Silence
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
@@ -91,7 +90,7 @@ class _Changes:
 
 
 def _why(param: LayerParameter) -> str:
-    return f" ({source} is not there)" if (source := _absent(param)) else ""
+    return f" ({source} is not there)" if (source := absent_source(param)) else ""
 
 
 def _labels(layers: LayerList) -> set[str]:
@@ -137,13 +136,7 @@ def lacks_data(param: LayerParameter) -> bool:
     """True for a data layer whose database or list is not there, and for one whose batches a caller's code would hand over."""
     if not is_data(param):
         return False
-    return class_of(param).takes_arrays or bool(_absent(param))
-
-
-def _absent(param: LayerParameter) -> str:
-    """The database or list of a data layer that is not there; "" without one."""
-    sources = [str(getattr(block, "source", "")) for block in _blocks(param)]
-    return next((source for source in sources if source and not is_uri(source) and not os.path.exists(source)), "")
+    return class_of(param).takes_arrays or bool(absent_source(param))
 
 
 def image_shape(
@@ -167,7 +160,7 @@ def image_shape(
             stacked = video.num_segments * max(length, 1) * (2 if video.modality == caffe_pb2.VideoDataParameter.FLOW else 3)
             return (batch, stacked, *size)
         return (batch, _channels(param), *([length] if length else []), *size)
-    absent = f"{source} is not there, and " if (source := _absent(param)) else ""
+    absent = f"{source} is not there, and " if (source := absent_source(param)) else ""
     raise Error(f'{place}: {absent}"{param.name}" does not say the size of its images: {hint.format(param.top[0])}')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
+from minicaffe.errors import LayerError
 
 DATA = """layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "gone_lmdb" batch_size: 4 }
   transform_param { crop_size: 8 mean_value: 9 scale: 0.5 } include { phase: TEST } }
@@ -79,6 +81,18 @@ def test_commands_that_are_about_the_data_need_it(folder: Path, words: list[str]
     more = ["train_val.prototxt", "ip", "features", 1] if words[0] == "extract-features" else []
     result = run(*words, *more)
     assert result.exit_code == 1 and 'Data layer "data": gone_lmdb: no such database' in result.stderr
+
+
+@pytest.mark.parametrize(
+    "data", ['"Data" data_param { source: "gone" batch_size: 2 }', '"ImageData" image_data_param { source: "gone.txt" }']
+)
+def test_python_says_how_to_go_without_the_data(folder: Path, data: str) -> None:
+    text = f'layer {{ name: "data" top: "data" top: "label" transform_param {{ crop_size: 8 }} type: {data} }}\n'
+    Path("net.prototxt").write_text(text + BODY + ENDS)
+    with pytest.raises(LayerError, match=r"without the data: `minicaffe (deploy .*)` writes a net") as error:
+        Net("net.prototxt", TEST)
+    assert run(*re.findall("`minicaffe (.*)` writes", str(error.value))[0].split()).exit_code == 0
+    assert Net("deploy.prototxt", TEST).inputs == ["data"]
 
 
 def test_a_list_that_is_there_is_read(folder: Path) -> None:

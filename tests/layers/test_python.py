@@ -344,6 +344,45 @@ def test_a_module_of_the_users_caffe(folder: Path, monkeypatch: pytest.MonkeyPat
         run("caffe.layers.softmax")
 
 
+def test_a_folder_without_init_goes_before_one_of_the_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in [known for known in sys.modules if known.partition(".")[0] == "layers"]:
+        monkeypatch.delitem(sys.modules, known)
+    monkeypatch.syspath_prepend(str(ROOT))
+    (folder / "layers").mkdir()
+    (folder / "layers" / "with_us.py").write_text(mine())
+    minicaffe.allow_module("layers.with_us")
+    with pytest.raises(
+        LayerError, match=r"files of that name are minicaffe's own; put layers/with_us\.py .* layers/__init__\.py"
+    ):
+        run("layers.with_us")
+    minicaffe.allow_module("layers.with_us", folder)
+    run("layers.with_us")
+    assert sys.modules["layers.with_us"].__file__ == str(folder / "layers" / "with_us.py")
+
+
+def test_a_class_in_the_init_of_caffe_layers(folder: Path) -> None:
+    (folder / "caffe" / "layers").mkdir(parents=True)
+    (folder / "caffe" / "layers" / "__init__.py").write_text(mine())
+    minicaffe.allow_module("caffe.layers", folder)
+    with pytest.raises(LayerError, match=r"move the class from caffe/layers/__init__\.py to caffe/layers/custom\.py and write"):
+        run("caffe.layers")
+    (folder / "caffe" / "layers" / "__init__.py").rename(folder / "caffe" / "layers" / "custom.py")
+    minicaffe.allow_module("caffe.layers.custom", folder)
+    run("caffe.layers.custom")
+
+
+def test_a_module_that_imports_caffe_needs_it(folder: Path) -> None:
+    for known in [known for known in sys.modules if known.partition(".")[0] == "caffe"]:
+        del sys.modules[known]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_CaffeFinder"]
+    (folder / "wants_caffe.py").write_text(mine("import caffe", "assert caffe is minicaffe"))
+    minicaffe.allow_module("wants_caffe", folder)
+    with pytest.raises(LayerError, match=r"No module named 'caffe'; minicaffe\.serve_as_caffe\(\) before it lets"):
+        run("wants_caffe")
+    minicaffe.serve_as_caffe()
+    run("wants_caffe")
+
+
 def test_workers_have_caffe(folder: Path) -> None:
     """A Ray worker is a process of its own, which applies the rules of the one that started the run."""
     (folder / "with_caffe.py").write_text(mine("import caffe", "assert caffe is minicaffe"))
