@@ -13,13 +13,15 @@ L.Type(*bottoms, **fields) makes a layer. A field belongs to the type's paramete
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
 
 from minicaffe.errors import NetSpecError
+from minicaffe.nearest import nearest
 from minicaffe.proto import caffe_pb2
+from minicaffe.registry import class_of
 
 
 def param_name_dict() -> dict[str, str]:
@@ -33,27 +35,38 @@ _param_names = param_name_dict() | {"Deconvolution": "convolution"}
 """Also of the type whose parameters are another's, as in RefineDet's net_spec."""
 
 
-def assign_proto(proto: Message, name: str, val: Any) -> None:
-    """Set a field: a dict fills a message, a list or a single value a repeated field."""
+def assign_proto(proto: Message, name: str, val: Any, where: str = "") -> None:
+    """Set a field: a dict fills a message, a list or a single value a repeated field. where: the message's place, for errors.
+
+    Raises AttributeError for a field that the message lacks.
+    """
+    fields = proto.DESCRIPTOR.fields_by_name
+    if name not in fields:
+        raise AttributeError(f"no field {name} in {where or proto.DESCRIPTOR.name}{_meant(name, fields)}")
     field = getattr(proto, name)
     if hasattr(field, "extend"):
         for item in val if isinstance(val, list | tuple) else [val]:
             if isinstance(item, Mapping):
-                _assign_all(field.add(), item)
+                _assign_all(field.add(), item, name)
             else:
                 field.append(item)
     elif isinstance(val, Mapping):
         field.SetInParent()  # an empty dict too makes the message present
-        _assign_all(field, val)
+        _assign_all(field, val, name)
     elif isinstance(val, Message):
         field.CopyFrom(val)
     else:
         setattr(proto, name, val)
 
 
-def _assign_all(proto: Message, values: Mapping[str, Any]) -> None:
+def _assign_all(proto: Message, values: Mapping[str, Any], where: str) -> None:
     for key, value in values.items():
-        assign_proto(proto, key, value)
+        assign_proto(proto, key, value, where)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class Top:
@@ -131,15 +144,29 @@ class _Writer:
 
 def _assign(layer: caffe_pb2.LayerParameter, type_name: str, key: str, value: Any) -> None:
     """Set a field of the type's parameter message if it has one of this name, else of the layer."""
-    own = _param_names.get(type_name)
-    if not key.endswith("param") and own is not None:  # convolution_param=dict(...) is a field of the layer
+    own, fields = _param_names.get(type_name), layer.DESCRIPTOR.fields_by_name
+    if own is not None and not (key.endswith("param") and key in fields):  # convolution_param=dict(...) is a field of the layer
         message = getattr(layer, own + "_param")
         if key in message.DESCRIPTOR.fields_by_name:
+            if isinstance(value, list | tuple) and not hasattr(getattr(message, key), "extend"):
+                raise TypeError(f"{own}_param has one {key}, no list{_elsewhere(layer, key, own)}")
             return assign_proto(message, key, value)
-    if key not in layer.DESCRIPTOR.fields_by_name:
+    if key not in fields:
         where = f"{own}_param and the layer have" if own else f"{type_name} has no message of its own, and the layer has"
-        raise AttributeError(f"{where} no field {key}; write MESSAGE_param=dict({key}=...) for another message")
+        raise AttributeError(f"{where} no field {key}{_elsewhere(layer, key, own)}")
     return assign_proto(layer, key, value)
+
+
+def _elsewhere(layer: caffe_pb2.LayerParameter, key: str, own: str | None) -> str:
+    """Say which of the messages that the layer reads takes the field, or else what field may be meant."""
+    names = [*class_of(layer).param_block, "transform_param"]
+    read = {name: getattr(layer, name).DESCRIPTOR.fields_by_name for name in names if name != f"{own}_param"}
+    name = next((name for name, fields in read.items() if key in fields), "MESSAGE_param")
+    way = f"; write {name}=dict({key}=...)"
+    if name in read:
+        return way
+    known = [*layer.DESCRIPTOR.fields_by_name, *(getattr(layer, f"{own}_param").DESCRIPTOR.fields_by_name if own else ())]
+    return f"{way} for another message{_meant(key, [*known, *(field for fields in read.values() for field in fields)])}"
 
 
 def to_proto(*tops: Top | Function) -> caffe_pb2.NetParameter:
@@ -225,7 +252,25 @@ class Parameters:
     def __getattr__(self, name: str) -> Any:
         if not hasattr(caffe_pb2, name + "Parameter"):
             raise AttributeError(f'there is no message "{name}Parameter"')
-        return getattr(caffe_pb2, name + "Parameter")
+        return _Values(getattr(caffe_pb2, name + "Parameter"))
+
+
+class _Values:
+    """A message whose attributes are the values of its enums; what else the message has, and a call, go to its class."""
+
+    def __init__(self, message: type[Message]) -> None:
+        self._message = message
+
+    def __call__(self, **fields: Any) -> Message:
+        return self._message(**fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or hasattr(self._message, name):
+            return getattr(self._message, name)
+        kind = self._message.DESCRIPTOR
+        values = [value for enum in kind.enum_types for value in enum.values_by_name]
+        has = f"it has {', '.join(values)}" if values else "it has no enums"
+        raise AttributeError(f"{kind.name} has no value {name}: {has}")
 
 
 layers = Layers()

@@ -13,7 +13,7 @@ import minicaffe
 import minicaffe as caffe
 from minicaffe import layers as L
 from minicaffe import params as P
-from minicaffe.errors import Error
+from minicaffe.errors import Error, NetSpecError
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.pycaffe.coord_map import (
     AxisMismatchException,
@@ -186,6 +186,9 @@ def test_deconvolution_takes_the_fields_of_convolution_param() -> None:
     ("type_name", "reason"),
     [
         ("Convolution", "convolution_param and the layer have no field num_outputs; write MESSAGE_param=dict"),
+        ("Convolution", "(num_outputs=...) for another message; did you mean num_output?"),
+        ("LSTM", "LSTM has no message of its own, and the layer has no field num_outputs; write MESSAGE_param"),
+        ("LSTM", "did you mean num_output?"),
         ("Split", "Split has no message of its own, and the layer has no field num_outputs; write MESSAGE_param=dict"),
     ],
 )
@@ -193,3 +196,46 @@ def test_a_field_that_fits_no_message_says_why(type_name: str, reason: str) -> N
     top = getattr(L, type_name)(L.Input(shape=dict(dim=[1, 3, 4, 4])), num_outputs=2)
     with pytest.raises(Error, match=re.escape(reason)):
         minicaffe.to_proto(top)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "fields", "reason"),
+    [
+        (
+            "Convolution",
+            dict(convolution_param=dict(num_outputs=2)),
+            "no field num_outputs in convolution_param; did you mean num_o",
+        ),
+        ("Convolution", dict(weight_filler=dict(tipe="xavier")), "no field tipe in weight_filler; did you mean type?"),
+        ("Convolution", dict(param=[dict(lr=1)]), "no field lr in param"),
+        ("Python", dict(python_param=dict(modul="m")), "no field modul in python_param; did you mean module?"),
+        ("LSTM", dict(num_output=3), "the layer has no field num_output; write recurrent_param=dict(num_output=...)"),
+        ("RNN", dict(num_output=3), "write recurrent_param=dict(num_output=...)"),
+        ("DepthwiseConvolution", dict(num_output=3), "write convolution_param=dict(num_output=...)"),
+        ("Im2col", dict(kernel_size=3), "write convolution_param=dict(kernel_size=...)"),
+        ("SoftmaxWithLoss", dict(normalization=1), "write loss_param=dict(normalization=...)"),
+        ("SoftmaxWithLoss", dict(axis=1), "write softmax_param=dict(axis=...)"),
+        ("ImageData", dict(mean_value=[1, 2, 3]), "one mean_value, no list; write transform_param=dict(mean_value=...)"),
+        ("Data", dict(crop=3), "data_param and the layer have no field crop; write MESSAGE_param=dict(crop=...)"),
+    ],
+)
+def test_messages_name_the_message_that_takes_the_field(type_name: str, fields: dict[str, object], reason: str) -> None:
+    top = getattr(L, type_name)(L.Input(shape=dict(dim=[1, 3, 4, 4])), **fields)
+    with pytest.raises(NetSpecError, match=re.escape(reason)):
+        minicaffe.to_proto(top)
+
+
+def test_a_message_in_the_type_s_own_one() -> None:
+    n = caffe.NetSpec()
+    n.det = L.DetectionOutput(num_classes=3, nms_param=dict(nms_threshold=0.4, top_k=9), loss_param=dict(ignore_label=1))
+    layer = n.to_proto().layer[0]
+    param = layer.detection_output_param.nms_param
+    assert (round(param.nms_threshold, 6), param.top_k, layer.loss_param.ignore_label) == (0.4, 9, 1)
+
+
+def test_a_value_that_no_enum_has() -> None:
+    with pytest.raises(AttributeError, match="PoolingParameter has no value MEDIAN: it has MAX, AVE, STOCHASTIC"):
+        _ = P.Pooling.MEDIAN
+    with pytest.raises(AttributeError, match="InputParameter has no value MAX: it has no enums"):
+        _ = P.Input.MAX
+    assert P.Pooling(pool=P.Pooling.AVE).pool == 1 and P.Pooling.PoolMethod.Name(1) == "AVE"
