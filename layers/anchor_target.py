@@ -22,7 +22,7 @@ from minicaffe.layer import Count
 
 from .boxes.anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
 from .boxes.anchors import by_channel, layer_anchors, shifted_anchors
-from .boxes.param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, layer_parameters
+from .boxes.param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, TopName, layer_parameters
 
 
 class AnchorTarget(StandIn):
@@ -50,7 +50,7 @@ class AnchorTarget(StandIn):
     """Whether the anchors that overlap a gt box most are positive, whatever the overlap."""
 
     @classmethod
-    def top_words(cls, count: int) -> Sequence[tuple[str, ...]]:
+    def top_names(cls, count: int) -> Sequence[TopName]:
         return LABELS, TARGETS, INSIDE, OUTSIDE
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

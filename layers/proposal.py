@@ -26,7 +26,7 @@ from minicaffe.mode import TRAIN, Phase
 
 from .boxes.anchors import by_position, layer_anchors, shifted_anchors
 from .boxes.nms import nms, suppress
-from .boxes.param_str import StandIn
+from .boxes.param_str import ROI_ROWS, ROI_SCORES, StandIn, TopName
 from .boxes.proposal_param import KINDS, check_param, param_anchors
 
 
@@ -69,6 +69,10 @@ class Proposal(StandIn):
     loops = ((suppress,), ())
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios")
     inert_keys: ClassVar[tuple[str, ...]] = ("allowed_border", "num_classes")
+
+    @classmethod
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        return (ROI_ROWS, ROI_SCORES) if count == 2 else ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.by_param = self.param.HasField("proposal_param") and not self.param.HasField("python_param")

@@ -23,7 +23,7 @@ from minicaffe.proto import caffe_pb2
 
 from .anchor_target import checked_gt_boxes
 from .boxes.cascade_targets import CascadeProposalTarget
-from .boxes.param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, layer_parameters, whole_parameter
+from .boxes.param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, TopName, layer_parameters, whole_parameter
 from .reading.roi_sampling import class_targets, put_training_rois, sample_rois
 
 
@@ -54,8 +54,8 @@ class ProposalTarget(StandIn):
     inert_keys = ("feat_stride", "scales")
 
     @classmethod
-    def top_words(cls, count: int) -> Sequence[tuple[str, ...]]:
-        return ("roi",), LABELS, TARGETS, INSIDE, OUTSIDE
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        return TopName(("roi",)), LABELS, TARGETS, INSIDE, OUTSIDE
 
     @classmethod
     def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:

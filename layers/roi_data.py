@@ -26,7 +26,7 @@ from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
 from minicaffe.formats.checksum import checksum
 
-from .boxes.param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, layer_parameters, whole_parameter
+from .boxes.param_str import ANY_NAME, INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, TopName, layer_parameters, whole_parameter
 from .proposal import ROIS
 from .reading.roi_batch import batch_rois, gt_of, shuffled
 from .reading.roi_sampling import put_training_rois
@@ -55,8 +55,10 @@ class RoIData(StandIn):
     inert_keys = ("feat_stride", "scales")
 
     @classmethod
-    def top_words(cls, count: int) -> Sequence[tuple[str, ...]]:
-        return ((), ("info", "roi"), ("gt", "box", "label")) if count == 3 else ((), ("roi",), LABELS, TARGETS, INSIDE, OUTSIDE)
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        if count == 3:
+            return ANY_NAME, TopName(("info", "roi")), TopName(("gt", "box", "label"))
+        return ANY_NAME, TopName(("roi",)), LABELS, TARGETS, INSIDE, OUTSIDE
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(top) == 4:

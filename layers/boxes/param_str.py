@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,24 @@ DEFAULTS = {"base_size": 16, "ratios": RATIOS, "scales": SCALES}
 """Of py-faster-rcnn's layers."""
 UNREAD = "which cannot be read without running the file: write its numbers in param_str"
 
-LABELS, TARGETS = ("label",), ("target", "bbox", "box", "reg")
-INSIDE, OUTSIDE = ("weight", "inside"), ("weight", "outside")
-"""Words in the names of the tops that are labels, targets of a regression, and its two weights."""
+
+class TopName(NamedTuple):
+    """Words of which a top's name has one, and words that belong to the name of another top; () for any name."""
+
+    has: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+    def fits(self, name: str) -> bool:
+        """Return True for the name of such a top."""
+        found = [word in name.lower() for word in self.has]
+        return (any(found) or not found) and not any(word in name.lower() for word in self.lacks)
+
+
+ANY_NAME = TopName()
+ROI_ROWS, ROI_SCORES = TopName(("roi", "box", "proposal"), ("score", "prob")), TopName(("score", "prob", "conf"))
+LABELS, TARGETS = TopName(("label",)), TopName(("target", "bbox", "box", "reg"), ("weight", "inside", "outside"))
+INSIDE, OUTSIDE = TopName(("weight", "inside"), ("outside",)), TopName(("weight", "outside"), ("inside",))
+"""Names of the tops that are rois, their scores, labels, targets of a regression, and its two weights."""
 
 
 class StandIn(Layer):
@@ -37,8 +52,8 @@ class StandIn(Layer):
     """Keys that the original does not read, or that change nothing in the phase that is built."""
 
     @classmethod
-    def top_words(cls, count: int) -> Sequence[tuple[str, ...]]:
-        """Return for each of `count` tops the words of which its name has one; () for any name."""
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        """Return for each of `count` tops what its name has and lacks; () where any names will do."""
         return ()
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
@@ -49,9 +64,11 @@ class StandIn(Layer):
 
     def _check_tops(self) -> None:
         tops = self.param.top
-        for i, (name, words) in enumerate(zip(tops, self.top_words(len(tops)), strict=False)):
-            if words and not any(word in name.lower() for word in words):
-                like = " or ".join(f'"{word}"' for word in words)
+        for i, (name, wanted) in enumerate(zip(tops, self.top_names(len(tops)), strict=False)):
+            if not wanted.fits(name):
+                like = " or ".join(f'"{word}"' for word in wanted.has)
+                if any(word in name.lower() for word in wanted.has):
+                    like += f" and not {' or '.join(wanted.lacks)}"
                 message = (
                     f'top {i} is called "{name[:LONGEST]}", but the built-in layer puts what has {like} in its name there;'
                     f" {self.own_module()}; rename the top if the layer is the same"

@@ -19,7 +19,7 @@ from minicaffe.data.boxes import rows
 from minicaffe.layers.proposal import ROIS, limits_of, proposals
 
 from .anchors import by_position, generate_anchors, shifted_anchors
-from .param_str import StandIn, layer_parameters
+from .param_str import StandIn, TopName, layer_parameters
 
 STRIDES = (4, 8, 16, 32, 64)
 """Of the maps, in pixels, in the order of the bottoms."""
@@ -122,6 +122,10 @@ class PyramidRois(StandIn):
     param_block = ("python_param",)
     weight_names = ()
     has_gradient = False
+
+    @classmethod
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        return [TopName(("roi",))] * count
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.most = max(self.settings.test.rpn_post_nms_top_n, 0)

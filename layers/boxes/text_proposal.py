@@ -15,7 +15,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import clip_boxes
 
 from .anchors import by_position, shifted_anchors
-from .param_str import StandIn, layer_parameters, whole_parameter
+from .param_str import ROI_ROWS, ROI_SCORES, StandIn, TopName, layer_parameters, whole_parameter
 
 HEIGHTS = (11, 16, 23, 33, 48, 68, 97, 139, 198, 283)
 """Of the anchors, in pixels."""
@@ -38,6 +38,10 @@ class TextProposal(StandIn):
     weight_names = ()
     has_gradient = False
     param_keys = ("feat_stride",)
+
+    @classmethod
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        return ROI_ROWS, ROI_SCORES
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.stride, self.anchors = whole_parameter(self, layer_parameters(self), "feat_stride"), text_anchors()

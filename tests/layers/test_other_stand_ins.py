@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import minicaffe
 from minicaffe import TEST, TRAIN
 from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.layers.anchor_target import AnchorTarget
 from minicaffe.layers.boxes.param_str import StandIn
 from minicaffe.layers.boxes.pyramid_rois import SCALES, STRIDES, pyramid_levels
 from minicaffe.layers.proposal import Proposal
@@ -28,6 +30,12 @@ pytestmark = pytest.mark.usefixtures("device")
 def python_layer(module: str, layer: str, param_str: str = "", bottoms: int = 0, tops: int = 0) -> str:
     names = "".join(f' bottom: "b{i}"' for i in range(bottoms)) + "".join(f' top: "t{i}"' for i in range(tops))
     return f'type: "Python"{names} python_param {{ module: "{module}" layer: "{layer}" param_str: "{param_str}" }}'
+
+
+def named(text: str, *tops: str) -> str:
+    for i, name in enumerate(tops):
+        text = text.replace(f'"t{i}"', f'"{name}"')
+    return text
 
 
 def dropout(phase: str = "TRAIN", p: str = "0.25") -> str:
@@ -142,8 +150,9 @@ def test_pyramid_proposals_of_maps_that_are_too_small() -> None:
 
 
 def as_rois(rois: np.ndarray, most: int) -> list[np.ndarray]:
+    text = named(python_layer("rpn.as_rois", "As_roisLayer", "{}", 1, 5), "rois", *(f"rois_h{i}" for i in range(2, 6)))
     with settings(test_rpn_post_nms_top_n=most):
-        return LayerCase(python_layer("rpn.as_rois", "As_roisLayer", "{}", 1, 5), rois, tops=5).forward()
+        return LayerCase(text, rois, tops=5).forward()
 
 
 def test_rois_by_their_size() -> None:
@@ -175,7 +184,7 @@ def test_more_rois_than_places() -> None:
 
 
 def text_case(scores: np.ndarray, deltas: np.ndarray) -> LayerCase:
-    text = python_layer("layers.text_proposal_layer", "ProposalLayer", "'feat_stride': 16", 3, 2)
+    text = named(python_layer("layers.text_proposal_layer", "ProposalLayer", "'feat_stride': 16", 3, 2), "rois", "scores")
     return LayerCase(text, scores, deltas, np.array([[60, 90, 1.0]]), tops=2)
 
 
@@ -246,8 +255,8 @@ SSH = "'feat_stride': 8, 'scales': [1, 2], 'ratios': [1], 'allowed_border': 9"
 def ssh(layer: str, *arrays: np.ndarray, param_str: str = SSH, phase=TEST) -> LayerCase:
     module = "proposal_layer" if layer == "ProposalLayer" else "anchor_target_layer"
     text = python_layer(f"SSH.layers.{module}", layer, f"{{{param_str}}}", len(arrays), 2 if layer == "ProposalLayer" else 4)
-    for i, name in enumerate(("labels", "targets", "inside_weights", "outside_weights")):
-        text = text.replace(f'"t{i}"', f'"{name}"')
+    names = "labels", "targets", "inside_weights", "outside_weights"
+    text = named(text, *(("rois", "scores") if layer == "ProposalLayer" else names))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         case = LayerCase(text, *arrays, tops=2 if layer == "ProposalLayer" else 4, phase=phase)
@@ -378,9 +387,7 @@ def test_pyramid_proposals_take_the_strides_of_the_original_alone() -> None:
 
 def roi_data(*tops: str) -> LayerCase:
     text = python_layer("roi_data_layer.layer", "RoIDataLayer", "'num_classes': 11", 0, len(tops))
-    for i, name in enumerate(tops):
-        text = text.replace(f'"t{i}"', f'"{name}"')
-    return LayerCase(text, tops=len(tops), phase=TRAIN)
+    return LayerCase(named(text, *tops), tops=len(tops), phase=TRAIN)
 
 
 def test_tops_of_another_layer_are_refused() -> None:
@@ -401,9 +408,7 @@ def test_tops_of_another_layer_are_refused() -> None:
 def test_another_number_of_anchors_names_where_they_come_from(layer: str, bottoms: list[np.ndarray]) -> None:
     module, name = layer.split()
     tops = ["rois"] if name == "ProposalLayer" else ["labels", "targets", "inside_weights", "outside_weights"]
-    text = python_layer(f"rpn.{module}", name, "'feat_stride': 16", 3, len(tops))
-    for i, top in enumerate(tops):
-        text = text.replace(f'"t{i}"', f'"{top}"')
+    text = named(python_layer(f"rpn.{module}", name, "'feat_stride': 16", 3, len(tops)), *tops)
     wanted = rf"9 anchors need .*'scales' and 'ratios', .*generate_anchors.py .*--allow-module rpn.{module}"
     with pytest.raises(LayerError, match=wanted):
         LayerCase(text, *bottoms, tops=len(tops))
@@ -412,3 +417,36 @@ def test_another_number_of_anchors_names_where_they_come_from(layer: str, bottom
 def test_a_repository_is_a_guess_from_the_folders_name() -> None:
     with pytest.raises(LayerError, match=r'module "rpn.other", perhaps from py-faster-rcnn'):
         LayerCase(python_layer("rpn.other", "Other", "", 1, 1), np.zeros(3))
+
+
+BOXES = ("rpn.anchor_target_layer", "AnchorTargetLayer", 3)
+WEIGHTS = "rpn_bbox_inside_weights", "rpn_bbox_outside_weights"
+
+
+@pytest.mark.parametrize(
+    ("kind", "tops", "wrong"),
+    [
+        (("rpn.proposal_layer", "ProposalLayer", 3), ("scores", "rois"), 'top 0 is called "scores".*"roi" or "box" or'),
+        (("SSH.layers.proposal_layer", "ProposalLayer", 3), ("m1@boxes", "m1@rois"), 'top 1 is called "m1@rois".*"score"'),
+        (("layers.text_proposal_layer", "ProposalLayer", 3), ("scores", "rois"), 'top 0 is called "scores"'),
+        (BOXES, ("rpn_labels", "bbox_targets", *WEIGHTS[::-1]), 'top 2 .*"weight" or "inside" and not outside in'),
+        (BOXES, ("rpn_labels", WEIGHTS[0], "bbox_targets", WEIGHTS[1]), 'top 1 is called "rpn_bbox_inside_weights"'),
+        (("rpn.as_rois", "As_roisLayer", 1), ("rois", "rois_h2", "rois_h3", "scores", "rois_h5"), 'top 3 is called "scores"'),
+    ],
+)
+def test_tops_in_another_order_are_refused(kind: tuple[str, str, int], tops: Sequence[str], wrong: str) -> None:
+    module, name, bottoms = kind
+    given = "".join(f' top: "{top}"' for top in tops)
+    text = python_layer(module, name, "'feat_stride': 16", bottoms).replace(" python_param", f"{given} python_param")
+    inputs = "".join(f'top: "b{i}" ' for i in range(bottoms))
+    blobs = f'layer {{ name: "in" type: "Input" {inputs} input_param {{ shape {{ dim: 1 }} }} }}'
+    with pytest.raises(LayerError, match=wrong):
+        minicaffe.Net(parse_net(f'{blobs} layer {{ name: "x" {text} }}'), TEST)
+
+
+def test_published_names_of_tops_are_taken() -> None:
+    for names in (("rois", "scores"), ("rpn_rois", "rpn_scores"), ("m1@ssh_boxes", "m1@ssh_cls_prob")):
+        assert all(wanted.fits(name) for name, wanted in zip(names, Proposal.top_names(2), strict=True))
+    for prefix, targets in (("rpn_bbox", "rpn_bbox_targets"), ("m1@ssh_reg", "m1@ssh_reg_tragets")):
+        names = ("rpn_labels", targets, f"{prefix}_inside_weights", f"{prefix}_outside_weights")
+        assert all(wanted.fits(name) for name, wanted in zip(names, AnchorTarget.top_names(4), strict=True))
