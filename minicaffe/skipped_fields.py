@@ -11,7 +11,7 @@ from itertools import chain
 from . import registry
 from .errors import LayerError
 from .formats import skipped
-from .formats.prototxt import NetFile
+from .formats.prototxt import NetFile, all_skipped
 from .formats.source import SkippedField
 from .layer import Layer
 from .layers import FORK_TYPES
@@ -25,7 +25,7 @@ def of_net(file: NetFile, strict: bool | None) -> list[SkippedField]:
     in_rules = (field for source in file.sources for field in source.skipped if field.message == _RULE)
     found = [field for field in chain(file.skipped, in_rules) if skipped.matters(field)]
     skipped.refuse(found, strict)
-    skipped.say_harmless(file.skipped)
+    skipped.say_harmless(all_skipped(file))
     return found
 
 

@@ -126,7 +126,30 @@ def test_an_unknown_field_of_a_net_or_solver_named_after_memory_or_logging_is_no
     assert len(warned) == 1
     with pytest.warns(PrototxtWarning, match=f"s.prototxt:1: SolverParameter {note}"):
         parse_solver(field, "s.prototxt")
-    with pytest.raises(LayerError, match=f"PoolingParameter has no field {name}"):
+    with pytest.warns(PrototxtWarning, match=f"net.prototxt:3: PoolingParameter {note}$"):
+        assert net_of(POOL.format(field)).skipped == []
+
+
+@pytest.mark.parametrize(
+    "field", ["mem_share: true", "display: 1", "cudnn_algo_seeker: FINDEX", "debug_info: true"]
+)
+def test_such_a_field_of_a_layer_is_noted_once_for_all_layers(field: str) -> None:
+    name = field.partition(":")[0]
+    layers = [f'layer {{ name: "{i}" type: "ReLU" bottom: "x" top: "x" {field} }}\n' for i in range(3)]
+    with pytest.warns(PrototxtWarning, match=rf"LayerParameter has no field {name}; by its .* \(and 2 more, the l") as warned:
+        assert Net(parse_net(INPUT + "".join(layers), "net.prototxt", warn=False)).skipped == []
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize(("block", "field"), [("net", "share_blobs: true"), ("solver", "log_dir: 'x'")])
+def test_names_of_sharing_and_logging_are_noted(block: str, field: str) -> None:
+    with pytest.warns(PrototxtWarning, match="by its name it does not concern the numbers"):
+        Net(parse_net(f"{field} {INPUT}", warn=False)) if block == "net" else parse_solver(field, "s.prototxt")
+
+
+@pytest.mark.parametrize("field", ["mem_cells: 9", "memory_size: 9", "memory_dim: 2", "workspac: 2", "log_scale: true"])
+def test_other_unknown_fields_of_a_layer_are_refused(field: str) -> None:
+    with pytest.raises(LayerError, match=f"PoolingParameter has no field {field.partition(':')[0]}"):
         net_of(POOL.format(field))
 
 

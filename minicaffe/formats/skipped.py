@@ -1,7 +1,7 @@
 """Fields that minicaffe's schema lacks: whether a net or solver may be computed without them, and what is said of them.
 
-A field of a fork that has no effect here, and a value that changes nothing, are left out quietly. An unknown field of a net or
-solver whose name says that it concerns memory, cuDNN or the display is left out with a note. Any other is refused, or, with
+A field of a fork that has no effect here, and a value that changes nothing, are left out quietly. A field that no known fork
+has, and whose name says that it concerns memory, cuDNN or the display, is left out with a note. Any other is refused, or, with
 strict=False or in skipping_unknown, left out with a warning.
 """
 
@@ -31,6 +31,9 @@ _SUMMED_UP = 5
 _EMPTY = ("{ }", "< >", "[ ]")
 
 _HARMLESS_WORDS = frozenset(("mem", "memory", "cudnn", "workspace", "workspaces", "display"))
+_HARMLESS_NAMES = frozenset(("debug_info", "log_dir", "share_blobs"))
+_OF_LAYERS = frozenset(("cell", "cells", "data", "dim", "dims", "num", "output", "param", "size", "slots", "steps", "units"))
+"""Words of a layer's own memory, as a recurrent layer has it: mem_cells changes the numbers."""
 
 _found: dict[SkippedField, None] | None = None
 """What was computed without, while strict=False is the default."""
@@ -75,17 +78,19 @@ def matters(field: SkippedField) -> bool:
 
 
 def seems_harmless(field: SkippedField) -> bool:
-    """Whether no known fork has the field of a net or solver, and its name says that it does not concern the numbers."""
-    if field.message not in ("NetParameter", "SolverParameter") or hints.is_layer_field(field.message, field.name):
+    """Whether no known fork has the field, and its name says that it does not concern the numbers."""
+    if hints.is_layer_field(field.message, field.name) or fork_field(field.message, field.name):
         return False
-    return not _HARMLESS_WORDS.isdisjoint(field.name.split("_")) and fork_field(field.message, field.name) is None
+    words = frozenset(field.name.split("_"))
+    is_of_layer = field.message not in ("NetParameter", "SolverParameter") and not words.isdisjoint(_OF_LAYERS)
+    return field.name in _HARMLESS_NAMES or not (is_of_layer or words.isdisjoint(_HARMLESS_WORDS))
 
 
 def say_harmless(fields: Iterable[SkippedField], stacklevel: int = 4) -> None:
     """A PrototxtWarning of each field that is left out because of its name."""
     for (message, name), same in _grouped(filter(seems_harmless, fields)).items():
         text = f"{same[0].place}: {message} has no field {name}; by its name it does not concern the numbers, so it is left out"
-        warnings.warn(text, PrototxtWarning, stacklevel=stacklevel)
+        warnings.warn(f"{text}{_again(same)}", PrototxtWarning, stacklevel=stacklevel)
 
 
 def sentence(field: SkippedField) -> str:
@@ -98,12 +103,15 @@ def warn_of(fields: Iterable[SkippedField], stacklevel: int = 3) -> None:
     """A PrototxtWarning of each field of a message, with the places."""
     groups = list(_grouped(fields).items())
     for _, same in groups[:MOST_WARNED]:
-        again = f" (and {len(same) - 1} more, the last at line {same[-1].place.line})" if len(same) > 1 else ""
-        text = f"{same[0].place}: {sentence(same[0])}; skipped{again}"
+        text = f"{same[0].place}: {sentence(same[0])}; skipped{_again(same)}"
         warnings.warn(text, PrototxtWarning, stacklevel=stacklevel)
     if more := groups[MOST_WARNED:]:
         text = f"{more[0][1][0].place}: {len(more)} more fields are unknown"
         warnings.warn(text, PrototxtWarning, stacklevel=stacklevel)
+
+
+def _again(same: Sequence[SkippedField]) -> str:
+    return f" (and {len(same) - 1} more, the last at line {same[-1].place.line})" if len(same) > 1 else ""
 
 
 def named(fields: Iterable[SkippedField]) -> list[str]:

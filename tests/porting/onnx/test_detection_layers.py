@@ -127,10 +127,10 @@ def rpn_arrays(seed: int, size: tuple[int, int], anchors: int = 9) -> Arrays:
 
 @pytest.mark.parametrize("kind", RPN)
 def test_proposals_are_the_same_in_the_same_order(kind: str, tmp_path: Path) -> None:
-    text = block(RPN[kind].format("'feat_stride': 16"), ("scores", "deltas", "im_info"), ("rois", "kept"))
+    text = block(RPN[kind].format("'feat_stride': 16"), ("scores", "deltas", "im_info"), ("rois", "kept_scores"))
     dims = check(tmp_path, text, rpn_arrays(0, (14, 20)), rpn_arrays(1, (9, 31)), rpn_arrays(2, (1, 1)), atol=1e-3)
     assert dims["scores"] == [1, 18, "scores_h", "scores_w"] and dims["rois"] == ["rois_n", 5]
-    assert dims["kept"] == ["kept_n", 1] and dims["im_info"] == [1, 3]
+    assert dims["kept_scores"] == ["kept_scores_n", 1] and dims["im_info"] == [1, 3]
 
 
 def test_equal_scores_keep_their_order(tmp_path: Path) -> None:
