@@ -130,9 +130,7 @@ def test_an_unknown_field_of_a_net_or_solver_named_after_memory_or_logging_is_no
         assert net_of(POOL.format(field)).skipped == []
 
 
-@pytest.mark.parametrize(
-    "field", ["mem_share: true", "display: 1", "cudnn_algo_seeker: FINDEX", "debug_info: true"]
-)
+@pytest.mark.parametrize("field", ["mem_share: true", "display: 1", "cudnn_algo_seeker: FINDEX", "debug_info: true"])
 def test_such_a_field_of_a_layer_is_noted_once_for_all_layers(field: str) -> None:
     name = field.partition(":")[0]
     layers = [f'layer {{ name: "{i}" type: "ReLU" bottom: "x" top: "x" {field} }}\n' for i in range(3)]

@@ -129,6 +129,23 @@ def check(net: Net, folder: Path, tolerance: float = 1e-9) -> list[str]:
     return [one.name for one in found]
 
 
+@pytest.mark.parametrize(
+    ("fork", "param"),
+    [
+        ("", "min_size: 30 max_size: 60 aspect_ratio: 2 step: 16"),
+        ("faceboxes", "min_size: 32 min_size: 64 min_size: 128 step: 32 variance: 0.1"),
+        ("textboxes", "min_size: 30.5 max_size: 60 aspect_ratio: 2 clip: true"),
+        ("", "min_size: 20 aspect_ratio: 3 offset_h: 0.25 offset_h: 0.75 offset_w: 0.5 offset_w: 0.125"),
+    ],
+)
+def test_prior_boxes_at_several_places_in_a_cell(fork: str, param: str, tmp_path: Path) -> None:
+    inputs = 'input: "x" input_dim: 1 input_dim: 1 input_dim: 3 input_dim: 7 input: "data" input_dim: 1 input_dim: 3 '
+    inputs += "input_dim: 96 input_dim: 224\n"
+    layer = f'layer {{ name: "p" type: "PriorBox" bottom: "x" bottom: "data" top: "p" prior_box_param {{ {param} }} }}'
+    net = Net(parse_net(inputs + layer), TEST, dtype=np.float64, fork=fork)
+    assert check(net, tmp_path) == ["p"]
+
+
 @pytest.mark.parametrize("text", LAYERS)
 def test_a_layer(tmp_path: Path, text: str) -> None:
     net = net_of(f'layer {{ name: "y" bottom: "data" top: "y" type: {text} }}')

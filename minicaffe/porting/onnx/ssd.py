@@ -18,17 +18,17 @@ def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -
     """The boxes in float64, from centres and sides rounded to float32, as in the original."""
     maps, image = bottom
     param = layer.param.prior_box_param
-    if layer.choice is not None:
-        raise layer.error(f"{layer.choice.whose}'s places in a cell have no ONNX form", "prior_box_param")
+    half, places, shifts = _at_each_place(layer)
     centres, sizes = [], []
     for side in (1, 0):  # x, then y
         size = np.float64(layer.image[side]) if layer.image else g.number(image, 2 + side, np.float64)
         step = np.float64(layer.step[side]) if layer.step else g("Div", size, g.number(maps, 2 + side, np.float64))
-        place = g("Add", g.arange(g.number(maps, 2 + side), np.float64), np.float64(param.offset))
-        centre = g.cast(g.cast(g("Mul", place, step), np.float32), np.float64)
-        centres.append(g("Unsqueeze", centre, [0, 2] if side else [1, 2]))
+        cells = g("Unsqueeze", g.arange(g.number(maps, 2 + side), np.float64), [0, 2] if side else [1, 2])
+        centre = g.cast(g("Mul", g("Add", cells, places[:, :, :, side]), step), np.float32)
+        if shifts.any():  # in float32, as the original's centres
+            centre = g("Add", centre, shifts[:, :, :, 1 - side])
+        centres.append(g.cast(centre, np.float64))
         sizes.append(size)
-    half = np.asarray(layer.sides, np.float64) / 2
     parts = []
     for sign in ("Sub", "Add"):
         for centre, size, extent in zip(centres, sizes, half.T):
@@ -42,6 +42,20 @@ def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -
     variance = np.broadcast_to(np.asarray(layer.variance, np.float32), 4).reshape(1, 1, 4)
     repeats = g("Concat", [1, 1], g("Div", g("Shape", flat, start=2, end=3), [4]), axis=0)
     return [g("Concat", flat, g("Tile", np.ascontiguousarray(variance), repeats), axis=1)]
+
+
+def _at_each_place(layer: PriorBox) -> tuple[Array, Array, Array]:
+    """Half the sides (B, 2) of a cell's B boxes, their places (1, 1, B, 2), down and right, and their shifts, right and down.
+
+    Places are (1, 1, 1, 2) where all boxes have the same.
+    """
+    count = len(layer.offsets)
+    half = np.repeat(np.asarray(layer.sides, np.float64) / 2, count, axis=0)
+    places = np.asarray(layer.offsets, np.float64)
+    if count > 1:
+        places = np.tile(places, (len(layer.sides), 1))
+    shifts = np.repeat(np.asarray(layer.shifts, np.float32), count, axis=0)
+    return half, places[None, None], shifts[None, None]
 
 
 @exports(DetectionOutput)

@@ -319,12 +319,11 @@ def proposal(s: Source, layer: Proposal, bottom: Sequence[str], top: Shapes) -> 
 @source(PriorBox)
 def prior_box(s: Source, layer: PriorBox, bottom: Sequence[str], top: Shapes) -> str:
     param = layer.param.prior_box_param
-    if layer.choice is not None:
-        raise layer.error(f"has no form: {layer.choice.whose}'s places in a cell", "prior_box_param")
     s.part("prior_boxes")
     lists = [[float(value) for value in each or ()] for each in (layer.variance, layer.step, layer.image)]
-    sides = [[float(value) for value in side] for side in layer.sides]
-    numbers = f"{', '.join(map(literal, (sides, *lists)))}, {number(layer, param.offset)}, {param.clip}"
+    pairs = layer.sides, layer.offsets, layer.shifts if layer.shifts.any() else ()
+    sides, places, shifts = ([[float(value) for value in pair] for pair in each] for each in pairs)
+    numbers = f"{', '.join(map(literal, (sides, *lists, places, shifts)))}, {param.clip}"
     return f"prior_boxes({', '.join(bottom)}, {numbers})"
 
 

@@ -14,7 +14,9 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 from onnx_case import Arrays, check, net_of
 
+from minicaffe import TEST, Net
 from minicaffe.data.settings import DetectionSettings, TestSettings
+from minicaffe.formats.prototxt import parse_net
 
 ROI = {
     "pooling": 'type: "ROIPooling" roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
@@ -194,6 +196,29 @@ def test_prior_boxes(name: str, tmp_path: Path) -> None:
         for s, t in (((5, 7), (100, 130)), ((9, 4), (211, 90)))
     ]
     check(tmp_path, text, *given, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("fork", "param"),
+    [
+        ("faceboxes", "min_size: 32 min_size: 64 min_size: 128 step: 32 offset: 0.5 variance: 0.1"),
+        ("textboxes", "min_size: 30.5 max_size: 60 aspect_ratio: 2 clip: true"),
+        ("", "min_size: 20 aspect_ratio: 3 offset_h: 0.25 offset_h: 0.75 offset_w: 0.5 offset_w: 0.125"),
+    ],
+)
+def test_prior_boxes_at_several_places_in_a_cell(fork: str, param: str, tmp_path: Path) -> None:
+    layer = f'layer {{ name: "layer" type: "PriorBox" bottom: "x" bottom: "data" top: "y" prior_box_param {{ {param} }} }}'
+    random = np.random.default_rng(0)
+    given = [
+        {"x": random.random((1, 3, *s)), "data": random.random((1, 3, *t))}
+        for s, t in (((3, 7), (96, 224)), ((5, 2), (211, 90)))
+    ]
+    inputs = "".join(
+        f'input: "{name}" input_shape {{ {" ".join(f"dim: {dim}" for dim in array.shape)} }}\n'
+        for name, array in given[0].items()
+    )
+    net = Net(parse_net(inputs + layer), TEST, fork=fork)
+    check(tmp_path, layer, *given, rtol=1e-6, atol=1e-7, net=net)
 
 
 def ssd_arrays(seed: int, images: int, priors: int, classes: int, loc_classes: int, spread: float = 3.0) -> dict[str, Any]:
