@@ -16,7 +16,7 @@ from minicaffe.access import is_uri
 from minicaffe.errors import Error
 from minicaffe.parameters import Weights, weights_of
 from minicaffe.scaling.batch.detector import Detector, Recipe
-from minicaffe.scaling.batch.folder import Folder
+from minicaffe.scaling.batch.folder import Folder, part_name
 from minicaffe.scaling.batch.lock import locked
 from minicaffe.scaling.batch.parts import PART_SIZE, Done, detected, run_local
 from minicaffe.scaling.batch.places import check_opens, require_pyarrow
@@ -111,11 +111,21 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
     what = "regions" if detector.recipe.regions else "detections"
     _summary(run, display, options.out, f"{what}{where}")
     done = run.kept.plus(display.done)
+    if run.kept.failed:
+        echo(_again(run))
     if done.errors == done.images:
         raise Error(f"all {done.images} images failed: the column error has the reasons")
     for _, line in done.failed:
         echo(f"minicaffe: {line}", err=True)
     return done
+
+
+def _again(run: Run) -> str:
+    """Say which failures are of an earlier run, and how to process their images again."""
+    numbers = sorted({index // run.part_size for index, _ in run.kept.failed})
+    files = ", ".join(map(part_name, numbers)) + " and others" * (run.kept.errors > len(run.kept.failed))
+    rows = f"{run.kept.errors} failed image{'s' * (run.kept.errors != 1)}"
+    return f"{rows} of an earlier run, in {files}: remove these files from {run.folder.place} to process the images again"
 
 
 def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, display: BatchDisplay) -> str:

@@ -76,7 +76,9 @@ def test_parts_are_of_one_size_and_a_stopped_run_goes_on(folder: Path) -> None:
     assert "\n3 images in " in again.stdout
     assert {name: (Path("found") / name).read_bytes() for name in parts} == whole
     assert os.stat("found/part-00000.parquet").st_mtime_ns == before
-    assert detect("photos", "--out", "found", "--part-size", 3).stdout == "found: 7 images in 3 parts, 3 of which were there\n"
+    first, rest = detect("photos", "--out", "found", "--part-size", 3).stdout.split("\n", 1)
+    assert first == "found: 7 images in 3 parts, 3 of which were there"
+    assert rest.startswith("1 failed image of an earlier run, in part-00001.parquet: remove") and rest.count("\n") == 1
 
 
 @pytest.mark.parametrize("gone", [[], [1], [0, 2], [0, 1, 2, 3]])
@@ -91,6 +93,24 @@ def test_a_resumed_run_ends_as_the_whole_run(folder: Path, gone: list[int]) -> N
         Path(f"found/part-{number:05d}.parquet").unlink()
     again = detect("photos", "--out", "found", "--part-size", 2)
     assert (again.exit_code, again.stderr) == (1, whole.stderr)
+
+
+def test_a_resumed_run_says_which_failures_are_kept_and_how_to_redo_them(folder: Path) -> None:
+    good = Path("photos/0.png").read_bytes()
+    Path("photos/0.png").write_bytes(b"no picture")
+    first = detect("photos", "--out", "found", "--part-size", 2)
+    assert "earlier run" not in first.output
+    Path("photos/0.png").write_bytes(good)
+    again = detect("photos", "--out", "found", "--part-size", 2)
+    files = "part-00000.parquet, part-00001.parquet"
+    said = (
+        f"2 failed images of an earlier run, in {files}: remove these files from {folder}/found to process the images again\n"
+    )
+    assert again.stdout.endswith(said) and "photos/0.png" in again.stderr
+    for name in files.split(", "):
+        Path("found", name).unlink()
+    redone = detect("photos", "--out", "found", "--part-size", 2)
+    assert "earlier run" not in redone.output and "photos/0.png" not in redone.stderr and "photos/3.png" in redone.stderr
 
 
 def test_a_resumed_run_counts_the_detections_of_kept_parts(folder: Path) -> None:

@@ -80,7 +80,7 @@ class Folder:
     def read(self, number: int, columns: Sequence[str]) -> Any:
         """These columns of a part. Raises Error if its file cannot be read, lacks one of them, or exceeds the limits."""
         system, path = located(self.place)
-        name = f"part-{number:05d}.parquet"
+        name = part_name(number)
         try:
             with system.open_input_file(f"{path}/{name}") as file:
                 return read_columns(file, columns)
@@ -93,7 +93,7 @@ class Folder:
         pa = require_pyarrow()
         content = pa.BufferOutputStream()
         pa.parquet.write_table(table, content)
-        self._put(f"part-{number:05d}.parquet", content.getvalue())
+        self._put(part_name(number), content.getvalue())
 
     def _put(self, name: str, content: Any) -> None:
         if not is_uri(self.place):
@@ -110,6 +110,11 @@ class Folder:
             with suppress(*pyarrow_errors()):
                 system.delete_file(temporary_name)
             raise Error(f"{inside(self.place, name)}: cannot be written: {error}") from error
+
+
+def part_name(number: int) -> str:
+    """Return the name of a part's file."""
+    return f"part-{number:05d}.parquet"
 
 
 def _parts(names: Iterable[str]) -> set[int]:
