@@ -62,9 +62,6 @@ def current_shard(phase: Phase = TRAIN) -> Shard:
     return _current if phase == TRAIN else WHOLE
 
 
-current_share = current_shard  # its older name
-
-
 @contextmanager
 def reading_shard(shard: Shard) -> Iterator[None]:
     """Data layers that are set up in this block read this shard."""
