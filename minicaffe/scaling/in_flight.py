@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from minicaffe import loops, threads
 from minicaffe.errors import Error
-from minicaffe.handlers import STOPS
+from minicaffe.training.handlers import STOPS
 
 from .stops import held_back
 

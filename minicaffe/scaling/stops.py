@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from minicaffe.handlers import STOPS, handled
+from minicaffe.training.handlers import STOPS, handled
 
 
 class Terminated(KeyboardInterrupt):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from minicaffe.handlers import handled
+from .handlers import handled
 
 
 class Action(Enum):

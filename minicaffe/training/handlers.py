@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from . import at_fork
+from minicaffe import at_fork
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 LATER = 0.01
