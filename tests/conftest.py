@@ -105,15 +105,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-LEFT_OUT = pytest.StashKey[int]()
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = [item for item in items if NO_GPU and item.get_closest_marker("gpu")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
-    config.stash[LEFT_OUT] = len(left_out)
+    """Leave out tests that need a GPU where there is none, and slow ones unless `-m` names them."""
+    marks = [*(["gpu"] if NO_GPU else []), *(["slow"] if "slow" not in config.option.markexpr else [])]
+    for mark in marks:
+        left_out = [item for item in items if item.get_closest_marker(mark)]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker(mark)]
+        config.stash.setdefault(LEFT_OUT, {})[mark] = len(left_out)
 
 
 def pytest_collection() -> None:
@@ -159,10 +162,12 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    left_out = terminalreporter.config.stash.get(LEFT_OUT, {})
     if NO_GPU:
-        left_out = terminalreporter.config.stash.get(LEFT_OUT, 0)
-        more = f", and {left_out} tests left out that need it" if left_out else ""
+        more = f", and {left_out['gpu']} tests left out that need it" if left_out.get("gpu") else ""
         terminalreporter.write_line(f"GPU mode was not tested{more}: {NO_GPU}")
+    if left_out.get("slow"):
+        terminalreporter.write_line(f"{left_out['slow']} slow tests were left out: python -m pytest -m slow")
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
