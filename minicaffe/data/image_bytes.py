@@ -333,6 +333,9 @@ def resized(pixels: Pixels, height: int, width: int) -> Pixels:
         return pixels
     check_size("an image resized to", height, width)
     y, x = _samples(pixels.shape[0], height), _samples(pixels.shape[1], width)
+    if height > pixels.shape[0]:  # each row is read more than once: drop the columns that no sample reads
+        used, at = used_of(*x[:2])
+        pixels, x = pixels[:, used], (at[0], at[1], x[2])
     whole = np.empty((height, width, pixels.shape[2]), np.uint8)
     for rows in strips(height, max(pixels.shape[1], width) * pixels.shape[2]):
         whole[rows] = _resized_rows(pixels, (y[0][rows], y[1][rows], y[2][rows]), x)
