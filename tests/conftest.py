@@ -22,22 +22,25 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: of small products, most of a second thread's time is waiting
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of small products, most of a second thread's time is waiting
 
 import drawn_order
+import process_state
 
 import minicaffe
 from minicaffe import loops
 from minicaffe.aliases import is_own
 from minicaffe.errors import DeviceError
 
+threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), "blas")  # pytest-randomly imports NumPy before this file
+
 settings.register_profile(
     "no deadline",
     deadline=None,
     max_examples=int(os.environ.get("MINICAFFE_TEST_EXAMPLES") or 10),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("no deadline")
 
@@ -70,12 +73,12 @@ def products_round_alike() -> None:
         pytest.skip(f"OpenBLAS's kernels for {', '.join(map(str, kernels - ROUND_ALIKE))} round by the sizes of products")
 
 
-@pytest.fixture
-def threads_after() -> Iterator[None]:
-    """The number of threads is what it was, after a test that sets it."""
-    before = minicaffe.get_num_threads()
+@pytest.fixture(autouse=True)
+def _process_as_before() -> Iterator[None]:
+    """No test depends on another: what it registers, allows or sets for the process ends with it."""
+    before = process_state.read()
     yield
-    minicaffe.set_num_threads(before)
+    process_state.put_back(before)
 
 
 def _no_gpu() -> str:
@@ -134,6 +137,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    minicaffe.set_random_seed(0)  # before fixtures of a module, which may draw weights
     if item.get_closest_marker("gpu"):
         drawn_order.draw(item.nodeid)
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from minicaffe import get_num_threads, loops, set_num_threads
+from minicaffe import get_num_threads, loops
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.scaling.in_flight import CAN_FORK
 
@@ -291,7 +291,6 @@ def test_scale_leaves_each_contender_its_threads(monkeypatch: pytest.MonkeyPatch
     before = get_num_threads()
     run = module("scale", monkeypatch).on_threads(lambda: {"threads": get_num_threads()}, before + 1)
     assert run() == {"threads": before + 1}
-    set_num_threads(before)
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="no fork here")
@@ -308,11 +307,7 @@ def test_images_a_second_are_measured(monkeypatch: pytest.MonkeyPatch, capsys: p
 
     monkeypatch.setattr(many, "images_at_once", counted)
     monkeypatch.setattr(many, "interleaved", once)
-    before = get_num_threads()
-    try:
-        many.main(["--images", "2", "--rows", "R-FCN of"])
-    finally:
-        set_num_threads(before)
+    many.main(["--images", "2", "--rows", "R-FCN of"])
     assert at_once == [2, 1, 2]
     assert "R-FCN of shapes | 2 | 80 | 100 (0.80) | 40 (2.00)\n" in capsys.readouterr().out
 
@@ -320,12 +315,8 @@ def test_images_a_second_are_measured(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_images_that_fail_end_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     many = module("many", monkeypatch)
     (tmp_path / "bad.jpg").write_bytes(b"no picture")
-    before = get_num_threads()
-    try:
-        with pytest.raises(SystemExit, match="cannot read the image"):
-            many.measured(many.of_shapes("rfcn"), many.find_sources([str(tmp_path)]), 2)
-    finally:
-        set_num_threads(before)
+    with pytest.raises(SystemExit, match="cannot read the image"):
+        many.measured(many.of_shapes("rfcn"), many.find_sources([str(tmp_path)]), 2)
 
 
 def test_what_caffe_lacks_it_is_given_or_runs_as_python_layers(monkeypatch: pytest.MonkeyPatch) -> None:

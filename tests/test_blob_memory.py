@@ -343,7 +343,6 @@ def random_text(random: np.random.Generator) -> str:
 CHANGES = ["asked for", "weights", "size", "reshape", "part", "in two", "by one"]
 
 
-@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("seed", range(12))
 def test_what_lies_in_the_same_memory_is_the_same(seed: int) -> None:
     """Whatever is asked for, changed or run in part in between."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe import get_num_threads, set_num_threads
+from minicaffe import set_num_threads
 from minicaffe.blob import ALIGNMENT
 from minicaffe.blocks import Scratch, blocks, each_block
 
@@ -29,12 +29,9 @@ def test_last_axes_are_whole() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_every_thread_count_does_all_blocks(threads: int) -> None:
-    before, x = get_num_threads(), np.arange(2 * 7 * 11.0).reshape(2, 7, 11)
+    x = np.arange(2 * 7 * 11.0).reshape(2, 7, 11)
     set_num_threads(threads)
-    try:
-        each_block(x.shape, lambda index: np.negative(x[index], out=x[index]), 9)
-    finally:
-        set_num_threads(before)
+    each_block(x.shape, lambda index: np.negative(x[index], out=x[index]), 9)
     np.testing.assert_array_equal(x.ravel(), -np.arange(2 * 7 * 11.0))
 
 

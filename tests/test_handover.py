@@ -16,7 +16,7 @@ from types import FrameType
 import numpy as np
 import pytest
 
-from minicaffe import blocks, get_num_threads, handover, loops, set_num_threads, threads
+from minicaffe import blocks, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
 from minicaffe.blocks import Calls, Job, JobList
 from minicaffe.handover import ASLEEP, CALLED, FREE, GIVEN, RUNS, STEP, add, change, load, stand_by, wait_for, wait_while
@@ -26,13 +26,10 @@ COUNT = 3
 
 
 @pytest.fixture(autouse=True)
-def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool of two helpers, which have a core each, whatever this machine has."""
     monkeypatch.setattr(threads, "available_cores", lambda: COUNT)
-    before = get_num_threads()
     set_num_threads(COUNT)
-    yield
-    set_num_threads(before)
 
 
 def until(word: int, *, helpers: range) -> None:
@@ -72,6 +69,7 @@ def test_the_caller_waits_for_the_helpers_whose_bits_are_set(loops_way: str) -> 
         assert not caller.is_alive()
 
 
+@pytest.mark.slow
 def test_as_many_looks_as_take_so_long() -> None:
     if not loops.compiled():
         pytest.skip("Numba (the extra fast) is not installed, or left alone")
@@ -487,9 +485,9 @@ def test_a_list_that_has_begun_ends_before_an_error(again: float, there: int, mo
 
 @loop("int64[::1], T[::1], int64", in_calls=True)
 def met(seen: Array, y: Array, i: int) -> None:
-    """y[i] = how many have come here, once there are two, or after a second or so."""
+    """y[i] = how many have come here, once there are two, or after a minute or so."""
     add(seen, 0, 1)
-    wait_while(seen, 0, 1, 10**8)
+    wait_while(seen, 0, 1, 10**10)
     y[i] = load(seen, 0)
 
 

@@ -7,7 +7,7 @@ import gc
 import re
 import threading
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 import minicaffe
-from minicaffe import TEST, TRAIN, Layer, Net, get_num_threads, loops, register, set_num_threads
+from minicaffe import TEST, TRAIN, Layer, Net, loops, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers import CATALOGUE, create, registered
+from minicaffe.layers import CATALOGUE, create
 from minicaffe.mode import Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.tracing.summary import summarize
@@ -84,18 +84,15 @@ def test_a_class_that_does_not_say_counts_as_unknown(tmp_path: Path) -> None:
             top[0].reshape(bottom[0].shape)
 
     register("Attention", Attention)
-    try:
-        text = """
-        layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 6 } } }
-        layer { name: "a" type: "Attention" bottom: "x" top: "a" }
-        layer { name: "r" type: "Scale" bottom: "a" top: "r" }
-        layer { name: "y" type: "InnerProduct" bottom: "r" top: "y" inner_product_param { num_output: 2 } }
-        """
-        summary = summarize(Net(parse_net(text), TEST))
-        (tmp_path / "net.prototxt").write_text(text)
-        shown = CliRunner().invoke(main, ["summary", str(tmp_path / "net.prototxt")]).output
-    finally:
-        del CATALOGUE["Attention"], registered["Attention"]
+    text = """
+    layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 6 } } }
+    layer { name: "a" type: "Attention" bottom: "x" top: "a" }
+    layer { name: "r" type: "Scale" bottom: "a" top: "r" }
+    layer { name: "y" type: "InnerProduct" bottom: "r" top: "y" inner_product_param { num_output: 2 } }
+    """
+    summary = summarize(Net(parse_net(text), TEST))
+    (tmp_path / "net.prototxt").write_text(text)
+    shown = CliRunner().invoke(main, ["summary", str(tmp_path / "net.prototxt")]).output
     assert [layer.multiply_adds for layer in summary.layers] == [0, None, 6, 12]
     assert summary.multiply_adds == 18
     assert summary.not_counted == ["Attention"]
@@ -120,12 +117,9 @@ def labels(*shape: int) -> Array:
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
-    before = get_num_threads()
+def one_thread() -> None:
     set_num_threads(1)
     np.unique([0])  # imports numpy.ma, which no layer keeps
-    yield
-    set_num_threads(before)
 
 
 def whole_rois(count: int, size: tuple[int, int]) -> Array:

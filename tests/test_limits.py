@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import tracemalloc
 import zlib
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -32,12 +31,6 @@ from minicaffe.pycaffe.io import array_to_blobproto, resize_image
 Param = caffe_pb2.ResizeParameter
 INPUT = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 5 } } }\n'
 FULLY = 'layer { name: "f" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 4 } }\n'
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    with limits.raised({}):
-        yield
 
 
 def net(tmp_path: Path, text: str) -> Path:

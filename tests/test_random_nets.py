@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -17,20 +16,15 @@ from net_ways import check_keep
 from nets import run
 from random_nets import random_net
 
-from minicaffe import get_num_threads, rng, set_num_threads
+from minicaffe import set_num_threads
 from minicaffe.layers import CATALOGUE
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(autouse=True)
-def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One thread, and the random generator put back afterwards."""
-    monkeypatch.setattr(rng, "_generator", rng._generator)
-    threads = get_num_threads()
+def one_thread() -> None:
     set_num_threads(1)
-    yield
-    set_num_threads(threads)
 
 
 def test_a_round() -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import minicaffe
 from minicaffe import Blob, Error, Layer, Net, registry
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE
-from minicaffe.registry import Table, class_of, explains, explains_gradient, exports, layer, torch_form
+from minicaffe.registry import Table, class_of, explains, exports, layer, torch_form
 from minicaffe.tracing.explanations.explanation import FunctionExplanation
 
 PACKAGE = Path(__file__).parent / "packages"
@@ -28,18 +28,6 @@ TEXT = """
 layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
 layer { name: "mine" type: "Mine" bottom: "x" top: "y" }
 """
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """What a test registers is gone after it."""
-    yield
-    for name in [name for name, kind in registry.types.items() if not registry.is_built_in(kind)]:
-        del registry.types[name]
-    registry.registered.clear()
-    for table in (explains, explains_gradient, exports, torch_form):
-        for kind in [kind for kind in table._entries if not registry.is_built_in(kind)]:
-            del table._entries[kind]
 
 
 def mine(base: type[Layer] = Layer) -> type[Layer]:

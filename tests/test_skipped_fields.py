@@ -19,7 +19,7 @@ from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.formats.skipped import is_strict, skipping_unknown, summed_up
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import register, registered, types
+from minicaffe.registry import register, types
 from minicaffe.scaling.batch.detector import Recipe
 from minicaffe.training.solvers import get_solver
 
@@ -197,13 +197,11 @@ def test_a_whole_block_of_another_type_means_nothing(monkeypatch: pytest.MonkeyP
             net_of(layer.format(field))
 
 
-def test_a_block_of_its_own_type_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_of_its_own_type_matters() -> None:
     class Doubled(Layer):
         def reshape(self, bottom, top):
             top[0].reshape(*bottom[0].shape)
 
-    for table in (types, registered):
-        monkeypatch.setattr(minicaffe.registry, "types" if table is types else "registered", dict(table))
     register("Doubled", Doubled)
     layer = 'layer {{ name: "d" type: "Doubled" bottom: "x" top: "d" {} }}'
     for field in ("doubled_param { by: 3 }", "pooling_param { fork_loud: 2 }"):  # a class of the user's may read any block
@@ -211,7 +209,7 @@ def test_a_block_of_its_own_type_matters(monkeypatch: pytest.MonkeyPatch) -> Non
             net_of(layer.format(field))
 
 
-def test_a_class_of_the_users_may_read_a_block_that_minicaffe_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_of_the_users_may_read_a_block_that_minicaffe_lacks() -> None:
     class Times(Layer):
         param_block = ("times_param",)
 
@@ -225,8 +223,7 @@ def test_a_class_of_the_users_may_read_a_block_that_minicaffe_lacks(monkeypatch:
         def forward(self, bottom, top):
             top[0].data[...] = bottom[0].data * self.factor
 
-    for table in (types, registered):
-        monkeypatch.setitem(table, "Times", Times)
+    register("Times", Times)
     layer = 'layer {{ name: "t" type: "Times" bottom: "x" top: "t" times_param {{ factor: 2.5 }} {} }}'
     net = silent(layer.format(""))
     assert (net.forward(x=np.ones((1, 2, 7, 7)))["t"] == 2.5).all()

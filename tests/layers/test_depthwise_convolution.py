@@ -159,7 +159,6 @@ def test_three_products_both_ways(loops_way: str, name: str, dtype: type) -> Non
     np.testing.assert_allclose(transposed, direct, rtol=1e-4, atol=60 * close["atol"])
 
 
-@pytest.mark.usefixtures("threads_after")
 def test_results_do_not_depend_on_the_number_of_threads(loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depthwise, "TASK", 1)  # so that all threads have something to do
     window, square = Window((3, 3), (2, 1), (1, 1), (1, 1)), Window((3, 3), (2, 2), (1, 1), (1, 1))
@@ -243,7 +242,6 @@ def test_only_what_was_compiled_ahead_runs() -> None:
     assert not {one for pass_loops in others for one in pass_loops} & set(ahead)
 
 
-@pytest.mark.usefixtures("threads_after")
 def test_a_thread_keeps_its_temporary_arrays_unless_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     set_num_threads(1)
     window, x = Window((5, 5), (2, 2), (2, 2), (1, 1)), normal(1, 3, 19, 21)

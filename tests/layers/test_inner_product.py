@@ -16,7 +16,7 @@ from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.layers import create
 from minicaffe.layers.conv import matrix_products
-from minicaffe.threads import get_num_threads, set_num_threads
+from minicaffe.threads import set_num_threads
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -156,21 +156,17 @@ def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int,
     random = np.random.default_rng(threads)
     a, b = random.normal(size=(rows, 5)).astype(dtype), random.normal(size=(5, 11)).astype(dtype)
     near = 1e-14 if dtype is np.float64 else 1e-6
-    before = get_num_threads()
     set_num_threads(threads)
-    try:
-        for left, right in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:1], b), (a, b[:, :1])):
-            results, shape = [], (len(left), right.shape[1])
-            for _ in range(2):
-                product, total = np.full(shape, np.nan, dtype), np.ones(shape, dtype)
-                matrix_products.multiply(left, right, product)
-                matrix_products.add_product(left, right, total)
-                results.append((product, total))
-            np.testing.assert_allclose(results[0][0], left @ right, atol=near, rtol=near)
-            np.testing.assert_allclose(results[0][1], left @ right + 1, atol=near, rtol=near)
-            np.testing.assert_array_equal(results[0], results[1])
-    finally:
-        set_num_threads(before)
+    for left, right in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:1], b), (a, b[:, :1])):
+        results, shape = [], (len(left), right.shape[1])
+        for _ in range(2):
+            product, total = np.full(shape, np.nan, dtype), np.ones(shape, dtype)
+            matrix_products.multiply(left, right, product)
+            matrix_products.add_product(left, right, total)
+            results.append((product, total))
+        np.testing.assert_allclose(results[0][0], left @ right, atol=near, rtol=near)
+        np.testing.assert_allclose(results[0][1], left @ right + 1, atol=near, rtol=near)
+        np.testing.assert_array_equal(results[0], results[1])
 
 
 @pytest.mark.parametrize(("most", "in_tiles"), [(20, True), (19, False)])

@@ -43,7 +43,6 @@ CUTS: dict[str, Callable[[int], Calls]] = {
 }
 
 
-@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("name", CUTS)
 def test_a_cut_is_of_the_number_that_it_is_kept_by(name: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")

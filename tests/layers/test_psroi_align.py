@@ -127,7 +127,7 @@ def test_a_second_reshape_and_untouched_bottoms() -> None:
 
 @pytest.mark.parametrize(("group", "sample_num", "rois"), [(3, 6, 1), (4, 8, 1), (4, 5, 3)])
 def test_numpys_results_do_not_depend_on_the_number_of_threads(
-    group: int, sample_num: int, rois: int, threads_after: None, monkeypatch: pytest.MonkeyPatch
+    group: int, sample_num: int, rois: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part of one number, and a backward in several chunks."""
     monkeypatch.setattr(psroi_bilinear, "CHUNK", 2**11)

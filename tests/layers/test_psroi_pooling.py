@@ -133,7 +133,7 @@ def test_a_second_reshape_and_untouched_bottoms() -> None:
     np.testing.assert_array_equal(case.bottom[1].data, rois)
 
 
-def test_numpys_backward_does_not_depend_on_the_number_of_threads(threads_after: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpys_backward_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """In several chunks, whose ends depend on how many places of the grid a thread has."""
     monkeypatch.setattr(psroi_sums, "CHUNK", 50)
     random = np.random.default_rng(0)

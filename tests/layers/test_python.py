@@ -17,7 +17,7 @@ import minicaffe
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.formats.source import LayerSource, Place
-from minicaffe.layers import CATALOGUE, python
+from minicaffe.layers import python
 from minicaffe.layers.anchor_target import AnchorTarget
 from minicaffe.layers.boxes.text_proposal import TextProposal
 from minicaffe.layers.proposal import Proposal
@@ -60,20 +60,12 @@ def layer(module: str, name: str, param_str: str = "") -> str:
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """What a test registers and allows is forgotten after it."""
-    kept = dict(CATALOGUE), dict(minicaffe.layers.registered), set(python._allowed)
-    modules, finders = set(sys.modules), list(sys.meta_path)
+    """What a test imports from an allowed folder is forgotten after it."""
+    modules = set(sys.modules)
     yield
-    sys.meta_path[:] = finders
     for name in set(sys.modules) - modules:
-        if name.partition(".")[0] in {"caffe", *python._folders.folders}:
+        if name.partition(".")[0] in python.allowed_folders:
             del sys.modules[name]
-    python._folders.folders.clear()
-    for table, before in zip((CATALOGUE, minicaffe.layers.registered), kept[:2], strict=True):
-        table.clear()
-        table.update(before)
-    python._allowed.clear()
-    python._allowed.update(kept[2])
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from minicaffe.blocks import Job
 from minicaffe.layers.conv.vectors import turn
 from minicaffe.layers.elementwise.strided_copy import AXES, LEAST, copy_calls, copy_strided
 from minicaffe.loops import address_of, loop
-from minicaffe.threads import get_num_threads, set_num_threads
+from minicaffe.threads import set_num_threads
 
 orders = st.integers(1, AXES).flatmap(
     lambda axes: st.tuples(st.permutations(range(axes)), st.lists(st.integers(1, 5), min_size=axes, max_size=axes))
@@ -83,16 +83,13 @@ def test_a_matrix_with_gaps_is_turned(way: str, dtype: type, rows: int, columns:
 def test_large_axes_in_another_order(order: tuple[int, ...]) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     x = np.random.default_rng(1).standard_normal((18, 37, 5, 21)).astype(np.float32)
-    view, before = x.transpose(order), get_num_threads()
-    try:
-        for threads in (1, 3):
-            set_num_threads(threads)
-            y = np.full(x.size, np.nan, np.float32)
-            with loops.using("numba"):
-                assert copied(view, x, y)
-            np.testing.assert_array_equal(y.reshape(view.shape), view)
-    finally:
-        set_num_threads(before)
+    view = x.transpose(order)
+    for threads in (1, 3):
+        set_num_threads(threads)
+        y = np.full(x.size, np.nan, np.float32)
+        with loops.using("numba"):
+            assert copied(view, x, y)
+        np.testing.assert_array_equal(y.reshape(view.shape), view)
 
 
 def test_what_is_not_for_the_loop() -> None:
@@ -110,16 +107,12 @@ def test_large_arrays_are_shared_by_threads(rows: int, step: int) -> None:
     """One long row, too; of all numbers, or every second one."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     x = np.random.default_rng(1).standard_normal((3, rows, step * 47000 // rows)).astype(np.float32)[..., ::step]
-    before = get_num_threads()
-    try:
-        for threads in (1, 2, 3):
-            set_num_threads(threads)
-            with loops.using("numba"):
-                y, view = np.full(x.size + 5, np.nan, np.float32), x.swapaxes(0, 1) if rows > 1 else x[1:2]
-                calls = copy_calls(view.shape, steps(view), steps(np.empty(view.shape, np.float32)), x.dtype)
-                assert calls is not None and len(calls.table) == min(2 * threads, view.size // LEAST)
-                assert copied(view, view, y, 5)
-            np.testing.assert_array_equal(y[5 : 5 + view.size], view.reshape(-1))
-            assert np.isnan(y[:5]).all() and np.isnan(y[5 + view.size :]).all()
-    finally:
-        set_num_threads(before)
+    for threads in (1, 2, 3):
+        set_num_threads(threads)
+        with loops.using("numba"):
+            y, view = np.full(x.size + 5, np.nan, np.float32), x.swapaxes(0, 1) if rows > 1 else x[1:2]
+            calls = copy_calls(view.shape, steps(view), steps(np.empty(view.shape, np.float32)), x.dtype)
+            assert calls is not None and len(calls.table) == min(2 * threads, view.size // LEAST)
+            assert copied(view, view, y, 5)
+        np.testing.assert_array_equal(y[5 : 5 + view.size], view.reshape(-1))
+        assert np.isnan(y[:5]).all() and np.isnan(y[5 + view.size :]).all()

@@ -42,11 +42,6 @@ print(peak() - before)
 """
 
 
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "bytes", limits.bytes)
-
-
 def write(path: Path, values: list[bytes], **options: Any) -> Path:
     pq.write_table(pa.table({"bytes": values}), path, compression="zstd", data_page_size=1 << 30, **options)
     return path

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from minicaffe import get_num_threads, loops, set_num_threads, threads
+from minicaffe import loops, set_num_threads, threads
 from minicaffe.errors import DataError, Error
 from minicaffe.scaling.in_flight import AHEAD, CAN_FORK, in_flight
 
@@ -56,13 +56,15 @@ def test_with_one_nothing_is_forked() -> None:
 def test_no_more_run_at_once_than_there_are_processes() -> None:
     """Nor are more items read than may be begun, however slow the first one is."""
     context = get_context("fork")
-    running, most = context.Value("i", 0), context.Value("i", 0)
+    running, most, both = context.Value("i", 0), context.Value("i", 0), context.Barrier(2)
     taken: list[int] = []
 
     def compute(i: int) -> int:
         with running.get_lock():
             running.value += 1
             most.value = max(most.value, running.value)
+        if i < 2:
+            both.wait(60)
         time.sleep(0.1 if i == 0 else 0.01)
         with running.get_lock():
             running.value -= 1
@@ -172,7 +174,7 @@ def test_the_others_end_with_the_first_process() -> None:
     others = program.stdout.readline().split()
     program.kill()
     program.communicate()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while any(_runs(pid) for pid in others):
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -187,6 +189,7 @@ def _runs(pid: str) -> bool:
 
 def test_ctrl_c_reaches_the_first_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal sends it to all: the others finish what they compute, and remove their temporary files."""
+    monkeypatch.setattr("minicaffe.scaling.in_flight.PATIENCE", 60)
     ended = get_context("fork").Value("i", 0)
     first = os.getpid()
 
@@ -231,11 +234,7 @@ def test_each_process_computes_on_one_thread_cut_as_for_all() -> None:
         threads.run([lambda: idents.add(threading.get_ident())] * len(cut))
         return len(cut), idents, threading.active_count()
 
-    before = get_num_threads()
     set_num_threads(2)
-    try:
-        with in_flight(compute, range(2), 2) as results:
-            found: list[Any] = list(results)
-    finally:
-        set_num_threads(before)
+    with in_flight(compute, range(2), 2) as results:
+        found: list[Any] = list(results)
     assert [(cut, len(idents), count) for cut, idents, count in found] == [(2, 1, 1)] * 2

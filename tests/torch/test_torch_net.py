@@ -597,11 +597,8 @@ class Doubled(Layer):
 
 
 @pytest.fixture
-def doubled(monkeypatch):
-    from minicaffe.layers import CATALOGUE, registered
-
-    monkeypatch.setitem(CATALOGUE, "Doubled", Doubled)
-    monkeypatch.setitem(registered, "Doubled", Doubled)
+def doubled():
+    minicaffe.register("Doubled", Doubled)
     return Net(parse_net(input_layer("x", 2, 3) + '\nlayer { name: "d" type: "Doubled" bottom: "x" top: "y" }', "a.prototxt"))
 
 

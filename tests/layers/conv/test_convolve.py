@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from minicaffe.layers.conv import convolution_blocks
 from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
 from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
-from minicaffe.threads import get_num_threads, set_num_threads
+from minicaffe.threads import set_num_threads
 
 THREE = Window((3, 2), (2, 1), (1, 0), (1, 2))
 WINDOWS = [
@@ -28,13 +27,11 @@ CASES = [(window, group) for window in WINDOWS for group in (1, 2, 4)]
 
 
 @pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """So many, which share small convolutions, too."""
     monkeypatch.setattr(convolution_blocks, "MOST_ALONE", 0)
-    before = get_num_threads()
     set_num_threads(request.param)
-    yield request.param
-    set_num_threads(before)
+    return request.param
 
 
 def arrays(window: Window, group: int, count: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

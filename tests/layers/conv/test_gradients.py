@@ -31,7 +31,7 @@ FEW = {"filters": (0.3, 1.0), "windows": (1.0, 0.1), "both": (0.3, 0.15), "one w
 
 
 @pytest.fixture(params=[1, 3])
-def threads(request: pytest.FixtureRequest, threads_after: None) -> int:
+def threads(request: pytest.FixtureRequest) -> int:
     set_num_threads(request.param)
     return int(request.param)
 

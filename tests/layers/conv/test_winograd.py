@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -57,12 +56,10 @@ NOT_FINITE = {
 
 
 @pytest.fixture(params=[1, 2])
-def count(request: pytest.FixtureRequest) -> Iterator[int]:
+def count(request: pytest.FixtureRequest) -> int:
     """Threads to compute on."""
-    before = threads.get_num_threads()
     threads.set_num_threads(request.param)
-    yield request.param
-    threads.set_num_threads(before)
+    return request.param
 
 
 def test_the_identity_holds_in_float64() -> None:
@@ -136,12 +133,10 @@ def test_pieces_are_counted_without_being_made() -> None:
 
 def test_the_weight_gradient_does_not_depend_on_the_number_of_threads() -> None:
     x, dy, sums = normal(2, 9, 40, 60), normal(2, 7, 40, 60, seed=1), []
-    before = threads.get_num_threads()
     for count in (1, 2, 2):
         threads.set_num_threads(count)
         sums.append(np.zeros((7, 9, 3, 3), np.float32))
         winograd_weights.add_weight_gradient(x, dy, square(), 1, sums[-1])
-    threads.set_num_threads(before)
     np.testing.assert_allclose(sums[1], sums[0], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(sums[2], sums[1])
 
@@ -263,11 +258,10 @@ def test_the_error_of_an_output_is_bounded_by_what_it_reads(name: str, value: fl
     direct.convolve(x.astype(float), weight.astype(float), window, group, exact)
     largest = np.broadcast_to(np.abs(weight).max((1, 2, 3), keepdims=True), weight.shape)
     direct.convolve(np.abs(x).astype(float), largest.astype(float), window, group, read)
-    outputs, before = np.zeros((3, *exact.shape), np.float32), threads.get_num_threads()
+    outputs = np.zeros((3, *exact.shape), np.float32)
     for count, y in enumerate(outputs, 1):
         threads.set_num_threads(count)
         winograd.convolve(x, weight, window, group, y)
-    threads.set_num_threads(before)
     np.testing.assert_array_equal(outputs, np.broadcast_to(outputs[0], outputs.shape))
     assert relative_error(outputs[0], exact, read) < 1e-4
 
@@ -294,7 +288,7 @@ def test_the_error_of_the_data_gradient_is_bounded_by_what_it_reads(name: str, v
 def test_the_error_of_the_weight_gradient_is_bounded_by_what_it_reads(name: str, of: str, value: float) -> None:
     """Half of dy is zero, as in front of a ReLU."""
     shape, filters, group, window = OUTLIERS[name]
-    size, dweights, before = (shape[0], filters, *window.output(shape[2:])), [], threads.get_num_threads()
+    size, dweights = (shape[0], filters, *window.output(shape[2:])), []
     x = with_outliers(value if of == "x" else 1, *shape)
     dy = with_outliers(value if of == "dy" else 1, *size, seed=1)
     exact, read = np.zeros((2, filters, shape[1] // group, *window.kernel))
@@ -304,7 +298,6 @@ def test_the_error_of_the_weight_gradient_is_bounded_by_what_it_reads(name: str,
         threads.set_num_threads(count)
         dweights.append(np.zeros(exact.shape, np.float32))
         assert winograd_weights.add_weight_gradient(x, dy, window, group, dweights[-1])
-    threads.set_num_threads(before)
     np.testing.assert_array_equal(dweights, np.broadcast_to(dweights[0], (3, *exact.shape)))
     assert relative_error(dweights[0], exact, read) < 1e-5
 
@@ -424,12 +417,11 @@ def test_the_outputs_have_the_same_bits_on_any_number_of_threads(
     monkeypatch.setattr(winograd, "TASK", 1)
     monkeypatch.setattr(winograd, "FEW_TILES", few_tiles)
     x, weight = normal(*shape), normal(35, shape[1], *window.kernel, seed=1)
-    outputs, before = [], threads.get_num_threads()
+    outputs = []
     for count in (1, 2, 3, 8):
         threads.set_num_threads(count)
         outputs.append(np.full((shape[0], 35, *window.output(shape[2:])), np.nan, np.float32))
         winograd.convolve(x, weight, window, 1, outputs[-1], Epilogue(shift=normal(35, seed=2), negative_slope=0.0))
-    threads.set_num_threads(before)
     for one in outputs[1:]:
         np.testing.assert_array_equal(one, outputs[0])
 

@@ -133,15 +133,11 @@ def test_planes_are_shared_by_threads(columns: PoolAxis) -> None:
     x = np.random.default_rng(5).standard_normal((47, 31, 53)).astype(np.float32)
     with loops.using("numpy"):
         expected = max_pool(x, rows, columns), ave_pool(x, rows, columns)
-    before = get_num_threads()
-    try:
-        for threads in (1, 2, 3):
-            set_num_threads(threads)
-            for by_maximum, wanted in zip((True, False), expected):
-                calls = pooling_calls(by_maximum, len(x), rows, columns, x.dtype, threads)
-                with loops.using("numba"):
-                    y = pooled(by_maximum, x, rows, columns)
-                assert len(calls.table) == min(2 * threads, x.size // LEAST)
-                np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-6)
-    finally:
-        set_num_threads(before)
+    for threads in (1, 2, 3):
+        set_num_threads(threads)
+        for by_maximum, wanted in zip((True, False), expected):
+            calls = pooling_calls(by_maximum, len(x), rows, columns, x.dtype, threads)
+            with loops.using("numba"):
+                y = pooled(by_maximum, x, rows, columns)
+            assert len(calls.table) == min(2 * threads, x.size // LEAST)
+            np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-6)

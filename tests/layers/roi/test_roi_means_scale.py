@@ -39,7 +39,6 @@ def both_ways(kind: str, x: NDArray, rois: NDArray) -> tuple[NDArray, NDArray]:
     return y, BACKWARD[kind](dy, rois, x.shape)
 
 
-@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_threads_change_nothing_but_rounding(kind: str) -> None:
     """A bin's and a pixel's sums have an order of their own in the position-sensitive layers: the same bits."""
@@ -58,7 +57,6 @@ def test_threads_change_nothing_but_rounding(kind: str) -> None:
             np.testing.assert_array_equal(again, ours)
 
 
-@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_memory_does_not_grow_with_rois_times_pixels(kind: str) -> None:
     """400 rois over the whole of a map of 96 x 128: a list of all pixels that they read would have 4.9 million.
@@ -84,7 +82,7 @@ def test_an_empty_map(kind: str, shape: tuple[int, ...]) -> None:
     assert y.shape[:2] == (1, shape[1] if kind == "mean" else shape[1] // 9) and not y.any() and dx.shape == shape
 
 
-@pytest.mark.usefixtures("threads_after", "loops_way")
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_arrays_that_cannot_be_written_are_pooled_too(kind: str) -> None:
     """A compiled loop is made for each: read-only arrays and others give the same bits."""
@@ -97,7 +95,6 @@ def test_arrays_that_cannot_be_written_are_pooled_too(kind: str) -> None:
     assert BACKWARD[kind](dy, rois, x.shape).tobytes() == expected[1].tobytes()
 
 
-@pytest.mark.usefixtures("threads_after")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_compiled_loops_give_the_bits_of_one_thread_on_any(kind: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
