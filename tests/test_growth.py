@@ -565,6 +565,7 @@ HINTS = {
 CASES = {**TEXTS, **MADE, **RETARGETED, **BINARY, **STORED, **READ, **YAML, **HINTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_twice_as_much_takes_at_most_two_and_a_half_times_as_long(name: str, tmp_path: Path) -> None:
     case = CASES[name]

@@ -278,11 +278,13 @@ def test_every_expression_is_known() -> None:
     assert len({use.pattern for use in found}) > 80
 
 
+@pytest.mark.slow
 def test_every_expression_takes_linear_time() -> None:
     of_files = {use: place for use, place in uses()[0].items() if place.partition(":")[0] not in OWN}
     assert not {f"{place}: {use.operation}: {text}" for use, place in of_files.items() if (text := slow(use))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "flags", "operation"),
     [(r"^\s*layers?\s*\{", re.M, "search"), (r"(a+)+b", 0, "match"), (r"Iteration \d+.* loss = ", 0, "search")],

@@ -88,7 +88,7 @@ def started(folder: Path, program: str, *words: str) -> Iterator[subprocess.Pope
         stderr=subprocess.STDOUT,
         text=True,
     )
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(120, process.kill)
     watchdog.start()
     try:
         assert process.stdout is not None
@@ -110,7 +110,7 @@ def started(folder: Path, program: str, *words: str) -> Iterator[subprocess.Pope
 def test_one_signal_ends_a_command(tmp_path: Path, number: int, status: int, words: list[str]) -> None:
     with blocked(tmp_path, *words) as process:
         process.send_signal(number)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=120)
         assert process.returncode == status, rest
         assert "Traceback" not in rest
 
@@ -123,7 +123,7 @@ def test_the_second_ctrl_c_ends_a_training(tmp_path: Path) -> None:
         assert any("Ctrl-C again ends at once" in line for line in process.stdout)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=120)
         assert process.returncode == 130, rest
         assert "Traceback" not in rest
 
@@ -151,6 +151,6 @@ def test_one_signal_ends_an_onnx_model_that_never_does(tmp_path: Path, number: i
     )
     with started(tmp_path, RUNS, "compare", "net.prototxt", "loop.onnx") as process:
         process.send_signal(number)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=120)
         assert process.returncode == status, rest
         assert "Traceback" not in rest

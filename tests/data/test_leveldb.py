@@ -630,6 +630,7 @@ def many_edits(folder: Path, count: int) -> Path:
     return writer.write_files(folder, writer.log([edits + writer.edit(3, 0)]), {"000003.log": b""})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [common_beginnings, empty_parts, small_blocks, many_edits])
 def test_time_grows_with_the_length(make: Callable[[Path, int], Path], tmp_path: Path) -> None:
     def prepare(count: int) -> Callable[[], object]:

@@ -43,7 +43,7 @@ def threads() -> set[threading.Thread]:
 
 
 def waits_for(condition: Any) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     return bool(condition())

@@ -674,6 +674,7 @@ def test_a_text_of_too_many_parts(text, message, monkeypatch):
         parse_net(text, "net.prototxt", warn=False)
 
 
+@pytest.mark.slow
 def test_speed():
     """A text of ResNet-101's size (120 KB) reads in a small multiple of what protobuf's own parser takes."""
     text = NET + NET[NET.index("layer {") :] * 300

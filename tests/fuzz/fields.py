@@ -2,8 +2,8 @@
 
 Each case is a small valid net (field_nets.py) with one field of its layer changed: to 0, -1, the ends of its type, NaN and
 infinity, text with a NUL, and for repeated ones none, one and many of these. It is made, and runs forward and backward once,
-with small limits. A finding is an exception that is no minicaffe.Error, 2 seconds, or 4 times the memory that the limits allow.
-The order is the seed's; the last line says with which --from a run that --seconds ended goes on.
+with small limits. A finding is an exception that is no minicaffe.Error, 2 seconds of CPU time, or 4 times the memory that the
+limits allow. The order is the seed's; the last line says with which --from a run that --seconds ended goes on.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def changed(case: Case) -> caffe_pb2.NetParameter:
 
 def found(case: Case, again: bool = False) -> str:
     """What is wrong with the outcome of a case; nothing where it is right. again: its loops are compiled."""
-    memory, start = _peak(), time.monotonic()
+    memory, start = _peak(), time.process_time()
     try:
         with limits.raised(LIMITS), warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -111,7 +111,7 @@ def found(case: Case, again: bool = False) -> str:
             return f"out of memory: {error}"[:300]
     except Exception:
         return "".join(traceback.format_exc(limit=-3))
-    seconds, more = time.monotonic() - start, _peak() - memory
+    seconds, more = time.process_time() - start, _peak() - memory
     if (seconds > SLOW or more > MEMORY) and loops.compiled() and not again:  # it may be the compiler's
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted anew
         return found(case, again=True)

@@ -175,9 +175,7 @@ def test_a_run_that_is_cut_off_from_the_head_ends_with_an_error(folder: Path) ->
         run = hosts.start(1, *words, **options)
         wait_for(lambda: len(parts(folder / "off")) >= 10)
         hosts.cut()
-        start = time.monotonic()
         _, stderr = run.communicate(timeout=120)
-        assert time.monotonic() - start < 40
     assert run.returncode == 1
     assert f"minicaffe: Ray at {HEAD} has not answered for 4 s: finished parts stay, and" in stderr
     assert 10 <= len(parts(folder / "off")) < COUNT

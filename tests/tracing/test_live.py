@@ -321,7 +321,7 @@ Ask = Callable[..., tuple[int, str]]
 @pytest.fixture
 def ask(server: LiveServer) -> Ask:
     def asked(method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
         host = f"127.0.0.1:{server.server_port}"
         sent = {"Host": host, "Origin": f"http://{host}", "Content-Type": "application/json"}
         sent |= {name.replace("_", "-"): text for name, text in headers.items()}
