@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import forked, needs_fork
 from PIL import Image
 
 from minicaffe import TEST, Net, set_random_seed
+from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.pycaffe.io import array_to_datum
 from minicaffe.pycaffe.script import run_script
@@ -21,6 +23,8 @@ from minicaffe.pycaffe.script import run_script
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 FRCNN = SCRIPTS / "frcnn"
 ROOT = Path(__file__).parents[2]
+
+pytestmark = needs_fork
 
 CLASSIFIER = """name: "small"
 input: "data" input_shape { dim: 1 dim: 3 dim: 12 dim: 16 }
@@ -48,11 +52,8 @@ CONVOLUTIONAL = (
 
 def run(script: Path | str, *arguments: object, options: tuple[str, ...] = (), status: int = 0, cwd: Path | None = None) -> str:
     """What a script prints; with a status that is no success, what it writes to stderr."""
-    command = [sys.executable, "-W", "error", "-m", "minicaffe", "script", *options, str(script), *map(str, arguments)]
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
-    assert done.returncode == status, done.stderr
+    done = forked(lambda: main(["script", *options, str(script), *map(str, arguments)]), cwd)
+    assert done.status == status, done.stderr
     return done.stderr if status else done.stdout
 
 
@@ -241,8 +242,14 @@ def run_text(folder: Path, text: str, status: int = 0) -> str:
 
 
 def test_the_script_has_what_python_gives_it(tmp_path: Path) -> None:
+    """As a process of its own; the other tests fork this one."""
     text = "import sys, __main__\nprint(__name__, __file__, sys.argv[1:], sys.path[0], __main__.__file__ == __file__)\n"
-    assert run_text(tmp_path, text) == f"__main__ {tmp_path}/text.py ['-h', '--x=1'] {tmp_path} True\n"
+    (tmp_path / "text.py").write_text(text)
+    command = [sys.executable, "-W", "error", "-m", "minicaffe", "script", str(tmp_path / "text.py"), "-h", "--x=1"]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+    assert done.stdout == f"__main__ {tmp_path}/text.py ['-h', '--x=1'] {tmp_path} True\n"
     run_text(tmp_path, "import sys\nsys.exit(3)\n", 3)
 
 
