@@ -12,29 +12,28 @@ from minicaffe import errors
 from minicaffe.errors import install
 
 OPTIONAL = ["h5py", "lmdb", "plyvel", "cramjam", "onnx", "onnxruntime", "torch", "pycuda", "PIL", "yaml", "rich", "click"]
+CODE = f"""
+import sys, minicaffe
+pages = [name for name in sys.modules if name.startswith("minicaffe") and ("trace" in name or "representations" in name)]
+optional = [name for name in {OPTIONAL} if name in sys.modules]
+import minicaffe.formats.forks as forks
+print(optional, pages, forks.fork_fields.cache_info().misses, forks.forks.cache_info().misses)
+print(minicaffe.summary.summarize.__name__, minicaffe.io.load_image.__name__)
+sys.modules["torch"] = None
+minicaffe.torch
+"""
 
 
-def test_import_brings_in_nothing_optional() -> None:
-    code = f"import sys, minicaffe; print([m for m in {OPTIONAL} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+def test_import_brings_in_nothing_before_it_is_used() -> None:
+    """Nothing optional, no page of a trace, no table of the forks; then modules are there, or say what they need."""
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
+    assert done.stdout == "[] [] 0 0\nsummarize load_image\n"
+    assert f"Error: minicaffe.torch needs PyTorch: {install('torch')}" in done.stderr
 
 
 def test_python_m_minicaffe_is_the_command_line() -> None:
     result = subprocess.run([sys.executable, "-m", "minicaffe", "--version"], capture_output=True, text=True, check=True)
     assert result.stdout.startswith("minicaffe, version ")
-
-
-def test_minicaffe_torch_without_torch_names_the_extra() -> None:
-    code = "import sys; sys.modules['torch'] = None; import minicaffe; minicaffe.torch"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"Error: minicaffe.torch needs PyTorch: {install('torch')}" in result.stderr
-
-
-def test_modules_are_there_when_they_are_first_used() -> None:
-    code = "import minicaffe; print(minicaffe.summary.summarize.__name__, minicaffe.io.load_image.__name__)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["summarize", "load_image"]
 
 
 def test_the_command_that_installs_an_extra_works_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

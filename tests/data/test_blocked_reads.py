@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+
+from minicaffe.porting.onnx.session import Session
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,7 +106,7 @@ def started(folder: Path, program: str, *words: str) -> Iterator[subprocess.Pope
 @pytest.mark.parametrize(
     ("number", "status", "words"),
     [
-        (signal.SIGINT, 130, ["time", "net.prototxt", "--iterations", "9"]),
+        pytest.param(signal.SIGINT, 130, ["time", "net.prototxt", "--iterations", "9"], marks=pytest.mark.slow),
         (signal.SIGTERM, 143, ["time", "net.prototxt", "--iterations", "9"]),
     ],
 )
@@ -128,9 +131,8 @@ def test_the_second_ctrl_c_ends_a_training(tmp_path: Path) -> None:
         assert "Traceback" not in rest
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_one_signal_ends_an_onnx_model_that_never_does(tmp_path: Path, number: int, status: int) -> None:
-    """A Loop of 2^62 rounds."""
+def never_ends(folder: Path) -> Path:
+    """A model of a Loop of 2^62 rounds."""
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     of = onnx.helper
@@ -143,9 +145,30 @@ def test_one_signal_ends_an_onnx_model_that_never_does(tmp_path: Path, number: i
     rounds = of.make_tensor("rounds", kinds.INT64, [], [1 << 62])
     ends = [item("data", kinds.FLOAT, [1, 2])], [item("out", kinds.FLOAT, None)]
     graph = of.make_graph([loop], "graph", *ends, initializer=[rounds])
-    (tmp_path / "loop.onnx").write_bytes(
-        of.make_model(graph, opset_imports=[of.make_opsetid("", 17)], ir_version=9).SerializeToString()
-    )
+    model = of.make_model(graph, opset_imports=[of.make_opsetid("", 17)], ir_version=9)
+    (folder / "loop.onnx").write_bytes(model.SerializeToString())
+    return folder / "loop.onnx"
+
+
+def test_a_signal_ends_an_onnx_model_that_never_does(tmp_path: Path) -> None:
+    """And the thread that runs it."""
+    session = Session(never_ends(tmp_path))
+    signalled = threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    signalled.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.run({"data": np.ones((1, 2), np.float32)})
+    signalled.join()
+    for thread in threading.enumerate():
+        if thread.name == "minicaffe-onnx":
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_signal_ends_the_command_of_a_model_that_never_does(tmp_path: Path, number: int, status: int) -> None:
+    """As a process of its own, which imports onnxruntime."""
+    never_ends(tmp_path)
     (tmp_path / "net.prototxt").write_text(
         'input: "data" input_shape { dim: 1 dim: 2 } layer { name: "relu" type: "ReLU" bottom: "data" top: "out" }'
     )

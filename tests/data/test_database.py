@@ -121,7 +121,7 @@ def whole_lmdb(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return lmdb_file(tmp_path_factory.mktemp("whole") / "db")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_damaged_lmdb_is_refused_or_read(data: st.DataObject, whole_lmdb: bytes, tmp_path: Path) -> None:
     """LMDB itself ends the process over some of these."""

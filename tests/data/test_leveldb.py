@@ -7,7 +7,6 @@ import random
 import re
 import resource
 import shutil
-import subprocess
 import sys
 import zlib
 from collections import deque
@@ -82,8 +81,8 @@ def by_leveldb(folder: Path, case: str) -> Items:
     plyvel = pytest.importorskip("plyvel", reason="plyvel, which writes LevelDBs, is not installed")
     numbers = random.Random(case)
     compression = None if "unpacked" in case else "snappy"
-    sizes = {"empty": (0, 0), "log": (50, 100), "large": (9, 90_000), "small": (3000, 30)}
-    count, size = next((sizes[name] for name in sizes if name in case), (400, 900))
+    sizes = {"empty": (0, 0), "log": (50, 100), "large": (9, 90_000), "small": (600, 30)}
+    count, size = next((sizes[name] for name in sizes if name in case), (300, 900))
     options = {"compression": compression, "write_buffer_size": 1 << 16, "block_size": 1024}
     for _ in range(3 if "reopened" in case else 1):
         database = plyvel.DB(str(folder), create_if_missing=True, **options)
@@ -126,7 +125,7 @@ def test_the_items_that_leveldb_reads(case: str, tmp_path: Path) -> None:
     assert bool(wanted) == ("empty" not in case)
     if "log" not in case:
         assert any(path.suffix == ".ldb" for path in folder.iterdir())
-    for start in [b"", b"0", b"zzz", *(key for key, _ in wanted[:: max(1, len(wanted) // 7)]), b"0002", b"000133x"]:
+    for start in [b"", b"0", b"zzz", *(key for key, _ in wanted[:: max(1, len(wanted) // 3)]), b"0002", b"000133x"]:
         assert list(database.items(start)) == [item for item in wanted if item[0] >= start]
     assert snapshot(folder) == before
 
@@ -147,11 +146,10 @@ def test_tables_and_log_add_up(written: Path) -> None:
         assert read(written, start) == [item for item in WANTED if item[0] >= start]
 
 
-def test_it_runs_without_any_package(written: Path) -> None:
-    code = f"import sys; sys.modules['plyvel'] = sys.modules['cramjam'] = None; sys.path[:0] = {sys.path}\n"
-    code += "from minicaffe.data.database import open_database\n"
-    code += f"print(len(list(open_database({str(written)!r}, 'leveldb').items())))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "49\n"
+def test_it_runs_without_any_package(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("plyvel", "cramjam"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert read(written) == WANTED
 
 
 def test_older_names_of_tables(written: Path) -> None:
@@ -350,7 +348,7 @@ def test_bytes_of_leveldbs_own_that_change(case: str, tmp_path: Path) -> None:
     wanted = by_leveldb(folder, case)
     numbers = random.Random(case)
     files = [path for path in folder.iterdir() if path.stat().st_size and path.name not in ("LOG", "LOG.old", "LOCK")]
-    for _ in range(60):
+    for _ in range(15):
         path = numbers.choice(files)
         content = path.read_bytes()
         damaged = bytearray(content)
@@ -362,14 +360,14 @@ def test_bytes_of_leveldbs_own_that_change(case: str, tmp_path: Path) -> None:
 
 
 def test_random_damage_with_right_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,500 databases: read, or refused; the keys that are read are in order."""
+    """300 databases: read, or refused; the keys that are read are in order."""
     monkeypatch.setattr("minicaffe.data.leveldb_log.matches", lambda *_: True)
     monkeypatch.setattr("minicaffe.data.leveldb_tables.matches", lambda *_: True)
     monkeypatch.setattr(limits, "bytes", 1 << 24)
     folder = writer.write_database(tmp_path / "db", FEW, FEW_RECENT)
     numbers = random.Random(15)
     files, refused = list(folder.iterdir()), 0
-    for _ in range(1500):
+    for _ in range(300):
         path = numbers.choice(files)
         content = path.read_bytes()
         damaged = bytearray(content)
@@ -384,7 +382,7 @@ def test_random_damage_with_right_checksums(tmp_path: Path, monkeypatch: pytest.
         else:
             assert all(one < other for one, other in pairwise(keys))
         overwrite(path, content)
-    assert 1000 < refused < 1500
+    assert 200 < refused < 300
 
 
 def test_how_many_are_lost(written: Path) -> None:

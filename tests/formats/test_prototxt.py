@@ -164,7 +164,7 @@ def test_an_empty_block_is_present():
     assert layer("transform_param {}").HasField("transform_param")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(messages(caffe_pb2.NetParameter.DESCRIPTOR), st.booleans(), st.booleans(), st.booleans())
 def test_reads_what_protobuf_writes(written, one_line, short, pointy):
     text = text_format.MessageToString(
@@ -174,7 +174,7 @@ def test_reads_what_protobuf_writes(written, one_line, short, pointy):
     assert got.SerializePartialToString(deterministic=True) == written.SerializePartialToString(deterministic=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_damaged_file_reads_as_protobuf_reads_it_or_is_refused(data):
     """One edit anywhere: whatever protobuf still accepts, so do we, with the same content."""
@@ -197,7 +197,7 @@ def test_a_damaged_file_reads_as_protobuf_reads_it_or_is_refused(data):
         assert got == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.one_of(st.binary(max_size=200).map(lambda b: b.decode("utf-8", "surrogateescape")), st.text(max_size=100)))
 @example("[" * 5000)
 @example("layer " * 3 + "{" * 5000)
@@ -217,7 +217,6 @@ def test_random_text_raises_nothing_but_prototxt_errors(text):
                 str(error).encode("utf-8", "backslashreplace")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=300))
 def test_random_bytes_raise_nothing_but_prototxt_errors(data, tmp_path):
     path = tmp_path / "random.prototxt"
@@ -608,10 +607,12 @@ def is_solver(text: str) -> bool:
 
 @needs_shared
 @pytest.mark.parametrize("folder", ["models", "zoo", "golden"])
-def test_published_files_read_without_a_warning_and_as_protobuf_reads_them(folder, record_property):
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_published_files_read_without_a_warning_and_as_protobuf_reads_them(every, folder, record_property):
+    """One in eight of them, and slowly all."""
     paths = sorted(path for path in (SHARED / folder).rglob("*") if path.suffix in (".prototxt", ".pt"))
     solvers, read = 0, set()
-    for path in paths:
+    for path in paths[::every]:
         text = path.read_text(encoding="utf-8")
         if is_solver(text):
             solvers += 1
@@ -625,11 +626,12 @@ def test_published_files_read_without_a_warning_and_as_protobuf_reads_them(folde
         else:
             net = read_net(path, strict=True)
             assert len(net.sources) == len(net.param.layer) and not net.param.layers and not net.param.input
-    record_property("read", f"{len(paths) - solvers} nets, {solvers} solvers")
-    print(f"{folder}: {len(paths) - solvers} nets and {solvers} solvers read")
-    assert paths
-    if folder == "models":
-        assert len(paths) - solvers == 110
+    nets = len(paths[::every]) - solvers
+    record_property("read", f"{nets} nets, {solvers} solvers")
+    print(f"{folder}: {nets} nets and {solvers} solvers read")
+    assert nets
+    if folder == "models" and every == 1:
+        assert nets == 110
 
 
 @pytest.mark.parametrize("text", ["{", "[", ";", '""', "layer {", "a {", "input_dim: {", "name: 1 "])

@@ -17,8 +17,7 @@ from extras import require
 from recordings import SHARED, needs
 
 from minicaffe import Net, WeightsError
-from minicaffe.cli import main
-from minicaffe.cli.common import LAID_OUT_ROWS
+from minicaffe.cli import common, main
 from minicaffe.formats.arrays import read_npz
 from minicaffe.formats.fork_numbers import BLOCKS, NVIDIA_FIELDS
 from minicaffe.formats.prototxt import parse_net
@@ -106,8 +105,9 @@ def test_list_shows_types_shapes_statistics_and_layers_without_weights(file: Pat
     assert "relu (ReLU)" in output and "BVLC Caffe's, or any" in output
 
 
-def test_each_of_many_empty_blobs_costs_few_calls(tmp_path: Path) -> None:
+def test_each_of_many_empty_blobs_costs_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rich lays out the first rows alone; for each it calls some 2,500 functions."""
+    monkeypatch.setattr(common, "LAID_OUT_ROWS", 10)
 
     def calls(count: int) -> int:
         made = 0
@@ -127,8 +127,7 @@ def test_each_of_many_empty_blobs_costs_few_calls(tmp_path: Path) -> None:
         assert code == 0 and f"a.{count - 1}  ReLU  0  float32  empty" in output
         return made
 
-    more = LAID_OUT_ROWS + 1
-    assert calls(more + 1000) - calls(more) < 100 * 1000
+    assert calls(11 + 50) - calls(11) < 100 * 50
 
 
 def test_names_reach_no_terminal_as_they_are(tmp_path: Path) -> None:
@@ -233,17 +232,22 @@ CLASHES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name", "number"), CLASHES)
-def test_every_clashing_number(kind: str, name: str, number: int, tmp_path: Path) -> None:
+def test_every_clashing_number(tmp_path: Path) -> None:
     """The weights are read, the fork is named, and the block arrives in the net where minicaffe has one of the name."""
-    block = BLOCK_OF.get(kind, integer(1, 6))
-    (tmp_path / "f.caffemodel").write_bytes(forked(kind, message(number, block)))
-    dump = read(tmp_path / "f.caffemodel")
-    assert dump.arrays["it.0"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert dump.origin.forks == BLOCKS[kind][1][number]
-    assert f"{name} is field {number}" in run(tmp_path / "f.caffemodel", "--list")[1]
-    layer = read_stored_net(tmp_path / "f.caffemodel")[0].layer[0]
-    assert kind == "Proposal" or getattr(layer, name).ListFields()
+    wrong = [case for case in CLASHES if not _is_read(*case, tmp_path / "f.caffemodel")]
+    assert not wrong
+
+
+def _is_read(kind: str, name: str, number: int, path: Path) -> bool:
+    path.write_bytes(forked(kind, message(number, BLOCK_OF.get(kind, integer(1, 6)))))
+    dump = read(path)
+    layer = read_stored_net(path)[0].layer[0]
+    return (
+        dump.arrays["it.0"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        and dump.origin.forks == BLOCKS[kind][1][number]
+        and any(f"{name} is field {number}" in str(evidence) for evidence in dump.origin.evidence)
+        and (kind == "Proposal" or bool(getattr(layer, name).ListFields()))
+    )
 
 
 def test_bvlcs_own_fields_at_those_numbers_stay(tmp_path: Path) -> None:
@@ -315,7 +319,7 @@ def test_errors(file: Path, tmp_path: Path) -> None:
 
 def test_no_cut_off_or_damaged_file_gives_anything_but_a_weights_error(file: Path, tmp_path: Path) -> None:
     whole, rng = file.read_bytes(), random.Random(5)
-    for i in range(150):
+    for i in range(60):
         data = bytearray(whole[: rng.randrange(1, len(whole))] if i % 2 else whole)
         for _ in range(rng.randrange(4)):
             data[rng.randrange(len(data))] = rng.randrange(256)

@@ -263,6 +263,7 @@ def test_command_without_all_weights(tmp_path: Path) -> None:
     assert not (tmp_path / "b.prototxt").exists()
 
 
+@pytest.mark.slow
 @needs_models
 def test_resnet_50() -> None:
     """All 53 BatchNorm and Scale pairs of R-FCN's ResNet-50 go; its score maps stay as they were."""

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tracemalloc
+import warnings
 from collections.abc import Callable
 
 import pytest
+from forked import forked
 
 from minicaffe import limits
-from minicaffe.errors import LayerError
-
-CODE = """
-import resource, sys, warnings
-warnings.simplefilter("ignore")
-from minicaffe import Error, limits
-{imports}
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-before = peak()
-try:
-    {statement}
-    print("done")
-except Error as error:
-    print(str(error))
-print(peak() - before)
-"""
+from minicaffe.errors import Error, LayerError
 
 
-def outcome_and_megabytes(statement: str, imports: str = "") -> tuple[str, int]:
-    """What came of it, "done" or minicaffe's error, and how far the peak of the process rose. Linux counts it in KB."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE.format(statement=statement, imports=imports)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
+def outcome_and_megabytes(run: Callable[[], object]) -> tuple[str, int]:
+    """What came of a run in a fork, "done" or minicaffe's error, and how far the peak rose. Linux counts it in KB."""
+
+    def measured() -> None:
+        warnings.simplefilter("ignore")
+        before = _peak()
+        try:
+            run()
+            print("done")
+        except Error as error:
+            print(error)
+        print(_peak() - before)
+
+    done = forked(measured)
+    assert not done.status, done.stderr
     *said, megabytes = done.stdout.splitlines()
     return "\n".join(said), int(megabytes)
+
+
+def _peak() -> int:
+    import resource  # which Windows lacks
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 def traced_peak(run: Callable[[], object]) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import subprocess
-import sys
 from html import unescape
 
 import numpy as np
@@ -80,10 +78,3 @@ def test_a_tracer_is_its_page_in_a_frame() -> None:
     found = re.search(r'srcdoc="([^"]*)"', html)
     assert found
     assert unescape(found[1]) == page(tracer.trace)
-
-
-def test_importing_minicaffe_imports_none_of_it() -> None:
-    code = (
-        "import sys, minicaffe; print([m for m in sys.modules if 'trace' in m and m.startswith('minicaffe') or 'repres' in m])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
