@@ -57,12 +57,22 @@ def _handler(number: int) -> Any:
 
 def _but_amid_a_fork(handler: Handler) -> Handler:
     def handle(number: int, frame: Any) -> None:
-        if _forking:
+        if frame is not None and frame.f_code is _unblock.__code__ and not _forking:
+            _send_later(number)
+        elif _forking or _amid_hook(frame):
             _waiting.append(number)
         else:
             handler(number, frame)
 
     return handle
+
+
+def _amid_hook(frame: Any) -> bool:
+    """Whether a hook of a fork, in which an exception would be lost, runs or has called what runs; _unblock comes after it,
+    or looks once more for what waits."""
+    while frame is not None and frame.f_code not in (_block.__code__, _unblock.__code__):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _block() -> None:
@@ -79,7 +89,11 @@ def _unblock() -> None:
     if threading.current_thread() is threading.main_thread():
         _forking = False
         while _waiting:
-            threading.Timer(LATER, signal.pthread_kill, [threading.get_ident(), _waiting.pop()]).start()
+            _send_later(_waiting.pop())
+
+
+def _send_later(number: int) -> None:
+    threading.Timer(LATER, signal.pthread_kill, [threading.get_ident(), number]).start()
 
 
 @at_fork.in_child

@@ -20,7 +20,8 @@ from minicaffe.cuda.pool import Pool
 from minicaffe.data import image_bytes
 from minicaffe.data.prefetch import Prefetcher
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.scaling.stops import held_back, sigterm_stops
+from minicaffe.scaling.stops import Terminated, held_back, sigterm_stops
+from minicaffe.training import handlers
 from minicaffe.training.signals import Action, signal_actions
 
 pytestmark = [
@@ -63,38 +64,78 @@ def test_sigterm_ends_a_child_of_a_training_and_stops_the_training_only() -> Non
 
 
 AMID_A_FORK = """
-import os, signal, sys, time
-hook = sys.argv[1]
-def stop():
-    os.kill(os.getpid(), signal.SIGTERM)
-os.register_at_fork(**{hook: lambda: stop() if amid else None})  # before minicaffe's hooks: runs between them and the fork
-amid = False
+import os, signal, time
+def stop(hook):
+    if hook == amid:
+        os.kill(os.getpid(), signal.SIGTERM)
+hooks = ["after_in_child", "before", "after_in_parent"]
+for hook in hooks:  # before minicaffe's hooks: run between them and the fork
+    os.register_at_fork(**{hook: lambda hook=hook: stop(hook)})
+amid = ""
 from minicaffe.scaling.stops import Terminated, sigterm_stops
-try:
-    with sigterm_stops():
-        amid = True
-        child = os.fork()
-        if child == 0:
-            time.sleep(hook == "after_in_child" and 10)
-            os._exit(0)
-        amid = False
-        status = os.waitpid(child, 0)[1]
-        if hook == "after_in_child":
-            print(os.waitstatus_to_exitcode(status))
-        else:
-            time.sleep(10)
-except Terminated:
-    print("stopped")
+for hook in hooks:
+    try:
+        with sigterm_stops():
+            amid = hook
+            child = os.fork()
+            if child == 0:
+                time.sleep(hook == "after_in_child" and 10)
+                os._exit(0)
+            amid = ""
+            status = os.waitpid(child, 0)[1]
+            if hook == "after_in_child":
+                print(os.waitstatus_to_exitcode(status), flush=True)
+            else:
+                time.sleep(10)
+    except Terminated:
+        print("stopped", flush=True)
+    amid = ""
 """
 
 
-@pytest.mark.parametrize(
-    ("hook", "said"), [("after_in_child", "-15\n"), ("before", "stopped\n"), ("after_in_parent", "stopped\n")]
-)
-def test_no_fork_loses_sigterm(hook: str, said: str) -> None:
+def test_no_fork_loses_sigterm() -> None:
     """Python ignores exceptions in a fork's hooks, and what reaches a child before them."""
-    done = subprocess.run([sys.executable, "-c", AMID_A_FORK, hook], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr) == (said, "")
+    done = subprocess.run([sys.executable, "-c", AMID_A_FORK], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("-15\nstopped\nstopped\n", "")
+
+
+def _sigterm_once(here: int, sent: list[int]) -> None:
+    if os.getpid() == here and not sent:
+        sent.append(1)
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_sigterm_as_a_fork_begins_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Amid the hook that keeps signals out."""
+    here, sent = os.getpid(), list[int]()
+
+    class Threading:
+        def current_thread(self) -> threading.Thread:
+            _sigterm_once(here, sent)
+            return threading.current_thread()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(threading, name)
+
+    with pytest.raises(Terminated), sigterm_stops():
+        monkeypatch.setattr(handlers, "threading", Threading())
+        _forked(lambda: None)
+        time.sleep(5)
+
+
+def test_sigterm_as_a_fork_ends_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Amid the hook that lets signals in again, as when another thread receives it."""
+    here, sent = os.getpid(), list[int]()
+
+    class Waiting(list[int]):
+        def __len__(self) -> int:
+            _sigterm_once(here, sent)
+            return super().__len__()
+
+    monkeypatch.setattr(handlers, "_waiting", Waiting())
+    with pytest.raises(Terminated), sigterm_stops():
+        _forked(lambda: None)
+        time.sleep(5)
 
 
 def test_a_child_of_a_training_keeps_its_ctrl_c_and_any_other_gets_the_one_from_before() -> None:
