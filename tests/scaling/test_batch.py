@@ -425,8 +425,15 @@ def test_without_pyarrow_the_extra_is_named(folder: Path, monkeypatch: pytest.Mo
     assert finished(detect("photos/0.png"))
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status", "count"),
+    [
+        (signal.SIGINT, 130, 2),
+        (signal.SIGTERM, 143, 1),
+        pytest.param(signal.SIGINT, 130, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int, count: int) -> None:
     real, here = Detector.row, os.getpid()
 

@@ -5,68 +5,66 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from detecting import ARGUMENTS, detect, finished
+from forked import begun, needs_fork
 
 from minicaffe.cli import main
 from minicaffe.errors import Error
+from minicaffe.scaling.batch import parts
 from minicaffe.scaling.batch.folder import Folder
 from minicaffe.scaling.batch.lock import LOCK, locked
 
 pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
 
 
+pytestmark = needs_fork
+
 RUN = ("photos", "--out", "found", "--part-size", "1")
 
 
-SLOW = """
-import sys, time
-from minicaffe.scaling.batch import parts
-from minicaffe.cli import main
-real = parts.do_part
-
-def slow(*arguments):
-    print("a part", flush=True)
-    time.sleep(float(sys.argv[1]))
-    return real(*arguments)
-
-parts.do_part = slow
-main(sys.argv[2:])
-"""
-
-
 @pytest.fixture
-def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run that has begun its first part, and will be at it for long."""
-    command = [sys.executable, "-c", SLOW, "60", *ARGUMENTS, *RUN]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "a part\n"
-        yield process
-        process.kill()
+def running(folder: Path) -> Iterator[int]:
+    """A process whose run has begun its first part, and will be at it for long."""
+    reader, writer = os.pipe()
+
+    def slow(*_: object) -> None:
+        os.write(writer, b"a part")
+        time.sleep(60)
+
+    def run() -> None:
+        parts.do_part = slow  # type: ignore[assignment]
+        main([*ARGUMENTS, *RUN])
+
+    child = begun(run)
+    os.close(writer)
+    assert os.read(reader, 6) == b"a part"
+    os.close(reader)
+    yield child.pid
+    os.kill(child.pid, signal.SIGKILL)
+    child.end()
 
 
-def test_a_second_run_is_refused_and_names_the_first(folder: Path, running: subprocess.Popen[str]) -> None:
+def test_a_second_run_is_refused_and_names_the_first(folder: Path, running: int) -> None:
     for more in ((), ("--threshold", 0.4), ("--out", f"file://{folder}/found")):
         result = detect(*RUN, *more)
         assert result.exit_code == 1
-        who = f"another run writes there now (process {running.pid} on {socket.gethostname()}, since {time.strftime('%Y')}-"
+        who = f"another run writes there now (process {running} on {socket.gethostname()}, since {time.strftime('%Y')}-"
         assert who in result.stderr
         assert result.stderr.endswith(": wait for its end, or give another --out\n")
     (folder / "other").symlink_to(folder / "found")
     assert "another run writes there now" in detect(*RUN, "--out", "other").stderr
 
 
-def test_a_killed_run_hinders_nobody_and_goes_on(folder: Path, running: subprocess.Popen[str]) -> None:
-    running.send_signal(signal.SIGKILL)
-    running.wait()
+def test_a_killed_run_hinders_nobody_and_goes_on(folder: Path, running: int) -> None:
+    os.kill(running, signal.SIGKILL)
+    os.waitid(os.P_PID, running, os.WEXITED | os.WNOWAIT)
     assert (folder / "found" / LOCK).exists()
     result = detect(*RUN)
     assert finished(result), result.output
@@ -76,17 +74,14 @@ def test_a_killed_run_hinders_nobody_and_goes_on(folder: Path, running: subproce
 
 def test_two_runs_of_different_settings_at_once(folder: Path) -> None:
     """Begun together, real processes: one does all of it, the other is refused; no part is of the other's settings."""
-    commands = [
-        [sys.executable, "-m", "minicaffe", *ARGUMENTS, *RUN, "--threshold", threshold] for threshold in ("0.05", "0.6")
-    ]
-    both = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) for command in commands]
-    said = [process.communicate(timeout=100)[1] for process in both]
-    losers = [i for i, text in enumerate(said) if "images could not be done: see the column error" not in text]
-    assert len(losers) == 1 and both[losers[0]].returncode == 1
-    loser, winner = said[losers[0]], 1 - losers[0]
+    commands = [[*ARGUMENTS, *RUN, "--threshold", threshold] for threshold in ("0.05", "0.6")]
+    ended = [child.end() for child in [begun(partial(main, command)) for command in commands]]
+    losers = [i for i, one in enumerate(ended) if "images could not be done: see the column error" not in one.stderr]
+    assert len(losers) == 1 and ended[losers[0]].status == 1
+    loser, winner = ended[losers[0]].stderr, 1 - losers[0]
     assert "another run writes there now" in loser or "belongs to another run: threshold" in loser
     rows = pq.read_table("found").to_pylist()
-    alone = CliRunner().invoke(main, [*commands[winner][3:], "--out", "alone"])
+    alone = CliRunner().invoke(main, [*commands[winner], "--out", "alone"])
     assert finished(alone), alone.output
     assert pq.read_table("alone").to_pylist() == rows
 

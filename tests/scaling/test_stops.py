@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import forked, needs_fork
 from PIL import Image
 
+from minicaffe.cli import main
 from minicaffe.formats.weights import write_binaryproto
 from minicaffe.scaling.stops import Terminated, exit_status, held_back, sigterm_stops
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_sigterm_is_a_stop_inside_the_block() -> None:
@@ -73,32 +72,18 @@ def test_another_thread_catches_no_signals() -> None:
     assert done == [1]
 
 
-PROGRAM = """
-import os, signal, sys
-{patch}
-from minicaffe.cli import main
-main(sys.argv[1:])
-"""
-AT_FSYNC = "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGTERM)"
-AT_COPY = "import shutil; shutil.copyfileobj = lambda *_: os.kill(os.getpid(), signal.SIGTERM)"
-AT_PUT = """
-from minicaffe.data.database_lmdb import LmdbWriter
-LmdbWriter.put = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process at once")
+@needs_fork
 @pytest.mark.parametrize(
-    ("patch", "words"),
+    ("amid", "words"),
     [
-        (AT_FSYNC, ["dump", "mean.binaryproto", "-o", "old.npz"]),
-        (AT_COPY, ["dump", "mean.binaryproto", "-o", "/dev/stdout"]),
-        (AT_FSYNC, ["export", "net.prototxt", "-o", "old.onnx"]),
-        (AT_PUT, ["convert-imageset", "./", "list.txt", "db"]),
+        ("os.fsync", ["dump", "mean.binaryproto", "-o", "old.npz"]),
+        ("shutil.copyfileobj", ["dump", "mean.binaryproto", "-o", "/dev/stdout"]),
+        ("os.fsync", ["export", "net.prototxt", "-o", "old.onnx"]),
+        ("minicaffe.data.database_lmdb.LmdbWriter.put", ["convert-imageset", "./", "list.txt", "db"]),
     ],
     ids=["a file", "to a pipe", "several files", "a database"],
 )
-def test_sigterm_amid_writing_leaves_nothing_unfinished(tmp_path: Path, patch: str, words: list[str]) -> None:
+def test_sigterm_amid_writing_leaves_nothing_unfinished(tmp_path: Path, amid: str, words: list[str]) -> None:
     """The signal comes at a moment when a temporary file or folder is there."""
     pytest.importorskip("onnx" if "export" in words else "lmdb" if "db" in words else "numpy")
     folder, temporary = tmp_path / "work", tmp_path / "temporary"
@@ -113,9 +98,14 @@ def test_sigterm_amid_writing_leaves_nothing_unfinished(tmp_path: Path, patch: s
     for name in ("old.npz", "old.onnx"):
         (folder / name).write_text("old")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
-    code = [sys.executable, "-c", PROGRAM.format(patch=patch), *words]
-    done = subprocess.run(code, cwd=folder, env=environment, capture_output=True, timeout=60, check=False)
-    assert done.returncode == 143, done.stderr.decode()
+
+    def run() -> None:
+        tempfile.tempdir = str(temporary)
+        os.dup2(os.pipe()[1], 1)
+        pytest.MonkeyPatch().setattr(amid, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        main(words)
+
+    done = forked(run, folder)
+    assert done.status == 143, done.stderr
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert list(temporary.iterdir()) == []

@@ -27,18 +27,39 @@ class Ended:
     stderr: str
 
 
+@dataclass(frozen=True)
+class Child:
+    """A process that may still run, and the files of what it writes."""
+
+    pid: int
+    out: TextIO
+    err: TextIO
+
+    def end(self) -> Ended:
+        """Wait for its end."""
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        written = []
+        for file in (self.out, self.err):
+            with file:
+                file.seek(0)
+                written.append(file.read())
+        return Ended(status, *written)
+
+
+def begun(work: Callable[[], object], folder: Path | None = None) -> Child:
+    """Begin work in a fork, in folder. It ends with 1 after an exception, which its stderr shows, or as SystemExit says."""
+    out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")  # noqa: SIM115
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # earlier tests have started threads
+        child = os.fork()
+    if child == 0:
+        os._exit(_status(work, folder, out, err))
+    return Child(child, out, err)
+
+
 def forked(work: Callable[[], object], folder: Path | None = None) -> Ended:
-    """Run work in a fork, in folder. It ends with 1 after an exception, which its stderr shows, or as SystemExit says."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # earlier tests have started threads
-            child = os.fork()
-        if child == 0:
-            os._exit(_status(work, folder, out, err))
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        for file in (out, err):
-            file.seek(0)
-        return Ended(status, out.read(), err.read())
+    """Do work in a fork, as `begun`, and wait for its end."""
+    return begun(work, folder).end()
 
 
 def _status(work: Callable[[], object], folder: Path | None, out: TextIO, err: TextIO) -> int:
