@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from recordings import SHARED, needs
 
-import minicaffe
 from minicaffe import layers
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
@@ -44,81 +43,85 @@ def snake(kind: str) -> str:
     return known.get(kind) or "_".join(words).lower()
 
 
-@pytest.mark.parametrize(
-    ("kind", "stem"),
-    [
-        ("SmoothL1LossOHEM", "smooth_l1_loss_ohem"),
-        ("PSROIPooling", "psroi_pooling"),
-        ("ROIAlign", "roi_align"),
-        ("InnerProduct", "inner_product"),
-        ("Im2col", "im2col"),
-        ("LRN", "lrn"),
-        ("LSTMUnit", "lstm_unit"),
-        ("BoxAnnotatorOHEM", "box_annotator_ohem"),
-    ],
-)
-def test_snake(kind: str, stem: str) -> None:
-    assert snake(kind) == stem
+def test_snake() -> None:
+    stems = {
+        "SmoothL1LossOHEM": "smooth_l1_loss_ohem",
+        "PSROIPooling": "psroi_pooling",
+        "ROIAlign": "roi_align",
+        "InnerProduct": "inner_product",
+        "Im2col": "im2col",
+        "LRN": "lrn",
+        "LSTMUnit": "lstm_unit",
+        "BoxAnnotatorOHEM": "box_annotator_ohem",
+    }
+    assert {kind: snake(kind) for kind in stems} == stems
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_file_and_test_file(kind: str) -> None:
-    assert Path(inspect.getfile(BUILT_IN[kind])).name == f"{snake(kind)}.py"
-    assert (ROOT / "layers" / f"{snake(kind)}.py").is_file()
-    assert (ROOT / "tests" / "layers" / f"test_{snake(kind)}.py").is_file()
+def test_file_and_test_file() -> None:
+    """Each type has a file of its name, and a file of tests."""
+    files = {kind: Path(inspect.getfile(layer)) for kind, layer in BUILT_IN.items()}
+    assert [kind for kind, path in files.items() if path.name != f"{snake(kind)}.py"] == []
+    assert [kind for kind in KINDS if not (ROOT / "layers" / f"{snake(kind)}.py").is_file()] == []
+    assert [kind for kind in KINDS if not (ROOT / "tests" / "layers" / f"test_{snake(kind)}.py").is_file()] == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_class(kind: str) -> None:
-    layer = BUILT_IN[kind]
-    assert issubclass(layer, Layer)
-    assert layer.type == kind
-    assert layer.__name__ == kind
+def test_class() -> None:
+    assert all(issubclass(layer, Layer) for layer in BUILT_IN.values())
+    assert {kind: (layer.type, layer.__name__) for kind, layer in BUILT_IN.items()} == {kind: (kind, kind) for kind in BUILT_IN}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_docstrings(kind: str) -> None:
+def test_docstrings() -> None:
     """The first line is what `minicaffe layers` shows; bottoms and tops are described."""
-    layer = BUILT_IN[kind]
-    text = layer.__doc__ or ""
-    assert text.splitlines()[0].strip(), "the first line says what the layer does"
-    assert re.search(r"\bbottoms?\b", text, re.IGNORECASE), "the docstring names the bottoms"
-    assert re.search(r"\btops?\b", text, re.IGNORECASE), "the docstring names the tops"
-    module = inspect.getmodule(layer)
-    assert module is not None
-    assert module.__doc__, "the module says what it computes, and its source"
+    wrong = []
+    for kind, layer in BUILT_IN.items():
+        text, module = layer.__doc__ or "", inspect.getmodule(layer)
+        if not text.partition("\n")[0].strip():
+            wrong.append(f"{kind}: the first line must say what the layer does")
+        wrong += [
+            f"{kind}: the docstring must name the {word}s"
+            for word in ("bottom", "top")
+            if not re.search(rf"\b{word}s?\b", text, re.IGNORECASE)
+        ]
+        if module is None or not module.__doc__:
+            wrong.append(f"{kind}: the module must say what it computes, and its source")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_counts(kind: str) -> None:
-    layer = BUILT_IN[kind]
-    bounds = []
-    for count in (layer.num_bottom, layer.num_top):
-        least, most = (count, count) if isinstance(count, int) else count
-        assert least >= 0
-        assert most is None or most >= least
-        bounds.append((least, most))
-    bottoms = bounds[0][1]
-    assert all(i >= 0 and (bottoms is None or i < bottoms) for i in layer.index_bottoms)
-    if layer.in_place:
-        assert bottoms is None or bottoms >= 1
-        assert bounds[1][1] is None or bounds[1][1] >= 1
-    if layer.is_loss:
-        assert bounds[1][1] is None or bounds[1][1] >= 1
+def bounds(count: int | tuple[int, int | None]) -> tuple[int, int | None]:
+    return (count, count) if isinstance(count, int) else count
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_wrong_counts_are_named(kind: str) -> None:
+def test_counts() -> None:
+    wrong = []
+    for kind, layer in BUILT_IN.items():
+        (least, bottoms), (least_tops, tops) = bounds(layer.num_bottom), bounds(layer.num_top)
+        right = [
+            least >= 0 and (bottoms is None or bottoms >= least),
+            least_tops >= 0 and (tops is None or tops >= least_tops),
+            all(i >= 0 and (bottoms is None or i < bottoms) for i in layer.index_bottoms),
+            not layer.in_place or bottoms != 0,
+            not (layer.in_place or layer.is_loss) or tops != 0,
+        ]
+        wrong += [(kind, right)] * (not all(right))
+    assert wrong == []
+
+
+def test_wrong_counts_are_named() -> None:
     """One bottom or top too many or too few is an error with both numbers, before setup reads anything."""
-    layer = BUILT_IN[kind](caffe_pb2.LayerParameter(name="made", type=kind))
-    for what, count in (("bottom", layer.num_bottom), ("top", layer.num_top)):
-        least, most = (count, count) if isinstance(count, int) else count
-        for wrong in {least - 1, (most if most is not None else least) + 1} - {-1}:
-            if most is None and wrong > least:
-                continue
-            bottoms = wrong if what == "bottom" else least_bottoms(layer)
-            with pytest.raises(LayerError, match=rf'{kind} layer "made": takes .*{what}.*, got {wrong}'):
-                layer.connect([minicaffe.Blob()] * bottoms, [minicaffe.Blob()] * (wrong if what == "top" else 0))
+    found = []
+    for kind, built_in in BUILT_IN.items():
+        layer = built_in(caffe_pb2.LayerParameter(name="made", type=kind))
+        for what, count in (("bottom", layer.num_bottom), ("top", layer.num_top)):
+            least, most = bounds(count)
+            for wrong in {least - 1, least if most is None else most + 1} - {-1, least}:
+                numbers = (wrong, 0) if what == "bottom" else (bounds(layer.num_bottom)[0], wrong)
+                try:
+                    layer.connect(*([Blob()] * number for number in numbers))
+                except LayerError as error:
+                    if re.search(rf'{kind} layer "made": takes .*{what}.*, got {wrong}', str(error)):
+                        continue
+                found.append((kind, what, wrong))
+    assert found == []
 
 
 def test_catalogue_is_sorted_and_knows_no_fork_type() -> None:
@@ -152,10 +155,6 @@ def test_a_kernel_file_has_the_name_of_a_layer_s_file() -> None:
     stems = {path.stem for path in (ROOT / "layers").rglob("*.py")}
     kernels = {path.stem for path in (ROOT / "cuda").glob("*.cu")}
     assert kernels - stems == SHARED_KERNELS
-
-
-def least_bottoms(layer: Layer) -> int:
-    return layer.num_bottom if isinstance(layer.num_bottom, int) else layer.num_bottom[0]
 
 
 class Kernels(Layer):
@@ -230,6 +229,5 @@ def test_a_class_that_overrides_a_cpu_method_alone_runs_on_the_cpu(
     assert not any("gpu" in method for method in layer.ran[2:])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_built_in_class_has_the_gpu_methods_of_its_cpu_methods(kind: str) -> None:
-    assert gpu_methods_apply(BUILT_IN[kind])
+def test_a_built_in_class_has_the_gpu_methods_of_its_cpu_methods() -> None:
+    assert [kind for kind, layer in BUILT_IN.items() if not gpu_methods_apply(layer)] == []
