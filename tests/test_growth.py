@@ -1,16 +1,17 @@
-"""Readers take linear time: for twice as much of anything in a file at most 2.5 times as long (support/growth.py)."""
+"""Readers take linear time: their calls and their time grow as anything in a file (support/growth.py)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from growth import Run, check_growth, refused
+from growth import Run, check_calls, check_growth, refused
 
 from minicaffe import TEST
 from minicaffe.access import allowing
@@ -52,7 +53,7 @@ Prepare = Callable[[int, Path], Run]
 
 
 class Case(NamedTuple):
-    """prepare: as check_growth's, with a folder for files; start and most: of n."""
+    """prepare: as check_growth's, with a folder for files; start and most: of n, a quarter of start where calls are counted."""
 
     prepare: Prepare
     start: int = 256
@@ -130,6 +131,7 @@ TEXTS = {
 }
 for _name in ("layers", "layers of V1", "layers of V0"):
     TEXTS[_name] = TEXTS[_name]._replace(most=LAYERS)
+TEXTS["digits of an integer"] = TEXTS["digits of an integer"]._replace(start=1024)  # with fewer it says how large it may be
 
 # Nets.
 
@@ -251,8 +253,8 @@ def unknown_type(n: int, folder: Path) -> Run:
     return refused(lambda: Net(file, TEST), "characters more")
 
 
-def stored_net(n: int, folder: Path) -> str:
-    path = folder / "net.caffemodel"
+def stored_net(n: int, folder: Path, name: str = "net.caffemodel") -> str:
+    path = folder / name
     Net(parse_net(NETS["layers with weights"](n)), TEST).save(path)
     return str(path)
 
@@ -274,15 +276,16 @@ MADE = {
         for name, form in NETS.items()
         if name.startswith(("readers", "a blob", "layers"))
     },
-    **{f"draw: {name}": drawn(form) for name, form in NETS.items() if name.startswith(("a chain", "readers", "a blob"))},
+    **{f"draw: {name}": drawn(form) for name, form in NETS.items() if name.startswith(("a chain", "readers"))},
+    "draw: a blob read all along": drawn(NETS["a blob read all along"])._replace(start=256),
     "draw: concats": drawn(concats)._replace(start=256, most=2**14),
     "to-torch: names of one identifier": net(chain_of_signs, partial(source_of, module="m", weights="w"))._replace(most=1024),
     "net: stages": net(stages)._replace(most=2**14),
     "net: stage rules": net(stage_rules)._replace(most=2**14),
-    "trace": net(NETS["a chain"], traced)._replace(start=512),
+    "trace": net(NETS["a chain"], traced)._replace(start=256),
     "net: a bottom that nothing makes": Case(unknown_bottom, 64, LAYERS),
     "net: unknown fields": Case(unknown_fields, 64, LAYERS),
-    "net: long names": Case(unknown_type),
+    "net: long names": Case(unknown_type, 1024),
     "copy_from": Case(copied, 64, LAYERS),
 }
 
@@ -351,7 +354,7 @@ def fresh(folder: Path) -> Path:
 
 RETARGETED = {
     "retarget: heads": retargeted(heads),
-    "retarget: position-sensitive heads": retargeted(position_sensitive),
+    "retarget: position-sensitive heads": retargeted(position_sensitive)._replace(start=256),
     "retarget: SSD's ends": retargeted(priors),
 }
 
@@ -400,17 +403,19 @@ BINARY = {
 }
 
 
-def whole(read: Callable[[str], object]) -> Case:
-    """A .caffemodel of n layers."""
+def whole(read: Callable[[str], object], name: str = "net.caffemodel") -> Case:
+    """A file of the weights of n layers."""
 
     def prepare(n: int, folder: Path) -> Run:
-        path = stored_net(n, fresh(folder))
+        path = stored_net(n, fresh(folder), name)
         return lambda: read(path)
 
     return Case(prepare, 64, LAYERS)
 
 
 STORED = {"dump": whole(dump.read), "rescue": whole(rescue)}
+if find_spec("h5py"):
+    STORED["HDF5"] = whole(read_weights, "net.caffemodel.h5")
 
 # Texts that are no prototxts.
 
@@ -557,7 +562,7 @@ PARTS = {"one word": "a", "words": "a ", "words just short enough": "a" * 1000 +
 HINTS = {
     "names near": Case(near),
     "long names near": Case(near_long),
-    "layers with names alike": Case(near_weights, 64, LAYERS),
+    "layers with names alike": Case(near_weights, 256, LAYERS),
     "inputs with wrong names": Case(wrong_names),
     **{f"a message of {what}": message_of(part) for what, part in PARTS.items()},
 }
@@ -567,6 +572,19 @@ CASES = {**TEXTS, **MADE, **RETARGETED, **BINARY, **STORED, **READ, **YAML, **HI
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_twice_as_much_takes_at_most_two_and_a_half_times_as_long(name: str, tmp_path: Path) -> None:
+def test_calls_grow_as_the_file(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    check_calls(lambda n: case.prepare(n, tmp_path), case.start // 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_time_grows_as_the_file(name: str, tmp_path: Path) -> None:
+    """It measures times, also of what C functions do in one call."""
     case = CASES[name]
     check_growth(lambda n: case.prepare(n, tmp_path), case.start, case.most)
+
+
+def test_a_run_that_is_not_linear_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"calls with 16, 4,.* with 64"):
+        check_calls(lambda n: lambda: [abs(i) for i in range(n * n)], 16)

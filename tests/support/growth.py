@@ -1,12 +1,16 @@
-"""How the time of a reader grows with its input: processor time with n and with 2n of something, by their ratio."""
+"""How a reader's work grows with its input: its calls, counted, and, where tests may be slow, its processor time."""
 
 from __future__ import annotations
 
 import gc
 import math
+import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -14,38 +18,44 @@ from minicaffe.errors import Error
 
 FLOOR = 0.02
 """Seconds from which on a time is more than noise."""
+DOUBLINGS = 3
+"""From a time to the one that it is compared with."""
 MOST = 2.5
-"""How much longer twice as much may take: 2 for what is linear, 4 for what is quadratic."""
+"""How much longer each doubling may take on average: 2 for what is linear, 4 for what is quadratic."""
+TRIES = 2
 
 Run = Callable[[], object]
 
 
-def check_growth(prepare: Callable[[int], Run], start: int = 256, most: int = 2**16) -> None:
-    """Assert that a run with 2n takes at most 2.5 times as long as one with n, or each of two to four doublings on average.
+def check_calls(prepare: Callable[[int], Run], n: int) -> None:
+    """Assert that a run with 4n makes at most 4.1 times as many calls as one with n: 4 if it is linear, more if a part is not.
 
-    The later doublings decide where a cache overflows, or memory is fetched from the system anew, between n and 2n: what
-    is linear stays below (2, 4, 8, 16 times as long, of 2.5, 6.3, 15.6, 39 allowed), what is quadratic does not (4, 16,
-    64, 256).
-    prepare(n): makes the input, untimed, and returns the run. n: start, made larger, four times at most at once, until a run
-    takes FLOOR seconds, and little more than that; or to `most`.
+    Calls of Python's functions, resumptions of generators, and calls of C functions count.
     """
+    _calls(prepare(n))  # imports, and what is kept for later
+    few, many = _calls(prepare(n)), _calls(prepare(4 * n))
+    assert many <= 4.1 * few, f"{few:,} calls with {n:,}, {many:,} with {4 * n:,}"
+
+
+def check_growth(prepare: Callable[[int], Run], start: int = 256, most: int = 2**16) -> None:
+    """Assert that a run with 8n takes at most 2.5^3 = 16 times as long as one with n: 8 if it is linear, 64 if quadratic.
+
+    Three doublings are compared, for one may overflow a cache; and twice, for another process may take the core.
+    prepare(n): makes the input, untimed, and returns the run. n: start, made larger, four times at most at once, until a run
+    takes FLOOR seconds; 8n is at most 2 most.
+    """
+    times, most = 2**DOUBLINGS, 2 * most // 2**DOUBLINGS
     n, run = start, prepare(start)
     least = _seconds(run)
     while least < FLOOR and (more := min(most, math.ceil(n * min(4, 1.2 * FLOOR / least)))) > n:
         n, run = more, prepare(more)
         least = _seconds(run)
-    found = []
-    for doublings in (1, 2, 3, 4):
-        times = MOST**doublings
-        if doublings > 1 and 2**doublings * n > 2 * most:
-            break
-        more_run = prepare(2**doublings * n)
-        for _ in range(6):  # times that lie beside each other are compared: for seconds a core may be 1.4 times as slow
-            more = _seconds(more_run)
-            if more <= times * max(least, FLOOR):
-                return
-            found.append(f"{more:.3f} s with {2**doublings * n:,}, not {least:.3f} s")
-            least = min(_seconds(run), _seconds(run))
+    more_run, found = prepare(times * n), []
+    for _ in range(TRIES):
+        least, longest = min(_seconds(run) for _ in range(3)), _seconds(more_run)
+        if longest <= MOST**DOUBLINGS * max(least, FLOOR):
+            return
+        found.append(f"{longest:.3f} s with {times * n:,}, not {least:.3f} s")
     raise AssertionError(f"with {n:,}: {'; '.join(found)}")
 
 
@@ -59,14 +69,38 @@ def refused(run: Run, message: str) -> Run:
     return attempt
 
 
-def _seconds(run: Run) -> float:
-    """The processor time that one run takes, without the garbage collector's, which depends on what else there is."""
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No garbage collection, whose work depends on what else there is, and no warnings."""
     gc.disable()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            began = time.process_time()
-            run()
-            return time.process_time() - began
+            yield
     finally:
         gc.enable()
+
+
+def _seconds(run: Run) -> float:
+    """The processor time that one run takes."""
+    with _undisturbed():
+        began = time.process_time()
+        run()
+        return time.process_time() - began
+
+
+def _calls(run: Run) -> int:
+    count = 0
+
+    def counted(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    with _undisturbed():
+        sys.setprofile(counted)
+        try:
+            run()
+        finally:
+            sys.setprofile(before)
+    return count
