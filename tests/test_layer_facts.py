@@ -8,6 +8,7 @@ import re
 import threading
 import tracemalloc
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +33,22 @@ KINDS = sorted(set(CATALOGUE) - {"Python"})
 Array = NDArray[np.float32]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_type_says_what_it_is(kind: str) -> None:
-    layer = CATALOGUE[kind]
+def test_every_type_says_what_it_is() -> None:
     fields = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
-    for block in layer.param_block:
-        assert fields[block].message_type is not None
-    if layer.linear:
-        assert "num_output" in fields[layer.param_block[0]].message_type.fields_by_name
-        assert layer.weight_names == ("weight", "bias")
-    if layer.position_sensitive:
-        assert {"output_dim", "group_size"} <= set(fields[layer.param_block[0]].message_type.fields_by_name)
-    if layer.is_roi_layer:
-        assert all("spatial_scale" in fields[block].message_type.fields_by_name for block in layer.param_block)
-    recurrent = layer.param_block == ("recurrent_param",)
-    assert layer.weight_names is not None or recurrent, "(): it learns nothing"
-    if layer.weight_names != ():
-        assert layer.multiply_adds is not Layer.multiply_adds, "a type with weights says how often it multiplies by them"
-    if not layer.has_gradient:
-        assert layer.backward_cpu is Layer.backward_cpu or layer.num_bottom != 0
+    wrong = []
+    for kind in KINDS:
+        layer = CATALOGUE[kind]
+        blocks = [set(fields[block].message_type.fields_by_name) for block in layer.param_block]
+        facts = {
+            "linear": not layer.linear or ("num_output" in blocks[0] and layer.weight_names == ("weight", "bias")),
+            "position_sensitive": not layer.position_sensitive or {"output_dim", "group_size"} <= blocks[0],
+            "is_roi_layer": not layer.is_roi_layer or all("spatial_scale" in block for block in blocks),
+            "weight_names": layer.weight_names is not None or layer.param_block == ("recurrent_param",),
+            "multiply_adds": layer.weight_names == () or layer.multiply_adds is not Layer.multiply_adds,
+            "has_gradient": layer.has_gradient or layer.backward_cpu is Layer.backward_cpu or layer.num_bottom != 0,
+        }
+        wrong += [f"{kind}.{fact}" for fact, right in facts.items() if not right]
+    assert wrong == []
 
 
 def test_names_of_weights() -> None:
@@ -247,10 +245,27 @@ def assert_as_told(working: int, told: int) -> None:
         assert working == pytest.approx(told, rel=0.15, abs=BLOCKS)
 
 
+QUICK = {
+    *("Axpy", "BN", "BatchNorm", "Concat", "EuclideanLoss", "HingeLoss", "Im2col", "Interp", "LRN", "MVN", "Normalize"),
+    *("PSROIPooling", "Permute", "Pooling", "ROIAlign", "ROIPooling", "SigmoidCrossEntropyLoss", "SmoothL1LossOHEM"),
+    *("Softmax", "Unpooling"),
+}
+"""Types that are also measured where slow tests are left out, over few rois."""
+
+
+def mark(text: str, arrays: list[Array], in_place: bool = False) -> tuple[pytest.MarkDecorator, ...]:
+    """The mark of a case that takes long beside a quick one of the same kind."""
+    return () if text.split('"')[1] in QUICK and len(arrays[-1]) not in (125, 2000) and not in_place else (pytest.mark.slow,)
+
+
 @pytest.mark.parametrize(
     ("text", "arrays", "phase", "in_place"),
     [
-        pytest.param(text, arrays, phase, in_place, id=f"{text} {arrays[0].shape} {phase}" + " in place" * in_place)
+        pytest.param(
+            *(text, arrays, phase, in_place),
+            id=f"{text} {arrays[0].shape} {phase}" + " in place" * in_place,
+            marks=mark(text, arrays, in_place),
+        )
         for text, arrays in CASES
         for phase in ((TEST,) if any(text is region for region, _ in REGIONS) else (TEST, TRAIN))
         for in_place in ((False, True) if CATALOGUE[text.split('"')[1]].in_place else (False,))
@@ -269,7 +284,10 @@ def test_bytes_kept_and_worked_in(text: str, arrays: list[Array], phase: Phase, 
     assert_as_told(working, layer.working_bytes(bottom, top))
 
 
-@pytest.mark.parametrize(("text", "arrays"), REGIONS, ids=[f"{text} {arrays[0].shape}" for text, arrays in REGIONS])
+@pytest.mark.parametrize(
+    ("text", "arrays"),
+    [pytest.param(text, arrays, id=f"{text} {arrays[0].shape}", marks=mark(text, arrays)) for text, arrays in REGIONS],
+)
 @pytest.mark.usefixtures("one_thread")
 def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Array]) -> None:
     layer, bottom, top = made(text, arrays, TRAIN)
@@ -289,6 +307,7 @@ def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Arr
     assert_as_told(max(forward, backward), layer.working_bytes(bottom, top, [True, False]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("propagate", [True, False], ids=["", "data without a gradient"])
 @pytest.mark.parametrize(
     ("text", "shape"),
@@ -302,6 +321,7 @@ def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Arr
 )
 @pytest.mark.usefixtures("one_thread")
 def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propagate: bool) -> None:
+    """It needs maps large enough to see every copy of one."""
     layer, bottom, top = made(text, [maps(*shape)], TRAIN)
     for blob in (*bottom, *top, *layer.blobs):
         blob.diff[...] = 1
@@ -323,9 +343,17 @@ def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propag
     assert_as_told(working, layer.working_bytes(bottom, top, [propagate]))
 
 
-@pytest.mark.parametrize("phase", [TEST, TRAIN], ids=str)
-@pytest.mark.parametrize("shape", [(1, 12, 512, 256), (2, 3, 700, 1100), (3, 50, 20, 32)], ids=str)
-@pytest.mark.parametrize("windows", ["kernel_size: 2 stride: 2", "kernel_h: 3 kernel_w: 5 stride: 1"])
+@pytest.mark.parametrize(
+    ("shape", "windows", "phase"),
+    [
+        pytest.param(*case, id=" ".join(map(str, case)), marks=() if case[0][0] == 3 and case[2] == TRAIN else pytest.mark.slow)
+        for case in product(
+            [(1, 12, 512, 256), (2, 3, 700, 1100), (3, 50, 20, 32)],
+            ["kernel_size: 2 stride: 2", "kernel_h: 3 kernel_w: 5 stride: 1"],
+            [TEST, TRAIN],
+        )
+    ],
+)
 @pytest.mark.usefixtures("one_thread")
 def test_bytes_of_a_block_of_stochastic_pooling(shape: tuple[int, ...], windows: str, phase: Phase) -> None:
     """All that it takes is one block's, and a map may be larger than a block."""
