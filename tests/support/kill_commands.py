@@ -2,11 +2,11 @@
 
     python tests/support/kill_commands.py --times 150
     python tests/support/kill_commands.py --times 150 --signals interrupt
-    python tests/support/kill_commands.py --times 150 --signals terminate
+    python tests/support/kill_commands.py --times 150 --signals terminate --commands upgrade dump
 
-Each time one of COMMANDS, in turn, runs in a folder where an older output lies (convert-imageset makes only new databases:
-there none lies), and is killed at a random moment of the time that it took unharmed. The output must then be the old one,
-byte for byte, or a new one that reads as whole; nothing else in the folder may have changed.
+Each time one of COMMANDS, or of those given, in turn, runs in a folder where an older output lies (convert-imageset makes only
+new databases: there none lies), and is killed at a random moment of the time that it took unharmed. The output must then be the
+old one, byte for byte, or a new one that reads as whole; nothing else in the folder may have changed.
 With --signals interrupt it is SIGINT (Ctrl-C), with terminate SIGTERM: after those no unfinished file and no temporary folder
 may be left either; the longest time that a command took to end is printed. Of several signals, each is sent so many times.
 Trainings: kill_training.py.
@@ -168,12 +168,14 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--signals", nargs="+", choices=SIGNALS, default=["kill"])
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))
     options = parser.parse_args()
+    commands = {what: COMMANDS[what] for what in options.commands}
     moments, longest = random.Random(options.seed), 0.0
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as temporary:
         tempfile.tempdir = temporary  # of the commands, which are forked
         durations = {}
-        for what, command in COMMANDS.items():
+        for what, command in commands.items():
             folder = Path(name) / what
             folder.mkdir()
             prepare(folder)
@@ -185,7 +187,7 @@ def main() -> None:
             command.check(folder / command.output)
             if command.old:
                 (folder / command.output).write_bytes(b"an older one")
-        turns = itertools.islice(itertools.cycle(COMMANDS.items()), options.times)
+        turns = itertools.islice(itertools.cycle(commands.items()), options.times)
         for (i, (what, command)), sent in itertools.product(enumerate(turns, 1), options.signals):
             folder = Path(name) / what
             if not command.old:
