@@ -22,7 +22,7 @@ RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bounds the memory in Linux's way")
 def test_a_short_round() -> None:
-    """Of 2 seconds; .ci/run takes 30, with other cases."""
+    """Of 2 seconds; .ci/full takes 30, with other cases."""
     for module in ("h5py", "lmdb"):
         pytest.importorskip(module)
     done = subprocess.run(

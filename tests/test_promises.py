@@ -2,7 +2,7 @@
 end of docs/reliability.md, beside its tests, or below among those that promise nothing.
 
 A sentence is quoted by its beginning, a row of a table by its first cell. A test is `test_file.py::test_name`, a step of
-CI `.ci/run: words of the step`.
+CI `.ci/run: words of the step` or `.ci/full: step`.
 """
 
 from __future__ import annotations
@@ -116,12 +116,15 @@ def test_the_tests_exist() -> None:
     files: dict[str, list[str]] = {}
     for path in TESTS.rglob("test_*.py"):
         files.setdefault(path.name, []).append(path.read_text(encoding="utf-8"))
-    steps = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    steps = {name: (ROOT / ".ci" / name).read_text(encoding="utf-8") for name in ("run", "full")}
     for _, quotes, tests in promises():
         assert tests, f"no test beside {quotes}"
         for test in tests:
             if test.startswith(".ci/run: "):
-                assert f'step "{test.removeprefix(".ci/run: ")}' in steps, test
+                assert f'step "{test.removeprefix(".ci/run: ")}' in steps["run"], test
+                continue
+            if test.startswith(".ci/full: "):
+                assert f'\n    "{test.removeprefix(".ci/full: ")}: ' in steps["full"], test
                 continue
             name, _, function = test.partition("::")
             assert any(re.search(rf"^def {function}\(", text, re.MULTILINE) for text in files.get(name, [])), test

@@ -28,7 +28,7 @@ def one_thread() -> None:
 
 
 def test_a_round() -> None:
-    """Of 10 nets; .ci/run checks 200."""
+    """Of 10 nets; .ci/full checks 200."""
     require("onnx")
     counts: Counter[str] = Counter()
     assert not "".join(run(seed, counts) for seed in range(10))

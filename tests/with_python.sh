@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The tests with another Python: tests/with_python.sh 3.12 FOLDER [--oldest], in a clone of the repository.
+# The tests with another Python, in a clone of the repository: tests/with_python.sh 3.12 FOLDER [--oldest [PYTEST ARGUMENTS]]
 #
 # The folder becomes a virtual environment of that Python, one on PATH or one of pyenv's; status 77: neither has it. There the
-# README's second command runs, with the extra fast, so that loops are compiled; with --oldest, the tests on the oldest releases that setup.cfg allows (tests/oldest.txt), those
-# of Ray and MPI after the others: with these extras more tests run.
+# README's second command runs, then the compiled loops for other vectors. With --oldest the tests run on the oldest releases
+# that setup.cfg allows (tests/oldest.txt), and again with compiled loops, on Ray and on MPI; with arguments, those tests once.
 set -euo pipefail
 release=$1 folder=$2 oldest=${3:-}
 
@@ -17,7 +17,6 @@ done
 . "$folder/bin/activate"
 python --version
 if [ -z "$oldest" ]; then
-    pip -q install -e ".[fast]"
     bash -euo pipefail -c "$(awk '/^```bash$/ {n++; inside = 1; next} /^```$/ {inside = 0} inside && n == 2' README.md)"
     own=$(python -c "from minicaffe.loops import registers; print(32 * registers(32).lanes)")
     for width in 128 256 512; do  # bits of a vector: those of other machines; the command above had this processor's
@@ -27,7 +26,8 @@ if [ -z "$oldest" ]; then
             tests/layers/pool/test_pooling_loops.py
     done
 else
-    pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize,safetensors]" "pytest==8.*" "hypothesis==6.*"
+    pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize,safetensors]" "pytest==8.*" "hypothesis==6.*" pytest-randomly
+    if [ $# -gt 3 ]; then exec python -m pytest -q -p no:cacheprovider "${@:4}"; fi
     python -m pytest -q -p no:cacheprovider
     pip -q install -c tests/oldest.txt -e ".[fast,mpi,ray]" psutil
     python -m pytest -q -p no:cacheprovider tests/scaling/test_ray.py tests/scaling/test_mpi.py tests/test_loops.py tests/layers
