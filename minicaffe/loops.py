@@ -132,6 +132,8 @@ def _found(required: bool | None = None) -> bool:
         try:
             found: Any = importlib.import_module("numba")
             _leave_warnings_alone(found.core.errors.WarningsFixer)
+            with suppress(ImportError):  # Numba imports SciPy, which catches warnings, too, when it compiles: in the background
+                importlib.import_module("scipy.linalg.cython_blas")
             _numba = found
         except Exception as error:  # of another NumPy than it knows, it raises ImportError, and broken libraries anything
             if required:

@@ -53,7 +53,8 @@ from minicaffe import loops
 shown = []
 warnings.showwarning = lambda message, *where: shown.append(str(message))
 warnings.simplefilter("always")
-filters = warnings.filters
+filters, entered, enter = warnings.filters, [], warnings.catch_warnings.__enter__
+warnings.catch_warnings.__enter__ = lambda block: entered.append(threading.current_thread().name) or enter(block)
 loops.compile_ahead([(fixture_loops.scaled_rows, np.dtype(np.float32)), (fixture_loops.times, np.dtype(np.float64))])
 given = 0
 while any(thread.name == loops.AHEAD for thread in threading.enumerate()):
@@ -61,6 +62,7 @@ while any(thread.name == loops.AHEAD for thread in threading.enumerate()):
     given += 1
 assert given > 9, "nothing was compiled meanwhile"
 assert shown == [str(i) for i in range(given)]
+assert loops.AHEAD not in entered, "a block of the main thread that begins meanwhile would end with it"
 assert warnings.filters is filters and len(fixture_loops.scaled_rows.dispatcher().signatures) == 1
 """
 
