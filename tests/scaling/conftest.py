@@ -1,12 +1,20 @@
-"""The working directory of the tests of `minicaffe detect --out`."""
+"""The working directory of the tests of `minicaffe detect --out`. Without Ray, or mpi4py and mpiexec, the tests of these are
+not collected, unless a command names their file."""
 
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from detecting import make_folder
+from mpi_run import MPIEXEC
+
+collect_ignore = [
+    *([] if find_spec("ray") else ["test_ray.py", "test_ray_hosts.py"]),
+    *([] if find_spec("mpi4py") and MPIEXEC else ["test_mpi.py", "test_mpi_faults.py", "test_mpi_gpu.py"]),
+]
 
 
 @pytest.fixture(scope="session")
