@@ -63,7 +63,7 @@ def test_roi_layers_at_any_size_and_number_of_rois(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["pooling", "ps_pooling", "align_max"])
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**31), height=st.integers(1, 12), width=st.integers(1, 12))
 def test_the_bins_are_caffes(name: str, tmp_path: Path, seed: int, height: int, width: int) -> None:
     check(tmp_path, block(ROI[name]), arrays(seed, 2, (height, width), 30), rtol=1e-4, atol=1e-5)

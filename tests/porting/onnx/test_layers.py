@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
@@ -27,7 +27,7 @@ def layer(inside: str, *, bottoms: int = 1, tops: int = 1) -> str:
     return f'layer {{ name: "layer" {" ".join(names)} {inside} }}'
 
 
-IMAGES = [(2, 4, 7, 9)], [(3, 4, 10, 6)], [(1, 4, 12, 11)]
+IMAGES = [(2, 4, 7, 9)], [(3, 4, 10, 6)]
 """The sizes to export at and to run at too: batch, height and width all free."""
 
 SAME = [(2, 4, 7, 9)], [(5, 4, 7, 9)]
@@ -241,7 +241,6 @@ def test_the_mask_of_max_pooling(tmp_path: Path) -> None:
     check(tmp_path, text, {"x": maps(2, 3, 6, 8)}, {"x": maps(1, 3, 9, 5)})
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_pooling_windows_are_caffes(tmp_path: Path, data: st.DataObject) -> None:
     kernel = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 5)), "kernel")
