@@ -92,7 +92,14 @@ def test_the_thread_ends_with_its_owner() -> None:
     assert waits_for(lambda: not own.is_alive())
 
 
-@pytest.mark.parametrize("ending", ["", "raise SystemExit(0)", "import threading; threading.Thread(target=p.take).start()"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "import threading; threading.Thread(target=p.take).start()",
+        pytest.param("", marks=pytest.mark.slow),
+        pytest.param("raise SystemExit(0)", marks=pytest.mark.slow),
+    ],
+)
 def test_the_process_ends(ending: str) -> None:
     code = f"""
 from typing import Any

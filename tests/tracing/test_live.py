@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from forked import forked
 from numpy.typing import NDArray
 from PIL import Image
 
 from minicaffe import Error, Net, limits
 from minicaffe.cli import main
-from minicaffe.cli.live import Options, command
+from minicaffe.cli.live import Options, command, in_browser
 from minicaffe.cli.live import session as session_of
 from minicaffe.data.image_bytes import read_image
 from minicaffe.formats.prototxt import NetFile, parse_net
@@ -418,8 +419,17 @@ def test_a_photo_above_the_limit(server: LiveServer, ask: Ask, monkeypatch: pyte
 # The site.
 
 
+def _of_the_site() -> tuple[str, str]:
+    """The options that its page holds, and a change, in JSON."""
+    found = re.search(r'<script type="application/json" id="trace">(.*?)</script>', Path("site/index.html").read_text(), re.S)
+    assert found is not None
+    python = json.loads(found[1])["live"]["python"]
+    assert python["pyodide"] == "there/"
+    return json.dumps(python["options"]), json.dumps({"prototxt": TEXT.replace("num_output: 5", "num_output: 6")})
+
+
 def test_the_site_holds_what_the_browser_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What worker.js does, here: the packages and files are unpacked, and answer changes as a session does."""
+    """The files answer changes as a session does, and the packages have every module that is loaded then."""
     monkeypatch.chdir(tmp_path)
     Path("net.prototxt").write_text(TEXT)
     Path("photo.png").write_bytes(photo(4))
@@ -428,20 +438,38 @@ def test_the_site_holds_what_the_browser_needs(tmp_path: Path, monkeypatch: pyte
     )
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in Path("site").iterdir()) == ["files.zip", "index.html", "packages.zip", "worker.js"]
-    with zipfile.ZipFile("site/packages.zip") as packages:
-        packages.extractall("packages")
     with zipfile.ZipFile("site/files.zip") as named:
         named.extractall("files")
-    found = re.search(r'<script type="application/json" id="trace">(.*?)</script>', Path("site/index.html").read_text(), re.S)
-    assert found is not None
-    python = json.loads(found[1])["live"]["python"]
-    assert python["pyodide"] == "there/"
-    change = {"prototxt": TEXT.replace("num_output: 5", "num_output: 6")}
+    options, change = _of_the_site()
+    done = forked(lambda: print(in_browser(options)(change)), Path("files"))
+    assert done.status == 0, done.stderr
+    assert json.loads(done.stdout)["ran"].startswith("from fc on")
+    with zipfile.ZipFile("site/packages.zip") as packages:
+        names = packages.namelist()
+        for module in [module for name, module in sys.modules.items() if re.match(r"(minicaffe|click|yaml)(\.|$)", name)]:
+            if (file := module.__file__) is not None and file.endswith(".py"):
+                at = module.__name__.replace(".", "/") + ("/__init__.py" if hasattr(module, "__path__") else ".py")
+                assert packages.read(at) == Path(file).read_bytes()
+    assert {"google/protobuf/message.py", "minicaffe/proto/caffe.proto"} <= set(names)
+
+
+@pytest.mark.slow
+def test_the_site_works_as_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What worker.js does, here: the packages and files are unpacked, and a new process compiles and imports them."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(TEXT)
+    Path("photo.png").write_bytes(photo(4))
+    words = ["live", "net.prototxt", "--image", "photo.png", "--static", "site", "--pyodide", "there/"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    for name in ("packages", "files"):
+        with zipfile.ZipFile(f"site/{name}.zip") as packed:
+            packed.extractall(name)
+    options, change = _of_the_site()
     program = "import sys; from minicaffe.cli.live import in_browser; print(in_browser(sys.argv[1])(sys.argv[2]))"
     # a browser has no Numba, which would compile for another folder anew
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "packages"), "MINICAFFE_LOOPS": "numpy"}
-    words = [sys.executable, "-c", program, json.dumps(python["options"]), json.dumps(change)]
-    done = subprocess.run(words, cwd="files", env=environment, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", program, options, change]
+    done = subprocess.run(command, cwd="files", env=environment, capture_output=True, text=True, check=True)
     answer = json.loads(done.stdout)
     assert answer["ran"].startswith("from fc on")
     assert [step["shapes"] for step in answer["trace"]["steps"]][-1] == [[2, 6]]

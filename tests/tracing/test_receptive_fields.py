@@ -127,12 +127,11 @@ NETS = {
 
 @pytest.mark.parametrize("name", NETS)
 def test_a_field_is_the_box_around_the_gradients(name: str) -> None:
-    """Of every cell, in channel 1: an edge of the field has a pixel that counts, and no pixel outside it does."""
+    """Of every second cell, in channel 1: an edge of the field has a pixel that counts, and no pixel outside it does."""
     net = net_of(*NETS[name])
     _, _, height, width = net.blobs["last"].shape
-    for row in range(height):
-        for column in range(width):
-            assert receptive_field(net, "last", row, column).get("data") == gradient_box(net, "last", 1, row, column)
+    for row, column in list(np.ndindex(height, width))[::2]:
+        assert receptive_field(net, "last", row, column).get("data") == gradient_box(net, "last", 1, row, column)
 
 
 def test_a_maximum_reads_no_more_than_its_window() -> None:

@@ -232,17 +232,19 @@ def one_thread() -> None:
 @pytest.mark.parametrize(
     ("text", "phase", "keep"),
     [
-        pytest.param(PLAIN, TEST, "all", id="plain"),
-        pytest.param(PLAIN, TEST, "outputs", id="plain, outputs"),
-        pytest.param(RESIDUAL, TEST, "all", id="residual"),
+        pytest.param(PLAIN, TEST, "all", id="plain", marks=pytest.mark.slow),
+        pytest.param(PLAIN, TEST, "outputs", id="plain, outputs", marks=pytest.mark.slow),
+        pytest.param(RESIDUAL, TEST, "all", id="residual", marks=pytest.mark.slow),
         pytest.param(RESIDUAL, TEST, "outputs", id="residual, outputs"),
-        pytest.param(LARGE, TEST, "all", id="example"),
-        pytest.param(LARGE, TEST, "outputs", id="example, outputs"),
-        pytest.param(TRAINED, TRAIN, "all", id="trained"),
+        pytest.param(LARGE, TEST, "all", id="example", marks=pytest.mark.slow),
+        pytest.param(LARGE, TEST, "outputs", id="example, outputs", marks=pytest.mark.slow),
+        pytest.param(TRAINED, TRAIN, "all", id="trained", marks=pytest.mark.slow),
     ],
 )
 def test_the_peak_is_what_a_run_takes(text: str, phase: Phase, keep: Keep, tmp_path: Path, one_thread: None) -> None:
-    """Within 15 %: fragments of the heap, tables of OpenBLAS. Pages of files are left out: a system that is short of memory
+    """In a process of its own.
+
+    Within 15 %: fragments of the heap, tables of OpenBLAS. Pages of files are left out: a system that is short of memory
     takes them back, and they come again. On one thread: what several take at most for their work is counted in full, and
     these nets are so small that it would be most of them. glibc's threshold is fixed, or it grows with what the first net
     gives back, and the second is made of memory that was measured as taken before. Without Numba, whose own code is no memory
