@@ -1,18 +1,7 @@
-"""How the layers compute whose numbers are explained."""
+"""These tests compute as NumPy does, and slowly with compiled loops."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from ways import way
 
-import pytest
-
-from minicaffe import loops
-
-
-@pytest.fixture(autouse=True, params=["numpy", pytest.param("numba", marks=pytest.mark.slow)])
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As NumPy computes; compiled loops, which the layers' own tests compare with it, are slow to compile for all types."""
-    if request.param == "numba":
-        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using(request.param):
-        yield
+__all__ = ["way"]
