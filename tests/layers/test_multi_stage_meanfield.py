@@ -56,30 +56,31 @@ def test_one_pixel_by_hand() -> None:
     np.testing.assert_allclose(case.forward()[0].reshape(3), q, rtol=1e-6)
 
 
-@pytest.mark.usefixtures("loops_way")
 def test_gradient() -> None:
-    case = LayerCase(text(2), *bottoms(2, 3, 3, 2))
-    for i, blob in enumerate(case.layer.blobs):
-        blob.data[...] = np.random.default_rng(i).normal(size=blob.shape)
-    case.check_gradient()
+    with loops.using("numpy"):
+        case = LayerCase(text(2), *bottoms(2, 3, 3, 2))
+        for i, blob in enumerate(case.layer.blobs):
+            blob.data[...] = np.random.default_rng(i).normal(size=blob.shape)
+        case.check_gradient()
 
 
 def test_both_ways_compute_the_same() -> None:
     tops = []
     for way in ("numpy", "auto"):
         with loops.using(way):
-            case = LayerCase(text(), *bottoms(1, 3, 6, 7))
+            case = LayerCase(text(), *bottoms(1, 3, 6, 7), dtype=np.float32)
             tops.append((case.forward()[0].copy(), *case.backward(np.ones((1, 3, 6, 7)))[:2]))
     for one, other in zip(*tops):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @given(st.integers(1, 5), st.integers(1, 40), st.booleans())
 def test_the_reverse_filter_is_the_transposed_one(d: int, points: int, compiled: bool) -> None:
-    x, y = normal(2, points), normal(points, 2).T
+    dtype, most = (np.float32, 1e-4) if compiled else (np.float64, 1e-9)
+    x, y = normal(2, points).astype(dtype), normal(points, 2).T.astype(dtype)
     with loops.using("auto" if compiled else "numpy"):
         lattice = Lattice(2 * normal(points, d), x.dtype)
-        assert (lattice.filter(x) * y).sum() == pytest.approx((x * lattice.filter(y, reverse=True)).sum(), rel=1e-9, abs=1e-9)
+        assert (lattice.filter(x) * y).sum() == pytest.approx((x * lattice.filter(y, reverse=True)).sum(), rel=most, abs=most)
     np.testing.assert_allclose(lattice.shares.sum(axis=1), 1, atol=1e-5)
     assert lattice.shares.min() > -1e-5
 

@@ -40,7 +40,7 @@ def test_gradient(axis):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 def test_compiled_and_not(axis, dtype, loops_way):
     """With lines that hold what is not finite, which make these lines NaN alone; and with more numbers than loops take where
     those of a line lie apart, and than a block has where they do not."""
@@ -61,10 +61,11 @@ def take_exponentials(y, start, count):
     exponentials(y, start, count)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 def test_exponentials(dtype, loops_way):
     """Of all magnitudes: results that are infinite, denormal, and 0; of whole vectors and rests. Long doubles have 11 bits more
-    than float64, where the processor has them. NumPy's own exp is off by up to 2.52 units."""
+    than float64, where the processor has them. NumPy's own exp is off by up to 2.52 units. To compile for another type takes
+    seconds."""
     limits, many, most_units = np.finfo(dtype), *((50_000, 2) if loops_way == "numba" else (500, 3))
     least, most = np.log(float(limits.smallest_subnormal)), np.log(float(limits.max))
     numbers = rng.uniform(least - 2, most + 2, many), rng.uniform(-1, 1, many), np.linspace(least - 1, least + 20, many - 1)

@@ -36,8 +36,8 @@ def copied(view: np.ndarray, x: np.ndarray, y: np.ndarray, start: int = 0) -> bo
 def test_axes_in_any_order(given_: tuple[list[int], list[int]], start: int) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     order, shape = given_
-    x = np.random.default_rng(1).standard_normal(shape)
-    y, view = np.full(x.size + 9, np.nan), x.transpose(order)
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    y, view = np.full(x.size + 9, np.nan, np.float32), x.transpose(order)
     with loops.using("numba"):
         assert copied(view, x, y, start)
     np.testing.assert_array_equal(y[start : start + x.size], view.reshape(-1))
@@ -63,11 +63,18 @@ def turned(x: np.ndarray, y: np.ndarray, n: tuple[int, ...]) -> None:
     turn(x, start, apart, y, to, pitch, rows, columns)
 
 
-@pytest.mark.parametrize("way", ["definition", "numba"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("way", "dtype"),
+    [
+        ("definition", np.float32),
+        ("definition", np.float64),
+        ("numba", np.float32),
+        pytest.param("numba", np.float64, marks=pytest.mark.slow),
+    ],
+)
 @given(st.integers(0, 39), st.integers(0, 140), st.integers(0, 3))
 def test_a_matrix_with_gaps_is_turned(way: str, dtype: type, rows: int, columns: int, gap: int) -> None:
-    """Squares of every side, and the numbers beside them; what lies in y's gaps stays."""
+    """Squares of every side, and the numbers beside them; what lies in y's gaps stays. Compiling twice is slow."""
     if way == "numba":
         pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     x = np.random.default_rng(1).standard_normal((columns, rows + gap)).astype(dtype)

@@ -88,8 +88,8 @@ def test_of_many_numbers_for_a_pixel_the_last_stays(shape: tuple[int, ...]) -> N
     """Maps of more numbers than are converted at once, and several maps at once."""
     n, c, h, w = shape
     mask = np.random.default_rng(5).integers(0, 4 * h * w, (n * c, h * w))
-    x, dy = normal(*shape), normal(n, c, 2 * h, 2 * w)
-    case = LayerCase(text("scale: 2"), x, mask.reshape(shape).astype(float))
+    x, dy = normal(*shape).astype(np.float32), normal(n, c, 2 * h, 2 * w).astype(np.float32)
+    case = LayerCase(text("scale: 2"), x, mask.reshape(shape).astype(float), dtype=np.float32)
     (y,) = case.forward()
     dx = case.backward(dy)[0]
     for i, index in enumerate(mask):
@@ -153,7 +153,7 @@ def test_a_mask_without_an_index(value: float) -> None:
 def test_an_index_that_the_top_does_not_have(wrong: float) -> None:
     mask = np.zeros((1, 1, 2, 3))
     mask[0, 0, 1, 1] = wrong
-    case = LayerCase(text("scale: 2"), normal(1, 1, 2, 3), mask)
+    case = LayerCase(text("scale: 2"), normal(1, 1, 2, 3), mask, dtype=np.float32)
     with pytest.raises(LayerError, match=rf"{wrong:g} is not a whole number in \[0, 24\)"):
         case.forward()
         np.asarray(case.top[0].data)
