@@ -346,7 +346,7 @@ ENTRIES = {
     "lattice": Entry(filtered, "permutohedral.filter_planes"),
     "suppression": Entry(suppressed, "nms.suppress"),
     "decoding": Entry(decoded, "box_codes.decode_all"),
-    "detections": Entry(detections, "detection_rows.rows_of_classes nms.suppress"),
+    "detections": Entry(detections, "detection_rows.* nms.suppress"),
 }
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loops_in_python import computing
 
 from minicaffe import loops
 from minicaffe.layers.boxes.box_codes import nms
-from minicaffe.layers.boxes.detection_rows import image_detections
-
-WAYS = ["numpy", *(["numba"] if find_spec("numba") else [])]
+from minicaffe.layers.boxes.detection_rows import image_detections, largest
 
 
 def boxes_and_scores(seed: int, sets: int, count: int, classes: int, ties: bool, dtype: type) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +21,7 @@ def boxes_and_scores(seed: int, sets: int, count: int, classes: int, ties: bool,
     return boxes.astype(dtype), (np.round(scores * 8) / 8 if ties else scores).astype(dtype).T
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("way", "dtype"), [("numpy", np.float64), ("definitions", np.float64), ("numba", np.float32)])
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(0, 40),
@@ -39,6 +36,7 @@ def boxes_and_scores(seed: int, sets: int, count: int, classes: int, ties: bool,
     threshold=st.sampled_from([0.0, 0.2, 0.7]),
 )
 def test_all_classes_at_once_are_one_after_the_other(
+    way: str,
     dtype: type,
     seed: int,
     count: int,
@@ -63,20 +61,19 @@ def test_all_classes_at_once_are_one_after_the_other(
             if k != background:
                 kept = nms(boxes[k % sets], scores[k], threshold, least=least, top_k=top_k, eta=eta)
                 rows += [[3, k, scores[k, i], *boxes[k % sets, i]] for i in kept]
-    for way in WAYS:
-        with loops.using(way):
-            found = image_detections(
-                boxes,
-                scores,
-                background=background,
-                least=least,
-                nms_threshold=threshold,
-                top_k=top_k,
-                keep_top_k=-1,
-                eta=eta,
-                image=3,
-            )
-        np.testing.assert_array_equal(found, np.array(rows, dtype).reshape(-1, 7))
+    if way != "numpy":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    more = {"background": background, "least": least, "nms_threshold": threshold, "top_k": top_k, "keep_top_k": -1, "eta": eta}
+    with computing(way):
+        found = image_detections(boxes, scores, image=3, **more)
+    np.testing.assert_array_equal(found, np.array(rows, dtype).reshape(-1, 7))
+
+
+@given(st.lists(st.integers(-3, 3) | st.floats(-9, 9, width=16), min_size=1, max_size=40), st.integers(0, 39))
+def test_the_largest_but_some(values: list[float], rank: int) -> None:
+    """Of numbers that are equal, too."""
+    rank %= len(values)
+    assert largest.definition(np.array(values, float), rank) == sorted(values, reverse=True)[rank]
 
 
 def test_the_best_of_all_classes_stay_in_order(loops_way: str) -> None:
@@ -92,7 +89,7 @@ def test_the_best_of_all_classes_stay_in_order(loops_way: str) -> None:
 
 
 @pytest.mark.parametrize("of_boxes, of_scores", [(np.float64, np.float32), (np.float32, np.float64)])
-def test_boxes_and_scores_of_two_types(of_boxes: type, of_scores: type, loops_way: str) -> None:
+def test_boxes_and_scores_of_two_types(of_boxes: type, of_scores: type, definitions_way: str) -> None:
     boxes, scores = boxes_and_scores(5, 1, 40, 3, False, np.float64)
     settings = {"background": 0, "least": 0.1, "nms_threshold": 0.4, "top_k": 20, "keep_top_k": -1, "eta": 1.0}
     boxes, scores = boxes.astype(of_boxes), scores.astype(of_scores)
