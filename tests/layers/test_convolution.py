@@ -62,6 +62,7 @@ def test_golden(case: str) -> None:
     assert run_case(case) >= 4
 
 
+@pytest.mark.usefixtures("definitions_way")
 @given(
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.fixed_dictionaries(

@@ -42,6 +42,7 @@ def test_golden(case: str) -> None:
     assert run_case(case) >= 4
 
 
+@pytest.mark.usefixtures("definitions_way")
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 1), st.integers(1, 2), st.integers(1, 2))
 def test_agrees_with_loops(kernel: int, stride: int, pad: int, dilation: int, group: int) -> None:
     x = normal(2, 2 * group, 3, 4)

@@ -66,13 +66,12 @@ PARAMS = [
 ]
 
 
-@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(("param", "x", "offset"), PARAMS)
 def test_gradient(param: str, x: tuple[int, ...], offset: tuple[int, ...]) -> None:
     LayerCase(layer(param), normal(*x), 1.3 * normal(*offset, seed=1)).check_gradient(step=1e-6)
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 @pytest.mark.parametrize(("param", "x", "offset"), PARAMS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_agrees_with_the_definition(param: str, x: tuple[int, ...], offset: tuple[int, ...], dtype: type) -> None:
@@ -80,6 +79,7 @@ def test_agrees_with_the_definition(param: str, x: tuple[int, ...], offset: tupl
     np.testing.assert_allclose(case.forward()[0], by_definition(case), rtol=0, atol=1e-5 if dtype == np.float32 else 1e-12)
 
 
+@pytest.mark.usefixtures("definitions_way")
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.integers(0, 2), st.sampled_from([(1, 1), (2, 1), (2, 2)]))
 def test_without_offsets_it_is_the_convolution(
     kernel: int, stride: int, dilation: int, pad: int, groups: tuple[int, int]
@@ -122,7 +122,7 @@ def test_each_deformable_group_has_its_own_offsets() -> None:
     assert abs(case.forward()[0] - before).max() > 0.1
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 def test_a_bad_pixel_reaches_only_the_windows_that_read_it() -> None:
     x, text = normal(1, 2, 6, 7), layer("num_output: 2 kernel_size: 1 deformable_group: 1")
     offset = np.zeros((1, 2, 6, 7))

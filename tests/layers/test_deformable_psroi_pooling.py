@@ -55,7 +55,7 @@ def test_samples_off_the_map_are_left_out_of_the_divisor_too() -> None:
     assert LayerCase(text, x, [[0, 9, 0, 12, 0]]).forward()[0].item() == 0
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 @given(cases(groups=True), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_agrees_with_the_definition(case: Case, samples: int, part: int, by_class: bool) -> None:
     classes = case.x.shape[1] // case.pooled[0] ** 2 if by_class else 1
@@ -66,7 +66,7 @@ def test_agrees_with_the_definition(case: Case, samples: int, part: int, by_clas
     np.testing.assert_allclose(y, moved_means_by_definition(operator, case.x, plan), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 @given(cases(groups=True, dtype=np.float64), st.integers(1, 3))
 def test_backward_is_the_transpose(case: Case, samples: int) -> None:
     trans = random_map(len(case.rois), 2, 3, 3)
@@ -78,7 +78,6 @@ def test_backward_is_the_transpose(case: Case, samples: int) -> None:
     assert (y * dy).sum() == pytest.approx((case.x * dx).sum(), abs=1e-9)
 
 
-@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(("dim", "group", "part", "classes"), [(1, 2, 3, 1), (2, 2, 1, 2), (2, 1, 1, 1)])
 def test_gradient(dim: int, group: int, part: int, classes: int) -> None:
     trans = random_map(3, 2 * classes, part, part, seed=1)
@@ -123,7 +122,7 @@ def test_new_offsets_are_seen_in_backward() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 def test_a_bad_pixel_spoils_only_the_bins_that_read_it() -> None:
     x, rois = random_map(1, 12, 7, 9), np.array([[0.0, 0, 0, 9, 9]])
     clean = LayerCase(layer("no_trans: true"), x, rois).forward()[0]
@@ -143,7 +142,7 @@ def test_a_second_reshape() -> None:
     assert case.backward(np.ones((2, 3, 2, 2)))[2].shape == (2, 6, 2, 2)
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 def test_no_rois() -> None:
     case = LayerCase(layer(), random_map(2, 12, 7, 9), np.zeros((0, 5)), np.zeros((0, 2, 2, 2)))
     assert case.forward()[0].shape == (0, 3, 2, 2)

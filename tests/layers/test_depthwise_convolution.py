@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from loops_in_python import computing
 
 from minicaffe import Net, blocks, loops, set_num_threads
 from minicaffe.blob import Array
@@ -128,16 +129,31 @@ def sums_by_definition(x: Array, weight: Array, window: Window) -> tuple[Array, 
     return sum(taps[:, k, None, None] * np.repeat(view, each, axis=1) for k, view in enumerate(seen)), np.array(seen)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("way", "dtype"),
+    [
+        ("numpy", np.float64),
+        ("definitions", np.float64),
+        ("numba", np.float32),
+        pytest.param("numba", np.float64, marks=pytest.mark.slow, id="numba-float64, which takes long to compile"),
+    ],
+)
 @pytest.mark.parametrize("name", CASES)
-def test_three_products_both_ways(loops_way: str, name: str, dtype: type) -> None:
-    window, shape, each = CASES[name]
+def test_three_products_all_ways(way: str, name: str, dtype: type) -> None:
+    if way != "numpy":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with computing(way):
+        check_three_products(CASES[name], dtype, compiled=way != "numpy")
+
+
+def check_three_products(case: tuple[Window, tuple[int, ...], int], dtype: type, compiled: bool) -> None:
+    window, shape, each = case
     channels = shape[1]
     x, weight = normal(*shape).astype(dtype), normal(channels * each, 1, *window.kernel).astype(dtype)
     want, seen = sums_by_definition(x, weight, window)
     scale, shift = normal(channels * each).astype(dtype), normal(channels * each).astype(dtype) + 1
     y = np.full(want.shape, np.nan, dtype)
-    assert depthwise.suits(x, weight, window, channels, y) == (loops_way == "numba")
+    assert depthwise.suits(x, weight, window, channels, y) == compiled
     close = {"rtol": 2e-5, "atol": 2e-5} if dtype == np.float32 else {"rtol": 1e-11, "atol": 1e-12}
 
     convolve(x, weight, window, channels, y, Epilogue(scale, shift, 0.25))
@@ -194,15 +210,15 @@ def test_what_is_not_finite_stays_in_its_windows(loops_way: str) -> None:
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_what_lies_around_the_maps_is_neither_seen_nor_written(loops_way: str, dtype: type, stride: int) -> None:
+def test_what_lies_around_the_maps_is_neither_seen_nor_written(loops_way: str, stride: int) -> None:
     """On the map's rim, in the middle of it, and in maps narrower than a vector."""
     window = Window((3, 3), (stride, stride), (1, 1), (1, 1))
     for height, width in ((2, 3), (9, 41)):
-        around = np.full((4, 3, height, width), np.nan, dtype)
+        around = np.full((4, 3, height, width), np.nan, np.float32)
         x = around[1:3]
         x[...] = normal(*x.shape)
-        weight, outside = normal(3, 1, 3, 3).astype(dtype), np.full((4, 3, *window.output((height, width))), 7, dtype)
+        weight = normal(3, 1, 3, 3).astype(np.float32)
+        outside = np.full((4, 3, *window.output((height, width))), 7, np.float32)
         convolve(x, weight, window, 3, outside[1:3])
         np.testing.assert_allclose(outside[1:3], sums_by_definition(x, weight, window)[0], rtol=2e-5, atol=2e-5)
         assert (outside[[0, 3]] == 7).all()

@@ -78,13 +78,12 @@ def made(param: str, x: tuple[int, ...], output: tuple[int, int], spread: float,
     return LayerCase(layer(param), normal(*x), offset, normal(x[0], samples, *output, seed=2), dtype=dtype)
 
 
-@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(("param", "x", "output"), PARAMS)
 def test_gradient(param: str, x: tuple[int, ...], output: tuple[int, int]) -> None:
     made(param, x, output, 1.3).check_gradient(step=1e-6)
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 @pytest.mark.parametrize(("param", "x", "output"), PARAMS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_agrees_with_the_definition(param: str, x: tuple[int, ...], output: tuple[int, int], dtype: type) -> None:
@@ -110,7 +109,7 @@ def test_agrees_with_torchvision(param: str, x: tuple[int, ...], output: tuple[i
         np.testing.assert_allclose(blob.diff, theirs.grad.numpy(), rtol=0, atol=1e-11)
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 def test_without_moves_and_with_a_mask_of_one_it_is_the_convolution() -> None:
     shared = f"num_output: 4 kernel_size: 3 stride: 2 pad: 1 group: 2 {FILLERS}"
     plain = LayerCase(f'type: "Convolution" convolution_param {{ {shared} }}', normal(2, 4, 6, 7))
@@ -125,7 +124,7 @@ def test_without_moves_and_with_a_mask_of_one_it_is_the_convolution() -> None:
         np.testing.assert_allclose(mine.diff, other.diff, rtol=0, atol=1e-11)
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.mark.usefixtures("definitions_way")
 @given(st.integers(0, 10**6), st.floats(-4, 4))
 def test_it_is_linear_in_the_mask(seed: int, factor: float) -> None:
     rng = np.random.default_rng(seed)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssd_reference import made_boxes, plain_nms
 
-from minicaffe import loops
 from minicaffe.layers.boxes.box_codes import (
     CENTER_SIZE,
     CORNER,
@@ -65,7 +64,6 @@ def test_boxes_without_bounds_are_no_warning() -> None:
     assert nms(boxes, np.array([0.9, 0.8, 0.7]), 0.5).tolist() == [0, 1, 2]
 
 
-@pytest.mark.skipif(not loops.compiled(), reason="Numba is not installed: no compiled loop decodes")
 @pytest.mark.parametrize("code", CODES)
 @given(
     seed=st.integers(0, 99), in_target=st.booleans(), sets=st.integers(1, 3), dtype=st.sampled_from([np.float32, np.float64])

@@ -64,9 +64,13 @@ def of_all(x: Array, dy: Array, weight: Array, window: Window) -> tuple[Array, A
     return dx, dweight
 
 
-@pytest.mark.parametrize("few", FEW)
-@pytest.mark.parametrize("case", CASES)
-def test_equal_those_of_all_of_dy(case: str, few: str, threads: int, loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("definitions_way")
+@pytest.mark.parametrize(
+    ("case", "few", "threads"),
+    [(case, few, 1 + 2 * ((i + j) % 2)) for i, case in enumerate(CASES) for j, few in enumerate(FEW)],
+    indirect=["threads"],
+)
+def test_equal_those_of_all_of_dy(case: str, few: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, dy, weight, window = arrays(case, few)
     expected = of_all(x, dy, weight, window)
     for bytes_ in (module.BYTES, 3 * weight[0].nbytes):  # three windows at a time

@@ -18,6 +18,8 @@ from minicaffe.layers.pool.pooling_windows import PoolAxis
 from minicaffe.loops import address_of
 from minicaffe.threads import get_num_threads, set_num_threads
 
+TYPES = [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)]
+"""Loops of float64 take long to compile."""
 axes = st.builds(
     lambda size, kernel, stride, pad, floor: PoolAxis(size, kernel, stride, min(pad, kernel - 1), floor),
     st.integers(1, 11),
@@ -67,7 +69,7 @@ def pooled(by_maximum: bool, x: np.ndarray, rows: PoolAxis, columns: PoolAxis) -
     return y
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", TYPES)
 def test_compiled_loops_compute_what_numpy_does(dtype: type) -> None:
     """Maps wide enough for the vector part of a loop; nothing but what is compiled ahead runs."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
@@ -102,10 +104,10 @@ wide = st.builds(
 ).filter(lambda axis: axis.pooled > 0)
 
 
-@given(axes, wide, st.sampled_from([np.float32, np.float64]), st.integers(0, 99))
-def test_rows_of_any_width_by_the_vector(rows: PoolAxis, columns: PoolAxis, dtype: type, seed: int) -> None:
+@given(axes, wide, st.integers(0, 99))
+def test_rows_of_any_width_by_the_vector(rows: PoolAxis, columns: PoolAxis, seed: int) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    x = maps(rows, columns, seed, dtype)
+    x = maps(rows, columns, seed, np.float32)
     for by_maximum in (True, False):
         found = []
         for way in ("numpy", "numba"):
@@ -114,7 +116,8 @@ def test_rows_of_any_width_by_the_vector(rows: PoolAxis, columns: PoolAxis, dtyp
         np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.usefixtures("compiled_loops")
+@pytest.mark.parametrize("dtype", TYPES)
 def test_averages_of_whole_maps(dtype: type) -> None:
     """Of fewer pixels than a vector has numbers, of as many as some have, and of more."""
     for shape in ((5, 2, 3), (3, 4, 8), (4, 6, 11)):

@@ -118,6 +118,7 @@ layer { name: "roi_pool5" type: "ROIPooling" bottom: "x" bottom: "rois" top: "y"
         Net(net, TEST)
 
 
+@pytest.mark.usefixtures("definitions_way")
 @all_layers
 @pytest.mark.parametrize("shape", [(0, 5), (0, 5, 1, 1)])
 def test_no_rois(name: str, shape: tuple[int, ...]) -> None:
@@ -129,6 +130,7 @@ def test_no_rois(name: str, shape: tuple[int, ...]) -> None:
     assert dx.shape == X.shape and not dx.any() and drois.shape == shape
 
 
+@pytest.mark.usefixtures("definitions_way")
 @all_layers
 def test_rois_with_4_axes_are_the_same(name: str) -> None:
     rois = np.array([GOOD, [0, 1, 1, 9, 9]])
@@ -138,6 +140,7 @@ def test_rois_with_4_axes_are_the_same(name: str) -> None:
     np.testing.assert_array_equal(flat.backward(dy)[0], deep.backward(dy)[0])
 
 
+@pytest.mark.usefixtures("definitions_way")
 @all_layers
 def test_each_roi_reads_its_own_image_and_images_without_rois_get_no_gradient(name: str) -> None:
     x = np.concatenate([np.full_like(X, np.nan), X])
@@ -150,6 +153,7 @@ def test_each_roi_reads_its_own_image_and_images_without_rois_get_no_gradient(na
     assert not dx[:2].any()
 
 
+@pytest.mark.usefixtures("definitions_way")
 @all_layers
 def test_rois_in_any_order_and_repeated(name: str) -> None:
     rois = np.array([GOOD, [0, 1, 1, 9, 9], GOOD])
@@ -158,6 +162,7 @@ def test_rois_in_any_order_and_repeated(name: str) -> None:
     np.testing.assert_allclose(case(name, rois[::-1]).forward()[0], y[::-1], rtol=1e-12)
 
 
+@pytest.mark.usefixtures("definitions_way")
 @all_layers
 def test_float32_and_float64_agree_and_keep_their_type(name: str) -> None:
     single, double = case(name, [GOOD], dtype=np.float32), case(name, [GOOD])
@@ -168,6 +173,7 @@ def test_float32_and_float64_agree_and_keep_their_type(name: str) -> None:
     np.testing.assert_allclose(single.backward(dy)[0], double.backward(dy)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("definitions_way")
 @all_layers
 def test_a_map_without_pixels_has_only_empty_bins(name: str) -> None:
     empty = case(name, [GOOD], x=np.zeros((2, 12, 0, 7)))
@@ -175,6 +181,7 @@ def test_a_map_without_pixels_has_only_empty_bins(name: str) -> None:
     assert empty.backward(np.ones(empty.top[0].shape))[0].shape == (2, 12, 0, 7)
 
 
+@pytest.mark.usefixtures("definitions_way")
 @all_layers
 def test_coordinates_at_the_limit(name: str) -> None:
     assert np.isfinite(case(name, [[0, -(2.0**29), 0, 2.0**29, 4]], dtype=np.float32).forward()[0]).all()

@@ -113,10 +113,10 @@ def test_no_loop_is_compiled_but_those_that_a_layer_names(name: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     x, rois = np.random.default_rng(4).standard_normal((2, 36, 7, 8)), some_rois()
     with loops.using("numba"):
-        case = LayerCase(TEXT[name], x, rois)
+        case = LayerCase(TEXT[name], x, rois, dtype=np.float32)
         named = [*case.layer.loops[0], *case.layer.loops[1]]
         for one in named:
-            one.compile(np.float64)
+            one.compile(np.float32)
         before = [len(one.dispatcher().signatures) for one in named]
         case.backward(np.ones(case.forward()[0].shape))
         assert named and [len(one.dispatcher().signatures) for one in named] == before
