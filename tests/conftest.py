@@ -4,6 +4,9 @@ and how many compared with the original Caffe.
 
 A test, or a whole module (`pytestmark = pytest.mark.usefixtures("device")`), that asks for `device` runs in CPU mode, and,
 marked `gpu`, in GPU mode where there is a GPU, or the test device (tests/cpu_device/README.md).
+
+Each test begins with the same random generator, and what it sets for the process is put back (support/process_state.py):
+tests pass in any order.
 """
 
 from __future__ import annotations
@@ -167,6 +170,9 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     left_out = terminalreporter.config.stash.get(LEFT_OUT, {})
+    seed = terminalreporter.config.getoption("randomly_seed", None)
+    if seed is not None and any(terminalreporter.stats.get(outcome) for outcome in ("failed", "error")):
+        terminalreporter.write_line(f"--randomly-seed={seed} repeats the order of the tests")  # -q leaves the header out
     if NO_GPU:
         more = f", and {left_out['gpu']} tests left out that need it" if left_out.get("gpu") else ""
         terminalreporter.write_line(f"GPU mode was not tested{more}: {NO_GPU}")
