@@ -68,17 +68,17 @@ def _put_back_finders(before: tuple[list[Any], bool]) -> None:
             del sys.modules[name]
 
 
-def _environment() -> dict[bytes, bytes]:
-    return {**os.environ._data, b"PYTEST_CURRENT_TEST": b""}  # type: ignore[attr-defined]  # undecoded, which takes no time
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTEST_CURRENT_TEST": ""}
 
 
-def _put_back_environment(before: dict[bytes, bytes]) -> None:
+def _put_back_environment(before: dict[str, str]) -> None:
     now = _environment()
     for name in {*now, *before}:
         if name not in before:
-            del os.environb[name]
+            del os.environ[name]
         elif now.get(name) != before[name]:
-            os.environb[name] = before[name]
+            os.environ[name] = before[name]
 
 
 def _folder() -> str:
