@@ -86,7 +86,7 @@ def started(folder: Path, program: str, *words: str) -> Iterator[subprocess.Pope
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "MINICAFFE_LOOPS": "numpy"},  # to import Numba takes a second
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -607,9 +607,9 @@ def is_solver(text: str) -> bool:
 
 @needs_shared
 @pytest.mark.parametrize("folder", ["models", "zoo", "golden"])
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.slow)])
 def test_published_files_read_without_a_warning_and_as_protobuf_reads_them(every, folder, record_property):
-    """One in eight of them, and slowly all."""
+    """One in sixteen of them, and slowly all."""
     paths = sorted(path for path in (SHARED / folder).rglob("*") if path.suffix in (".prototxt", ".pt"))
     solvers, read = 0, set()
     for path in paths[::every]:

@@ -14,7 +14,7 @@ import pytest
 from forked import forked, needs_fork
 from PIL import Image
 
-from minicaffe import TEST, Net, set_random_seed
+from minicaffe import TEST, Net, loops, set_random_seed
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.pycaffe.io import array_to_datum
@@ -52,7 +52,15 @@ CONVOLUTIONAL = (
 
 def run(script: Path | str, *arguments: object, options: tuple[str, ...] = (), status: int = 0, cwd: Path | None = None) -> str:
     """What a script prints; with a status that is no success, what it writes to stderr."""
-    done = forked(lambda: main(["script", *options, str(script), *map(str, arguments)]), cwd)
+
+    def work() -> None:
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", "")).startswith(str(SCRIPTS.parent)):
+                del sys.modules[name]  # a script may have modules of the same names as the tests' own
+        main(["script", *options, str(script), *map(str, arguments)])
+
+    with loops.using("numpy"):  # each fork would load compiled loops anew
+        done = forked(work, cwd)
     assert done.status == status, done.stderr
     return done.stderr if status else done.stdout
 
@@ -247,7 +255,7 @@ def test_the_script_has_what_python_gives_it(tmp_path: Path) -> None:
     (tmp_path / "text.py").write_text(text)
     command = [sys.executable, "-W", "error", "-m", "minicaffe", "script", str(tmp_path / "text.py"), "-h", "--x=1"]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = {**os.environ, "PYTHONPATH": paths, "MINICAFFE_LOOPS": "numpy"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
     assert done.stdout == f"__main__ {tmp_path}/text.py ['-h', '--x=1'] {tmp_path} True\n"
     run_text(tmp_path, "import sys\nsys.exit(3)\n", 3)

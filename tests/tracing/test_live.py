@@ -257,42 +257,42 @@ def test_an_edit_of_an_input_fills_it_again(live: Watched) -> None:
     assert live.net.blobs["pool"].shape == (1, 4, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        (
-            {"prototxt": TEXT.replace("pooled_h", "pooled_x")},
-            "has no field pooled_x; the nearest is pooled_w (net.prototxt:8)",
-        ),
-        (
-            {"prototxt": TEXT.replace('bottom: "pool"', 'bottom: "pond"')},
-            'bottom "pond" is not produced by any layer before it (net.prototxt:9)',
-        ),
-        ({"prototxt": "layer {"}, "net.prototxt:1"),
-        ({"photo": base64.b64encode(b"no photo").decode()}, "the photo: cannot read the image: not an image"),
-        ({"photo": "§"}, "the photo: not base64"),
-        ({"layer": "pool", "roi": 2, "box": [1, 1, 2, 2]}, 'layer "pool" has 2 rois; there is no roi 2'),
-        ({"layer": "pool", "roi": 0, "box": [1, 1, float("nan"), 2]}, "a box is four finite numbers"),
-        ({"layer": "conv", "roi": 0, "box": [1, 1, 2, 2]}, '"conv" is not a layer with rois'),
-        ({"layer": ["pool"], "roi": 0, "box": [1, 1, 2, 2]}, "a layer is named by a text"),
-        ({"layer": NESTED, "roi": 0, "box": [1, 1, 2, 2]}, "a layer is named by a text"),
-        ({"layer": "pool", "roi": True, "box": [1, 1, 2, 2]}, "a roi is a whole number"),
-        ({"layer": "pool", "roi": NESTED, "box": [1, 1, 2, 2]}, "a roi is a whole number"),
-        ({"layer": "pool", "roi": -1, "box": [1, 1, 2, 2]}, "there is no roi -1"),
-        ({"layer": "pool", "roi": 0, "box": [1, 1, 10**400, 2]}, "a box is four finite numbers"),
-        ({"layer": "pool", "roi": 0, "box": [1, 1, 1e300, 2]}, "a box is four finite numbers"),  # infinite as float32
-        ({"layer": "pool", "roi": 0, "box": [1, 1, True, 2]}, "a box is four finite numbers"),
-        ({"layer": "pool", "roi": 0, "box": [1, 1, [2], 2]}, "a box is four finite numbers"),
-        ({"prototxt": NESTED}, "a prototxt is a text"),
-        ({"photo": NESTED}, "the photo: not base64"),
-        ({"layer": "pool"}, "a change is a prototxt, a photo, or a layer, a roi and its box"),
-        ([], "a request is an object"),
-    ],
-)
-def test_what_is_impossible_changes_nothing(live: Watched, request_: Any, message: str) -> None:
+IMPOSSIBLE: list[tuple[Any, str]] = [
+    (
+        {"prototxt": TEXT.replace("pooled_h", "pooled_x")},
+        "has no field pooled_x; the nearest is pooled_w (net.prototxt:8)",
+    ),
+    (
+        {"prototxt": TEXT.replace('bottom: "pool"', 'bottom: "pond"')},
+        'bottom "pond" is not produced by any layer before it (net.prototxt:9)',
+    ),
+    ({"prototxt": "layer {"}, "net.prototxt:1"),
+    ({"photo": base64.b64encode(b"no photo").decode()}, "the photo: cannot read the image: not an image"),
+    ({"photo": "§"}, "the photo: not base64"),
+    ({"layer": "pool", "roi": 2, "box": [1, 1, 2, 2]}, 'layer "pool" has 2 rois; there is no roi 2'),
+    ({"layer": "pool", "roi": 0, "box": [1, 1, float("nan"), 2]}, "a box is four finite numbers"),
+    ({"layer": "conv", "roi": 0, "box": [1, 1, 2, 2]}, '"conv" is not a layer with rois'),
+    ({"layer": ["pool"], "roi": 0, "box": [1, 1, 2, 2]}, "a layer is named by a text"),
+    ({"layer": NESTED, "roi": 0, "box": [1, 1, 2, 2]}, "a layer is named by a text"),
+    ({"layer": "pool", "roi": True, "box": [1, 1, 2, 2]}, "a roi is a whole number"),
+    ({"layer": "pool", "roi": NESTED, "box": [1, 1, 2, 2]}, "a roi is a whole number"),
+    ({"layer": "pool", "roi": -1, "box": [1, 1, 2, 2]}, "there is no roi -1"),
+    ({"layer": "pool", "roi": 0, "box": [1, 1, 10**400, 2]}, "a box is four finite numbers"),
+    ({"layer": "pool", "roi": 0, "box": [1, 1, 1e300, 2]}, "a box is four finite numbers"),  # infinite as float32
+    ({"layer": "pool", "roi": 0, "box": [1, 1, True, 2]}, "a box is four finite numbers"),
+    ({"layer": "pool", "roi": 0, "box": [1, 1, [2], 2]}, "a box is four finite numbers"),
+    ({"prototxt": NESTED}, "a prototxt is a text"),
+    ({"photo": NESTED}, "the photo: not base64"),
+    ({"layer": "pool"}, "a change is a prototxt, a photo, or a layer, a roi and its box"),
+    ([], "a request is an object"),
+]
+
+
+def test_what_is_impossible_changes_nothing(live: Watched) -> None:
     live.answer({"photo": base64.b64encode(photo(1)).decode()})
-    assert message in live.answer(request_)["error"]
-    live.check(shown=photo(1))
+    for request, message in IMPOSSIBLE:
+        assert message in live.answer(request)["error"]
+        live.check(shown=photo(1))
     assert "error" not in live.answer({"layer": "pool", "roi": 0, "box": [1, 2, 9, 12]})
 
 

@@ -55,8 +55,9 @@ def same_weights(solver: SGDSolver, stored, prefix: str) -> int:
 
 @needs_golden
 @pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (i % 2)) for i, case in enumerate(CASES)])
 def test_golden_training(case, tmp_path):
+    """Every second of them, and slowly all."""
     require("hdf5")
     stored = np.load(SOLVERS / f"{case}.npz")
     with inside(SOLVERS):

@@ -75,7 +75,7 @@ def test_a_small_ssd_learns_to_find_squares(tmp_path: Path, monkeypatch: pytest.
     solver = SGDSolver(caffe_pb2.SolverParameter(train_net="train.prototxt", **rates))
     random = np.random.default_rng(6)
     losses = []
-    for _ in range(150):
+    for _ in range(40):
         solver.net.blobs["data"].data[...], solver.net.blobs["label"].data[...] = scenes(random)
         solver.step(1)
         losses.append(float(solver.net.blobs["loss"].data))

@@ -100,12 +100,11 @@ def test_a_proposals_score_and_the_limits() -> None:
     layer: Any = net.layer_dict["it"]
     layer.limits = type(layer.limits)(200, 9, 0.7, 16)
     kept, _ = by_loops(net, inputs)
-    reasons = [str(checked(explain(net, "it", anchor=at))) for at in np.ndindex(*MAP, 6)]
-    assert sum("its score is too low" in text for text in reasons) > 20
-    assert sum("9 better boxes are rois already" in text for text in reasons) > 5
-    assert [
-        i for i, at in enumerate(np.ndindex(*MAP, 6)) if "it is kept" in reasons[i] or "always kept" in reasons[i]
-    ] == sorted(int(np.ravel_multi_index(key, (*MAP, 6))) for key in kept[:9])
+    asked = {*kept[:20], *list(np.ndindex(*MAP, 6))[::7]}
+    reasons = {at: str(checked(explain(net, "it", anchor=at))) for at in asked}
+    assert sum("its score is too low" in text for text in reasons.values()) > 5
+    assert sum("9 better boxes are rois already" in text for text in reasons.values()) > 5
+    assert {at for at, text in reasons.items() if "it is kept" in text or "always kept" in text} == set(kept[:9])
 
 
 def test_proposal_param_and_training_on_normalised_targets() -> None:
@@ -255,7 +254,7 @@ def test_multi_box_loss(more: str) -> None:
     inputs = [0.5 * random.standard_normal((2, 24 * 4 * classes)), random.standard_normal((2, 72)), given]
     inputs.append(np.array(truths).reshape(1, 1, 4, 8))
     net = net_of(f'type: "MultiBoxLoss" {LOSS} {more} }}', *inputs, phase=TRAIN)
-    explained_alike(net, inputs, random, most=40)
+    explained_alike(net, inputs, random, most=12)
     for i, x in enumerate(inputs):
         net.blobs[f"in{i}"].data[...] = x
     net.forward()

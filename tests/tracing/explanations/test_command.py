@@ -120,7 +120,9 @@ SHAPES = Path(__file__).resolve().parents[3] / "examples" / "shapes"
 
 def test_a_detector_and_its_training_net(tmp_path: Path) -> None:
     """Of the shipped R-FCN: a proposal, an anchor that it suppresses, and what the training net makes of a photo."""
-    folder, options = SHAPES / "rfcn", ["--cfg", SHAPES / "shapes.yml"]
+    folder, options = SHAPES / "rfcn", ["--cfg", tmp_path / "small.yml"]
+    text = (SHAPES / "shapes.yml").read_text()
+    (tmp_path / "small.yml").write_text(text.replace("SCALES: [300]", "SCALES: [120]"))
     weights = folder / "shapes_rfcn.caffemodel"
     given = [folder / "test.prototxt", "proposal", weights, "--image", SHAPES / "scene.png", *options]
     best = run(*given, "--roi", 0)
