@@ -465,6 +465,8 @@ def crafted() -> Iterator[tuple[bytes, str]]:
     yield b"\xff" * 40 + writer.MAGIC.to_bytes(8, "little"), "the place of the index is damaged"
     far = writer.varint(0) * 2 + writer.varint(2**40) + writer.varint(2**40)
     yield far.ljust(40, b"\0") + writer.MAGIC.to_bytes(8, "little"), "its declared place is outside the file"
+    near = writer.varint(0) * 3 + writer.varint(60)  # so that its trailer would be the footer
+    yield bytes(60) + near.ljust(40, b"\0") + writer.MAGIC.to_bytes(8, "little"), "its declared place is outside the file"
     index = writer.closed(writer.block([(key, writer.varint(0) + writer.varint(2**50))]))
     footer = (writer.varint(0) * 2 + writer.varint(0) + writer.varint(len(index) - 5)).ljust(40, b"\0")
     yield index + footer + writer.MAGIC.to_bytes(8, "little"), "its declared place is in another block or outside the file"

@@ -347,3 +347,12 @@ def test_another_number_is_reported() -> None:
 def test_in_a_notebook() -> None:
     found = minicaffe.explain(chain(), "relu", (0, 0, 0, 0))
     assert found._repr_html_().startswith("<pre>ReLU layer") and "x &gt; 0" in found._repr_html_()
+
+
+def test_what_is_equal_is_said_to_be() -> None:
+    """Of whole numbers, though rounding would be allowed."""
+    net = net_of('type: "InnerProduct" inner_product_param { num_output: 2 bias_term: false }', np.array([[1.0, 2.0]]))
+    net.params["it"][0].data[...] = [[3, 4], [5, 6]]
+    found = minicaffe.explain(net, "it", (0, 1))
+    assert found.tolerance > 0
+    assert found.verdict() == "computed here 17, by the layer 17: equal, bit for bit"
