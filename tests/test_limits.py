@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import tracemalloc
 import zlib
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from peak import traced_peak
 from PIL import Image
 
 import minicaffe
 from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, limits, loops
 from minicaffe.cli import main
+from minicaffe.data import image_bytes
 from minicaffe.data.image_bytes import encode_image, read_image, resized
 from minicaffe.data.image_list import read_image_list
 from minicaffe.data.images import load_image, resize_bilinear
@@ -179,13 +180,22 @@ def test_pixels_of_a_resized_image(mode: int) -> None:
             resize(1, 29)
     limits.pixels = 2**20
     tall, wide = np.full((2**17, 1, 1), 7, np.uint8), np.full((1, 2**17, 1), 7, np.uint8)
-    tracemalloc.start()
-    for found in (interpolated(tall, 1, 2**17, mode), interpolated(wide, 2**17, 1, mode), resized(tall, 1, 2**17)):
-        assert (found == 7).all()
-    assert (resize_bilinear(wide, 2**17, 1) == 7).all()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2**28
+
+    def turned() -> None:
+        for found in (interpolated(tall, 1, 2**17, mode), interpolated(wide, 2**17, 1, mode), resized(tall, 1, 2**17)):
+            assert (found == 7).all()
+        assert (resize_bilinear(wide, 2**17, 1) == 7).all()
+
+    assert traced_peak(turned) < 2**28
+
+
+def test_one_wide_row_becomes_many_in_few_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strip has few rows where it reads many pixels, and here all rows read one."""
+    heights: list[int] = []
+    made = image_bytes._resized_rows
+    monkeypatch.setattr(image_bytes, "_resized_rows", lambda pixels, y, x: heights.append(len(y[0])) or made(pixels, y, x))
+    assert (resized(np.full((1, 2**12, 1), 7, np.uint8), 2**12, 1) == 7).all()
+    assert heights == [2**12]
 
 
 def test_the_command_line_raises_limits_until_its_end(tmp_path: Path) -> None:
