@@ -263,8 +263,11 @@ def test_memory_given_back_stays_with_who_holds_it() -> None:
 # Leaks.
 
 
-@pytest.mark.parametrize(("keep", "phase"), [("all", TEST), ("outputs", TEST), ("all", TRAIN)])
+@pytest.mark.parametrize(
+    ("keep", "phase"), [pytest.param("all", TEST, marks=pytest.mark.slow), ("outputs", TEST), ("all", TRAIN)]
+)
 def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
+    """Of 90 runs, which take long; training also runs forward."""
     loss = 'layer { name: "loss" type: "Reduction" bottom: "out" top: "loss" loss_weight: 1 }'
     text = TEXT.replace('bottom: "map" bottom: "b" bottom: "fixed"', 'bottom: "b" bottom: "b"') + loss * (phase == TRAIN)
     net, random = net_of(keep, text, phase), np.random.default_rng(1)

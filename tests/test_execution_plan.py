@@ -32,7 +32,7 @@ SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes"
 
 
 @pytest.mark.parametrize("case", CHAINS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), (np.float64, 1e-14)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), pytest.param(np.float64, 1e-14, marks=pytest.mark.slow)])
 def test_a_chain_gives_what_its_layers_give(case: str, dtype: type, tolerance: float) -> None:
     text, chains = CHAINS[case]
     net, other = net_of(text, dtype=dtype), watched(net_of(text, dtype=dtype))

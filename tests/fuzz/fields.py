@@ -1,4 +1,4 @@
-"""Extreme values in every field of every layer: python tests/fuzz/fields.py [TYPE ...] [--seconds T] [--seed S] [--from N]
+"""Extreme values in every field of every layer: python tests/fuzz/fields.py [TYPE ...] [--seconds T] [--cases N] [--seed S]
 
 Each case is a small valid net (field_nets.py) with one field of its layer changed: to 0, -1, the ends of its type, NaN and
 infinity, text with a NUL, and for repeated ones none, one and many of these. It is made, and runs forward and backward once,
@@ -100,7 +100,7 @@ def changed(case: Case) -> caffe_pb2.NetParameter:
 
 def found(case: Case, again: bool = False) -> str:
     """What is wrong with the outcome of a case; nothing where it is right. again: its loops are compiled."""
-    memory, start = _peak(), time.process_time()
+    memory, start = _peak(), time.process_time()  # of this process: others may have the core
     try:
         with limits.raised(LIMITS), warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -142,7 +142,7 @@ def check(args: argparse.Namespace) -> int:
     every = [case for kind in args.kinds or LAYERS for case in cases(kind)]
     random.Random(args.seed).shuffle(every)
     end, count, wrong = time.monotonic() + args.seconds, 0, 0
-    for case in every[args.first :]:
+    for case in every[args.first :][: args.cases]:
         if time.monotonic() > end:
             break
         count += 1
@@ -158,6 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("kinds", nargs="*", metavar="TYPE")
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--cases", type=int, help="how many cases at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--from", type=int, default=0, dest="first", help="how many cases to pass over")
     args = parser.parse_args()

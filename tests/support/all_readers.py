@@ -1,8 +1,9 @@
-"""Every reader of files, with a path of each kind: python all_readers.py FIFO|DEVICE|HOLES|GROWN FOLDER
+"""Every reader of files, with paths of each kind: python all_readers.py FOLDER
 
     FIFO: pipes without a writer    DEVICE: /dev/zero    HOLES: files of 1 TB of nothing    GROWN: real ones and then 1 TB
 
-Prints a line a reader, `name: error's type: error` (or `name: read`), and at the end the megabytes that all took.
+Prints a line for each kind and reader, `kind name: error's type: error` (or `kind name: read`), and at the end the megabytes
+that all took.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from minicaffe.tracing.saved_trace import read_trace
 from minicaffe.training.parse_log import parse_log
 from minicaffe.training.solver_state import TrainingState, read_state, write_state
 
+KINDS = ("FIFO", "DEVICE", "HOLES", "GROWN")
 SIZE = 1 << 40
 NET = (
     'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 6 } } }\n'
@@ -155,21 +157,24 @@ def make(kind: str, name: str) -> None:
 
 
 def main() -> None:
-    kind, folder = sys.argv[1:]
-    os.chdir(folder)
+    os.chdir(sys.argv[1])
     allow_path("/dev")
     limits.bytes, limits.pixels, limits.lists = 1 << 24, 1 << 20, 1 << 24
     write_real("first.png")
     load_image("first.png")  # what Pillow needs by itself
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for name, read in READERS.items():
-        make(kind, name)
-        try:
-            read(str(Path(name).absolute()))
-        except Exception as error:
-            print(f"{name}: {'Error' if isinstance(error, Error) else type(error).__name__}: {error}")
-        else:
-            print(f"{name}: read")
+    for kind in KINDS:
+        os.mkdir(kind)
+        os.chdir(kind)
+        for name, read in READERS.items():
+            make(kind, name)
+            try:
+                read(str(Path(name).absolute()))
+            except Exception as error:
+                print(f"{kind} {name}: {'Error' if isinstance(error, Error) else type(error).__name__}: {error}")
+            else:
+                print(f"{kind} {name}: read")
+        os.chdir("..")
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
