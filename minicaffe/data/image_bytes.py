@@ -337,8 +337,7 @@ def resized(pixels: Pixels, height: int, width: int) -> Pixels:
         used, at = used_of(*x[:2])
         pixels, x = pixels[:, used], (at[0], at[1], x[2])
     whole = np.empty((height, width, pixels.shape[2]), np.uint8)
-    read = pixels.shape[1] * min(pixels.shape[0], height) // max(height, 1)  # of old rows, for each new one
-    for rows in strips(height, max(read, width) * pixels.shape[2]):
+    for rows in strips(height, max(pixels.shape[1], width) * pixels.shape[2]):
         whole[rows] = _resized_rows(pixels, (y[0][rows], y[1][rows], y[2][rows]), x)
     return whole
 
