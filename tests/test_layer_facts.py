@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import gc
+import itertools
 import re
 import threading
 import tracemalloc
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -347,7 +347,7 @@ def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propag
     ("shape", "windows", "phase"),
     [
         pytest.param(*case, id=" ".join(map(str, case)), marks=() if case[0][0] == 3 and case[2] == TRAIN else pytest.mark.slow)
-        for case in product(
+        for case in itertools.product(
             [(1, 12, 512, 256), (2, 3, 700, 1100), (3, 50, 20, 32)],
             ["kernel_size: 2 stride: 2", "kernel_h: 3 kernel_w: 5 stride: 1"],
             [TEST, TRAIN],

@@ -100,7 +100,7 @@ def changed(case: Case) -> caffe_pb2.NetParameter:
 
 def found(case: Case, again: bool = False) -> str:
     """What is wrong with the outcome of a case; nothing where it is right. again: its loops are compiled."""
-    memory, start = _peak(), time.process_time()  # of this process: others may have the core
+    memory, start = _peak(), time.process_time()
     try:
         with limits.raised(LIMITS), warnings.catch_warnings():
             warnings.simplefilter("error")
