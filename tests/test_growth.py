@@ -572,17 +572,16 @@ CASES = {**TEXTS, **MADE, **RETARGETED, **BINARY, **STORED, **READ, **YAML, **HI
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_calls_grow_as_the_file(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    check_calls(lambda n: case.prepare(n, tmp_path), case.start // 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
 def test_time_grows_as_the_file(name: str, tmp_path: Path) -> None:
     """It measures times, also of what C functions do in one call."""
     case = CASES[name]
     check_growth(lambda n: case.prepare(n, tmp_path), case.start, case.most)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_calls_grow_as_the_file(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    check_calls(lambda n: case.prepare(n, tmp_path), case.start // 4)
 
 
 def test_a_run_that_is_not_linear_is_found() -> None:
