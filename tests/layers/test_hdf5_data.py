@@ -69,8 +69,7 @@ def test_shuffling_shows_each_row_once_around_and_keeps_files_together() -> None
         assert {frozenset(order[:4]), frozenset(order[:3])} & {frozenset(range(4)), frozenset(range(4, 7))}
 
 
-@pytest.mark.parametrize("phase", [TRAIN, TEST])
-@pytest.mark.parametrize("batch", [2, 7, 9])
+@pytest.mark.parametrize(("phase", "batch"), [(TRAIN, 2), (TEST, 7), (TRAIN, 9)])
 def test_a_seed_repeats_and_a_state_resumes(phase, batch: int) -> None:
     check_repeats_and_resumes(text(batch, "shuffle: true"), phase)
 

@@ -156,7 +156,7 @@ def test_ceil_mode_against_round_mode_is_refused(given: tuple[str, str]) -> None
 )
 @pytest.mark.parametrize("pool", ["MAX", "AVE", "AVE_EXC_PAD"])
 def test_gradient(pool: str, inside: str) -> None:
-    check_gradient(text(f"pool: {pool} {inside}"), distinct(2, 3, 7, 6))
+    check_gradient(text(f"pool: {pool} {inside}"), distinct(2, 1, 7, 6))
 
 
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
