@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,10 +92,14 @@ def test_agrees_with_the_definition(param: str, x: tuple[int, ...], output: tupl
     np.testing.assert_allclose(case.forward()[0], by_definition(case), rtol=0, atol=1e-5 if dtype == np.float32 else 1e-12)
 
 
-@pytest.mark.parametrize(("param", "x", "output"), PARAMS)
-def test_agrees_with_torchvision(param: str, x: tuple[int, ...], output: tuple[int, int]) -> None:
-    torch, ops = pytest.importorskip("torch"), pytest.importorskip("torchvision.ops")
-    case = made(param, x, output, 2)
+def test_agrees_with_torchvision() -> None:
+    ops = pytest.importorskip("torchvision.ops")  # first: torch alone takes seconds to import
+    torch = pytest.importorskip("torch")
+    for sizes in PARAMS:
+        compare_with_torchvision(torch, ops, made(*sizes, 2))
+
+
+def compare_with_torchvision(torch: Any, ops: Any, case: LayerCase) -> None:
     inputs = [torch.tensor(blob.data, requires_grad=True) for blob in case.bottom]
     weights = [torch.tensor(blob.data, requires_grad=True) for blob in case.layer.blobs]
     window, bias = case.layer.window, weights[1] if len(weights) > 1 else None
