@@ -1,5 +1,7 @@
 """The notebooks of docs/tutorials run in Jupyter and print what is stored in them, and their exercises' solutions are right.
 
+Those that run the notebooks are left out where the extra notebook is not installed.
+
 The tags of cells: `exercise` is a cell to complete, `check` the cell that judges it (it prints None until then), and the next
 <details> holds the solution. What a `varies` cell prints differs between machines: the end of a training run.
 """
@@ -7,9 +9,11 @@ The tags of cells: `exercise` is a cell to complete, `check` the cell that judge
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,7 +24,7 @@ SOLUTION = re.compile(r"<details><summary>Solution</summary>\n\n```python\n(.*?\
 NUMBER = r"-?\d+\.\d*(?:e[+-]?\d+)?"
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-needs_extra = "Jupyter and Matplotlib (the extra notebook) are not installed"
+EXTRA = all(find_spec(name) for name in ("ipykernel", "matplotlib", "nbclient", "nbformat"))
 
 
 def read(path):
@@ -85,13 +89,12 @@ def test_links(path):
         assert (FOLDER / target).exists(), target
 
 
+@pytest.mark.slow
 @each_notebook
 @pytest.mark.filterwarnings("default")
 def test_in_jupyter(path):
-    nbformat = pytest.importorskip("nbformat", reason=needs_extra)
-    nbclient = pytest.importorskip("nbclient", reason=needs_extra)
-    pytest.importorskip("ipykernel", reason=needs_extra)
-    pytest.importorskip("matplotlib", reason=needs_extra)
+    """In a process of its own, which takes seconds; test_solutions runs the same cells in this one."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     stored = nbformat.read(path, as_version=4)
     fresh = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(fresh, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}})
@@ -107,8 +110,7 @@ def test_in_jupyter(path):
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_solutions(path, monkeypatch):
     """With the solutions in the exercises' places every check prints numbers and none fails; with wrong ones each does."""
-    matplotlib = pytest.importorskip("matplotlib", reason=needs_extra)
-    matplotlib.use("agg")
+    importlib.import_module("matplotlib").use("agg")
     monkeypatch.chdir(FOLDER)
     cells = read(path)
     answers, answer, wrong = iter(solutions(cells)), "", ""
@@ -129,3 +131,7 @@ def test_solutions(path, monkeypatch):
             assert "None" not in out.getvalue()
         namespace["plt"].close("all")
     assert next(answers, None) is None
+
+
+if not EXTRA:  # left out, not skipped: the extra test leaves the extra notebook out
+    del test_in_jupyter, test_solutions

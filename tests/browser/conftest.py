@@ -1,7 +1,11 @@
-"""The browser that pages of traces are opened in. Needs Playwright (the `browser` extra) and a Chromium on the PATH."""
+"""The browser that pages of traces are opened in.
+
+Needs Playwright (the `browser` extra) and a Chromium on the PATH: without them, these tests are left out.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -21,6 +25,9 @@ from minicaffe.formats.prototxt import parse_net
 
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The one without windows first: it opens a page in a quarter of the processor time."""
+PROGRAM = next(filter(None, map(shutil.which, PROGRAMS)), None)
+LACKING = "Playwright is not installed" if find_spec("playwright") is None else "" if PROGRAM else "no Chromium on the PATH"
+collect_ignore_glob = ["test_*.py"] if LACKING else []
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 TWO_LAYERS = """name: "two layers"
 input: "data" input_shape { dim: 1 dim: 2 dim: 9 dim: 7 }
@@ -32,16 +39,20 @@ layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool
 """
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if LACKING:
+        terminalreporter.write_line(f"the tests in a browser were left out: {LACKING}")
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        pytest.skip("no Chromium on the PATH")
+    if LACKING:  # and a test was named
+        pytest.skip(LACKING)
+    playwright = importlib.import_module("playwright.sync_api")
     quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     options = [*quiet, "--disable-component-update", "--disable-sync"]
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, headless=True, args=options)
+        browser = driver.chromium.launch(executable_path=PROGRAM, headless=True, args=options)
         yield browser
         browser.close()
 
