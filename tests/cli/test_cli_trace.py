@@ -317,9 +317,9 @@ def test_the_gradients_are_of_what_was_asked_for_and_the_page_says_so(net: str) 
     assert shapes("--backward", "--until", "conv5").exit_code == 0
     assert document_of("trace.html")["net"]["gradient"] == "the sum of conv5"
     assert shapes("--until", "psroipooled_cls_rois").exit_code == 0
-    assert document_of("trace.html")["detections"] is None, "the boxes of the rois that there are have not been computed"
-    assert shapes().exit_code == 0
-    assert document_of("trace.html")["net"]["gradient"] == ""
+    data = document_of("trace.html")
+    assert data["detections"] is None, "the boxes of the rois that there are have not been computed"
+    assert data["net"]["gradient"] == ""
 
 
 @pytest.mark.parametrize(

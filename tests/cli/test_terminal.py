@@ -9,6 +9,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import hostile
@@ -26,6 +27,17 @@ TEXTS = (".prototxt", ".html", ".svg", ".train", ".test", ".log", ".json", ".csv
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes" / "rfcn"
 SCENE = SHAPES.parent / "scene.png"
 COMMANDS = main.list_commands(click.Context(main))
+COLOURED = ("summary", "train")
+"""Two of the commands whose output has colours, in a table and in a progress bar."""
+
+
+def command_ways() -> Iterator[Any]:
+    """Each command to a pipe and to a terminal. Slow: the terminal's colours to a pipe, and `live`, which packs all of
+    minicaffe, twice."""
+    for command in COMMANDS:
+        for way in ("pipe", "colours", "terminal"):
+            slow = (way == "colours" and command not in COLOURED) or (way == "pipe" and command == "live")
+            yield pytest.param(command, way, marks=pytest.mark.slow if slow else ())
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +54,7 @@ def test_every_command_has_a_case() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("way", ["pipe", "colours", "terminal"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "way"), list(command_ways()))
 def test_hostile_names(command: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if command in OF_COMMAND:
         require(OF_COMMAND[command])
@@ -124,18 +135,24 @@ def test_what_a_stream_cannot_hold_is_written_out() -> None:
         assert r"\u732b" in found.stdout + found.stderr and "Traceback" not in found.stderr, found.stderr
 
 
-@pytest.mark.parametrize("stderr", [subprocess.PIPE, subprocess.STDOUT])
+WRITING: list[tuple[list[object], str]] = [
+    (["run", "n.prototxt", "--out", "a.npz"], "a.npz"),
+    (["export", "n.prototxt", "--out", "a.onnx"], "a.onnx"),
+    (["trace", "n.prototxt", "--text", "--npz", "a.npz"], "a.npz"),
+    (["detect", SHAPES / "test.prototxt", SHAPES / "shapes_rfcn.caffemodel", SCENE, "--save", "a.csv"], "a.csv"),
+]
+
+
 @pytest.mark.parametrize(
-    ("words", "written"),
+    ("words", "written", "stderr"),
     [
-        (["run", "n.prototxt", "--out", "a.npz"], "a.npz"),
-        (["export", "n.prototxt", "--out", "a.onnx"], "a.onnx"),
-        (["trace", "n.prototxt", "--text", "--npz", "a.npz"], "a.npz"),
-        (["detect", SHAPES / "test.prototxt", SHAPES / "shapes_rfcn.caffemodel", SCENE, "--save", "a.csv"], "a.csv"),
+        pytest.param(words, written, stderr, marks=pytest.mark.slow if i % 2 == (stderr == subprocess.PIPE) else ())
+        for i, (words, written) in enumerate(WRITING)
+        for stderr in (subprocess.PIPE, subprocess.STDOUT)
     ],
 )
 def test_a_file_is_written_even_if_nobody_reads_the_text(words: list[object], written: str, stderr: int) -> None:
-    """As in `minicaffe run ... --out a.npz | head -1`."""
+    """As in `minicaffe run ... --out a.npz | head -1`. Each is a process: half of the pairs are slow."""
     if words[0] in OF_COMMAND:
         require(OF_COMMAND[str(words[0])])
     Path("n.prototxt").write_text('layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }')

@@ -16,7 +16,7 @@ sys.path.insert(0, str(SHAPES))
 
 import scenes  # noqa: E402
 
-SEEDS = range(7000, 7060)
+SEEDS = range(7000, 7020)
 
 
 @pytest.fixture(scope="module")

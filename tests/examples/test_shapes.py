@@ -26,7 +26,7 @@ NETS = {"rfcn": "shapes_rfcn.caffemodel", "faster_rcnn": "shapes_faster_rcnn.caf
 @pytest.fixture(scope="module")
 def roidb(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenes")
-    result = CliRunner().invoke(scenes.main, [str(folder), "--count", "4"])
+    result = CliRunner().invoke(scenes.main, [str(folder), "--count", "2"])
     assert result.exit_code == 0, result.output
     return folder / "roidb.json"
 
@@ -42,12 +42,12 @@ def test_the_shipped_weights_find_unseen_shapes(kind):
 
 
 @pytest.mark.parametrize("kind", NETS)
-def test_three_iterations_of_training(kind, roidb, tmp_path, monkeypatch):
+def test_an_iteration_of_training(kind, roidb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = [str(SHAPES / kind / "solver.prototxt"), "--roidb", str(roidb), "--cfg", str(SHAPES / "shapes.yml")]
-    result = CliRunner().invoke(minicaffe_command, ["train", *arguments, "--iterations", "3"])
+    result = CliRunner().invoke(minicaffe_command, ["train", *arguments, "--iterations", "1"])
     assert result.exit_code == 0, result.output
-    net = minicaffe.Net(SHAPES / kind / "test.prototxt", minicaffe.TEST, weights=f"shapes_{kind}_iter_3.caffemodel")
+    net = minicaffe.Net(SHAPES / kind / "test.prototxt", minicaffe.TEST, weights=f"shapes_{kind}_iter_1.caffemodel")
     assert all(np.isfinite(blob.data).all() for blobs in net.params.values() for blob in blobs)
 
 
