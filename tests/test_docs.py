@@ -105,6 +105,7 @@ def promised(document: Path) -> list[str]:
 
 NEEDS = {"adding-a-layer.md": "onnx", "porting.md": "onnx"}
 """The extra of a document's blocks."""
+LONG = ("porting.md", "trace.md")
 
 
 def can_run(document: Path) -> bool:
@@ -113,8 +114,13 @@ def can_run(document: Path) -> bool:
     return bool(text.strip()) and (find_spec("torch") is not None or not re.search(r"^import torch$", text, re.M))
 
 
-@pytest.mark.parametrize("document", list(filter(can_run, DOCUMENTS)), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(path, marks=pytest.mark.slow if path.name in LONG else ()) for path in DOCUMENTS if can_run(path)],
+    ids=lambda path: path.name,
+)
 def test_blocks_run_and_print_what_they_promise(document: Path, tmp_path: Path) -> None:
+    """Slow: the two documents of more than twenty commands and runs of detectors."""
     if document.name in NEEDS:
         require(NEEDS[document.name])
     text = program(document)

@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from minicaffe import Error, get_num_threads, set_num_threads
 from minicaffe.cli import main
-from minicaffe.threads import MOST, VARIABLE, on_this_thread, parts, run
+from minicaffe.threads import MOST, VARIABLE, check_variable, on_this_thread, parts, run
 
 NET = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
 
@@ -291,7 +291,14 @@ def test_the_environment_sets_the_number() -> None:
 
 
 @pytest.mark.parametrize("value", ["two", "0", "-1", "1.5", "10" * 6])
-def test_a_bad_number_in_the_environment_is_an_error_where_it_is_needed(value: str) -> None:
+def test_a_bad_number_in_the_environment(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(VARIABLE, value)
+    said = f"^{VARIABLE} must be a whole number of threads, at least 1 and at most 4096, got {value!r}$"
+    with pytest.raises(Error, match=said):
+        check_variable()
+
+
+def test_a_bad_number_in_the_environment_is_an_error_where_it_is_needed() -> None:
     code = (
         "import minicaffe\n"
         "try: minicaffe.get_num_threads()\n"
@@ -299,8 +306,8 @@ def test_a_bad_number_in_the_environment_is_an_error_where_it_is_needed(value: s
         "minicaffe.set_num_threads(1)\n"
         "print(minicaffe.get_num_threads())"
     )
-    said = f"{VARIABLE} must be a whole number of threads, at least 1 and at most 4096, got {value!r}\n1\n"
-    assert python(code, value).stdout == said
+    said = f"{VARIABLE} must be a whole number of threads, at least 1 and at most 4096, got 'two'\n1\n"
+    assert python(code, "two").stdout == said
 
 
 def test_a_bad_number_in_the_environment_is_one_line_on_the_command_line() -> None:

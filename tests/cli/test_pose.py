@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -38,18 +39,26 @@ def write_net(name: str, **maps: np.ndarray) -> None:
     net.save(f"{name}.caffemodel")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nets that see two people, all maps in one output or in two; a photo twice as large as the net's input."""
-    monkeypatch.chdir(tmp_path)
-    maps = maps_of(COCO, PEOPLE, HEIGHT, WIDTH)
-    write_net("net", net_output=maps)
-    write_net("two", L1=maps[19:], L2=maps[:19])
-    write_net("nobody", net_output=np.zeros_like(maps))
-    write_net("nan", net_output=maps * np.float32(np.nan))
-    write_net("heat", net_output=maps[:19])
-    write_net("twice", a=maps, b=maps)
-    Image.fromarray(np.full((480, 800, 3), 90, np.uint8)).save("photo.png")
+    folder, maps = tmp_path_factory.mktemp("people"), maps_of(COCO, PEOPLE, HEIGHT, WIDTH)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_net("net", net_output=maps)
+        write_net("two", L1=maps[19:], L2=maps[:19])
+        write_net("nobody", net_output=np.zeros_like(maps))
+        write_net("nan", net_output=maps * np.float32(np.nan))
+        write_net("heat", net_output=maps[:19])
+        write_net("twice", a=maps, b=maps)
+        Image.fromarray(np.full((480, 800, 3), 90, np.uint8)).save("photo.png")
+    return folder
+
+
+@pytest.fixture
+def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the files, to work in."""
+    monkeypatch.chdir(shutil.copytree(files, tmp_path, dirs_exist_ok=True))
     return tmp_path
 
 
