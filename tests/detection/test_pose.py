@@ -24,8 +24,9 @@ def assert_people(maps: np.ndarray, skeleton: Skeleton, wanted: list[dict[int, t
             assert person.parts[k][2] > 0.6
 
 
-@pytest.mark.parametrize("skeleton", SKELETONS, ids=lambda one: one.name)
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("skeleton", "count"), [(COCO, 1), (COCO, 2), *((one, 3) for one in SKELETONS)], ids=lambda one: getattr(one, "name", one)
+)
 def test_standing_people_are_found(skeleton: Skeleton, count: int) -> None:
     people = [standing(skeleton, 60 + 120 * k, 30 + 9 * k, 1.1 - 0.1 * k) for k in range(count)]
     assert_people(maps_of(skeleton, people, HEIGHT, WIDTH), skeleton, people, threshold=0.3)
