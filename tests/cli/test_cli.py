@@ -353,7 +353,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(folder: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    command = [sys.executable, "-m", "minicaffe", "layers"]
+    command = [sys.executable, "-m", "minicaffe", "forks"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
