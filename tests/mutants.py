@@ -179,7 +179,7 @@ class Tests:
         folder.mkdir(parents=True, exist_ok=True)
         left_out = ("browser", "cpu_device", "cuda", "examples", "scaling", "test_docs.py", "torch")
         command = [sys.executable, "-m", "coverage", "run", f"--data-file={self.data}", "-m", "pytest", *QUIETLY]
-        command += ["-p", "test_contexts", *(f"--ignore=tests/{name}" for name in left_out)]
+        command += ["-p", "contexts", *(f"--ignore=tests/{name}" for name in left_out)]
         with tempfile.TemporaryDirectory(prefix="minicaffe-measured-") as place:
             Copy(Path(place)).start(command, MINICAFFE_TEST_SECONDS=str(self.times)).wait()
 
