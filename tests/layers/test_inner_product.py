@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from unittest.mock import patch
 
 import numpy as np
@@ -10,6 +11,7 @@ from golden import cases, run_case
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
+from loops_in_python import computing
 
 from minicaffe import check_gradient, loops
 from minicaffe.blob import Blob
@@ -135,9 +137,27 @@ def test_a_weight_gradient_in_blocks(transpose: str, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(gradients[0], dweight.T if transpose == "true" else dweight)
 
 
-@pytest.mark.usefixtures("loops_way")
+@pytest.fixture
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param != "numpy":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with computing(request.param):
+        yield
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("way", "dtype"),
+    [
+        ("numpy", np.float32),
+        ("numpy", np.float64),
+        ("numba", np.float32),
+        ("definitions", np.float64),
+        pytest.param("numba", np.float64, marks=pytest.mark.slow, id="numba-float64, which takes long to compile"),
+    ],
+    indirect=["way"],
+)
 @pytest.mark.parametrize("rows", [7, 2])
 def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread its columns or rows: the same sums, the same bits again."""
