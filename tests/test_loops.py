@@ -77,7 +77,8 @@ def module(tmp_path: Path) -> Path:
 def use(module: Path, *arguments: str, code: str = USE, **variables: str) -> str:
     """What a process prints that runs the module's loop with these environment variables."""
     paths = os.pathsep.join([str(module.parent), *filter(None, sys.path)])
-    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", loops.VARIABLE: ""} | variables
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": "", loops.VARIABLE: ""}
+    environment |= variables
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -152,8 +153,12 @@ def test_a_change_of_a_loop_in_another_file_is_seen(module: Path) -> None:
         use(module)
 
 
+@pytest.mark.slow
 def test_what_is_cached_under_one_name_of_a_module_imports_no_other(module: Path) -> None:
-    """Numba's cache belongs to the file, and imports the module by the name that it had when the code was made."""
+    """Numba's cache belongs to the file, and imports the module by the name that it had when the code was made.
+
+    Slow: two processes import Numba, and one compiles.
+    """
     needs_numba()
     use(module)
     package = module.parent.parent / f"{module.parent.name}_as_a_package"
@@ -172,7 +177,11 @@ def test_compiling_in_the_background_keeps_no_warning_of_another_thread(module: 
     use(module, code=WARN_MEANWHILE)
 
 
-@pytest.mark.parametrize("harm", ["read-only", "damaged"])
+SLOW = pytest.mark.slow
+"""Of tests that start several processes, each of which imports Numba and compiles."""
+
+
+@pytest.mark.parametrize("harm", [pytest.param("read-only", marks=SLOW), "damaged"])
 def test_a_cache_that_fails_costs_time_only(module: Path, harm: str) -> None:
     needs_numba()
     use(module)
