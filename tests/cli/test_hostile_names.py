@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,8 @@ def test_an_image_that_annotations_may_not_name_is_reported_with_its_place(outsi
         Path(file).write_text(text)
         with pytest.raises(DataError) as found:
             load_roidb(file, classes=["cat"])
-        assert str(found.value).startswith(f"{file}:{' ' * place.startswith('i')}{place}: ") and wrong in str(found.value)
+        reason = "line contains NUL" if file == "boxes.csv" and "\0" in name and sys.version_info < (3, 11) else wrong
+        assert str(found.value).startswith(f"{file}:{' ' * place.startswith('i')}{place}: ") and reason in str(found.value)
 
 
 def test_a_list_of_voc_names_annotations_in_its_folder_only(outside: Path) -> None:
