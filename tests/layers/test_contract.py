@@ -391,7 +391,6 @@ def test_the_definitions_give_what_numpy_does(entry: Entry) -> None:
     check(found, by_numpy(entry), 1e-5 if entry.single else 1e-10)
 
 
-@pytest.mark.usefixtures("threads_after")
 def test_machine_code_gives_what_numpy_does(entry: Entry) -> None:
     results = []
     with loops.using("numba"):
