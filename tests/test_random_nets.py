@@ -14,6 +14,7 @@ from net_builder import LARGE, RandomNet
 from net_values import FoundError
 from net_ways import check_keep
 from nets import run
+from numpy_computes import numpy_computes  # noqa: F401 - has NumPy compute here
 from random_nets import random_net
 
 from minicaffe import set_num_threads
