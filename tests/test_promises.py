@@ -182,7 +182,7 @@ def test_known_vulnerabilities_are_below_the_bounds() -> None:
 def test_the_oldest_releases_are_the_lower_bounds() -> None:
     """Those of Python 3.10."""
     found = requirements()
-    oldest = dict(re.findall(r"^([\w-]+)==(\S+)$", (TESTS / "oldest.txt").read_text(encoding="utf-8"), re.MULTILINE))
+    oldest = dict(re.findall(r"^([\w-]+)==([^\s;]+)", (TESTS / "oldest.txt").read_text(encoding="utf-8"), re.MULTILINE))
     for name, version in oldest.items():
         least = re.match(r">=([\d.]+)", found.get(name, found.get(f"{name}[data]", []))[-1])
         assert least and re.fullmatch(rf"{re.escape(least[1])}(\.0)*(\.\d+)?", version), name
