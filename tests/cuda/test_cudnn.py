@@ -18,6 +18,7 @@ import pytest
 from chains import ran_together
 from cudnn_stand_in import StandIn, installed
 from layer_case import LayerCase
+from which_device import release_all_memory
 
 import minicaffe
 from minicaffe import Net
@@ -184,9 +185,7 @@ def test_an_error_of_cudnn_names_the_layer(library: StandIn, monkeypatch: pytest
 def test_out_of_memory_names_the_layer_and_the_net_goes_on(library: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     net, gpu = Net(parse_net(NET)), current()
     expected = net_of(net, (2, 3, 6, 5))
-    gc.collect()  # of other tests, and their graphs, which are dropped when memory ends
-    graph.settings_changed()
-    gpu.release_memory()
+    release_all_memory(gpu)
     with gpu.active():
         free, total = gpu.driver.mem_get_info()
         monkeypatch.setenv("MINICAFFE_TEST_DEVICE_BYTES", str(total - free + (64 << 20)))  # other streams keep workspaces

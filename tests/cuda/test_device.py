@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from which_device import skip_on_gpu
+from which_device import release_all_memory, skip_on_gpu
 
 import minicaffe
 from minicaffe import Net
@@ -254,7 +254,7 @@ def test_a_layer_without_a_kernel_runs_on_the_host_between_those_that_have_one(g
 def test_out_of_memory_names_the_layer_and_the_net_goes_on(gpu: cuda.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_on_gpu("a GPU's memory is not to be filled")
     monkeypatch.setenv("MINICAFFE_TEST_DEVICE_BYTES", str(2**28))
-    gpu.release_memory()
+    release_all_memory(gpu)
     with gpu.active():
         free = gpu.driver.mem_get_info()[0]
         most = gpu.driver.mem_alloc(free - 5 * 2**23)

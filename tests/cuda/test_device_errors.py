@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from detection_nets import detect, detection_net
-from which_device import skip_on_gpu
+from which_device import release_all_memory, skip_on_gpu
 
 import minicaffe
 from minicaffe import Net
@@ -148,7 +148,7 @@ def test_out_of_memory_names_the_layer_and_leaves_a_net_with_graphs_usable(
     for _ in range(3):
         wanted = detect(net, 1)
     monkeypatch.setenv("MINICAFFE_TEST_DEVICE_BYTES", str(2**28))
-    gpu.release_memory()
+    release_all_memory(gpu)
     with gpu.active():
         most = gpu.driver.mem_alloc(gpu.driver.mem_get_info()[0] - 2**22)
     with pytest.raises(DeviceError, match=r'Convolution layer "res0\w": out of memory on .*: \d+ bytes requested, \d+ of'):
