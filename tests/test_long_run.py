@@ -34,21 +34,21 @@ def shapes() -> Callable[[], object]:
 def test_a_run_leaves_nothing(
     prepare: Callable[[], Callable[[], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither objects nor arrays, beyond what is made once."""
+    """Neither objects nor arrays, beyond what is made once: a leak grows in each round, what other threads keep in one."""
     monkeypatch.chdir(tmp_path)
     held = []
     with loops.using("numpy"):
         once = prepare()
         tracemalloc.start()
         try:
-            for _ in range(3):
+            for _ in range(5):
                 for _ in range(3):
                     once()
                 gc.collect()
                 held.append(tracemalloc.get_traced_memory()[0])
         finally:
             tracemalloc.stop()
-    assert held[-1] - held[-2] < 4096
+    assert min(np.diff(held)[1:]) < 4096
 
 
 @pytest.mark.slow
