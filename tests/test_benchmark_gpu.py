@@ -165,6 +165,7 @@ def test_a_device_without_a_clock_gets_no_table() -> None:
     assert done.stderr.startswith("no table: the events of CPU test device (not a GPU) measure no time")
 
 
+@pytest.mark.slow
 def test_no_gpu_no_table(tmp_path: Path) -> None:
     done = benchmark("gpu", "--gpu", "99")
     assert (done.returncode, done.stdout) == (1, "")

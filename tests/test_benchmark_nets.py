@@ -49,6 +49,7 @@ def test_parameters_and_multiply_adds(architectures: ModuleType, name: str, mill
     assert summary.multiply_adds == pytest.approx(multiply_adds, rel=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_same_layers_as_the_published_prototxt(architectures: ModuleType, name: str) -> None:
     """Types, shapes, parameters and multiply-adds of all layers, in their order; Splits, whose order follows names, apart."""

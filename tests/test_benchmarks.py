@@ -184,6 +184,7 @@ def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "".join(seen) == "ab" * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "count", "top"), [("vgg16", {}, 13, 512), ("resnet50", {"rfcn": True}, 53, 2048)])
 def test_the_nets_are_vgg16_and_resnet50(
     monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, bool], count: int, top: int
@@ -265,6 +266,7 @@ def test_rows_may_change_places_but_not_numbers(monkeypatch: pytest.MonkeyPatch)
         contenders.nearly_all("y", expected[:, :, 1:2] + [[0, 0, 1]], expected[:, :, 1:2], 1e-3)
 
 
+@pytest.mark.slow
 def test_a_roi_row_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     roi, report = module("roi", monkeypatch), module("_report", monkeypatch)
     monkeypatch.setattr(roi, "SIZE", (5, 6))
@@ -293,6 +295,7 @@ def test_scale_leaves_each_contender_its_threads(monkeypatch: pytest.MonkeyPatch
     assert run() == {"threads": before + 1}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CAN_FORK, reason="no fork here")
 def test_images_a_second_are_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     many = module("many", monkeypatch)
@@ -312,6 +315,7 @@ def test_images_a_second_are_measured(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "R-FCN of shapes | 2 | 80 | 100 (0.80) | 40 (2.00)\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_images_that_fail_end_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     many = module("many", monkeypatch)
     (tmp_path / "bad.jpg").write_bytes(b"no picture")

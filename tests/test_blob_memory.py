@@ -12,6 +12,7 @@ from weakref import ref
 
 import numpy as np
 import pytest
+from first import first
 
 import minicaffe
 from minicaffe import loops
@@ -263,6 +264,7 @@ def test_memory_given_back_stays_with_who_holds_it() -> None:
 # Leaks.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keep", "phase"), [pytest.param("all", TEST, marks=pytest.mark.slow), ("outputs", TEST), ("all", TRAIN)]
 )
@@ -346,7 +348,7 @@ def random_text(random: np.random.Generator) -> str:
 CHANGES = ["asked for", "weights", "size", "reshape", "part", "in two", "by one"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first(4, range(12)))
 def test_what_lies_in_the_same_memory_is_the_same(seed: int) -> None:
     """Whatever is asked for, changed or run in part in between."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")

@@ -21,6 +21,7 @@ RFCN = ROOT / "examples" / "shapes" / "rfcn"
 NET = [str(RFCN / "test.prototxt"), str(RFCN / "shapes_rfcn.caffemodel")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize(
     ("times", "more"),
@@ -154,6 +155,7 @@ with h5py.File("rows.h5") as file:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_no_writer_of_hdf5(tmp_path: Path) -> None:
     """HDF5's own writing ends the process; rows that do not fit leave the earlier ones."""
     pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")

@@ -105,7 +105,7 @@ def promised(document: Path) -> list[str]:
 
 NEEDS = {"adding-a-layer.md": "onnx", "porting.md": "onnx"}
 """The extra of a document's blocks."""
-LONG = ("porting.md", "trace.md")
+LONG = ("command-line.md", "gpu.md", "porting.md", "trace.md", "training.md")
 
 
 def can_run(document: Path) -> bool:
@@ -120,7 +120,7 @@ def can_run(document: Path) -> bool:
     ids=lambda path: path.name,
 )
 def test_blocks_run_and_print_what_they_promise(document: Path, tmp_path: Path) -> None:
-    """Slow: the two documents of more than twenty commands and runs of detectors."""
+    """Slow: documents whose commands train, or run detectors many times."""
     if document.name in NEEDS:
         require(NEEDS[document.name])
     text = program(document)

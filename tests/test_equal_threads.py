@@ -121,6 +121,7 @@ def unequal(runs: int) -> Iterator[str]:
                         yield f"run {i}, {threads} threads: {name} by {np.abs(found - expected[name]).max():g}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loops_way", "products_round_alike")
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution_blocks, "MOST_ALONE", 0)  # threads share small convolutions, too

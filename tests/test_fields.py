@@ -21,6 +21,7 @@ FIELDS = Path(__file__).parent / "fuzz" / "fields.py"
 RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="bounds the memory in Linux's way")
 def test_a_short_round() -> None:
     """Of 200 cases, as NumPy computes; .ci/full takes 30 seconds, with other cases and compiled loops."""
@@ -63,6 +64,7 @@ def test_found(text: str, bottoms: list[np.ndarray], message: str) -> None:
         LayerCase(text, *bottoms).forward()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [6, 7, 2**31 - 1])
 def test_a_stride_beyond_the_map_costs_no_memory(stride: int) -> None:
     case = LayerCase(

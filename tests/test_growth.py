@@ -578,7 +578,25 @@ def test_time_grows_as_the_file(name: str, tmp_path: Path) -> None:
     check_growth(lambda n: case.prepare(n, tmp_path), case.start, case.most)
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = (
+    "blocks in blocks",
+    "many unknown fields",
+    "layers of V0",
+    "a solver's unknown fields",
+    "draw: a blob read all along",
+    "draw: concats",
+    "trace",
+    "net: unknown fields",
+    "copy_from",
+    "retarget: position-sensitive heads",
+    "rescue",
+    "HDF5",
+    "layers with names alike",
+)
+"""Cases whose calls take longer to count than those of all others."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in CASES])
 def test_calls_grow_as_the_file(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     check_calls(lambda n: case.prepare(n, tmp_path), case.start // 4)

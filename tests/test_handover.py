@@ -15,6 +15,7 @@ from types import FrameType
 
 import numpy as np
 import pytest
+from first import first
 
 from minicaffe import blocks, handover, loops, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array
@@ -212,6 +213,7 @@ def test_threads_go_on_where_loops_run_another_way(monkeypatch: pytest.MonkeyPat
                 np.testing.assert_array_equal(arrays[-1], np.full(LENGTH, 8, np.float32))
 
 
+@pytest.mark.slow
 def test_a_process_ends_while_its_helpers_stand_by() -> None:
     code = (
         "from minicaffe import handover, loops, set_num_threads, threads\n"
@@ -437,7 +439,7 @@ def test_a_job_with_a_flag_ends_them(there: int, monkeypatch: pytest.MonkeyPatch
 
 @compiled
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="alarms are of Unix")
-@pytest.mark.parametrize(("there", "again"), [(COUNT, 0), (COUNT, 3e-5), (COUNT - 1, 3e-5)])
+@pytest.mark.parametrize(("there", "again"), first(1, [(COUNT, 3e-5), (COUNT, 0), (COUNT - 1, 3e-5)]))
 def test_a_list_that_has_begun_ends_before_an_error(again: float, there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Helpers write to the caller's arrays: Ctrl-C, once or again and again, waits for the end."""
     monkeypatch.setattr(threads, "available_cores", lambda: there)

@@ -103,6 +103,7 @@ def without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_checkout_without_links_is_not_installed(without_links: Path) -> None:
     pytest.importorskip("setuptools", reason="setuptools (the extra dev brings it) is not installed")
     code = "import setuptools.build_meta as build; build.build_wheel('dist')"

@@ -258,6 +258,7 @@ def mark(text: str, arrays: list[Array], in_place: bool = False) -> tuple[pytest
     return () if text.split('"')[1] in QUICK and len(arrays[-1]) not in (125, 2000) and not in_place else (pytest.mark.slow,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "arrays", "phase", "in_place"),
     [
@@ -284,6 +285,7 @@ def test_bytes_kept_and_worked_in(text: str, arrays: list[Array], phase: Phase, 
     assert_as_told(working, layer.working_bytes(bottom, top))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "arrays"),
     [pytest.param(text, arrays, id=f"{text} {arrays[0].shape}", marks=mark(text, arrays)) for text, arrays in REGIONS],

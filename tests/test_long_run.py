@@ -30,6 +30,7 @@ def shapes() -> Callable[[], object]:
     return lambda: detect(net, np.full((*next(sizes), 3), 99, np.uint8), settings=settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prepare", [long_run.training, shapes])
 def test_a_run_leaves_nothing(
     prepare: Callable[[], Callable[[], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -100,6 +100,7 @@ def test_a_loop_runs_without_numba() -> None:
     assert y.tolist() == [2, 4, 10]
 
 
+@pytest.mark.slow
 def test_variable_chooses_the_way(module: Path) -> None:
     assert use(module, MINICAFFE_LOOPS="numpy") == "False 0"
     with pytest.raises(subprocess.CalledProcessError) as raised:
@@ -107,6 +108,7 @@ def test_variable_chooses_the_way(module: Path) -> None:
     assert "MINICAFFE_LOOPS must be one of auto, numpy, numba, got 'fast'" in raised.value.stderr
 
 
+@pytest.mark.slow
 def test_numba_without_its_compiler(module: Path) -> None:
     needs_numba()
     assert use(module, "compile", NUMBA_DISABLE_JIT="1") == "False 0"
@@ -142,6 +144,7 @@ def test_cached_on_disk_and_compiled_ahead(module: Path) -> None:
     assert list(module.parent.glob("__pycache__/*.nbc")), "nothing was cached"
 
 
+@pytest.mark.slow
 def test_a_change_of_a_loop_in_another_file_is_seen(module: Path) -> None:
     needs_numba()
     inner, outer = MODULE.partition('\n\n@loop("T[:')[::2]
@@ -172,6 +175,7 @@ def test_what_is_cached_under_one_name_of_a_module_imports_no_other(module: Path
     assert found.splitlines() == ["True 1", "False"]
 
 
+@pytest.mark.slow
 def test_compiling_in_the_background_keeps_no_warning_of_another_thread(module: Path) -> None:
     needs_numba()
     use(module, code=WARN_MEANWHILE)
@@ -181,6 +185,7 @@ SLOW = pytest.mark.slow
 """Of tests that start several processes, each of which imports Numba and compiles."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [pytest.param("read-only", marks=SLOW), "damaged"])
 def test_a_cache_that_fails_costs_time_only(module: Path, harm: str) -> None:
     needs_numba()
@@ -198,6 +203,7 @@ def test_a_cache_that_fails_costs_time_only(module: Path, harm: str) -> None:
     assert use(module, **variables) == "True 1"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
 def test_a_loop_runs_once_even_if_a_signals_handler_raises_in_it() -> None:
     needs_numba()

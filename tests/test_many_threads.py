@@ -50,6 +50,7 @@ def scores(net: Net, i: int) -> np.ndarray:
     return net.blobs["cls_prob"].data.copy()
 
 
+@pytest.mark.slow
 def test_eight_threads_each_with_a_net_of_its_own() -> None:
     alone = [scores(detector(), i) for i in range(8)]
 
@@ -63,6 +64,7 @@ def test_eight_threads_each_with_a_net_of_its_own() -> None:
             np.testing.assert_array_equal(each, expected)
 
 
+@pytest.mark.slow
 def test_nets_that_share_weights() -> None:
     first = detector()
     alone = [scores(first, i) for i in range(4)]
@@ -130,6 +132,7 @@ def test_one_net_without_its_lock_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     net.forward()
 
 
+@pytest.mark.slow
 def test_eight_trainings_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.prototxt").write_text(

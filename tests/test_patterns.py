@@ -87,7 +87,9 @@ def modules() -> dict[str, ast.Module]:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if path.name != "__main__.py" and not any(part.is_symlink() for part in path.parents):
                 inside = path.relative_to(ROOT / folder).with_suffix("").parts
-                found[".".join((package, *inside)).removesuffix(".__init__")] = ast.parse(path.read_text(encoding="utf-8"))
+                text = path.read_text(encoding="utf-8")
+                if any(f".{operation}(" in text for operation in (*OPERATIONS, "compile")):
+                    found[".".join((package, *inside)).removesuffix(".__init__")] = ast.parse(text)
     return found
 
 

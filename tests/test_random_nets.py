@@ -59,6 +59,7 @@ def test_a_net_whose_only_blob_is_too_large_gets_a_loss() -> None:
     assert net.inputs["x0"].size > LARGE and len(net.inputs) > 5
 
 
+@pytest.mark.slow
 def test_nets_are_of_many_types() -> None:
     types = {kind for seed in range(600) for kind in random_net(seed).kinds}
     assert len(types) >= 60
@@ -72,6 +73,7 @@ def first_with(kind: str) -> tuple[int, RandomNet]:
     return next((seed, net) for seed, net in nets if kind in net.kinds and net.forced and not net.stopped)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_wrong_by_a_thousandth_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = CATALOGUE["InnerProduct"].backward_cpu
 
@@ -85,6 +87,7 @@ def test_a_gradient_that_is_wrong_by_a_thousandth_is_found(monkeypatch: pytest.M
     assert any("gradient of innerproduct" in words for words in found)  # as many as it takes
 
 
+@pytest.mark.slow
 def test_what_is_wrong_in_float32_alone_is_found_with_the_smallest_net(monkeypatch: pytest.MonkeyPatch) -> None:
     require("onnx")
     right = CATALOGUE["BNLL"].forward_cpu
@@ -102,6 +105,7 @@ def test_what_is_wrong_in_float32_alone_is_found_with_the_smallest_net(monkeypat
     assert words.count("\nlayer {") == net.kinds.index("BNLL") + 1
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_nan_in_both_types_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     seed, _ = first_with("BNLL")
     right = CATALOGUE["BNLL"].backward_cpu
@@ -129,6 +133,7 @@ def test_a_gradient_of_terms_that_cancel_is_checked_without_mvns_eps() -> None:
     assert not run(7303, counts) and counts["gradients"] > 0
 
 
+@pytest.mark.slow
 def test_memory_that_is_not_given_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     large = next(net for net in map(random_net, range(373, 1000)) if net.large)
     check_keep(large)

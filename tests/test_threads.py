@@ -242,6 +242,7 @@ def test_a_task_may_set_the_number() -> None:
     assert blas_threads() == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_forked_child_has_a_pool_of_its_own() -> None:
@@ -281,6 +282,7 @@ def python(code: str, value: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
 
 
+@pytest.mark.slow
 def test_the_environment_sets_the_number() -> None:
     code = (
         "import minicaffe, threadpoolctl\n"
@@ -298,6 +300,7 @@ def test_a_bad_number_in_the_environment(monkeypatch: pytest.MonkeyPatch, value:
         check_variable()
 
 
+@pytest.mark.slow
 def test_a_bad_number_in_the_environment_is_an_error_where_it_is_needed() -> None:
     code = (
         "import minicaffe\n"
@@ -316,6 +319,7 @@ def test_a_bad_number_in_the_environment_is_one_line_on_the_command_line() -> No
     assert found.stderr == f"minicaffe: {VARIABLE} must be a whole number of threads, at least 1 and at most 4096, got 'many'\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["['--threads', '1']", "['--threads=1']"])
 def test_the_option_wins_over_a_bad_number_in_the_environment(tmp_path: Path, option: str) -> None:
     script = tmp_path / "script.py"

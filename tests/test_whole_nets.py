@@ -33,16 +33,16 @@ CHUNK = 1 << 15
 BLOBS, PARAM_DIFFS = 1e-3, 5e-3
 """rtol, and atol as a part of the greatest absolute value, from the golden data's own table."""
 
-LARGE = ("vgg16_end2end_test", "zf_end2end_test", "zf_fast_rcnn_test", "rfcn_resnet50_test")
-"""Nets that take seconds, each of layers that a net of the others has, too."""
+SMALL = ("lenet", "rfcn_resnet50_ohem_train")
+"""Nets of each default run of the tests. The others take seconds, each of layers that a net of these has, too, or nearly."""
 
 
 def whole_nets() -> list[Any]:
     if not GOLDEN.is_dir():
         return [pytest.param(("", "cpu"), marks=absent)]
     names = sorted(path.stem for path in FOLDER.glob("*.json"))
-    marks = dict.fromkeys(LARGE, pytest.mark.slow)
-    return [pytest.param((name, "cpu"), id=name, marks=marks.get(name, ())) for name in names] + [
+    marks = dict.fromkeys(SMALL, ())
+    return [pytest.param((name, "cpu"), id=name, marks=marks.get(name, pytest.mark.slow)) for name in names] + [
         pytest.param((name, "gpu"), id=f"{name}-gpu", marks=pytest.mark.gpu) for name in names
     ]
 

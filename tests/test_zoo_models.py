@@ -93,6 +93,7 @@ def test_plate_detector() -> None:
     np.testing.assert_allclose(found.boxes[0] / [width, height, width, height], PLATE_BOX, atol=1.5e-3)
 
 
+@pytest.mark.slow
 def test_plate_detector_command(tmp_path: Path) -> None:
     files = (PLATE / "mininet_ssd_v1.prototxt", PLATE / "mininet_ssd_v1.caffemodel", PLATE / "demo.png")
     options = ("--mean", "127.5,127.5,127.5", "--scale-factor", "0.007843", "--draw", tmp_path)
@@ -131,6 +132,7 @@ def test_ultraface_scores_every_photograph() -> None:
     assert counts == [93, 88, 66, 35]
 
 
+@pytest.mark.slow
 def test_ultraface_command(tmp_path: Path) -> None:
     files = (ULTRA / "RFB-320.prototxt", ULTRA / "RFB-320.caffemodel")
     out = run_command(tmp_path, *files, "input", ultraface_input(10))

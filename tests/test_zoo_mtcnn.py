@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from recordings import SHARED, needs
 
 from minicaffe import TEST, Net
@@ -80,6 +81,7 @@ def crop(image: np.ndarray, box: np.ndarray, side: int) -> np.ndarray:
     return prepared(pixels, side, side)
 
 
+@pytest.mark.slow
 @needs(MTCNN)
 def test_the_cascade_finds_both_faces() -> None:
     image = load_image(MTCNN / "test1.jpg")

@@ -68,6 +68,7 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from texts(node)
 
 
+@pytest.mark.slow
 def test_advice_names_an_option_through_ways_or_of_its_only_commands() -> None:
     known = set().union(*map(options, COMMANDS))
     lacking = []

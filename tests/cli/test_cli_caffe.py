@@ -490,6 +490,7 @@ class Training:
 needs_sighup = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
 
 
+@pytest.mark.slow
 @needs_sighup
 def test_sighup_snapshots_and_sigint_stops_with_a_snapshot(folder: Path) -> None:
     training = Training(folder)
@@ -525,6 +526,7 @@ def test_sigterm_stops_a_training_with_a_snapshot(folder: Path) -> None:
     Net("net.prototxt", TEST, weights=last)
 
 
+@pytest.mark.slow
 @needs_sighup
 def test_the_effects_of_signals_can_be_chosen(folder: Path) -> None:
     training = Training(folder, "-sigint_effect=snapshot", "-sighup_effect", "stop")
@@ -656,6 +658,7 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="shell scripts")
 def test_the_caffe_command_is_installed_on_request(folder: Path) -> None:
     bin_folder = folder / "my tools"
@@ -677,6 +680,7 @@ def test_the_caffe_command_is_installed_on_request(folder: Path) -> None:
     assert list(bin_folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_another_caffe_is_left_alone(folder: Path) -> None:
     mine = {install(folder / "bin")[0]}
     assert mine < set(install(folder / "bin"))

@@ -278,6 +278,7 @@ def test_statistics_that_no_file_gives_are_made_up(kind: str) -> None:
 # Detections.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
 def test_detections_are_detects_in_pixels_of_the_photo(net: str, kind: str) -> None:
     folder, cfg = SHAPES / kind, SHAPES / "shapes.yml"
@@ -338,6 +339,7 @@ def test_what_the_net_does_not_have(net: str, option: str, value: str, message: 
     assert message in result.stderr
 
 
+@pytest.mark.slow
 def test_a_training_net_takes_its_images_from_a_roidb(net: str) -> None:
     Path("scene.png").write_bytes((SHAPES / "scene.png").read_bytes())
     images = [{"image": "scene.png", "boxes": [[243, 40, 398, 196]], "classes": ["square"]}]

@@ -183,6 +183,7 @@ def test_an_existing_database_is_kept() -> None:
     assert len(items("db")) == 4
 
 
+@pytest.mark.slow
 def test_a_database_grows_beyond_its_first_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from minicaffe.data.database import new_database
 

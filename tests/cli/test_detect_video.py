@@ -51,6 +51,7 @@ def test_detect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row["image"] for row in rows} == {one["image"] for one in found}
 
 
+@pytest.mark.slow
 def test_parts_in_a_row_decode_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow.parquet", reason="pyarrow (the extra parquet) is not installed")
     monkeypatch.chdir(tmp_path)

@@ -179,6 +179,7 @@ def test_mistakes(words: list[str], message: str, folder: Path) -> None:
     assert not list(Path().glob("out*"))
 
 
+@pytest.mark.slow
 def test_the_settings_are_printed(folder: Path) -> None:
     """What the photos were scaled to is not in the prototxt: without --cfg the numbers may be those of other settings."""
     words = ("evaluate", *NET, SHAPES / "scene.json")

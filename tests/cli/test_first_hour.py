@@ -52,6 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_allowed_module_may_import_caffe(folder: Path) -> None:
     """In a process of its own: `import caffe` stays what it became."""
     Path("passed_on.py").write_text(PASSED_ON)

@@ -201,6 +201,7 @@ CHOSEN = {
 """The name that a command, or a file that it reads, chooses for an output, and the command."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leads_to", ["kept", "new"])
 @pytest.mark.parametrize("name", CHOSEN)
 def test_no_name_that_a_command_or_a_file_chose_leads_through_a_link(

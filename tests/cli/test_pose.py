@@ -96,6 +96,7 @@ def test_nobody(folder: Path) -> None:
     assert found == [{"image": "photo.png", "skeleton": "COCO", "people": []}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "shape"),
     [(("--height", 100), (1, 3, 96, 168)), ((), (1, 3, 368, 616)), (("--height", 8), (1, 3, 8, 16))],

@@ -110,6 +110,7 @@ def test_refused_or_said_again_at_the_end(folder: Path, words: tuple[str, ...]) 
     assert run(*words).exit_code == 1  # the option holds for one command
 
 
+@pytest.mark.slow
 def test_a_script_that_makes_such_a_net(folder: Path) -> None:
     """In a process of its own, which a script changes; with the true table, which has none of the three fields."""
 

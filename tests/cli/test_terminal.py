@@ -32,11 +32,11 @@ COLOURED = ("summary", "train")
 
 
 def command_ways() -> Iterator[Any]:
-    """Each command to a pipe and to a terminal. Slow: the terminal's colours to a pipe, and `live`, which packs all of
-    minicaffe, twice."""
+    """Each command to a pipe and to a terminal. Slow: the terminal's colours to a pipe but for two, and `live`, which
+    packs all of minicaffe."""
     for command in COMMANDS:
         for way in ("pipe", "colours", "terminal"):
-            slow = (way == "colours" and command not in COLOURED) or (way == "pipe" and command == "live")
+            slow = command == "live" or way == ("pipe" if command in COLOURED else "colours")
             yield pytest.param(command, way, marks=pytest.mark.slow if slow else ())
 
 
@@ -76,6 +76,7 @@ def test_hostile_names(command: str, way: str, monkeypatch: pytest.MonkeyPatch) 
                 ), path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["pipe", "terminal"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_hostile_arguments(command: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +117,7 @@ def test_what_a_layer_prints_is_written_out() -> None:
     assert to_pipe(["summary", "n.prototxt", "--allow-module", "printing"]).startswith("\\x1b[5m")
 
 
+@pytest.mark.slow
 def test_a_traceback_is_written_out() -> None:
     """Of a fault of ours, or of another library's."""
     code = "import click, minicaffe.cli.layers as c\ndef bug(): raise ValueError('\\x1b[5m')\n"
@@ -126,6 +128,7 @@ def test_a_traceback_is_written_out() -> None:
     assert "Traceback" in debug and not foreign(debug, terminal=False)
 
 
+@pytest.mark.slow
 def test_what_a_stream_cannot_hold_is_written_out() -> None:
     environment = {"PATH": "", "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(hostile.__file__).parents[2])}
     Path("n.prototxt").write_text('layer { name: "猫" type: "Input" top: "猫" input_param { shape { dim: 1 } } }')
@@ -144,6 +147,7 @@ WRITING: list[tuple[list[object], str]] = [
 QUICK = (("run", subprocess.PIPE), ("detect", subprocess.STDOUT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "written", "stderr"),
     [

@@ -33,6 +33,7 @@ def test_includes_are_written_out_once_with_their_lines(tmp_path: Path, monkeypa
     assert where == {"int a;": ("a.cuh", 2), "int b;": ("b.cuh", 1), "int k;": ("k.cu", 4)}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 def test_the_text_that_ships_preprocesses_without_warnings(tmp_path: Path) -> None:
     """nvcc gives its text to g++, whose warnings PyCUDA passes on; NVRTC's are in test_nvrtc.py, nvcc's in compile_all.py."""

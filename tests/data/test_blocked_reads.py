@@ -118,6 +118,7 @@ def test_one_signal_ends_a_command(tmp_path: Path, number: int, status: int, wor
         assert "Traceback" not in rest
 
 
+@pytest.mark.slow
 def test_the_second_ctrl_c_ends_a_training(tmp_path: Path) -> None:
     """The first lets the iteration end, as always: it waits for its batch."""
     with blocked(tmp_path, "train", "solver.prototxt", "--iterations", "99") as process:

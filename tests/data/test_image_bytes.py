@@ -221,6 +221,7 @@ def test_more_bytes_than_an_image_may_have(tmp_path: Path) -> None:
             read_image(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "color"), [("1", True), ("1", None), ("RGB", False), ("RGB", None), ("I;16", True), ("I;16", False)]
 )
@@ -235,6 +236,7 @@ def test_memory_of_reading(mode: str, color: bool | None) -> None:
     assert peak < read[0].nbytes + 4_000_000
 
 
+@pytest.mark.slow
 def test_memory_of_greying_and_resizing() -> None:
     """The result and strips: no whole copy in a wider type."""
     pixels = np.zeros((2000, 3000, 3), np.uint8)
@@ -247,6 +249,7 @@ def test_memory_of_greying_and_resizing() -> None:
         assert traced_peak(lambda mode=mode: interpolated(pixels, 300, 300, mode)) < 16_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [hsv_of, bgr_of, partial(saturated, factor=1.3), partial(hue_shifted, delta=9)])
 def test_memory_of_changing_colours(change: Callable[[np.ndarray], np.ndarray]) -> None:
     pixels = np.zeros((600, 1000, 3), np.uint8)

@@ -311,6 +311,7 @@ def outcome(folder: Path) -> Items | None:
         return None
 
 
+@pytest.mark.slow
 def test_every_byte_that_flips(few: Path) -> None:
     """The items stay the same, or there is an error: never fewer."""
     wanted = expected(*FEW, *FEW_RECENT)

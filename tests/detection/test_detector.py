@@ -78,6 +78,7 @@ def test_settings_as_a_dict_or_as_they_are(cfg: dict[str, object] | DetectionSet
     assert current() == DetectionSettings()
 
 
+@pytest.mark.slow
 def test_detectors_of_different_settings_work_side_by_side_and_in_threads(shapes: Detector) -> None:
     def run(nms: float) -> tuple[float, int]:
         settings = dataclasses.replace(base, test=dataclasses.replace(base.test, nms=nms))

@@ -24,6 +24,7 @@ def assert_people(maps: np.ndarray, skeleton: Skeleton, wanted: list[dict[int, t
             assert person.parts[k][2] > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("skeleton", "count"), [(COCO, 1), (COCO, 2), *((one, 3) for one in SKELETONS)], ids=lambda one: getattr(one, "name", one)
 )

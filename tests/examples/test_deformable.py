@@ -28,18 +28,21 @@ def average(net: Path, weights: Path, count: int = 12) -> float:
     return evaluate.evaluate(detector, range(1_000_000, 1_000_000 + count))["mAP"]
 
 
+@pytest.mark.slow
 def test_the_shipped_weights_find_unseen_shapes() -> None:
     weights = DEFORMABLE / "deformable_rfcn.caffemodel"
     assert weights.stat().st_size < 2_000_000
     assert average(DEFORMABLE, weights) > 0.9
 
 
+@pytest.mark.slow
 def test_without_offsets_it_is_nearly_the_rfcn() -> None:
     with pytest.warns(UserWarning, match="no weights for 5 of 39 layers .*conv6_offset, .*rfcn_bbox_offset"):
         found = average(DEFORMABLE, RFCN, 3)
     assert abs(found - average(SHAPES / "rfcn", RFCN, 3)) < 0.01
 
 
+@pytest.mark.slow
 def test_an_iteration_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The offsets leave 0: gradients reach them through both layers."""
     monkeypatch.chdir(tmp_path)

@@ -35,6 +35,7 @@ class MadeUp:
             image[label // 2 : label // 2 + 4, 4 * (label % 2) : 4 * (label % 2) + 4] = 16
 
 
+@pytest.mark.slow
 def test_from_the_digits_to_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")

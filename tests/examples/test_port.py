@@ -80,6 +80,7 @@ def test_the_readme_from_end_to_end(made: ModuleType, capsys: pytest.CaptureFixt
     assert said.splitlines() == [line.strip() for line in (PORT / "README.md").read_text().splitlines() if " degrees (" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
 def test_boxes_with_onnxruntime_alone(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -106,6 +107,7 @@ def test_boxes_with_onnxruntime_alone(
         assert np.any(np.asarray(drawn) != np.asarray(plain.convert("RGB")))
 
 
+@pytest.mark.slow
 def test_a_model_of_other_inputs_and_missing_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime", reason="the extra minicaffe[onnx] is not installed")
     monkeypatch.chdir(PORT.parents[1])

@@ -24,6 +24,7 @@ def drawn() -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     return [scenes.scene(seed) for seed in SEEDS]
 
 
+@pytest.mark.slow
 def test_a_seed_is_a_scene(drawn):
     for first, second in zip(drawn[3], scenes.scene(SEEDS[3]), strict=True):
         np.testing.assert_array_equal(first, second)

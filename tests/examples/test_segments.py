@@ -36,6 +36,7 @@ def test_a_seed_is_a_scene() -> None:
     assert image.shape == (96, 128, 3) and classes.shape == (96, 128) and set(np.unique(classes)) <= {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 def test_the_net_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(masks.main, ["segments/train", "--count", "8"])

@@ -158,6 +158,7 @@ def read_within(path: Path, limit: int) -> None:
         read_weights(path)
 
 
+@pytest.mark.slow
 @linux
 def test_memory_is_within_the_limit(tmp_path: Path) -> None:
     """One chunk, which nothing packs: as it is stored, inflated and in its order, beside the array."""

@@ -495,6 +495,7 @@ def real_bytes(tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bytes(tmp_path_factory, real_bytes, data):

@@ -108,6 +108,7 @@ VOC_SAMPLERS = "batch_sampler { max_sample: 1 max_trials: 1 }\n" + "".join(
 )
 
 
+@pytest.mark.slow
 def test_the_training_data_of_ssd300() -> None:
     """transform_param and batch_samplers as the SSD300 prototxt for VOC has them."""
     assert VOC_SAMPLERS.count("batch_sampler") == 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from first import first
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
@@ -54,7 +55,7 @@ def test_it_is_its_definition(case: tuple[int, ...], subtract: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["MULTIPLY", "SUBTRACT"])
-@pytest.mark.parametrize(("case", "shape"), [*zip(CASES, [(2, 3, 5, 4), (1, 2, 5, 4), (1, 2, 4, 3)])])
+@pytest.mark.parametrize(("case", "shape"), first(2, reversed([*zip(CASES, [(2, 3, 5, 4), (1, 2, 5, 4), (1, 2, 4, 3)])])))
 def test_gradient(case: tuple[int, ...], shape: tuple[int, ...], kind: str) -> None:
     pad, k, most, s1, s2 = case
     param = f"pad: {pad} kernel_size: {k} max_displacement: {most} stride_1: {s1} stride_2: {s2} correlation_type: {kind}"

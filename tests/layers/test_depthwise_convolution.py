@@ -129,6 +129,7 @@ def sums_by_definition(x: Array, weight: Array, window: Window) -> tuple[Array, 
     return sum(taps[:, k, None, None] * np.repeat(view, each, axis=1) for k, view in enumerate(seen)), np.array(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "dtype"),
     [
@@ -224,6 +225,7 @@ def test_what_lies_around_the_maps_is_neither_seen_nor_written(loops_way: str, s
         assert (outside[[0, 3]] == 7).all()
 
 
+@pytest.mark.slow
 def test_the_machine_code_does_what_the_definition_says() -> None:
     """Of 3 images with 2 channels, all maps but the first and the last, with 2 kernels each; four kinds of ReLU."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")

@@ -101,6 +101,7 @@ WAYS = pytest.mark.parametrize(
 """NumPy cuts large maps into bands; compiled loops, one for all sizes, take them row by row."""
 
 
+@pytest.mark.slow
 @WAYS
 def test_large_maps_are_products_with_the_shares(
     sizes: tuple[int, int, int, int], way: str, dtype: type, monkeypatch: pytest.MonkeyPatch

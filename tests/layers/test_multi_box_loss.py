@@ -137,6 +137,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", FORMS)
 def test_as_plain_loops(inside: str) -> None:
     matches = 0

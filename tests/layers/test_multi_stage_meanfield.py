@@ -56,6 +56,7 @@ def test_one_pixel_by_hand() -> None:
     np.testing.assert_allclose(case.forward()[0].reshape(3), q, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient() -> None:
     with loops.using("numpy"):
         case = LayerCase(text(2), *bottoms(2, 3, 3, 2))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import golden
 import numpy as np
 import pytest
+from first import first
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
@@ -74,7 +75,7 @@ def test_backward_is_the_transpose(case: Case, sample_num: int) -> None:
     assert (y * dy).sum() == pytest.approx((case.x * dx).sum(), abs=1e-9)
 
 
-@pytest.mark.parametrize("sample_num", [1, 2, 3])
+@pytest.mark.parametrize("sample_num", first(1, [2, 1, 3]))
 def test_gradient(sample_num: int) -> None:
     LayerCase(layer(sample_num), random_map(2, 12, 2, 3), some_rois()).check_gradient()
 

@@ -138,6 +138,7 @@ def test_memory_does_not_grow_with_rois_times_the_map() -> None:
     assert peak(1100) - peak(1000) < 100 * 90 * 100 / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_align_max_s_bits_do_not_depend_on_threads_or_steps(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x, rois = np.random.default_rng(3).standard_normal((IMAGES, CHANNELS, *SIZE)).astype(dtype), some_rois(90)

@@ -63,6 +63,7 @@ def test_a_square_around_its_object_is_cut_out_by_hand(folder: Path) -> None:
     assert not labels.any()
 
 
+@pytest.mark.slow
 @given(st.integers(-2, 26), st.integers(-3, 23), st.integers(1, 24), st.integers(0, 12), st.integers(0, 2**20))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_square_keeps_to_its_rules(x: int, y: int, side: int, reach: int, seed: int) -> None:

@@ -233,6 +233,7 @@ def load_script(path: Path) -> object:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
 def test_the_script_gives_the_detectors_outputs(kind: str, tmp_path: Path) -> None:
     net, weights = SHAPES / kind / "test.prototxt", SHAPES / kind / f"shapes_{kind}.caffemodel"

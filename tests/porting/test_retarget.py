@@ -307,6 +307,7 @@ def test_a_region_proposal_net_needs_no_change() -> None:
         retarget(MODELS / "py-faster-rcnn/pascal_voc/ZF/faster_rcnn_alt_opt/rpn_test.pt", 7)
 
 
+@pytest.mark.slow
 @needs_shared
 def test_a_published_ssd_runs_with_its_other_weights(tmp_path: Path) -> None:
     folder = SHARED / "zoo" / "hyperlpr_mininet_ssd"

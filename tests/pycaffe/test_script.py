@@ -94,6 +94,7 @@ def test_classification(weights: Path, tmp_path: Path) -> None:
         assert picture.size == (12, 12)
 
 
+@pytest.mark.slow
 def test_learning_lenet(tmp_path: Path) -> None:
     lmdb = pytest.importorskip("lmdb", reason="needs lmdb")
     random = np.random.default_rng(0)
@@ -128,6 +129,7 @@ def test_net_surgery(weights: Path, tmp_path: Path) -> None:
     assert (tmp_path / "full_conv.caffemodel").is_file()
 
 
+@pytest.mark.slow
 def test_logistic_regression_from_hdf5(tmp_path: Path) -> None:
     pytest.importorskip("h5py", reason="needs h5py")
     out = run(SCRIPTS / "logistic_regression.py", tmp_path)
@@ -205,6 +207,7 @@ def test_faster_rcnn_test_net_on_the_cpu(frcnn: Path) -> None:
     assert stderr.endswith("hint: with --cpu, before the script's name, set_mode_gpu and set_device do nothing\n")
 
 
+@pytest.mark.slow
 def test_faster_rcnn_train_net_with_the_built_in_data_layer(frcnn: Path) -> None:
     write_training(frcnn, "roi_data_layer.layer")
     train(frcnn)
@@ -249,6 +252,7 @@ def run_text(folder: Path, text: str, status: int = 0) -> str:
     return run(folder / "text.py", "-h", "--x=1", status=status, cwd=folder)
 
 
+@pytest.mark.slow
 def test_the_script_has_what_python_gives_it(tmp_path: Path) -> None:
     """As a process of its own; the other tests fork this one."""
     text = "import sys, __main__\nprint(__name__, __file__, sys.argv[1:], sys.path[0], __main__.__file__ == __file__)\n"

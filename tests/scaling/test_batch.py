@@ -425,6 +425,7 @@ def test_without_pyarrow_the_extra_is_named(folder: Path, monkeypatch: pytest.Mo
     assert finished(detect("photos/0.png"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status", "count"),
     [
@@ -470,6 +471,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CAN_FORK, reason="no fork here")
 def test_several_images_at_once_give_the_same_as_one_after_the_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch, at_once: list[int]
@@ -492,6 +494,7 @@ def test_several_images_at_once_give_the_same_as_one_after_the_other(
     assert at_once == [2, 2, 2, 1, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CAN_FORK, reason="no fork here")
 def test_a_picture_that_cannot_be_drawn_is_the_error_of_the_run(folder: Path) -> None:
     Path("drawn").mkdir()

@@ -167,6 +167,7 @@ def test_a_file_system_that_ends_its_process(outside: Path, monkeypatch: pytest.
         check_opens("store://a")
 
 
+@pytest.mark.slow
 def test_what_pyarrow_says_of_a_uri(outside: Path) -> None:
     """Asked in a process that imports nothing from the working directory."""
     Path("pyarrow.py").write_text("raise SystemExit('mine')")

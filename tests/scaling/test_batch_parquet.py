@@ -49,6 +49,7 @@ def read(path: Path, limit: int) -> tuple[str, int]:
     return said.removesuffix("\ndone"), grown
 
 
+@pytest.mark.slow
 def test_a_row_group_of_more_than_the_limit_is_refused_unread(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", [bytes(MB)] * 100, use_dictionary=False)
     assert path.stat().st_size < 10_000
@@ -68,6 +69,7 @@ def test_a_page_of_more_than_its_chunk_declares(tmp_path: Path) -> None:
     assert grown < 10 + 50
 
 
+@pytest.mark.slow
 def test_one_large_value_of_many_rows_is_in_memory_once(tmp_path: Path) -> None:
     """A dictionary of one value for 25 rows, which together have 200 MB."""
     path = write(tmp_path / "t.parquet", [bytes(8 * MB)] * 25)

@@ -157,6 +157,7 @@ def shapes(settings: DetectionSettings) -> SGDSolver:
     return solver
 
 
+@pytest.mark.slow
 def test_a_detector_is_trained_alike_and_seen_as_by_its_snapshot(
     device: str, settings: DetectionSettings, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ SHAPES = Path(__file__).parents[2] / "examples" / "shapes"
 NAMES = ["__background__", "circle", "square", "triangle"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "layer"), [("rfcn", "rfcn_cls"), ("faster_rcnn", "cls_score")])
 def test_a_detections_score(kind: str, layer: str) -> None:
     """The last layer with weights before the scores does not move the rois."""

@@ -428,6 +428,7 @@ def _of_the_site() -> tuple[str, str]:
     return json.dumps(python["options"]), json.dumps({"prototxt": TEXT.replace("num_output: 5", "num_output: 6")})
 
 
+@pytest.mark.slow
 def test_the_site_holds_what_the_browser_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files answer changes as a session does, and the packages have every module that is loaded then."""
     monkeypatch.chdir(tmp_path)

@@ -228,6 +228,7 @@ def one_thread() -> None:
     set_num_threads(1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc")
 @pytest.mark.parametrize(
     ("text", "phase", "keep"),

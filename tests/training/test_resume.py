@@ -52,6 +52,7 @@ def solve(solver: SGDSolver, state: str | Path | None, caplog: pytest.LogCapture
     return [re.sub(r" \([^)]*iters\)", "", line) for line in lines if " = " in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "form"), [(kind, ("BINARYPROTO", "HDF5")[i % 2]) for i, kind in enumerate(RULES)])
 def test_every_rule_goes_on_bit_for_bit(kind, form, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
@@ -69,6 +70,7 @@ def test_every_rule_goes_on_bit_for_bit(kind, form, tmp_path, monkeypatch, caplo
     assert bits(resumed) == bits(straight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
 def test_a_plateau_goes_on_bit_for_bit(form, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
@@ -142,6 +144,7 @@ def test_a_layer_of_a_users_joins_in(tmp_path, monkeypatch):
     assert bits(resumed) == bits(straight)
 
 
+@pytest.mark.slow
 def test_an_rfcn_goes_on_bit_for_bit_with_its_box_layers_unfolded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chosen = read_settings(SHAPES / "shapes.yml")

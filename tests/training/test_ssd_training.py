@@ -66,6 +66,7 @@ def scenes(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return data, rows
 
 
+@pytest.mark.slow
 def test_a_small_ssd_learns_to_find_squares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.prototxt").write_text(TRAIN_NET % BODY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from first import first
 from hypothesis import given
 from hypothesis import strategies as st
 from loops_in_python import computing
@@ -21,7 +22,10 @@ def boxes_and_scores(seed: int, sets: int, count: int, classes: int, ties: bool,
     return boxes.astype(dtype), (np.round(scores * 8) / 8 if ties else scores).astype(dtype).T
 
 
-@pytest.mark.parametrize(("way", "dtype"), [("numpy", np.float64), ("definitions", np.float64), ("numba", np.float32)])
+WAYS = [("numpy", np.float64), ("definitions", np.float64), ("numba", np.float32)]
+
+
+@pytest.mark.parametrize(("way", "dtype"), first(2, WAYS))
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(0, 40),
@@ -76,6 +80,7 @@ def test_the_largest_but_some(values: list[float], rank: int) -> None:
     assert largest.definition(np.array(values, float), rank) == sorted(values, reverse=True)[rank]
 
 
+@pytest.mark.slow
 def test_the_best_of_all_classes_stay_in_order(loops_way: str) -> None:
     boxes, scores = boxes_and_scores(3, 1, 50, 4, False, np.float32)
     all_, best = (

@@ -75,6 +75,7 @@ def test_agrees_with_the_definition(seed: int, n: int, spread: int, scores: int,
     assert nms(dets, threshold).tolist() == plain(dets, threshold)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
 def test_agrees_across_blocks(n: int) -> None:
     dets = random_dets(n, n, 150, 50)

@@ -119,6 +119,7 @@ def test_repeatable_bit_for_bit(window: Window, group: int, threads: int) -> Non
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 8])
 def test_memory_is_bounded_whatever_the_batch(group: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The columns of all images would take 13 MB."""

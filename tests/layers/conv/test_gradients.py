@@ -64,6 +64,7 @@ def of_all(x: Array, dy: Array, weight: Array, window: Window) -> tuple[Array, A
     return dx, dweight
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("definitions_way")
 @pytest.mark.parametrize(
     ("case", "few", "threads"),

@@ -158,6 +158,7 @@ def test_by_hand() -> None:
     assert y[0, 1, 1].tolist() == [1, 0, 0, 0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 def test_the_machine_code_does_what_the_definition_says(dtype: type) -> None:
     random, depth, registers = np.random.default_rng(1), 37, loops.registers(8 * np.dtype(dtype).itemsize)
@@ -205,6 +206,7 @@ def test_rows_are_copied_where_they_are_inside(stride: int, dtype: type) -> None
         assert made.tolist() == defined.tolist() and (made == -1).sum() == len(made) - 3 * min(lanes, room)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copying", [copied, copied_every_other])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_rows_are_copied_and_nothing_beside_them(copying: Callable[..., None], dtype: type) -> None:

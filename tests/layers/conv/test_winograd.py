@@ -173,6 +173,7 @@ def test_the_error_of_the_weight_gradient_is_within_16_times_the_direct_one() ->
     assert 0 < errors[1] <= 16 * errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(
     ("channels", "window"),

@@ -69,6 +69,7 @@ def pooled(by_maximum: bool, x: np.ndarray, rows: PoolAxis, columns: PoolAxis) -
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 def test_compiled_loops_compute_what_numpy_does(dtype: type) -> None:
     """Maps wide enough for the vector part of a loop; nothing but what is compiled ahead runs."""
@@ -104,6 +105,7 @@ wide = st.builds(
 ).filter(lambda axis: axis.pooled > 0)
 
 
+@pytest.mark.slow
 @given(axes, wide, st.integers(0, 99))
 def test_rows_of_any_width_by_the_vector(rows: PoolAxis, columns: PoolAxis, seed: int) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")

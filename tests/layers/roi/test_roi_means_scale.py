@@ -57,6 +57,7 @@ def test_threads_change_nothing_but_rounding(kind: str) -> None:
             np.testing.assert_array_equal(again, ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORWARD)
 def test_memory_does_not_grow_with_rois_times_pixels(kind: str) -> None:
     """400 rois over the whole of a map of 96 x 128: a list of all pixels that they read would have 4.9 million.
@@ -82,6 +83,7 @@ def test_an_empty_map(kind: str, shape: tuple[int, ...]) -> None:
     assert y.shape[:2] == (1, shape[1] if kind == "mean" else shape[1] // 9) and not y.any() and dx.shape == shape
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("kind", FORWARD)
 def test_arrays_that_cannot_be_written_are_pooled_too(kind: str) -> None:

@@ -79,6 +79,7 @@ def test_the_suffix_does_not_change_the_format(name: str, folder: Path) -> None:
     assert len(inner) > len(model.graph.output)
 
 
+@pytest.mark.slow
 def test_a_detectors_boxes_and_their_precision(folder: Path) -> None:
     net = [SHAPES / "rfcn" / "test.prototxt", SHAPES / "rfcn" / "shapes_rfcn.caffemodel"]
     words = ["--with-image", "--with-boxes", "--cfg", SHAPES / "shapes.yml", "--int8", "--calibrate", SHAPES / "scene.png"]

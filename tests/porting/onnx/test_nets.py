@@ -33,6 +33,7 @@ def shapes_net(kind: str) -> Net:
     return Net(SHAPES / kind / "test.prototxt", TEST, weights=weights, settings=read_settings(SHAPES / "shapes.yml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
 def test_the_shapes_nets_find_the_same_boxes_at_two_sizes(kind: str, tmp_path: Path) -> None:
     net = shapes_net(kind)

@@ -72,6 +72,7 @@ def test_the_photo_is_fitted_bit_for_bit(tmp_path: Path, size: tuple[int, int]) 
     np.testing.assert_array_equal(data, prepare_ssd_image(image, (33, 57), (104, 117, 123), 0.007843))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
 def test_boxes_are_detects(tmp_path: Path, kind: str) -> None:
     """Boxes per class and class-agnostic ones; photos of three sizes through one model."""

@@ -118,6 +118,7 @@ def test_weights_in_their_place_and_an_image(tmp_path: Path) -> None:
 SHAPES = Path(__file__).resolve().parents[3] / "examples" / "shapes"
 
 
+@pytest.mark.slow
 def test_a_detector_and_its_training_net(tmp_path: Path) -> None:
     """Of the shipped R-FCN: a proposal, an anchor that it suppresses, and what the training net makes of a photo."""
     folder, options = SHAPES / "rfcn", ["--cfg", tmp_path / "small.yml"]

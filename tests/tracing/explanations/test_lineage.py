@@ -138,6 +138,7 @@ def test_a_detection_in_words() -> None:
     assert f"= {last.overlaps[row]:.6g}" in str(dropped) and "is more than 0.3" in str(dropped)
 
 
+@pytest.mark.slow
 def test_a_trace_records_it(monkeypatch: pytest.MonkeyPatch) -> None:
     net, _ = shapes("rfcn")
     with Tracer(net, image=SCENE, classes=["background", "circle", "square", "triangle"]) as tracer:
