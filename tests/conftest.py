@@ -55,6 +55,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+TESTS = Path(__file__).resolve().parent
+ABOUT_SOMETHING_ELSE = ("test_random_nets.py", "test_which_fork.py", "test_zoo_models.py")
+"""Modules beside this file that are about something else than the engine."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _numpy_computes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """NumPy computes in the tests of the folders, and in their processes, unless a test asks for compiled loops.
+
+    To compile a loop takes a second for each type of numbers. Tests of the engine, which are beside this file, compute as
+    users do, and all tests where MINICAFFE_LOOPS is set.
+    """
+    is_engine = request.path.parent == TESTS and request.path.name not in ABOUT_SOMETHING_ELSE
+    if is_engine or os.environ.get(loops.VARIABLE):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch, loops.using("numpy"):
+        patch.setenv(loops.VARIABLE, "numpy")
+        yield
+
+
 @pytest.fixture(params=["numpy", "numba"])
 def loops_way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs a test twice: as NumPy computes, and with the loops compiled, where Numba is installed."""

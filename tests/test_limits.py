@@ -162,6 +162,7 @@ def test_an_image_bomb(tmp_path: Path) -> None:
             read(tmp_path / "bomb.png")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Param.LINEAR, Param.AREA, Param.NEAREST, Param.CUBIC, Param.LANCZOS4])
 def test_pixels_of_a_resized_image(mode: int) -> None:
     """Also where one side grows and the other shrinks: there is no larger image in between."""

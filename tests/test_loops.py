@@ -138,6 +138,7 @@ def test_broken_numba_is_told_once_and_numpy_computes(monkeypatch: pytest.Monkey
         pass
 
 
+@pytest.mark.slow
 def test_cached_on_disk_and_compiled_ahead(module: Path) -> None:
     needs_numba()
     assert use(module, "compile") == "True 1", "the call found another type than the one that was compiled ahead"

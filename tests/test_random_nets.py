@@ -14,7 +14,6 @@ from net_builder import LARGE, RandomNet
 from net_values import FoundError
 from net_ways import check_keep
 from nets import run
-from numpy_computes import numpy_computes  # noqa: F401 - has NumPy compute here
 from random_nets import random_net
 
 from minicaffe import set_num_threads
@@ -119,6 +118,7 @@ def test_a_gradient_that_is_nan_in_both_types_is_found(monkeypatch: pytest.Monke
     assert words.startswith(f"\nseed {seed}: backward of bnll") and "in float64: not finite" in words
 
 
+@pytest.mark.slow
 def test_what_is_noise_in_float32_is_left_out() -> None:
     """MVN of a map that is constant but for float32's rounding, exported: its values are that rounding over epsilon."""
     pytest.importorskip("onnxruntime")

@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 from golden import FORKS as RECORDED
 from layer_case import LayerCase
-from numpy_computes import numpy_computes  # noqa: F401 - has NumPy compute here
 from recordings import needs
 
 from minicaffe import TEST, Net, get_solver

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from numpy_computes import numpy_computes  # noqa: F401 - has NumPy compute here
 from recordings import SHARED, needs
 
 from minicaffe import TEST, Net

@@ -99,6 +99,7 @@ def test_a_seed_repeats_and_a_state_resumes(phase) -> None:
     check_repeats_and_resumes(text("batch_size: 3 shuffle: true rand_skip: 3", "crop_size: 3 mirror: true"), phase)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 999), st.integers(1, 9), st.integers(1, 9))
 def test_every_crop_is_aligned(seed: int, high: int, wide: int) -> None:
     """Also where the image is padded on one side only."""

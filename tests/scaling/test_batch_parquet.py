@@ -58,6 +58,7 @@ def test_a_row_group_of_more_than_the_limit_is_refused_unread(tmp_path: Path) ->
     assert grown < 10 + 50
 
 
+@pytest.mark.slow
 def test_a_page_of_more_than_its_chunk_declares(tmp_path: Path) -> None:
     """The footer's totals are too small; the page has the real size."""
     path = write(tmp_path / "t.parquet", [bytes(MB)] * 100, use_dictionary=False)

@@ -49,6 +49,7 @@ def test_the_longest_edges_have_no_waypoints_where_there_would_be_too_many() -> 
     assert WAYPOINTS * count - max(drawn) - 1 < sum(waypoints) <= WAYPOINTS * count
 
 
+@pytest.mark.slow
 def test_a_png_of_too_many_pixels_is_refused() -> None:
     long = parse_net(f'layer {{ name: "{"n" * 10_000_000}" type: "ReLU" bottom: "x" top: "y" }}').param
     with pytest.raises(Error, match=r"the drawing has [\d,]+ pixels, and the limit is"):

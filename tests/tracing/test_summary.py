@@ -331,6 +331,7 @@ def test_a_scale_that_runs_with_its_convolution_keeps_nothing() -> None:
     assert summarize(Net(with_loss, TEST)).memory.kept == of_weights + 4 * 4 * 35
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_proposal_works_in(dtype: type) -> None:
     text = HEAD.replace("dim: 4 dim: 5", "dim: 110 dim: 130")

@@ -117,6 +117,7 @@ def odd_boxes(seed: int, n: int, dtype: type) -> np.ndarray:
     return dets.astype(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "dtype", "seeds"), [("numba", np.float32, range(8)), ("definitions", np.float64, range(8, 10))]
 )

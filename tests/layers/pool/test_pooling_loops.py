@@ -131,6 +131,7 @@ def test_averages_of_whole_maps(dtype: type) -> None:
             np.testing.assert_allclose(y, expected, rtol=1e-5 if dtype is np.float32 else 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [PoolAxis(53, 3, 2, 1), PoolAxis(53, 2, 3, 0), PoolAxis(53, 53, 1, 0)])
 def test_planes_are_shared_by_threads(columns: PoolAxis) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")

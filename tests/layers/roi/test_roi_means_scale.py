@@ -97,6 +97,7 @@ def test_arrays_that_cannot_be_written_are_pooled_too(kind: str) -> None:
     assert BACKWARD[kind](dy, rois, x.shape).tobytes() == expected[1].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORWARD)
 def test_compiled_loops_give_the_bits_of_one_thread_on_any(kind: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
