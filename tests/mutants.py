@@ -43,7 +43,7 @@ ROOMS = {
     "detection": ["minicaffe/detection/*.py"],
     "formats": ["minicaffe/formats/*.py"],
 }
-LIMIT = 30.0  # seconds of tests for one mutant
+LIMIT = 15.0  # seconds of tests for one mutant
 MOST_TESTS = 400
 QUIETLY = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
 COMPARISONS = {
