@@ -173,6 +173,8 @@ class Tests:
                 if test in self.seconds and name:
                     numbers = {8 * i + bit for i, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1}
                     self.lines.setdefault(name, {}).setdefault(test, set()).update(numbers)
+        if not self.lines:
+            raise SystemExit(f"{self.data}: no test reaches a file of the repository")
 
     def _measure(self, folder: Path) -> None:
         """In a copy, as mutants run: a test that fails there finds none."""

@@ -64,17 +64,13 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
-    """Run one layer case and compare every array that the case stores; returns how many arrays were compared.
-
-    backward=False: compare what forward gives only (where the original's backward is not the gradient).
-    """
+def computed(case: str, *, backward: bool = True, root: Path = GOLDEN) -> tuple[Net, dict[str, np.ndarray[Any, Any]]]:
+    """Run a layer case as it was recorded. Return its net, and its arrays by the names of the recording."""
     folder, name = case.split("/")
-    layer_type, _, fork = folder.partition("@")
     path = root / f"{case}.prototxt"
     stored = np.load(path.with_suffix(".npz"))
     with inside(path.parent):
-        net = Net(path.name, Phase(int(stored["phase"])), fork=fork)
+        net = Net(path.name, Phase(int(stored["phase"])), fork=folder.partition("@")[2])
     layer = net.layer_dict["layer"]
     params = [stored[f"param.{i}"] for i in range(sum(key.startswith("param.") for key in stored.files))]
     net.take_layouts([("layer", [array.shape for array in params])])
@@ -101,6 +97,18 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
         net.backward()
         actual |= {f"bottom_diff.{n}": b.diff.copy() for n, b in net.blobs.items()}
         actual |= {f"param_diff.{i}": b.diff.copy() for i, b in enumerate(learnt)}
+    return net, actual
+
+
+def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
+    """Run one layer case and compare every array that the case stores; returns how many arrays were compared.
+
+    backward=False: compare what forward gives only (where the original's backward is not the gradient).
+    """
+    folder, name = case.split("/")
+    layer_type = folder.partition("@")[0]
+    stored = np.load(root / f"{case}.npz")
+    net, actual = computed(case, backward=backward, root=root)
     if any(other.type == "Convolution" for other in net.layers):
         layer_type = "Convolution"  # the case is a whole net
     kinds = r"(top|param|param_after)\." + (r"|(bottom_diff|param_diff)\." if backward else "")

@@ -1,0 +1,174 @@
+"""Record the bits that minicaffe computes at one commit, and compare them at another. A change of structure changes none.
+
+    python tests/replay.py record FILE [--nets 200] [--part golden|random|published] [--way numpy|numba]
+    python tests/replay.py compare BEFORE AFTER
+
+A record holds a digest of each array that a run gives: outputs and gradients of all recorded cases of Caffe and its forks, of
+random nets, and of the published detection nets, one of each kind. Each is computed by NumPy and by compiled loops, on one
+thread and on two, and three times over, since a net plans its next forward in the first. `compare` prints each array that
+differs, and its exit status is 1 where any does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE / "support"), str(HERE / "fuzz")]
+
+from golden import FORKS, GOLDEN, computed  # noqa: E402
+from net_values import forward, forward_backward, make  # noqa: E402
+from published_models import MODELS, is_train, nets, randomize, run_test_net, settings_of, solver_of, train_net  # noqa: E402
+from random_nets import random_net  # noqa: E402
+
+from minicaffe import TEST, TRAIN, Net, SGDSolver, allow_path, loops, set_num_threads, set_random_seed  # noqa: E402
+from minicaffe.layers import CATALOGUE  # noqa: E402
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+Scene = tuple[str, Callable[[], Arrays]]
+
+
+def golden_cases() -> Iterator[Scene]:
+    """Yield each recorded case of a layer, and what computes it."""
+    for root in (GOLDEN, FORKS):
+        for path in sorted(root.glob("*/*.npz")):
+            if path.parent.name.partition("@")[0] in CATALOGUE and path.with_suffix(".prototxt").exists():
+                case = f"{path.parent.name}/{path.stem}"
+                yield f"{root.name}/{case}", lambda case=case, root=root: computed(case, root=root)[1]
+
+
+def random_nets(count: int) -> Iterator[Scene]:
+    """Yield nets of seeds from 0, in float32."""
+    for seed in range(count):
+        yield f"random net {seed}", lambda seed=seed: of_random_net(seed)
+
+
+def of_random_net(seed: int) -> Arrays:
+    """Run a net forward three times, then both ways; and its outputs alone, where their memory is shared."""
+    random = random_net(seed)
+    whole, outputs = make(random, np.float32), make(random, np.float32, "outputs")
+    for _ in range(3):
+        forward(whole)
+        outputs.forward()
+    found = forward_backward(whole, random)
+    return found | {f"{name}, outputs kept": outputs.blobs[name].data.copy() for name in outputs.outputs}
+
+
+def published_nets() -> Iterator[Scene]:
+    """Yield one net of each backbone and method."""
+    met: set[tuple[str, ...]] = set()
+    for path in nets():
+        kind = path.parts[-3:]
+        if kind not in met and (not is_train(path) or "end2end" in str(path)):
+            met.add(kind)
+            yield str(path.relative_to(MODELS)), lambda path=path: of_published_net(path)
+
+
+def of_published_net(path: Path) -> Arrays:
+    """Run a test net twice on a photograph, or a net one step of training."""
+    set_random_seed(3)
+    if is_train(path):
+        solver = SGDSolver(solver_of(path), settings=settings_of(path))
+        train_net(solver, 1)
+        net = solver.net
+    else:
+        net = Net(path, TEST, settings=settings_of(path))
+        randomize(net, 4)
+        run_test_net(net)
+        run_test_net(net)
+    found = {name: blob.data for name, blob in net.blobs.items()}
+    if net.phase == TRAIN:
+        found |= {f"gradient of {name}'s blob {i}": b.diff for name, blobs in net.params.items() for i, b in enumerate(blobs)}
+    return found
+
+
+def digest(array: np.ndarray[Any, Any]) -> str:
+    array = np.ascontiguousarray(array)
+    return f"{array.dtype} {array.shape} {hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()}"
+
+
+def of_scene(run: Callable[[], Arrays]) -> dict[str, str]:
+    """Return the digests of a scene's arrays; of one that raises, the error's name."""
+    set_random_seed(0)
+    try:
+        return {name: digest(array) for name, array in run().items()}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def record(arguments: argparse.Namespace) -> int:
+    allow_path(MODELS)
+    allow_path(GOLDEN)
+    allow_path(FORKS)
+    parts = {"golden": golden_cases, "random": lambda: random_nets(arguments.nets), "published": published_nets}
+    found: dict[str, dict[str, str]] = {}
+    for way in arguments.way or ("numpy", "numba"):
+        for threads in (1, 2):
+            set_num_threads(threads)
+            for part in arguments.part or parts:
+                scenes = list(parts[part]())
+                for name, run in scenes:
+                    with loops.using(way):
+                        found[f"{name} [{way}, {threads}]"] = of_scene(run)
+                    if part == "published":
+                        gc.collect()
+                print(f"{part}, {way}, {threads} threads: {len(scenes)}", flush=True)
+    file: Path = arguments.file
+    file.write_text(json.dumps(found, indent=0), encoding="utf-8")
+    print(
+        f"{sum(map(len, found.values()))} arrays of {len(found)} runs, {sum('error' in one for one in found.values())} errors"
+    )
+    return 0
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    before, after = (json.loads(path.read_text(encoding="utf-8")) for path in (arguments.before, arguments.after))
+    runs = [name for name in before if name in after]
+    if not runs:
+        print("no run is in both records")
+        return 1
+    different = 0
+    for name in runs:
+        arrays = dict.fromkeys([*before[name], *after[name]])
+        unequal = [array for array in arrays if before[name].get(array) != after[name].get(array)]
+        different += len(unequal)
+        for array in unequal[:5]:
+            print(f"{name}: {array}: {before[name].get(array, 'absent')} -> {after[name].get(array, 'absent')}")
+        if len(unequal) > 5:
+            print(f"{name}: and {len(unequal) - 5} more")
+    alone = len(before) + len(after) - 2 * len(runs)
+    print(f"{len(runs)} runs compared, {different} arrays differ, {alone} runs in one record alone")
+    return 1 if different or alone else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    recording = commands.add_parser("record", help="compute, and write the digests to a file")
+    recording.add_argument("file", type=Path)
+    recording.add_argument("--nets", type=int, default=200, help="how many random nets (200)")
+    recording.add_argument("--part", action="append", choices=("golden", "random", "published"))
+    recording.add_argument("--way", action="append", choices=("numpy", "numba"))
+    recording.set_defaults(run=record)
+    comparing = commands.add_parser("compare", help="print what differs between two records")
+    comparing.add_argument("before", type=Path)
+    comparing.add_argument("after", type=Path)
+    comparing.set_defaults(run=compare)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    result: int = arguments.run(arguments)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
