@@ -73,9 +73,12 @@ def test_gradient(more: str) -> None:
     ("kind", "hard"), [("random", 0), ("bootstrap", 4), ("mixture", 2), ('bootstrap" neg_ranking_type: "conf_prob', 4)]
 )
 def test_mining(kind: str, hard: int) -> None:
-    """One object and four of ten backgrounds; one overlaps too much. The worst have the least probability of background."""
+    """One object and four of ten backgrounds; one overlaps by the threshold, which is too much.
+
+    The worst are the least probable backgrounds.
+    """
     scores, deltas, labels = bottoms()
-    labels[1, 5, 1, 1] = 0.6
+    labels[1, 5, 1, 1] = 0.5
     scores[1, 0, 1, 1] = -50  # the worst of all
     more = f'batch_size: 5 bg_multiple: 4 bg_threshold: 0.5 neg_mining_type: "{kind}"'
     case = LayerCase(text(more), scores, deltas, labels)

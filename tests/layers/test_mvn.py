@@ -101,3 +101,11 @@ def test_where_eps_is_added_must_be_the_same() -> None:
     np.testing.assert_array_equal(LayerCase(field % "false", x).forward()[0], LayerCase('type: "MVN"', x).forward()[0])
     with pytest.raises(LayerError, match=r"add_eps_before_sqrt: true, for .* sqrt\(var \+ eps\) \(Synopsys.* is not built in"):
         LayerCase(field % "true", x)
+
+
+@pytest.mark.parametrize(("inside", "copies"), [("", 1), ("normalize_variance: false", 0)])
+def test_memory_at_work(inside: str, copies: int) -> None:
+    """To divide by the deviation takes a copy of the bottom; to subtract the mean takes none."""
+    case = LayerCase(text(inside), normal(2, 3, 4, 5))
+    assert case.layer.working_bytes(case.bottom, case.top) == copies * case.bottom[0].data.nbytes
+    assert case.layer.working_bytes(case.bottom, case.top, [True]) == copies * case.bottom[0].data.nbytes
