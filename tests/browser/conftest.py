@@ -51,6 +51,7 @@ def chromium() -> Iterator[Any]:
     playwright = importlib.import_module("playwright.sync_api")
     quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     options = [*quiet, "--disable-component-update", "--disable-sync"]
+    playwright.expect.set_options(timeout=60_000)  # by default 5 s, which a net's forward may take on a busy machine
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=PROGRAM, headless=True, args=options)
         yield browser
