@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from minicaffe.cli import main
+from minicaffe.detection.class_names import COCO
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.evaluation import evaluate
 from minicaffe.detection.result_files import write_results
@@ -191,3 +192,12 @@ def test_pycocotools_is_named_where_it_is_absent(folder: Path, monkeypatch: pyte
     monkeypatch.setattr("minicaffe.cli.evaluate.find_spec", lambda name: None)
     result = run("evaluate", *NET, SHAPES / "scene.json", *CFG)
     assert result.exit_code == 0 and "COCO AP" not in result.stdout and "[coco]" in result.stderr
+
+
+def test_cocos_ids_of_its_80_categories(tmp_path: Path) -> None:
+    """From COCO's own list; other names are numbered as they come."""
+    ids = [*range(1, 12), *range(13, 26), 27, 28, *range(31, 45), *range(46, 66), 67, 70, *range(72, 83), *range(84, 91)]
+    some = Detections(np.tile([1.0, 2, 5, 7], (80, 1)), np.ones(80), np.arange(1, 81))
+    for names, expected in ((COCO, ids), (COCO[1:], list(range(1, 81)))):
+        write_results(tmp_path / "out.json", [("a.png", (9, 11), some)], names)
+        assert [one["category_id"] for one in json.loads((tmp_path / "out.json").read_text())] == expected
