@@ -165,10 +165,10 @@ def decoded(dtype: Any) -> list[Array]:
 def detections(dtype: Any) -> list[Array]:
     """Of all classes, with boxes of their own and with the same; adaptive thresholds."""
     scores = np.abs(distinct(3, 40)).astype(dtype) / 2
-    settings = {"background": 0, "least": 0.1, "nms_threshold": 0.6, "keep_top_k": 30}
+    settings = {"background": 0, "least": 0.1, "nms_threshold": 0.6}
     return [
-        image_detections(boxes(sets, 40).astype(dtype), scores, top_k=top_k, eta=eta, **settings)
-        for sets, top_k, eta in ((3, 20, 1.0), (1, None, 0.9))
+        image_detections(boxes(sets, 40).astype(dtype), scores, top_k=top_k, keep_top_k=keep, eta=eta, **settings)
+        for sets, top_k, keep, eta in ((3, 20, 99, 1.0), (1, None, 30, 0.9))
     ]
 
 
