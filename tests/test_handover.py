@@ -382,16 +382,16 @@ def test_a_job_without_calls() -> None:
 
 
 @loop("T[::1], T[::1], T[::1], int64", in_calls=True)
-def doubled(x: Array, flag: Array, y: Array, i: int) -> None:
-    """y[i] = 2 x[i], and the flag is set where that is not finite."""
+def doubled(x: Array, flags: Array, y: Array, i: int) -> None:
+    """y[i] = 2 x[i], and flag i, which no other call writes, is set if that is not finite."""
     y[i] = 2 * x[i]
-    flag[0] += y[i] - y[i]
+    flags[i] = y[i] - y[i]
 
 
 def doubling(count: int) -> tuple[list[Job], list[Array], Array]:
-    """So many jobs, each of which doubles the result of the one before, in the next array; the flags of each."""
-    arrays, flags = [np.zeros(LENGTH, np.float32) for _ in range(count + 1)], np.zeros((count, 1), np.float32)
-    given = [(Later(0, (LENGTH,)), Later(0, (1,)), Later(0, (LENGTH,)), i) for i in range(LENGTH)]
+    """So many jobs, each of which doubles the result of the one before, in the next array; the flags of each one's calls."""
+    arrays, flags = [np.zeros(LENGTH, np.float32) for _ in range(count + 1)], np.zeros((count, LENGTH), np.float32)
+    given = [(Later(0, (LENGTH,)), Later(0, (LENGTH,)), Later(0, (LENGTH,)), i) for i in range(LENGTH)]
     jobs = [Job(Calls(doubled, np.float32, given), flag) for flag in flags]
     for job, x, flag, y in zip(jobs, arrays, flags, arrays[1:], strict=False):
         job.at(address_of(x), address_of(flag), address_of(y))
@@ -430,7 +430,11 @@ def test_a_job_with_a_flag_ends_them(there: int, monkeypatch: pytest.MonkeyPatch
     arrays[0][:] = np.arange(LENGTH)
     arrays[0][LENGTH - 1] = np.float32(3e38) / 4  # four times that is the last that is finite
     assert JobList(jobs).run() == 3
-    assert np.isnan(flags[2]) and np.isinf(arrays[3][-1]) and not flags[[0, 1, 3, 4]].any()
+    assert (
+        np.flatnonzero(np.isnan(flags[2])).tolist() == [LENGTH - 1]
+        and np.isinf(arrays[3][-1])
+        and not flags[[0, 1, 3, 4]].any()
+    )
     assert not arrays[4].any()
     arrays[3][-1] = 1
     assert JobList(jobs[3:]).run() == 2
