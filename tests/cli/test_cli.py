@@ -72,7 +72,7 @@ def test_layers_lists_the_catalogue() -> None:
 def test_summary_counts(folder: Path) -> None:
     result = run("summary", "small.prototxt")
     assert result.exit_code == 0, result.output
-    assert "conv 2x4x6x4" in result.output
+    assert re.search(r"^ *conv +Convolution +conv 2x4x6x4 +112 +5\.18 k +0\.00", result.output, re.M)
     # 4*3*3*3 + 4 + 5*96 + 5 parameters; 2*4*6*4 windows of 27 and 2*5 products of 96
     assert "5 layers, 597 parameters" in result.output
     assert f"{(192 * 27 + 10 * 96) / 1000:.2f} k multiply-adds" in result.output
