@@ -1,6 +1,6 @@
-"""Hypothesis without deadlines (machines are slow at times), with MINICAFFE_TEST_EXAMPLES examples of a property (10; .ci/run:
-60, with two other Pythons) unless it says how many; tests on the CPU and on the GPU; at the end, why tests were skipped,
-and how many compared with the original Caffe.
+"""Hypothesis without deadlines (machines are slow at times), with MINICAFFE_TEST_EXAMPLES examples of a property (10;
+`.ci/full examples`: 200) unless it says how many; tests on the CPU and on the GPU; at the end, why tests were skipped, and how
+many compared with the original Caffe.
 
 A test, or a whole module (`pytestmark = pytest.mark.usefixtures("device")`), that asks for `device` runs in CPU mode, and,
 marked `gpu`, in GPU mode where there is a GPU, or the test device (tests/cpu_device/README.md).
