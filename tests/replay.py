@@ -16,6 +16,7 @@ import gc
 import hashlib
 import json
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -26,7 +27,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE / "support"), str(HERE / "fuzz")]
 
-from golden import FORKS, GOLDEN, computed  # noqa: E402
+from golden import FORKS, GOLDEN, computed, inside  # noqa: E402
 from net_values import forward, forward_backward, make  # noqa: E402
 from published_models import MODELS, is_train, nets, randomize, run_test_net, settings_of, solver_of, train_net  # noqa: E402
 from random_nets import random_net  # noqa: E402
@@ -107,6 +108,17 @@ def of_scene(run: Callable[[], Arrays]) -> dict[str, str]:
 
 
 def record(arguments: argparse.Namespace) -> int:
+    file: Path = arguments.file.resolve()
+    with tempfile.TemporaryDirectory() as folder, inside(Path(folder)):  # some cases write files
+        found = record_all(arguments)
+    file.write_text(json.dumps(found, indent=0), encoding="utf-8")
+    errors = sum("error" in one for one in found.values())
+    print(f"{sum(map(len, found.values()))} arrays of {len(found)} runs, {errors} errors")
+    return 0
+
+
+def record_all(arguments: argparse.Namespace) -> dict[str, dict[str, str]]:
+    """Return the digests of each run."""
     allow_path(MODELS)
     allow_path(GOLDEN)
     allow_path(FORKS)
@@ -123,12 +135,7 @@ def record(arguments: argparse.Namespace) -> int:
                     if part == "published":
                         gc.collect()
                 print(f"{part}, {way}, {threads} threads: {len(scenes)}", flush=True)
-    file: Path = arguments.file
-    file.write_text(json.dumps(found, indent=0), encoding="utf-8")
-    print(
-        f"{sum(map(len, found.values()))} arrays of {len(found)} runs, {sum('error' in one for one in found.values())} errors"
-    )
-    return 0
+    return found
 
 
 def compare(arguments: argparse.Namespace) -> int:
