@@ -56,8 +56,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to
 
 
 TESTS = Path(__file__).resolve().parent
-ABOUT_SOMETHING_ELSE = ("test_random_nets.py", "test_which_fork.py", "test_zoo_models.py")
-"""Modules beside this file that are about something else than the engine."""
+NOT_ENGINE = ("test_random_nets.py", "test_which_fork.py", "test_zoo_models.py")
+"""Modules next to this file that do not test the engine."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,7 +67,7 @@ def _numpy_computes(request: pytest.FixtureRequest) -> Iterator[None]:
     To compile a loop takes a second for each type of numbers. Tests of the engine, which are beside this file, compute as
     users do, and all tests where MINICAFFE_LOOPS is set.
     """
-    is_engine = request.path.parent == TESTS and request.path.name not in ABOUT_SOMETHING_ELSE
+    is_engine = request.path.parent == TESTS and request.path.name not in NOT_ENGINE
     if is_engine or os.environ.get(loops.VARIABLE):
         yield
         return

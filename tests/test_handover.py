@@ -430,11 +430,8 @@ def test_a_job_with_a_flag_ends_them(there: int, monkeypatch: pytest.MonkeyPatch
     arrays[0][:] = np.arange(LENGTH)
     arrays[0][LENGTH - 1] = np.float32(3e38) / 4  # four times that is the last that is finite
     assert JobList(jobs).run() == 3
-    assert (
-        np.flatnonzero(np.isnan(flags[2])).tolist() == [LENGTH - 1]
-        and np.isinf(arrays[3][-1])
-        and not flags[[0, 1, 3, 4]].any()
-    )
+    assert np.flatnonzero(np.isnan(flags[2])).tolist() == [LENGTH - 1] and np.isinf(arrays[3][-1])
+    assert not flags[[0, 1, 3, 4]].any()
     assert not arrays[4].any()
     arrays[3][-1] = 1
     assert JobList(jobs[3:]).run() == 2

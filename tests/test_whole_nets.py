@@ -41,8 +41,7 @@ def whole_nets() -> list[Any]:
     if not GOLDEN.is_dir():
         return [pytest.param(("", "cpu"), marks=absent)]
     names = sorted(path.stem for path in FOLDER.glob("*.json"))
-    marks = dict.fromkeys(SMALL, ())
-    return [pytest.param((name, "cpu"), id=name, marks=marks.get(name, pytest.mark.slow)) for name in names] + [
+    return [pytest.param((name, "cpu"), id=name, marks=[pytest.mark.slow] * (name not in SMALL)) for name in names] + [
         pytest.param((name, "gpu"), id=f"{name}-gpu", marks=pytest.mark.gpu) for name in names
     ]
 

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from first import first
 from golden import cases, run_case
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,15 +204,19 @@ def test_small_factors_are_put_in_one_piece_for_tiles(most: int, in_tiles: bool,
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(0, 5, 11), (3, 0, 12), (7, 5, 1), (2, 5, 0), (3, 4, 25)])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_products_of_few_numbers(rows: int, inner: int, columns: int, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", first(1, [np.float32, np.float64]))  # to compile for float64 takes 8 s
+def test_products_of_few_numbers(
+    rows: int, inner: int, columns: int, order: str, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in (("LEAST", 1), ("LEAST_TILED", -1), ("LEAST_TURNED", -1)):
         monkeypatch.setattr(matrix_products, name, value)
-    a, b = normal(rows, inner).astype(np.float32), np.array(normal(inner, columns), np.float32, order=order)
-    out, total = np.full((rows, columns), np.nan, np.float32), np.ones((rows, columns), np.float32)
+    a, b = normal(rows, inner).astype(dtype), np.array(normal(inner, columns), dtype, order=order)
+    out, total = np.full((rows, columns), np.nan, dtype), np.ones((rows, columns), dtype)
     matrix_products.multiply(a, b, out)
     matrix_products.add_product(a, b, total)
-    np.testing.assert_allclose(out, a @ b, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(total, a @ b + 1, rtol=1e-6, atol=1e-6)
+    close = {"atol": 1e-14} if dtype is np.float64 else {"rtol": 1e-6, "atol": 1e-6}
+    np.testing.assert_allclose(out, a @ b, **close)
+    np.testing.assert_allclose(total, a @ b + 1, **close)
 
 
 def test_normalize_by_hand() -> None:

@@ -76,8 +76,10 @@ def test_all_codes_at_once_and_areas(code: int, seed: int, in_target: bool, sets
     assert decode_all(codes, priors, code, in_target, boxes, areas) == 7
     wanted = decode(codes.swapaxes(0, 1), Priors(*priors), code, in_target)
     np.testing.assert_allclose(boxes, wanted, rtol=1e-5, atol=1e-6)
-    # NumPy 1 computes a float32 with a float in float64
-    np.testing.assert_allclose(areas, box_areas(boxes), rtol=1e-5, atol=1e-7)
+    if code == CENTER_SIZE and np.lib.NumpyVersion(np.__version__) < "2.0.0":  # there a float32 and a float give a float64
+        np.testing.assert_allclose(areas, box_areas(boxes), rtol=1e-5, atol=1e-7)
+    else:
+        np.testing.assert_array_equal(areas, box_areas(boxes))
     priors[0, 3:5, 2] = priors[0, 3:5, 0]  # two priors without an area
     assert decode_all(codes, priors, code, in_target, boxes, areas) == (7 if code == CORNER else 3)
     codes[5, sets - 1, 0] = np.nan
