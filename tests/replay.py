@@ -15,6 +15,7 @@ import argparse
 import gc
 import hashlib
 import json
+import shutil
 import sys
 import tempfile
 import warnings
@@ -39,13 +40,22 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 Scene = tuple[str, Callable[[], Arrays]]
 
 
-def golden_cases() -> Iterator[Scene]:
-    """Yield each recorded case of a layer, and what computes it."""
-    for root in (GOLDEN, FORKS):
+def golden_cases(copies: Path) -> Iterator[Scene]:
+    """Yield each recorded case of a layer, and what computes it. Cases read and write files next to them: in copies."""
+    for source in (GOLDEN, FORKS):
+        root = copies / source.name
+        if not root.exists():
+            shutil.copytree(source, root)
+            allow_path(root)
         for path in sorted(root.glob("*/*.npz")):
             if path.parent.name.partition("@")[0] in CATALOGUE and path.with_suffix(".prototxt").exists():
                 case = f"{path.parent.name}/{path.stem}"
-                yield f"{root.name}/{case}", lambda case=case, root=root: computed(case, root=root)[1]
+                yield f"{root.name}/{case}", lambda case=case, root=root: of_golden_case(case, root)
+
+
+def of_golden_case(case: str, root: Path) -> Arrays:
+    with inside((root / case).parent):
+        return computed(case, root=root)[1]
 
 
 def random_nets(count: int) -> Iterator[Scene]:
@@ -109,20 +119,19 @@ def of_scene(run: Callable[[], Arrays]) -> dict[str, str]:
 
 def record(arguments: argparse.Namespace) -> int:
     file: Path = arguments.file.resolve()
-    with tempfile.TemporaryDirectory() as folder, inside(Path(folder)):  # some cases write files
-        found = record_all(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        found = record_all(arguments, Path(folder))
     file.write_text(json.dumps(found, indent=0), encoding="utf-8")
-    errors = sum("error" in one for one in found.values())
-    print(f"{sum(map(len, found.values()))} arrays of {len(found)} runs, {errors} errors")
+    errors = [f"{name}: {one['error']}" for name, one in found.items() if "error" in one]
+    print(*errors, sep="\n")
+    print(f"{sum(map(len, found.values()))} arrays of {len(found)} runs, {len(errors)} errors")
     return 0
 
 
-def record_all(arguments: argparse.Namespace) -> dict[str, dict[str, str]]:
+def record_all(arguments: argparse.Namespace, copies: Path) -> dict[str, dict[str, str]]:
     """Return the digests of each run."""
     allow_path(MODELS)
-    allow_path(GOLDEN)
-    allow_path(FORKS)
-    parts = {"golden": golden_cases, "random": lambda: random_nets(arguments.nets), "published": published_nets}
+    parts = {"golden": lambda: golden_cases(copies), "random": lambda: random_nets(arguments.nets), "published": published_nets}
     found: dict[str, dict[str, str]] = {}
     for way in arguments.way or ("numpy", "numba"):
         for threads in (1, 2):
