@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
+from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
-from minicaffe.loops import loop
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
@@ -28,8 +28,7 @@ Pixels = NDArray[np.uint32]
 """The pixels around each place, (4, W), numbered from 0 row by row: top left, top right, bottom left, bottom right."""
 
 
-@loop("T[:,:,::1], int64, uint32[:,::1], T[:,::1]")
-def find_places(flow: Array, i: int, around: Pixels, part: Array) -> None:
+def find_pixels(flow: Array, i: int, around: Pixels, part: Array) -> None:
     """Where the pixels of row i come from: part (2, W) is how far to the right and down from the pixel at the top left, -1
     outside of the image."""
     height, width = flow.shape[1:]
@@ -47,13 +46,12 @@ def find_places(flow: Array, i: int, around: Pixels, part: Array) -> None:
             part[:, j] = -1
 
 
-@loop("T[:,::1], T[:,:,::1], UniTuple(int64, 2), T, T[:,:,::1]")
-def warp(x: Array, flow: Array, rows: tuple[int, int], fill: float, y: Array) -> None:
+def warp_by_definition(x: Array, flow: Array, rows: tuple[int, int], fill: float, y: Array) -> None:
     """The rows of y (C, H, W) of x (C, H * W), from one to before another."""
     channels, _, width = y.shape
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), x.dtype)
     for i in range(rows[0], rows[1]):
-        find_places(flow, i, around, part)
+        find_pixels(flow, i, around, part)
         for c in range(channels):
             for j in range(width):
                 upper = x[c, around[0, j]] + (x[c, around[1, j]] - x[c, around[0, j]]) * part[0, j]
@@ -61,13 +59,12 @@ def warp(x: Array, flow: Array, rows: tuple[int, int], fill: float, y: Array) ->
                 y[c, i, j] = fill if part[0, j] < 0 else upper + (lower - upper) * part[1, j]
 
 
-@loop("T[:,:,::1], T[:,:,::1], UniTuple(int64, 2), T[:,::1]")
-def warp_back(dy: Array, flow: Array, channels: tuple[int, int], dx: Array) -> None:
+def warp_backward_by_definition(dy: Array, flow: Array, channels: tuple[int, int], dx: Array) -> None:
     """Adds to dx (C, H * W), from one channel to before another."""
     height, width = dy.shape[1:]
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), dx.dtype)
     for i in range(height):
-        find_places(flow, i, around, part)
+        find_pixels(flow, i, around, part)
         for c in range(channels[0], channels[1]):
             for j in range(width):
                 if part[0, j] >= 0:
@@ -79,15 +76,14 @@ def warp_back(dy: Array, flow: Array, channels: tuple[int, int], dx: Array) -> N
                     dx[c, around[3, j]] += lower * part[0, j]
 
 
-@loop("Tuple((T[:,::1], T[:,:,::1])), T[:,:,::1], UniTuple(int64, 2), T[:,:,::1]")
-def warp_back_to_flow(both: tuple[Array, Array], flow: Array, rows: tuple[int, int], dflow: Array) -> None:
+def flow_backward_by_definition(both: tuple[Array, Array], flow: Array, rows: tuple[int, int], dflow: Array) -> None:
     """The rows of dflow (2, H, W) of x (C, H * W) and dy, from one to before another: the slopes between the four pixels,
     times dy."""
     x, dy = both
     channels, _, width = dy.shape
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), x.dtype)
     for i in range(rows[0], rows[1]):
-        find_places(flow, i, around, part)
+        find_pixels(flow, i, around, part)
         dflow[:, i] = 0
         for c in range(channels):
             for j in range(width):
@@ -114,7 +110,6 @@ class FlowWarp(Layer):
     num_top = 1
     param_block = ("flow_warp_param",)
     weight_names = ()
-    loops = ((warp,), (warp_back, warp_back_to_flow))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, flow = bottom[0].shape, bottom[1].shape
@@ -133,35 +128,36 @@ class FlowWarp(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         fill = np.nan if self.param.flow_warp_param.fill_value == caffe_pb2.FlowWarpParameter.NOT_A_NUMBER else 0
         for x, flow, y in zip(bottom[0].data, self.flows(bottom[1]), top[0].data):
-            planes = x.reshape(len(x), flow[0].size)
-            if loops.compiled():
-                run(partial(warp, planes, flow, rows, self.dtype.type(fill), y) for rows in _spans(x.shape[1]))
-            else:
-                place = Places(flow)
-                run(partial(_warp, plane, place, self.dtype.type(fill), to) for plane, to in zip(x, y))
+            warp(x, flow, self.dtype.type(fill), y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for n, (x, flow, dy) in enumerate(zip(bottom[0].data, self.flows(bottom[1]), top[0].diff)):
-            planes, place = x.reshape(len(x), flow[0].size), None if loops.compiled() else Places(flow)
-            if propagate_down[0]:
-                dx = bottom[0].diff[n].reshape(planes.shape)
-                dx[...] = 0
-                if place is None:
-                    run(partial(warp_back, dy, flow, channels, dx) for channels in _spans(len(x)))
-                else:
-                    given, corners = dy.reshape(planes.shape), place.corners()
-                    run(partial(_warp_back, given, corners, place.inside, channels, dx) for channels in _spans(len(x)))
-            if propagate_down[1]:
-                dflow = bottom[1].diff[n]
-                if place is None:
-                    run(partial(warp_back_to_flow, (planes, dy), flow, rows, dflow) for rows in _spans(x.shape[1]))
-                else:
-                    both, to = (x, dy.reshape(planes.shape)), dflow.reshape(2, -1)
-                    run(partial(_slopes, both, place, span, to) for span in _spans(to.shape[1]))
+            dx, dflow = (blob.diff[n] if wanted else None for blob, wanted in zip(bottom, propagate_down))
+            warp_backward(x, flow, dy, dx, dflow)
 
 
-def _spans(count: int) -> list[tuple[int, int]]:
-    """(first, stop) of each thread's part of count rows or channels."""
+@kernel
+def warp(x: Array, flow: Array, fill: np.floating[Any], y: Array) -> None:
+    """Sample x (C, H, W) where flow (2, H, W) points, into y (C, H, W). fill: outside of x."""
+    place = Places(flow)
+    run(partial(_warp, plane, place, fill, to) for plane, to in zip(x, y))
+
+
+@kernel
+def warp_backward(x: Array, flow: Array, dy: Array, dx: Array | None, dflow: Array | None) -> None:
+    """Write the gradients of x and of the flow that are not None."""
+    place = Places(flow)
+    given = dy.reshape(len(dy), flow[0].size)
+    if dx is not None:
+        corners, to = place.corners(), dx.reshape(given.shape)
+        run(partial(_warp_back, given, corners, place.inside, channels, to) for channels in spans(len(x)))
+    if dflow is not None:
+        slopes = dflow.reshape(2, -1)
+        run(partial(_slopes, (x, given), place, span, slopes) for span in spans(slopes.shape[1]))
+
+
+def spans(count: int) -> list[tuple[int, int]]:
+    """Return (first, stop) of each thread's part of `count` rows or channels."""
     return [(part.start, part.stop) for part in parts(count)]
 
 

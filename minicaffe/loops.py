@@ -28,7 +28,7 @@ import sys
 import threading
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -164,11 +164,18 @@ class Loop(Generic[P]):
     """A function of arrays and numbers, of plain loops, that returns nothing or a number.
 
     types: those of its arguments, in Numba's words with T for the float type, for compiling ahead; other arguments compile at
-    the first call. definition: the function in Python. in_calls: whether it is called from tables.
+    the first call. definition: the function in Python. in_calls: whether it is called from tables. calls: the loops that stand
+    for plain functions that it calls, by their names.
     """
 
-    def __init__(self, types: str, definition: Callable[P, Any], in_calls: bool = False) -> None:
-        self.types, self.definition, self.in_calls = types, definition, in_calls
+    def __init__(
+        self,
+        types: str,
+        definition: Callable[P, Any],
+        in_calls: bool = False,
+        calls: Mapping[str, Loop[Any]] | None = None,
+    ) -> None:
+        self.types, self.definition, self.in_calls, self.calls = types, definition, in_calls, dict(calls or {})
         self.__doc__, self.__name__, self.__module__ = definition.__doc__, definition.__name__, definition.__module__
         self._dispatcher: Any = None
         self._entries: dict[np.dtype[Any], Any] = {}
@@ -265,10 +272,11 @@ class Loop(Generic[P]):
         made = self.definition
         assert isinstance(made, FunctionType)
         # what it calls of our loops has to be Numba's object, too
-        names = {name: value for name, value in made.__globals__.items() if name in made.__code__.co_names}
-        inner = {name: value.dispatcher() for name, value in names.items() if isinstance(value, Loop | Intrinsic)}
+        names = {name: value for name, value in (made.__globals__ | self.calls).items() if name in made.__code__.co_names}
+        called = {name: value for name, value in names.items() if isinstance(value, Loop | Intrinsic)}
+        inner = {name: value.dispatcher() for name, value in called.items()}
         function = FunctionType(made.__code__, made.__globals__ | inner, made.__name__, made.__defaults__, made.__closure__)
-        function.__qualname__, function.__module__ = made.__qualname__ + _stamp(made, inner), made.__module__
+        function.__qualname__, function.__module__ = made.__qualname__ + _stamp(made, called.values()), made.__module__
         dispatcher = _numba.njit(function, nogil=True, error_model="numpy")
         dispatcher._cache = _Cache(function)
         return dispatcher
@@ -299,11 +307,11 @@ class _Cache:
             self._files.save_overload(signature, made)
 
 
-def _stamp(made: FunctionType, inner: Iterable[str]) -> str:
+def _stamp(made: FunctionType, inner: Iterable[Loop[Any] | Intrinsic[Any]]) -> str:
     """What Numba's cache does not look at: the module's name, by which it imports it when it loads code, and the dates of other
     files that a loop's code is made of: those whose functions it calls, and what these use of their packages, constants left
     out."""
-    modules = {made.__module__, *(made.__globals__[name].__module__ for name in inner)}
+    modules = {made.__module__, *(one.__module__ for one in inner)}
     files = set[str]().union(*map(_files, modules))
     dates = [os.stat(path).st_mtime_ns for path in sorted(files - {made.__code__.co_filename})]
     return f"_{made.__module__.replace('.', '_')}_{zlib.crc32(repr(dates).encode()):x}"
@@ -483,9 +491,11 @@ def cores_share_cache() -> bool:
     return bool(get_host_cpu_features().get("sse4a"))
 
 
-def loop(types: str, in_calls: bool = False) -> Callable[[Callable[P, Any]], Loop[P]]:
+def loop(
+    types: str, in_calls: bool = False, calls: Mapping[str, Loop[Any]] | None = None
+) -> Callable[[Callable[P, Any]], Loop[P]]:
     """The decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only directly."""
-    return lambda definition: Loop(types, definition, in_calls)
+    return lambda definition: Loop(types, definition, in_calls, calls)
 
 
 def compile_ahead(wanted: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:

@@ -33,6 +33,7 @@ from .formats.skipped import drop_notes, skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights
 from .hooks import Hooked
+from .kernels import loops_of
 from .layer import Layer
 from .layer_list import filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
@@ -405,10 +406,10 @@ class Net(PycaffeNet, Hooked):
     def _loops(self) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
         """The compiled loops that the net's passes run, in their order."""
         for layer in self.layers:
-            yield from ((loop, layer.dtype) for loop in layer.loops[0])
+            yield from ((loop, layer.dtype) for loop in (*layer.loops[0], *loops_of(layer)[0]))
         if self.phase == TRAIN:
             for layer in reversed(self.layers):
-                yield from ((loop, layer.dtype) for loop in layer.loops[1])
+                yield from ((loop, layer.dtype) for loop in (*layer.loops[1], *loops_of(layer)[1]))
 
     def backward_from_to(self, start: int, end: int) -> None:
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo).

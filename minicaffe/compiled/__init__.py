@@ -1,0 +1,1 @@
+"""Providers of kernels: loops that Numba compiles. Nothing imports this package; kernels.py loads its modules by name."""
