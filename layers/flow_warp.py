@@ -96,71 +96,6 @@ def flow_backward_by_definition(both: tuple[Array, Array], flow: Array, rows: tu
                 dflow[0, i, j] = dflow[1, i, j] = 0
 
 
-class FlowWarp(Layer):
-    """y = x at the places that the flow points to; dx adds each dy to its four pixels, dflow is the slope between them times
-    dy.
-
-    bottom: x (N, C, H, W), flow (N, 2, H, W) in pixels. top: y (N, C, H, W).
-    flow_warp_param: fill_value (ZERO or NOT_A_NUMBER) of places outside of x, which have no gradient.
-    Raises LayerError for other shapes.
-    """
-
-    type = "FlowWarp"
-    num_bottom = 2
-    num_top = 1
-    param_block = ("flow_warp_param",)
-    weight_names = ()
-
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x, flow = bottom[0].shape, bottom[1].shape
-        if len(x) != 4:
-            raise self.error(f"x must be (N, C, H, W), got shape {x}", "bottom[0]")
-        if flow != (x[0], 2, *x[2:]):
-            raise self.error(
-                f"the flow must be {(x[0], 2, *x[2:])}: right and down for each pixel, got shape {flow}", "bottom[1]"
-            )
-        top[0].reshape(x)
-
-    def flows(self, flow: Blob) -> Array:
-        """The flows (N, 2, H, W) as the formula takes them."""
-        return flow.data
-
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        fill = np.nan if self.param.flow_warp_param.fill_value == caffe_pb2.FlowWarpParameter.NOT_A_NUMBER else 0
-        for x, flow, y in zip(bottom[0].data, self.flows(bottom[1]), top[0].data):
-            warp(x, flow, self.dtype.type(fill), y)
-
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        for n, (x, flow, dy) in enumerate(zip(bottom[0].data, self.flows(bottom[1]), top[0].diff)):
-            dx, dflow = (blob.diff[n] if wanted else None for blob, wanted in zip(bottom, propagate_down))
-            warp_backward(x, flow, dy, dx, dflow)
-
-
-@kernel
-def warp(x: Array, flow: Array, fill: np.floating[Any], y: Array) -> None:
-    """Sample x (C, H, W) where flow (2, H, W) points, into y (C, H, W). fill: outside of x."""
-    place = Places(flow)
-    run(partial(_warp, plane, place, fill, to) for plane, to in zip(x, y))
-
-
-@kernel
-def warp_backward(x: Array, flow: Array, dy: Array, dx: Array | None, dflow: Array | None) -> None:
-    """Write the gradients of x and of the flow that are not None."""
-    place = Places(flow)
-    given = dy.reshape(len(dy), flow[0].size)
-    if dx is not None:
-        corners, to = place.corners(), dx.reshape(given.shape)
-        run(partial(_warp_back, given, corners, place.inside, channels, to) for channels in spans(len(x)))
-    if dflow is not None:
-        slopes = dflow.reshape(2, -1)
-        run(partial(_slopes, (x, given), place, span, slopes) for span in spans(slopes.shape[1]))
-
-
-def spans(count: int) -> list[tuple[int, int]]:
-    """Return (first, stop) of each thread's part of `count` rows or channels."""
-    return [(part.start, part.stop) for part in parts(count)]
-
-
 Corners = tuple[NDArray[np.intp], Array]
 """The four pixels around each place, and their shares, (4, H * W) each."""
 
@@ -231,3 +166,69 @@ def _slopes(both: tuple[Array, Array], place: Places, span: tuple[int, int], dfl
             dflow[1, part] += (left + more * place.x[part]) * dy[part]
     for part in blocks:
         dflow[:, part] = np.where(place.inside[part], dflow[:, part], 0)
+
+
+@kernel
+def warp(x: Array, flow: Array, fill: np.floating[Any], y: Array) -> None:
+    """Sample x (C, H, W) where flow (2, H, W) points, into y (C, H, W). fill: outside of x."""
+    place = Places(flow)
+    run(partial(_warp, plane, place, fill, to) for plane, to in zip(x, y))
+
+
+@kernel
+def warp_backward(x: Array, flow: Array, dy: Array, dx: Array | None, dflow: Array | None) -> None:
+    """Write the gradients of x and of the flow that are not None."""
+    place = Places(flow)
+    given = dy.reshape(len(dy), flow[0].size)
+    if dx is not None:
+        corners, to = place.corners(), dx.reshape(given.shape)
+        run(partial(_warp_back, given, corners, place.inside, channels, to) for channels in spans(len(x)))
+    if dflow is not None:
+        slopes = dflow.reshape(2, -1)
+        run(partial(_slopes, (x, given), place, span, slopes) for span in spans(slopes.shape[1]))
+
+
+def spans(count: int) -> list[tuple[int, int]]:
+    """Return (first, stop) of each thread's part of `count` rows or channels."""
+    return [(part.start, part.stop) for part in parts(count)]
+
+
+class FlowWarp(Layer):
+    """y = x at the places that the flow points to; dx adds each dy to its four pixels, dflow is the slope between them times
+    dy.
+
+    bottom: x (N, C, H, W), flow (N, 2, H, W) in pixels. top: y (N, C, H, W).
+    flow_warp_param: fill_value (ZERO or NOT_A_NUMBER) of places outside of x, which have no gradient.
+    Raises LayerError for other shapes.
+    """
+
+    type = "FlowWarp"
+    num_bottom = 2
+    num_top = 1
+    param_block = ("flow_warp_param",)
+    weight_names = ()
+    kernels = ((warp,), (warp_backward,))
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, flow = bottom[0].shape, bottom[1].shape
+        if len(x) != 4:
+            raise self.error(f"x must be (N, C, H, W), got shape {x}", "bottom[0]")
+        if flow != (x[0], 2, *x[2:]):
+            raise self.error(
+                f"the flow must be {(x[0], 2, *x[2:])}: right and down for each pixel, got shape {flow}", "bottom[1]"
+            )
+        top[0].reshape(x)
+
+    def flows(self, flow: Blob) -> Array:
+        """The flows (N, 2, H, W) as the formula takes them."""
+        return flow.data
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        fill = np.nan if self.param.flow_warp_param.fill_value == caffe_pb2.FlowWarpParameter.NOT_A_NUMBER else 0
+        for x, flow, y in zip(bottom[0].data, self.flows(bottom[1]), top[0].data):
+            warp(x, flow, self.dtype.type(fill), y)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        for n, (x, flow, dy) in enumerate(zip(bottom[0].data, self.flows(bottom[1]), top[0].diff)):
+            dx, dflow = (blob.diff[n] if wanted else None for blob, wanted in zip(bottom, propagate_down))
+            warp_backward(x, flow, dy, dx, dflow)

@@ -22,7 +22,7 @@ from minicaffe.files import read_text
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
-from .crf.permutohedral import Lattice, filter_planes
+from .crf.permutohedral import Lattice, filter_maps
 from .softmax import softmax
 
 
@@ -57,7 +57,7 @@ class MultiStageMeanfield(Layer):
     index_bottoms = (2,)
     param_block = ("multi_stage_meanfield_param",)
     weight_names = ("spatial", "bilateral", "compat")
-    loops = ((filter_planes,), (filter_planes,))
+    kernels = ((filter_maps,), (filter_maps,))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.multi_stage_meanfield_param

@@ -14,13 +14,12 @@ are compiled at all.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
 from importlib.util import find_spec
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from . import loops
-from .layer import Layer
 from .loops import Loop
 
 P = ParamSpec("P")
@@ -30,29 +29,12 @@ Provider = TypeVar("Provider", bound=Callable[..., Any])
 LAYERS, COMPILED = "minicaffe.layers.", "minicaffe.compiled."
 
 
-AHEAD: dict[type[Layer], tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]] = {}
-"""The loops that the forward and the backward of a class of layers run."""
-
-
-def compiled_ahead(kind: type[Layer], forward: Sequence[Loop[Any]], backward: Sequence[Loop[Any]]) -> None:
-    """Note the loops that a class of layers runs, to compile them before the first forward needs them."""
-    AHEAD[kind] = forward, backward
-
-
-def loops_of(layer: Layer) -> tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]:
-    """Return the loops that the layer's forward and its backward run."""
-    for kind in type(layer).__mro__:
-        load_providers(kind.__module__)
-        if kind in AHEAD:
-            return AHEAD[kind]
-    return (), ()
-
-
 class _Offer(NamedTuple):
-    """A provider, and whether it takes the arguments."""
+    """A provider, whether it takes the arguments, and the compiled loops that it runs."""
 
     takes: Callable[..., bool] | None
     run: Callable[..., Any]
+    loops: Sequence[Loop[Any]]
 
 
 class Kernel(Generic[P, R]):
@@ -66,14 +48,27 @@ class Kernel(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if loops.compiled():
-            if not self._is_loaded:
-                load_providers(self.by_numpy.__module__)
-                self._is_loaded = True
-            for takes, run in self._offers:
-                if takes is None or takes(*args, **kwargs):
-                    result: R = run(*args, **kwargs)
+            for offer in self._loaded():
+                if offer.takes is None or offer.takes(*args, **kwargs):
+                    result: R = offer.run(*args, **kwargs)
                     return result
         return self.by_numpy(*args, **kwargs)
+
+    @property
+    def loops(self) -> list[Loop[Any]]:
+        """The compiled loops that its providers run."""
+        return [one for offer in self._loaded() for one in offer.loops]
+
+    def _loaded(self) -> list[_Offer]:
+        if not self._is_loaded:
+            self._is_loaded = True
+            load_providers(self.by_numpy.__module__)
+        return self._offers
+
+
+def loops_of(kernels: Iterable[Kernel[..., Any]]) -> list[Loop[Any]]:
+    """Return the compiled loops of the kernels' providers; none if loops are not compiled."""
+    return [one for each in kernels for one in each.loops] if loops.compiled() else []
 
 
 def kernel(by_numpy: Callable[P, R]) -> Kernel[P, R]:
@@ -81,7 +76,9 @@ def kernel(by_numpy: Callable[P, R]) -> Kernel[P, R]:
     return Kernel(by_numpy)
 
 
-def provides(of: Kernel[P, R], takes: Callable[P, bool] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def provides(
+    of: Kernel[P, R], takes: Callable[P, bool] | None = None, *, loops: Sequence[Loop[Any]] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register a provider of a kernel.
 
     Parameters
@@ -90,10 +87,12 @@ def provides(of: Kernel[P, R], takes: Callable[P, bool] | None = None) -> Callab
         What the decorated function computes.
     takes : callable, optional
         Return whether the provider takes these arguments. Without it the provider takes all.
+    loops : sequence of Loop
+        The compiled loops that it runs, to compile them before the first forward needs them.
     """
 
     def register(run: Callable[P, R]) -> Callable[P, R]:
-        of._offers.append(_Offer(takes, run))
+        of._offers.append(_Offer(takes, run, loops))
         return run
 
     return register

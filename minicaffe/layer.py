@@ -28,6 +28,7 @@ from .errors import BlobError, DeviceError, Error, FillerError, LayerError, Limi
 from .fillers import fill, leaves_zeros
 from .formats.fork_kinds import UNKNOWN, Choice, Kind, NetFork, candidates
 from .formats.source import LayerSource
+from .kernels import Kernel
 from .loops import Loop
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
@@ -73,6 +74,7 @@ class Layer:
     - in_sequence: whether forwards must follow each other in one process, because a forward depends on those before it, or
       writes to a file (setup may set it).
     - loops: the compiled loops that forward and backward run, if any (setup may set it), for compiling ahead.
+    - kernels: the kernels that forward and backward call, for the same (setup may set it).
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
@@ -113,6 +115,7 @@ class Layer:
     copies: tuple[float, float] = (1, 1)
     in_sequence: bool = False
     loops: tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]] = ((), ())
+    kernels: tuple[Sequence[Kernel[..., Any]], Sequence[Kernel[..., Any]]] = ((), ())
     kinds: ClassVar[tuple[Kind, ...]] = ()
     is_open: bool = False
     fork: NetFork = UNKNOWN

@@ -406,10 +406,10 @@ class Net(PycaffeNet, Hooked):
     def _loops(self) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
         """The compiled loops that the net's passes run, in their order."""
         for layer in self.layers:
-            yield from ((loop, layer.dtype) for loop in (*layer.loops[0], *loops_of(layer)[0]))
+            yield from ((loop, layer.dtype) for loop in (*layer.loops[0], *loops_of(layer.kernels[0])))
         if self.phase == TRAIN:
             for layer in reversed(self.layers):
-                yield from ((loop, layer.dtype) for loop in (*layer.loops[1], *loops_of(layer)[1]))
+                yield from ((loop, layer.dtype) for loop in (*layer.loops[1], *loops_of(layer.kernels[1])))
 
     def backward_from_to(self, start: int, end: int) -> None:
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo).

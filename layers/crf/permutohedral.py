@@ -14,23 +14,19 @@ float32 and of deviation 1.
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array
-from minicaffe.loops import loop
-from minicaffe.threads import parts, run
+from minicaffe.kernels import kernel
 
 Int32 = NDArray[np.int32]
 FARTHEST = 1 << 20
 """The greatest coordinate: beyond, float32 has little left of a point's place in its simplex."""
 
 
-@loop("T[:,::1], int32[:,::1], T[:,::1], int32[:,:,::1], T[:,::1], T[:,::1]")
-def filter_planes(x: Array, corners: Int32, shares: Array, neighbours: Int32, scratch: Array, y: Array) -> None:
+def filter_by_definition(x: Array, corners: Int32, shares: Array, neighbours: Int32, scratch: Array, y: Array) -> None:
     """y (C, N) = x (C, N) filtered, without a. corners, shares (N, d + 1); neighbours (d + 1, L, 2) in the directions' order, L
     for none; scratch (2, L + 1): memory."""
     half, points = x.dtype.type(0.5), neighbours.shape[1]
@@ -73,24 +69,20 @@ class Lattice:
         x, y = np.ascontiguousarray(x), np.empty_like(x, order="C")
         if not x.size:
             return y
-        if loops.compiled():
-            run(partial(self._filter_part, x[part], neighbours, y[part]) for part in parts(len(x)))
-        else:
-            for plane, out in zip(x, y):
-                self._filter_plane(plane, neighbours, out)
+        filter_maps(x, self.corners, self.shares, neighbours, y)
         y *= self.scale
         return y
 
-    def _filter_part(self, x: Array, neighbours: Int32, y: Array) -> None:
-        scratch = np.empty((2, neighbours.shape[1] + 1), x.dtype)
-        filter_planes(x, self.corners, self.shares, neighbours, scratch, y)
 
-    def _filter_plane(self, x: Array, neighbours: Int32, y: Array) -> None:
-        points = neighbours.shape[1]
-        lattice = np.bincount(self.corners.reshape(-1), (self.shares * x[:, None]).reshape(-1), points + 1)
+@kernel
+def filter_maps(x: Array, corners: Int32, shares: Array, neighbours: Int32, y: Array) -> None:
+    """Filter x (C, N) into y (C, N), without the scale. The other arrays are those of filter_by_definition."""
+    points = neighbours.shape[1]
+    for plane, out in zip(x, y):
+        lattice = np.bincount(corners.reshape(-1), (shares * plane[:, None]).reshape(-1), points + 1)
         for pair in neighbours:
             lattice[:points] += 0.5 * (lattice[pair[:, 0]] + lattice[pair[:, 1]])
-        np.einsum("nk,nk->n", self.shares, lattice[self.corners], out=y, casting="same_kind")
+        np.einsum("nk,nk->n", shares, lattice[corners], out=out, casting="same_kind")
 
 
 def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:

@@ -23,6 +23,7 @@ from layer_case import LayerCase
 from loops_in_python import loops_in_python, name_of
 from roi_cases import some_rois
 
+import minicaffe.compiled
 import minicaffe.layers
 from minicaffe import loops, set_num_threads
 from minicaffe.blob import Array, Blob
@@ -341,9 +342,9 @@ ENTRIES = {
     "shrinking": Entry(
         layer("type: 'Interp' interp_param { height: 11 width: 13 }", eighths(2, 3, 23, 30)), "interp.interpolate"
     ),
-    "flow": Entry(maps_of_flow("ZERO"), "flow_warp.{find_places,warp,warp_back,warp_back_to_flow}"),
+    "flow": Entry(maps_of_flow("ZERO"), "flow_warp.{find_pixels,flow_backward_by_definition,warp_backward_by_definition,warp_by_definition}"),
     "correlation": Entry(layer(CORRELATION, eighths(2, 3, 10, 12), eighths(2, 3, 10, 12, seed=1)), "correlation.add_products"),
-    "lattice": Entry(filtered, "permutohedral.filter_planes"),
+    "lattice": Entry(filtered, "permutohedral.filter_by_definition"),
     "suppression": Entry(suppressed, "nms.suppress"),
     "decoding": Entry(decoded, "box_codes.decode_all"),
     "detections": Entry(detections, "detection_rows.* nms.suppress"),
@@ -352,7 +353,8 @@ ENTRIES = {
 
 @lru_cache(maxsize=1)
 def all_loops() -> frozenset[str]:
-    modules = pkgutil.walk_packages(minicaffe.layers.__path__, "minicaffe.layers.")
+    rooms = minicaffe.layers, minicaffe.compiled
+    modules = [module for room in rooms for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     values = [value for module in modules for value in vars(importlib.import_module(module.name)).values()]
     return frozenset(name_of(value) for value in values if isinstance(value, Loop))
 

@@ -55,16 +55,16 @@ def test_a_whole_flow_moves_the_image(channels: int, height: int, width: int, ri
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_numpy_computes_what_the_loops_say(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_computes_what_the_definition_says(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Places inside, past each edge and unknown, in blocks of which the last is shorter."""
     monkeypatch.setattr(flow_warp, "BLOCK", 11)
     x, dy, flow = normal(3, 6, 7).astype(dtype), normal(3, 6, 7).astype(dtype), (3 * normal(2, 6, 7)).astype(dtype)
     flow[0, 2, 3], flow[1, 4, 1] = np.nan, np.inf
     dy[:, 2, 3] = np.nan  # of a place that gives nothing
     y, dx, dflow = np.zeros_like(x), np.zeros((3, 42), dtype), np.zeros_like(flow)
-    flow_warp.warp(x.reshape(3, 42), flow, (0, 6), dtype(0), y)
-    flow_warp.warp_back(dy, flow, (0, 3), dx)
-    flow_warp.warp_back_to_flow((x.reshape(3, 42), dy), flow, (0, 6), dflow)
+    flow_warp.warp_by_definition(x.reshape(3, 42), flow, (0, 6), dtype(0), y)
+    flow_warp.warp_backward_by_definition(dy, flow, (0, 3), dx)
+    flow_warp.flow_backward_by_definition((x.reshape(3, 42), dy), flow, (0, 6), dflow)
     with loops.using("numpy"):
         case = LayerCase('type: "FlowWarp"', x[None], flow[None], dtype=dtype)
         np.testing.assert_allclose(case.forward()[0][0], y, atol=1e-5)

@@ -35,12 +35,12 @@ def loops_in_python() -> Iterator[set[str]]:
     compiled = Loop.__call__, Loop.compile
 
     def is_threads(loop: Loop[Any]) -> bool:  # those of handover.py, which stay machine code
-        return not loop.__module__.startswith("minicaffe.layers.")
+        return not loop.__module__.startswith(("minicaffe.layers.", "minicaffe.compiled."))
 
     def call(self: Loop[Any], *args: Any, **kwargs: Any) -> Any:
         if is_threads(self):
             return compiled[0](self, *args, **kwargs)
-        ran.add(name_of(self))
+        ran.update(map(name_of, (self, *self.calls.values())))
         return self.definition(*args, **kwargs)
 
     def compile_(self: Loop[Any], dtype: Any) -> None:
