@@ -18,20 +18,30 @@ from functools import partial
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
+from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
-from minicaffe.loops import loop
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import run
 
 SUBTRACT = caffe_pb2.CorrelationParameter.SUBTRACT
 
 
-@loop("T[:,::1], T[:,:,::1], UniTuple(int64, 3), T[:,:,::1]")
+@kernel
 def add_products(a: Array, b: Array, at: tuple[int, int, int], sums: Array) -> None:
-    """Adds to sums (D, D, w) the products of a row (C, W) of a and the rows of b (H, C, W), displaced by each p and o. at: the
-    number of the row, the first column, and the pixels from one displacement to the next."""
+    """Add to sums (D, D, w) the products of a row a (C, W) and the rows of b (H, C, W), displaced by each p and o.
+
+    at: the number of the row, the first column, and the pixels from one displacement to the next.
+    """
+    row, first, step = at
+    moves, _, wide = sums.shape
+    rows = [row + step * (p - moves // 2) for p in range(moves)]
+    products = a[:, first : first + wide].T @ b[rows]  # (D, x, W')
+    sums += band(products, first - step * (moves // 2), step, moves).transpose(0, 2, 1)
+
+
+def add_products_by_definition(a: Array, b: Array, at: tuple[int, int, int], sums: Array) -> None:
+    """Add the same, number by number."""
     row, first, step = at
     moves, _, wide = sums.shape
     for p in range(moves):
@@ -42,6 +52,12 @@ def add_products(a: Array, b: Array, at: tuple[int, int, int], sums: Array) -> N
                 y, total = b[row + step * (p - moves // 2), c, start : start + wide], sums[p, o]
                 for j in range(wide):
                     total[j] += x[j] * y[j]
+
+
+def band(products: Array, first: int, step: int, moves: int) -> Array:
+    """Return, of (D, x, W'), the places of the displacements (D, x, D), a view: those of x begin at x + first."""
+    rows, down, right = products.strides
+    return as_strided(products[:, :, first:], (*products.shape[:2], moves), (rows, down + right, step * right))
 
 
 class Correlation(Layer):
@@ -58,7 +74,7 @@ class Correlation(Layer):
     num_top = 1
     param_block = ("correlation_param",)
     weight_names = ()
-    loops = ((add_products,), ())
+    kernels = ((add_products,), ())
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.correlation_param
@@ -101,11 +117,8 @@ class Correlation(Layer):
                 for p, other in enumerate(self._others(row)):
                     for o, moved in enumerate(self._moved(b[other], sums.shape[2])):
                         sums[p, o] += np.abs(self._start(a[row], sums.shape[2]) - moved).sum(axis=0)
-            elif loops.compiled():
-                add_products(a[row], b, (row, param.max_displacement, param.stride_2), sums)
             else:
-                products = self._start(a[row], sums.shape[2]).T @ b[self._others(row)]  # (D, x, W')
-                sums += self._band(products).transpose(0, 2, 1)
+                add_products(a[row], b, (row, param.max_displacement, param.stride_2), sums)
         spans = [sums[:, :, k : k + step * (out.shape[2] - 1) + 1 : step] for k in range(size)]
         np.divide(sum(spans[1:], spans[0]), size**2 * a.shape[1], out=out)
 
@@ -179,9 +192,6 @@ class Correlation(Layer):
             yield row[:, first : first + wide]
 
     def _band(self, products: Array) -> Array:
-        """Of (D, x, W') the places of the displacements, (D, x, D), a view: those of x begin at x + the first."""
+        """The places of the displacements in (D, x, W')."""
         param = self.param.correlation_param
-        first = param.max_displacement - param.stride_2 * self.radius
-        rows, down, right = products.strides
-        shape = (len(products), products.shape[1], self.moves)
-        return as_strided(products[:, :, first:], shape, (rows, down + right, param.stride_2 * right))
+        return band(products, param.max_displacement - param.stride_2 * self.radius, param.stride_2, self.moves)

@@ -342,9 +342,9 @@ ENTRIES = {
     "shrinking": Entry(
         layer("type: 'Interp' interp_param { height: 11 width: 13 }", eighths(2, 3, 23, 30)), "interp.interpolate"
     ),
-    "flow": Entry(maps_of_flow("ZERO"), "flow_warp.{find_pixels,flow_backward_by_definition,warp_backward_by_definition,warp_by_definition}"),
-    "correlation": Entry(layer(CORRELATION, eighths(2, 3, 10, 12), eighths(2, 3, 10, 12, seed=1)), "correlation.add_products"),
-    "lattice": Entry(filtered, "permutohedral.filter_by_definition"),
+    "flow": Entry(maps_of_flow("ZERO"), "flow_warp.*"),
+    "correlation": Entry(layer(CORRELATION, eighths(2, 3, 10, 12), eighths(2, 3, 10, 12, seed=1)), "correlation.*"),
+    "lattice": Entry(filtered, "permutohedral.*"),
     "suppression": Entry(suppressed, "nms.suppress"),
     "decoding": Entry(decoded, "box_codes.decode_all"),
     "detections": Entry(detections, "detection_rows.* nms.suppress"),
