@@ -20,7 +20,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .pool.unpooled import launch_put, put, put_gradient, put_maps, put_maps_backward
+from .pool.unpooled import launch_put, put, put_gradient
 
 MAX, AVE, TILE = caffe_pb2.UnpoolingParameter.MAX, caffe_pb2.UnpoolingParameter.AVE, caffe_pb2.UnpoolingParameter.TILE
 
@@ -48,7 +48,7 @@ class Unpooling(Layer):
         if self.method == AVE:
             self.copies = (1, 1)
         if self.method == MAX:
-            self.loops = ((put_maps,), (put_maps_backward,))
+            self.kernels = ((put,), (put_gradient,))
         self.kernel, self.stride, self.size = (
             self._pair(*names)
             for names in (

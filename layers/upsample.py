@@ -18,7 +18,7 @@ from minicaffe.blocks import BLOCK, Index, each_block
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 
-from .pool.unpooled import launch_put, put, put_gradient, put_maps, put_maps_backward
+from .pool.unpooled import launch_put, put, put_gradient
 
 SEGNETS = ("scale_h", "scale_w", "pad_out_h", "pad_out_w", "upsample_h", "upsample_w")
 
@@ -55,7 +55,7 @@ class Upsample(Layer):
             self.scale = (param.scale if "scale" in named else 1,) * 2
         else:
             self.scale = self._scales(named)
-            self.loops = ((put_maps,), (put_maps_backward,))
+            self.kernels = ((put,), (put_gradient,))
         if min(self.scale) < 1:
             raise self.error(f"the scale must be > 0, got {min(self.scale)}", "upsample_param.scale")
 

@@ -11,18 +11,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BLOCK, Index, each_block
 from minicaffe.cuda.device import current
 from minicaffe.errors import LayerError
+from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_reindex import whole_numbers
-from minicaffe.loops import loop
-from minicaffe.threads import parts, run
-
-LEAST = 1 << 16
-"""Fewest pixels that are worth a thread of the loops."""
 
 PIECE = 1 << 15
 """Indices converted at once: 256 KB, which stay in a core's cache."""
@@ -31,8 +26,7 @@ Places = Callable[[], Iterator[tuple[slice, NDArray[np.intp]]]]
 """Piece by piece of the numbers of some maps: the piece, and its pixels (maps, numbers), counted through all those maps."""
 
 
-@loop("T[:,::1], T[:,::1], T[:,::1]")
-def put_maps(x: Array, mask: Array, y: Array) -> bool:
+def put_by_definition(x: Array, mask: Array, y: Array) -> bool:
     """y (M, pixels) = 0 but for x (M, numbers) where mask, of each map or of all (1, numbers), says; False at an index that y
     does not have, and all after it left out."""
     for m in range(len(x)):
@@ -45,10 +39,11 @@ def put_maps(x: Array, mask: Array, y: Array) -> bool:
     return True
 
 
-@loop("T[:,::1], T[:,::1], T[:,::1], int32[::1]")
-def put_maps_backward(dy: Array, mask: Array, dx: Array, last: NDArray[np.int32]) -> bool:
-    """dx (M, numbers) of dy (M, pixels): dy where mask says, and 0 for a number that a later one replaced; False as put_maps.
-    last (pixels,): memory for which number is in each."""
+def put_gradient_by_definition(dy: Array, mask: Array, dx: Array, last: NDArray[np.int32]) -> bool:
+    """Write dx (M, numbers): dy (M, pixels) where mask says, and 0 for a number that a later one replaced.
+
+    Return False as put_by_definition does. last (pixels,): memory for which number is in each.
+    """
     for m in range(len(dx)):
         gradient, index, out = dy[m], mask[m if len(mask) > 1 else 0], dx[m]
         for j in range(len(out)):
@@ -61,6 +56,7 @@ def put_maps_backward(dy: Array, mask: Array, dx: Array, last: NDArray[np.int32]
     return True
 
 
+@kernel
 def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
     """y (N, C, OH, OW) = 0 but for x (N, C, H, W) where mask (N, C, H, W, or H, W for all maps) says.
 
@@ -73,13 +69,11 @@ def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
         for part, index in places():
             pixels[index] = x_maps[maps, part]
 
-    x_maps, y_maps = _maps(x), _maps(y)
-    if loops.compiled():
-        _loop(layer, mask, y, lambda maps, index: put_maps(x_maps[maps], index, y_maps[maps]))
-    else:
-        _each(layer, mask, y, step)
+    x_maps, y_maps = flat_maps(x), flat_maps(y)
+    _each(layer, mask, y, step)
 
 
+@kernel
 def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
     """dx: dy where mask says, and 0 for a number that a later one replaced. Shapes as in put."""
 
@@ -96,40 +90,25 @@ def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
             for part, index in places():
                 out[:, part][last[index] != numbers[:, part]] = 0
 
-    def loop_step(maps: slice, index: Array) -> bool:
-        last = np.empty(dy_maps.shape[1], np.int32)
-        return bool(put_maps_backward(dy_maps[maps], index, dx_maps[maps], last))
-
-    dx_maps, dy_maps = _maps(dx), _maps(dy)
-    if loops.compiled():
-        _loop(layer, mask, dy, loop_step)
-    else:
-        _each(layer, mask, dy, step)
+    dx_maps, dy_maps = flat_maps(dx), flat_maps(dy)
+    _each(layer, mask, dy, step)
 
 
-def _maps(array: Array) -> Array:
+def flat_maps(array: Array) -> Array:
     """(N, C, H, W) -> (N * C, H * W), a view."""
     n, c, h, w = array.shape
     return array.reshape(n * c, h * w)
 
 
-def _loop(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Array], bool]) -> None:
-    """step(maps, mask of these maps or of all) for parts of the maps, on all threads."""
-    pixels = y.shape[2] * y.shape[3]
-    index = _maps(mask) if mask.ndim == 4 else mask.reshape(1, mask.size)
-
-    def task(maps: slice) -> None:
-        mine = index[maps] if mask.ndim == 4 else index
-        if not step(maps, mine):
-            whole_numbers(layer, mine, pixels, "bottom[1]", partial(_error, layer, pixels))  # raises
-
-    run(partial(task, maps) for maps in parts(y.shape[0] * y.shape[1], -(-LEAST // max(1, pixels)), each=2))
+def check_indices(layer: Layer, mask: Array, pixels: int) -> None:
+    """Raise LayerError for an index of mask that a map of so many pixels lacks."""
+    whole_numbers(layer, mask, pixels, "bottom[1]", partial(_error, layer, pixels))
 
 
 def _each(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Places], None]) -> None:
     """step(maps, places) for blocks of maps, on all threads."""
     n, c, h, w = y.shape
-    own = _maps(mask) if mask.ndim == 4 else np.broadcast_to(mask.reshape(-1), (n * c, mask.size))
+    own = flat_maps(mask) if mask.ndim == 4 else np.broadcast_to(mask.reshape(-1), (n * c, mask.size))
 
     def block(where: Index) -> None:
         indices = own[where]
