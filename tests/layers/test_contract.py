@@ -323,10 +323,10 @@ ENTRIES = {
         layer("type: 'Upsample' upsample_param { upsample_h: 7 upsample_w: 9 }", eighths(2, 3, 3, 4), MASK),
         "unpooled.*",
     ),
-    "LRN": Entry(layer(LRN.format(5, "ACROSS_CHANNELS"), eighths(2, 7, 5, 11)), "lrn.{normalise,normalise_backward}"),
+    "LRN": Entry(layer(LRN.format(5, "ACROSS_CHANNELS"), eighths(2, 7, 5, 11)), "lrn.strips_*"),
     "LRN within": Entry(
         layer(LRN.format(3, "WITHIN_CHANNEL"), eighths(2, 3, 7, 11)),
-        "lrn.{_add_neighbours,_sum_squares,normalise_within,normalise_within_backward}",
+        "lrn.{_add_neighbours,_sum_squares,maps_backward,maps_forward}",
     ),
     "softmax": Entry(layer("type: 'Softmax'", eighths(3, 5, 7)), "softmax.softmax_lines"),
     "softmax of lines": Entry(layer("type: 'Softmax'", eighths(3, 45)), "softmax.softmax_lines"),

@@ -11,6 +11,7 @@ from layer_case import LayerCase
 
 from minicaffe import check_gradient, loops
 from minicaffe.blocks import Scratch
+from minicaffe.compiled import lrn as loops_of_lrn
 from minicaffe.errors import LayerError
 from minicaffe.layers import lrn
 from minicaffe.layers.lrn import powered, window_sum
@@ -77,7 +78,7 @@ def test_numpy_computes_what_the_loops_say(region: str, size: int, dtype: type) 
     x, dy = (normal(2, 7, 3, 11).astype(dtype) for _ in range(2))
     x[0, 3, 1, 2], x[1, 2, 0, 5], dy[1, 5, 2, 2] = np.nan, np.inf, -np.inf
     case = LayerCase(text(f"local_size: {size} alpha: 3 k: 2 norm_region: {region}"), x, dtype=dtype)
-    room, constants = np.empty((8, lrn.STRIP), dtype), (dtype(3 / size), dtype(2))
+    room, constants = np.empty((8, loops_of_lrn.STRIP), dtype), (dtype(3 / size), dtype(2))
     y, dx = np.empty((2, 7, 33), dtype), np.empty((2, 7, 33), dtype)
     flat, flat_dy = x.reshape(y.shape), dy.reshape(y.shape)
     with np.errstate(invalid="ignore"):
@@ -86,13 +87,13 @@ def test_numpy_computes_what_the_loops_say(region: str, size: int, dtype: type) 
             if region == "WITHIN_CHANNEL":
                 maps, of_dy, to, to_dx = (array.reshape(14, 3, 11) for array in (x, dy, y, dx))
                 room, constants = np.full((size + 2, 10 + size), np.nan, dtype), (dtype(3 / size**2), dtype(1))
-                lrn.normalise_within(maps, size, constants, to, room)
+                loops_of_lrn.maps_forward(maps, size, constants, to, room)
                 room[...] = np.nan
-                lrn.normalise_within_backward((maps, of_dy), size, constants, to_dx, room)
+                loops_of_lrn.maps_backward((maps, of_dy), size, constants, to_dx, room)
             for image in range(2 if region == "ACROSS_CHANNELS" else 0):
                 for part in ((0, 20), (20, 33)):
-                    lrn.normalise(flat[image], part, size, constants, y[image], room)
-                    lrn.normalise_backward((flat[image], flat_dy[image]), part, size, constants, dx[image], room)
+                    loops_of_lrn.strips_forward(flat[image], part, size, constants, y[image], room)
+                    loops_of_lrn.strips_backward((flat[image], flat_dy[image]), part, size, constants, dx[image], room)
         with loops.using("auto"):
             ways.append([case.forward()[0], case.backward(dy)[0]])
     for found in ways:
@@ -109,7 +110,7 @@ def test_blocks_join_without_a_seam(region: str, monkeypatch: pytest.MonkeyPatch
     whole = case.forward()[0].copy(), case.backward(dy)[0].copy()
     monkeypatch.setattr(lrn, "BLOCK", 600)
     monkeypatch.setattr(lrn, "SHORTEST_RUN", 10)
-    monkeypatch.setattr(lrn, "STRIP", 31)
+    monkeypatch.setattr(loops_of_lrn, "STRIP", 31)
     np.testing.assert_array_equal(case.forward()[0], whole[0])
     np.testing.assert_array_equal(case.backward(dy)[0], whole[1])
 
