@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error, ways
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 
-from .boxes.box_codes import decode, decode_all, read_priors, refined
+from .boxes.box_codes import decode, decode_images, read_priors, refined
 from .boxes.detection_files import files_asked
 from .boxes.detection_pictures import pictures_asked
 from .boxes.detection_rows import image_detections, rows_of_classes
@@ -52,7 +51,7 @@ class DetectionOutput(Layer):
     weight_names = ()
     has_gradient = False
     found_axis = 2
-    loops = ((decode_all, rows_of_classes), ())
+    kernels = ((decode_images, rows_of_classes), ())
     kinds = (
         Kind("SSD", ("ssd",), "3 or 4 bottoms"),
         Kind("RefineDet", ("refinedet",), "5 bottoms, or a fourth (N, P * 2)"),
@@ -135,16 +134,13 @@ class DetectionOutput(Layer):
         self._write(rows, bottom)
 
     def boxes(self, loc: Array, priors: Array, arm_loc: Array | None) -> list[tuple[Array, Array | None]]:
-        """Each image's boxes (L, P, 4), and their areas (L, P) where loops are compiled and all is finite. loc and priors, and
+        """Each image's boxes (L, P, 4), and their areas (L, P) if they are known. loc and priors, and
         RefineDet's arm_loc or None: as the bottoms have them."""
         param, of_target = self.param.detection_output_param, self.param.detection_output_param.variance_encoded_in_target
         images, number, sets = len(loc), priors.size // 8, self.loc_classes
         codes = loc.reshape(images, number, sets, 4)
-        if loops.compiled() and not self.refines:
-            given = priors.reshape(2, number, 4)
-            found = [(np.empty((sets, number, 4), self.dtype), np.empty((sets, number), self.dtype)) for _ in codes]
-            if all(decode_all(own, given, param.code_type, of_target, *to) == number for own, to in zip(codes, found)):
-                return [*found]
+        if not self.refines:
+            return decode_images(self, codes, priors, param.code_type, of_target)
         each = refined(read_priors(self, priors, param.code_type), arm_loc, images, param.code_type, of_target)
         # (N, L, P, 4): class after class
         pairs = zip(codes.transpose(0, 2, 1, 3), each, strict=True)

@@ -25,7 +25,7 @@ from minicaffe.formats.fork_kinds import Kind
 from minicaffe.mode import TRAIN, Phase
 
 from .boxes.anchors import by_position, layer_anchors, shifted_anchors
-from .boxes.nms import nms, suppress
+from .boxes.nms import kept_boxes, nms
 from .boxes.param_str import ROI_ROWS, ROI_SCORES, StandIn, TopName
 from .boxes.proposal_param import KINDS, check_param, param_anchors
 
@@ -66,7 +66,7 @@ class Proposal(StandIn):
     makes_rois = True
     found_axis = 0
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
-    loops = ((suppress,), ())
+    kernels = ((kept_boxes,), ())
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios")
     inert_keys: ClassVar[tuple[str, ...]] = ("allowed_border", "num_classes")
 

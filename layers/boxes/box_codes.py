@@ -10,18 +10,15 @@ Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's bbox_uti
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
+from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
-from minicaffe.loops import loop
 from minicaffe.proto import caffe_pb2
-
-from .nms import suppressed
 
 CORNER = caffe_pb2.PriorBoxParameter.CORNER
 CENTER_SIZE = caffe_pb2.PriorBoxParameter.CENTER_SIZE
@@ -65,38 +62,6 @@ def jaccard(boxes: Array, others: Array) -> Array:
     return overlaps
 
 
-@loop("T[:,:,::1], T[:,:,::1], int64, int64, T[:,:,::1], T[:,::1]")
-def decode_all(codes: Array, priors: Array, code: int, variance_in_target: int, boxes: Array, areas: Array) -> int:
-    """decode's boxes (L, P, 4), of codes (P, L, 4), and their areas (L, P). priors (2, P, 4): boxes and variances.
-
-    Returns P, or the first prior without an area, where code divides by its size, or -1 where a box or an area is not finite.
-    """
-    half, zero, flat, finite = codes.dtype.type(0.5), codes.dtype.type(0), len(codes), True
-    moves = np.empty(4, codes.dtype)
-    for i in range(len(codes)):
-        x1, y1, x2, y2 = priors[0, i]
-        width, height = x2 - x1, y2 - y1
-        if code != CORNER and (width <= 0 or height <= 0):
-            flat = min(flat, i)
-        for k in range(len(boxes)):
-            for side in range(4):
-                moves[side] = codes[i, k, side] if variance_in_target else codes[i, k, side] * priors[1, i, side]
-            if code == CENTER_SIZE:
-                x, y = moves[0] * width + (x1 + x2) * half, moves[1] * height + (y1 + y2) * half
-                across, down = math.exp(moves[2]) * width * half, math.exp(moves[3]) * height * half
-                left, top, right, bottom = x - across, y - down, x + across, y + down
-            elif code == CORNER_SIZE:
-                left, top = x1 + moves[0] * width, y1 + moves[1] * height
-                right, bottom = x2 + moves[2] * width, y2 + moves[3] * height
-            else:
-                left, top, right, bottom = x1 + moves[0], y1 + moves[1], x2 + moves[2], y2 + moves[3]
-            boxes[k, i, 0], boxes[k, i, 1], boxes[k, i, 2], boxes[k, i, 3] = left, top, right, bottom
-            areas[k, i] = zero if right < left or bottom < top else (right - left) * (bottom - top)
-            corners = math.isfinite(left) and math.isfinite(top) and math.isfinite(right) and math.isfinite(bottom)
-            finite = finite and corners and math.isfinite(areas[k, i])
-    return flat if finite or flat < len(codes) else -1
-
-
 def decode(codes: Array, priors: Priors, code: int, variance_in_target: bool = False) -> Array:
     """Boxes (..., P, 4) that codes (..., P, 4) stand for. variance_in_target: the codes are not divided by variances."""
     boxes = priors.boxes
@@ -110,6 +75,18 @@ def decode(codes: Array, priors: Priors, code: int, variance_in_target: bool = F
     with np.errstate(over="ignore", invalid="ignore"):
         half = np.exp(moves[..., 2:]) * size / 2
         return np.concatenate([centre - half, centre + half], axis=-1)
+
+
+@kernel
+def decode_images(
+    layer: Layer, codes: Array, priors: Array, code: int, variance_in_target: bool
+) -> list[tuple[Array, Array | None]]:
+    """Return each image's boxes (L, P, 4), and their areas (L, P) if they are known and all is finite.
+
+    codes (N, P, L, 4); priors as read_priors takes them. Raises LayerError for a prior without an area.
+    """
+    at = read_priors(layer, priors, code)
+    return [(decode(own, at, code, variance_in_target), None) for own in codes.transpose(0, 2, 1, 3)]
 
 
 def refined(priors: Priors, codes: Array | None, images: int, code: int, variance_in_target: bool = False) -> list[Priors]:
@@ -158,15 +135,19 @@ def nms(
     areas: the boxes' (N,), for one who asks several times."""
     order = best_first(scores, least, top_k)
     ranked = boxes[order]
-    if (best := suppressed(ranked, box_areas(ranked) if areas is None else areas[order], 0, overlap, eta=eta)) is not None:
-        return order[best]
-    most = np.zeros(len(order), boxes.dtype)  # each box's largest overlap with a kept one
+    return order[kept_of(ranked, box_areas(ranked) if areas is None else areas[order], overlap, eta)]
+
+
+@kernel
+def kept_of(boxes: Array, areas: Array, overlap: float, eta: float) -> NDArray[np.intp]:
+    """Return the indices of the boxes (N, 4) of these areas (N,), the best first, that nms keeps."""
+    most = np.zeros(len(boxes), boxes.dtype)  # each box's largest overlap with a kept one
     kept: list[int] = []
-    for i in range(len(order)):
+    for i in range(len(boxes)):
         if most[i] <= overlap:
             kept.append(i)
             # no box is dropped yet: with eta a lower overlap counts when its turn comes
-            most[i + 1 :] = np.maximum(most[i + 1 :], jaccard(ranked[i : i + 1], ranked[i + 1 :])[0])
+            most[i + 1 :] = np.maximum(most[i + 1 :], jaccard(boxes[i : i + 1], boxes[i + 1 :])[0])
             if eta < 1 and overlap > 0.5:
                 overlap *= eta
-    return order[kept]
+    return np.array(kept, np.intp)

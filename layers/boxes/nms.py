@@ -1,22 +1,21 @@
 """Non-maximum suppression: keep the best box, drop those that overlap it by more than the threshold, and again.
 
 Areas are counted inclusively; a box is dropped when its overlap is > threshold (the originals' GPU code; their Cython code
-takes >=); equal scores: the lower index first. The definition is the loop of suppress.
+takes >=); equal scores: the lower index first. The definition is suppress_by_definition.
 Source: py-faster-rcnn's nms/nms_kernel.cu. MS-CNN counts overlaps in other ways, too: mscnn's util/math_functions.cpp,
 cascade-rcnn's util/bbox_util.cpp.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.cuda.nms import nms as gpu_nms
-from minicaffe.loops import loop
+from minicaffe.kernels import kernel
 from minicaffe.mode import gpu_mode
 
 GPU_FROM = 1000
@@ -47,57 +46,21 @@ class Measure(NamedTuple):
 PIXELS = Measure()
 
 
-TOGETHER = 64
-"""Kept boxes that a compiled loop compares a box with before it looks whether one clashed."""
-
-
-at, int32 = np.uint64, np.int32
-"""An index that is not negative, for which Numba does not look whether it counts from the end, and a sum as wide as a float32:
-with others the loop over kept boxes is not one over vectors, and takes eight times as long."""
-
-
-@loop("T[:,::1], T[::1], T, float64, float64, int64")
-def suppress(boxes: Array, areas: Array, unit: Any, threshold: float, eta: float, limit: int) -> NDArray[np.intp]:
-    """Greedy suppression of boxes, the best first: the indices of those that are kept.
-
-    boxes (N, 4): x1, y1, x2, y2, finite; areas (N,); unit: 1 if a box's ends are pixels in it, else 0. A box is kept unless it
-    shares more than threshold of its union with a kept one. eta < 1: each box that is kept lowers threshold to eta times it,
-    down to 0.5. limit: where to stop, 0 for nowhere.
+def suppress_by_definition(boxes: Array, areas: Array, unit: int, threshold: float) -> list[int]:
+    """Return the indices of the boxes (N, 4), the best first, that are kept: none shares more than threshold of its union with
+    a box that is kept before it. areas (N,); unit: 1 if a box's ends are pixels in it, else 0.
     """
-    kept, found = np.empty(len(boxes), np.intp), 0
-    x1, y1, x2, y2, area = np.empty((5, len(boxes)), boxes.dtype)  # of the kept boxes
-    bound, zero = np.empty(1, boxes.dtype), unit - unit
+    kept: list[int] = []
     for i in range(len(boxes)):
-        left, top, right, bottom = boxes[i]
-        bound[0] = threshold  # rounded to the boxes' type
-        most, own, clashes = bound[0], areas[i], int32(0)
-        for first in range(0, found, TOGETHER):
-            for k in range(first, min(first + TOGETHER, found)):
-                width = (right if right < x2[at(k)] else x2[at(k)]) - (left if left > x1[at(k)] else x1[at(k)]) + unit
-                height = (bottom if bottom < y2[at(k)] else y2[at(k)]) - (top if top > y1[at(k)] else y1[at(k)]) + unit
-                shared = (width if width > 0 else zero) * (height if height > 0 else zero)
-                clashes += int32(shared / (area[at(k)] + own - shared) > most)  # not of two boxes without an area: NaN
-            if clashes:
-                break
+        clashes = False
+        for k in kept:
+            width = max(min(boxes[i, 2], boxes[k, 2]) - max(boxes[i, 0], boxes[k, 0]) + unit, 0)
+            height = max(min(boxes[i, 3], boxes[k, 3]) - max(boxes[i, 1], boxes[k, 1]) + unit, 0)
+            union = areas[i] + areas[k] - width * height
+            clashes = clashes or bool(union != 0 and width * height / union > threshold)
         if not clashes:
-            kept[found] = i
-            x1[found], y1[found], x2[found], y2[found], area[found] = left, top, right, bottom, own
-            found += 1
-            if found == limit:
-                break
-            if eta < 1 and threshold > 0.5:
-                threshold *= eta
-    return kept[:found]
-
-
-def suppressed(
-    boxes: Array, areas: Array, unit: int, threshold: float, *, eta: float = 1, limit: int = 0
-) -> NDArray[np.intp] | None:
-    """Which of these boxes (N, 4), the best first, suppress keeps, compiled; None where NumPy has to say: without Numba, and
-    for numbers that are not finite."""
-    if not loops.compiled() or not threshold >= 0 or not (np.isfinite(boxes).all() and np.isfinite(areas).all()):
-        return None
-    return suppress(np.ascontiguousarray(boxes), areas, boxes.dtype.type(unit), float(threshold), float(eta), limit)  # type: ignore[no-any-return]
+            kept.append(i)
+    return kept
 
 
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
@@ -118,10 +81,9 @@ def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> 
     return order[kept_boxes(boxes, measure.areas(boxes), threshold, measure, limit)]
 
 
+@kernel
 def kept_boxes(boxes: Array, areas: Array, threshold: float, measure: Measure = PIXELS, limit: int = 0) -> NDArray[np.intp]:
     """Which of boxes (N, 4) of these areas (N,), the best first, are kept, on the CPU."""
-    if measure.divisor == "IOU" and (best := suppressed(boxes, areas, measure.unit, threshold, limit=limit)) is not None:
-        return best
     kept = np.zeros(0, np.intp)
     for start in range(0, len(boxes), BLOCK):
         block = np.arange(start, min(start + BLOCK, len(boxes)))

@@ -27,7 +27,8 @@ import minicaffe.compiled
 import minicaffe.layers
 from minicaffe import loops, set_num_threads
 from minicaffe.blob import Array, Blob
-from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE, Priors, box_areas, decode, decode_all
+from minicaffe.compiled.boxes.box_codes import decode_all
+from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE, Priors, box_areas, decode
 from minicaffe.layers.boxes.detection_rows import image_detections
 from minicaffe.layers.conv import convolve, gradients, matrix_products, winograd
 from minicaffe.layers.conv.epilogue import Epilogue

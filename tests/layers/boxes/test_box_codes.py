@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssd_reference import made_boxes, plain_nms
 
+from minicaffe.compiled.boxes.box_codes import decode_all
 from minicaffe.layers.boxes.box_codes import (
     CENTER_SIZE,
     CORNER,
@@ -15,7 +16,6 @@ from minicaffe.layers.boxes.box_codes import (
     Priors,
     box_areas,
     decode,
-    decode_all,
     encode,
     jaccard,
     nms,

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from loops_in_python import computing
 
 from minicaffe import loops
+from minicaffe.compiled.boxes.detection_rows import largest
 from minicaffe.layers.boxes.box_codes import nms
-from minicaffe.layers.boxes.detection_rows import image_detections, largest
+from minicaffe.layers.boxes.detection_rows import image_detections
 
 
 def boxes_and_scores(seed: int, sets: int, count: int, classes: int, ties: bool, dtype: type) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from loops_in_python import computing
 
 from minicaffe import loops
-from minicaffe.layers.boxes.nms import BLOCK, PIXELS, Overlaps, suppress
+from minicaffe.compiled.boxes.nms import suppress
+from minicaffe.layers.boxes.nms import BLOCK, PIXELS, Overlaps, suppress_by_definition
 from minicaffe.ops import nms
 
 
@@ -131,9 +132,11 @@ def test_compiled_suppression_keeps_the_same(way: str, dtype: type, seeds: range
         assert found[0] == found[1], (seed, threshold, limit)
 
 
-def test_the_loop_is_the_definition() -> None:
+def test_the_definition_and_the_loop() -> None:
     dets = random_dets(5, 50, 60)
     best = dets[np.argsort(-dets[:, 4], kind="stable")]
-    kept = suppress.definition(np.ascontiguousarray(best[:, :4]), PIXELS.areas(best), np.float64(1), 0.4, 1.0, 0)
-    assert kept.tolist() == plain(best, 0.4)
+    given = np.ascontiguousarray(best[:, :4]), PIXELS.areas(best)
+    kept = suppress_by_definition(*given, 1, 0.4)
+    assert kept == plain(best, 0.4)
+    assert kept == suppress.definition(*given, np.float64(1), 0.4, 1.0, 0).tolist()
     assert len(kept) < 40
