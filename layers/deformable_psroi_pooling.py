@@ -258,7 +258,7 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         data = part_bytes(x, y, size, 0) + get_num_threads() * 3 * min(terms, CHUNK)
         return max(forward + (0 if self.no_trans else 2 * data_bytes([y])), places + data)
 
-    def kernels(self, dtype: np.dtype[Any]) -> PositionSensitive:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> PositionSensitive:
         moving = 0 if self.no_trans else self.part_size
         return MovedBins("deformable_psroi_pooling", dtype, self.sample_per_part, part_size=moving, trans_std=self.trans_std)
 
@@ -346,7 +346,7 @@ class DeformablePSROIPooling(PSROILayer):
                 self.operator.trans_backward(dy, x, self._plan(bottom), bottom[2].diff)
 
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        self.kernels.pool(sizes, bottom[0], bottom[1], top[0], bad, self._trans(bottom))
+        self.gpu_kernels.pool(sizes, bottom[0], bottom[1], top[0], bad, self._trans(bottom))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         trans, wanted = self._trans(bottom), [len(bottom) > i and propagate_down[i] for i in (0, 2)]
@@ -355,7 +355,7 @@ class DeformablePSROIPooling(PSROILayer):
                 bottom[i].zero_diff()
             elif wants:
                 blobs = bottom[0], bottom[1], top[0], bottom[i]
-                gradient = self.kernels.backward_moved if i == 0 else self.kernels.trans_backward
+                gradient = self.gpu_kernels.backward_moved if i == 0 else self.gpu_kernels.trans_backward
                 gradient(self._sizes(bottom), blobs, self._watch(bottom), trans)
 
     def _trans(self, bottom: Sequence[Blob]) -> Blob | None:

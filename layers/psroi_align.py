@@ -5,7 +5,7 @@
 Source: the PSROIAlign fork of R-FCN (afantideng/R-FCN-PSROIAlign), psroi_align_layer.cu. Corners are not rounded, the
 end is one pixel further, the size is at least 0.1; bins are clipped to [0, H - 1]; samples lie at (unclipped bin size) /
 (n + 1) * 1..n from the clipped start; those at or past the bin's end are left out, and the divisor stays n^2:
-PsRoiAlign.plan. The definition is the loop of means_by_definition in roi_samples.py.
+PsRoiAlign.plan. The definition is means_by_definition in roi_samples.py.
 """
 
 from __future__ import annotations
@@ -16,25 +16,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
+from minicaffe.kernels import kernel
 from minicaffe.threads import get_num_threads
 
-from .roi.channel_blocks import Part, add_to_places, pool_places, read_only
 from .roi.operator import PositionSensitiveOperator
-from .roi.psroi_bilinear import (
-    CHUNK,
-    grid_taps,
-    part_backward,
-    pool_part,
-    pool_samples_of_places,
-    samples_of_places_backward,
-)
+from .roi.psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part
 from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
-from .roi.roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners
-from .roi.roi_samples import SamplePlan, Samples, list_pixels, listed_samples
+from .roi.roi_geometry import AxisSteps, RoiPlan, at_least, cut_axis, cut_corners
+from .roi.roi_samples import SamplePlan, Samples
+
+
+@kernel
+def ps_roi_align(x: Array, plan: SamplePlan, group: int, y: Array) -> None:
+    """Write y (R, D, G, G), the means of the samples of x (N, D * G * G, H, W)."""
+    taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
+    pool_in_parts(x, plan, y, x[:1].nbytes, lambda maps, part, scratch: pool_part(maps, taps.of(part, pixels), scratch))
+
+
+@kernel
+def ps_roi_align_backward(dy: Array, plan: SamplePlan, group: int, dx: Array) -> None:
+    """Write dx (N, D * G * G, H, W) of dy (R, D, G, G)."""
+    taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
+
+    def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
+        return part_backward(mine, taps.of(part, pixels), pixels, group, scratch)
+
+    backward_in_parts(dy, plan, dx, dx[:1].nbytes, back)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,32 +68,10 @@ class PsRoiAlign(PositionSensitiveOperator):
 
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
-        if loops.compiled():
-            read = listed_samples(plan)
-
-            def pool(part: Part, maps: Array, rois: Ints) -> None:
-                pool_samples_of_places(*part, maps, rois, *read, y)
-
-            pool_places(pool, x, plan.images, self.group_size)
-            return
-        taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
-        pool_in_parts(x, plan, y, x[:1].nbytes, lambda maps, part, scratch: pool_part(maps, taps.of(part, pixels), scratch))
+        ps_roi_align(x, plan, self.group_size, y)
 
     def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
-        if loops.compiled():
-            read, given = listed_samples(plan), read_only(dy)
-
-            def add(part: Part, maps: Array, rois: Ints) -> None:
-                samples_of_places_backward(*part, given, rois, *read, maps)
-
-            add_to_places(add, dx, plan.images, self.group_size)
-            return
-        taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
-
-        def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
-            return part_backward(mine, taps.of(part, pixels), pixels, self.group_size, scratch)
-
-        backward_in_parts(dy, plan, dx, dx[:1].nbytes, back)
+        ps_roi_align_backward(dy, plan, self.group_size, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
         samples, size = 2 * self.sample_num, x.dtype.itemsize
@@ -93,7 +81,7 @@ class PsRoiAlign(PositionSensitiveOperator):
         terms = samples**2 * y.shape[0] * y.shape[1] * self.group_size * size
         return max(forward, part_bytes(x, y, size, 0) + get_num_threads() * 3 * min(terms, CHUNK))
 
-    def kernels(self, dtype: np.dtype[Any]) -> PositionSensitive:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> PositionSensitive:
         return PositionSensitive("psroi_align", dtype, self.sample_num)
 
 
@@ -108,7 +96,7 @@ class PSROIAlign(PSROILayer):
     type = "PSROIAlign"
     param_block = ("psroi_align_param",)
 
-    loops = ([list_pixels, pool_samples_of_places], [samples_of_places_backward])
+    kernels = ((ps_roi_align,), (ps_roi_align_backward,))
 
     kind = PsRoiAlign
     operator: PsRoiAlign

@@ -4,7 +4,7 @@
 
 Source: R-FCN (Dai et al. 2016), psroi_pooling_layer.cu of caffe-rfcn. Corners are rounded (halves away from zero)
 before scaling, the end is one pixel further, the size is at least 0.1; bins are [floor, ceil), clipped to the map:
-PsRoiPool.plan. The definition is the loop of ps_roi_pool_by_definition; compiled, it is the fast way, forward and backward.
+PsRoiPool.plan. The definition is ps_roi_pool_by_definition.
 """
 
 from __future__ import annotations
@@ -15,23 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
+from minicaffe.kernels import kernel
 from minicaffe.layer import data_bytes
-from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads
 
-from .roi.channel_blocks import PLACE_TYPES, Part, add_to_places, pool_places, read_only, read_place, write_place
 from .roi.operator import PositionSensitiveOperator
 from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
 from .roi.psroi_sums import bin_spans, bins_backward, listed_bytes, sum_bins
-from .roi.roi_geometry import BIN_TYPES, AxisSteps, BinPlan, Ints, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
+from .roi.roi_geometry import AxisSteps, BinPlan, Ints, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
 
 
-@loop(f"T[:,:,::1], int64[::1], {BIN_TYPES}, T[:,:,:,::1], int64, int64")
-def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     x: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, y: Array, gh: int, gw: int
 ) -> None:
     """x (H, W, D or more), an image's maps for the place (gh, gw) in the grid -> y (R, D, G, G) there, at the image's rois."""
@@ -48,8 +45,7 @@ def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes
             y[r, d, gh, gw] = sums[d] / area
 
 
-@loop(f"Array(T, 4, 'C', True), int64[::1], {BIN_TYPES}, T[:,:,::1], int64, int64")
-def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     dy: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, dx: Array, gh: int, gw: int
 ) -> None:
     """dx (H, W, D or more), of the place (gh, gw), += dy (R, D, G, G) / area at every pixel of its bin, of the image's rois."""
@@ -65,25 +61,29 @@ def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - a compiled l
                     pixel[d] += each[d]
 
 
-@loop(f"{PLACE_TYPES}, Array(T, 3, 'C', True), int64[::1], {BIN_TYPES}, T[:,:,:,::1]")
-def ps_roi_pool_places(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
-    first: int, last: int, pixels: Array, x: Array, rois: Ints, h0: Ints, h1: Ints, w0: Ints, w1: Ints, y: Array
-) -> None:
-    """x (D, G * G, H * W), an image's maps -> y (R, D, G, G) at its rois, in some places of the grid."""
-    for place in range(first, last):
-        read_place(x, pixels, place)
-        ps_roi_pool_by_definition(pixels, rois, h0, h1, w0, w1, y, place // y.shape[2], place % y.shape[2])
+@kernel
+def ps_roi_pool(x: Array, plan: BinPlan, group: int, y: Array) -> None:
+    """Write y (R, D, G, G), the means of the bins of x (N, D * G * G, H, W)."""
+    areas = plan.places.areas()
+
+    def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
+        area = areas[part.rois, part.gh, part.columns].T
+        sums = sum_bins(maps, bin_spans(plan, part), scratch).reshape(*area.shape, len(maps))
+        sums /= area[..., None]  # an empty bin: sum 0, area at least 1
+        return sums
+
+    pool_in_parts(x, plan, y, 2 * 8 * x[:1].size, means)
 
 
-@loop(f"{PLACE_TYPES}, Array(T, 4, 'C', True), int64[::1], {BIN_TYPES}, T[:,:,::1]")
-def ps_roi_pool_places_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
-    first: int, last: int, pixels: Array, dy: Array, rois: Ints, h0: Ints, h1: Ints, w0: Ints, w1: Ints, dx: Array
-) -> None:
-    """dx (D, G * G, H * W), in some places of the grid, = the sums of dy (R, D, G, G) of the image's rois."""
-    for place in range(first, last):
-        pixels[:] = 0
-        ps_roi_pool_backward_by_definition(dy, rois, h0, h1, w0, w1, pixels, place // dy.shape[2], place % dy.shape[2])
-        write_place(pixels, dx, place)
+@kernel
+def ps_roi_pool_backward(dy: Array, plan: BinPlan, group: int, dx: Array) -> None:
+    """Write dx (N, D * G * G, H, W) of dy (R, D, G, G)."""
+    each = dy / plan.places.areas()[:, None].astype(dy.dtype)
+
+    def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
+        return bins_backward(mine, bin_spans(plan, part), scratch)
+
+    backward_in_parts(each, plan, dx, 2 * dx[:1].nbytes, back)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,38 +104,10 @@ class PsRoiPool(PositionSensitiveOperator):
 
     def pool(self, x: Array, plan: BinPlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
-        if loops.compiled():
-
-            def pool(part: Part, maps: Array, rois: Ints) -> None:
-                ps_roi_pool_places(*part, maps, rois, *plan.places, y)
-
-            pool_places(pool, x, plan.images, self.group_size)
-            return
-        areas = plan.places.areas()
-
-        def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
-            area = areas[part.rois, part.gh, part.columns].T
-            sums = sum_bins(maps, bin_spans(plan, part), scratch).reshape(*area.shape, len(maps))
-            sums /= area[..., None]  # an empty bin: sum 0, area at least 1
-            return sums
-
-        pool_in_parts(x, plan, y, 2 * 8 * x[:1].size, means)
+        ps_roi_pool(x, plan, self.group_size, y)
 
     def pool_backward(self, dy: Array, plan: BinPlan, argmax: Array | None, dx: Array) -> None:
-        if loops.compiled():
-            given = read_only(dy)
-
-            def add(part: Part, maps: Array, rois: Ints) -> None:
-                ps_roi_pool_places_backward(*part, given, rois, *plan.places, maps)
-
-            add_to_places(add, dx, plan.images, self.group_size)
-            return
-        each = dy / plan.places.areas()[:, None].astype(dy.dtype)
-
-        def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
-            return bins_backward(mine, bin_spans(plan, part), scratch)
-
-        backward_in_parts(each, plan, dx, 2 * dx[:1].nbytes, back)
+        ps_roi_pool_backward(dy, plan, self.group_size, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
         """Backward, of rois that have the whole map: dy / area, and on each thread a part's maps and the terms listed at a
@@ -148,7 +120,7 @@ class PsRoiPool(PositionSensitiveOperator):
         maps = part_bytes(x, y, 2 * x.dtype.itemsize, 0)
         return max(forward, data_bytes([y]) + maps + get_num_threads() * listed_bytes(terms))
 
-    def kernels(self, dtype: np.dtype[Any]) -> PositionSensitive:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> PositionSensitive:
         return PositionSensitive("psroi_pooling", dtype)
 
 
@@ -163,7 +135,7 @@ class PSROIPooling(PSROILayer):
     type = "PSROIPooling"
     param_block = ("psroi_pooling_param",)
 
-    loops = ([ps_roi_pool_places], [ps_roi_pool_places_backward])
+    kernels = ((ps_roi_pool,), (ps_roi_pool_backward,))
 
     kind = PsRoiPool
     operator: PsRoiPool

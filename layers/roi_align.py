@@ -20,11 +20,10 @@ from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .roi.channel_blocks import read_pixels
 from .roi.operator import GridOperator
 from .roi.roi_align_grid import RoiAlignGrid
-from .roi.roi_align_max import RoiAlignMax, roi_align_max_backward_by_definition, roi_align_max_by_definition
-from .roi.roi_align_mean import MEAN_LOOPS, RoiAlign
+from .roi.roi_align_max import RoiAlignMax, add_at_samples, pool_maxima
+from .roi.roi_align_mean import MEAN_KERNELS, RoiAlign
 from .roi.roi_layer import MaximaLayer, RoiLayer
 
 CAFFE, CASCADE, MAKEFILE = "Caffe", "Cascade R-CNN", "makefile/frcnn"
@@ -78,7 +77,7 @@ class ROIAlign(RoiLayer):
 class ROIAlignMax(ROIAlign, MaximaLayer):
     """Caffe's ROIAlign, pool: MAX. A third bottom's first value, made positive, replaces spatial_scale."""
 
-    loops = ([read_pixels, roi_align_max_by_definition], [roi_align_max_backward_by_definition])
+    kernels = ((pool_maxima,), (add_at_samples,))
     kind = RoiAlignMax
     operator: RoiAlignMax
 
@@ -105,7 +104,7 @@ class ROIAlignMax(ROIAlign, MaximaLayer):
 class ROIAlignMean(ROIAlign):
     """Mask R-CNN's ROIAlign, pool: AVE."""
 
-    loops = MEAN_LOOPS
+    kernels = MEAN_KERNELS
     kind = RoiAlign
     operator: RoiAlign
 
@@ -118,7 +117,7 @@ class ROIAlignMean(ROIAlign):
 class ROIAlignGrid(ROIAlign):
     """Cascade R-CNN's ROIAlign, which MS-CNN has too."""
 
-    loops = MEAN_LOOPS
+    kernels = MEAN_KERNELS
     kind = RoiAlignGrid
     operator: RoiAlignGrid
 

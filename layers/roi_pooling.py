@@ -20,7 +20,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
 
 from .roi.operator import WideningOperator
-from .roi.roi_bin_maxima import add_at_maxima, backward_by_definition, cover_bins, find_argmax, find_maxima, working_bytes
+from .roi.roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
 from .roi.roi_geometry import AxisSteps, BinPlan, RoiPlan, cut_axis, cut_corners, round_half_away
 from .roi.roi_layer import MaximaLayer
 
@@ -63,7 +63,7 @@ class RoiPool(WideningOperator):
         roi = np.array([[0, 0, 0, width - 1, height - 1]], x.dtype)
         return working_bytes(replace(self, spatial_scale=1, pad_ratio=0).plan(roi, (height, width)), y.shape[0], images)
 
-    def kernels(self, dtype: np.dtype[Any]) -> Winners:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> Winners:
         return Winners("roi_pooling", dtype, self.pad_ratio)
 
 
@@ -77,6 +77,6 @@ class ROIPooling(MaximaLayer):
 
     type = "ROIPooling"
     param_block = ("roi_pooling_param",)
-    loops = ([], [backward_by_definition])
+    kernels = ((), (add_at_maxima,))
     kind = RoiPool
     operator: RoiPool

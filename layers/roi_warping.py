@@ -17,7 +17,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.cuda.roi import Means
 
-from .roi.roi_align_mean import MEAN_LOOPS, GridMeans
+from .roi.roi_align_mean import MEAN_KERNELS, GridMeans
 from .roi.roi_geometry import AxisSteps, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
 from .roi.roi_layer import RoiLayer
 from .roi.roi_samples import SamplePlan, Samples
@@ -41,7 +41,7 @@ class RoiWarp(GridMeans):
         h, w = _on_map(steps.h.start, size[0]), _on_map(steps.w.start, size[1])
         return RoiPlan(rois, size, steps, Samples(h, w, np.ones(len(rois), rois.dtype)))
 
-    def kernels(self, dtype: np.dtype[Any]) -> Means:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> Means:
         return Means("roi_warping", dtype)
 
 
@@ -55,7 +55,7 @@ class ROIWarping(RoiLayer):
     type = "ROIWarping"
     param_block = ("roi_warping_param",)
 
-    loops = MEAN_LOOPS
+    kernels = MEAN_KERNELS
 
     kind = RoiWarp
     operator: RoiWarp

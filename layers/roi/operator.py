@@ -84,7 +84,7 @@ class RoiOperator(ABC):
         """Most bytes of temporary memory in forward, or with backward in either pass. train: with argmax."""
 
     @abstractmethod
-    def kernels(self, dtype: np.dtype[Any]) -> Winners | Means | PositionSensitive:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> Winners | Means | PositionSensitive:
         """Forward and backward on the GPU."""
 
     def widened(self, rois: Array) -> Array:

@@ -1,9 +1,8 @@
 """Means of bilinear samples in position-sensitive bins, and their transpose: each bin is a weighted sum of rows of a
 channels-last map.
 
-Compiled, a bin is that sum as it is written: pool_samples_of_places and its transpose. In NumPy, the samples of a bin are a
-grid: columns are weighted first, then rows. A place's rois lie one after another, and weights are repeated for each channel,
-so that every product is one long pass over numbers that the cache holds.
+The samples of a bin are a grid: columns are weighted first, then rows. A place's rois lie one after another, and weights are
+repeated for each channel, so that every product is one long pass over numbers that the cache holds.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
-from minicaffe.loops import loop
 
-from .channel_blocks import PLACE_TYPES, read_place, write_place
 from .psroi_layer import GridPart
 from .roi_geometry import Ints
-from .roi_samples import PIXEL_TYPES, SamplePlan, bilinear_taps
+from .roi_samples import SamplePlan, bilinear_taps
 from .row_sums import add_rows, items
 
 NONE = 2**40
@@ -119,70 +116,3 @@ def _for_channels(weight: Array, dim: int) -> Array:
     each = np.empty((*weight.shape, dim), weight.dtype)
     each[...] = weight[..., None]
     return each.reshape(*weight.shape[:-1], -1)
-
-
-# Compiled.
-
-
-@loop(f"{PLACE_TYPES}, Array(T, 3, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1]")
-def pool_samples_of_places(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
-    first: int,
-    last: int,
-    pixels: Array,
-    x: Array,
-    rois: Ints,
-    rows: Ints,
-    row_weight: Array,
-    row_count: Ints,
-    columns: Ints,
-    column_weight: Array,
-    column_count: Ints,
-    y: Array,
-) -> None:
-    """x (D, G * G, H * W), an image's maps -> the means in y (R, D, G, G) at its rois, in some places of the grid. The columns'
-    weights hold the divisor."""
-    mean = np.empty(pixels.shape[2], x.dtype)
-    for place in range(first, last):
-        gh, gw = place // y.shape[2], place % y.shape[2]
-        read_place(x, pixels, place)
-        for r in rois:
-            mean[:] = 0
-            for i in range(row_count[r, gh]):
-                for j in range(column_count[r, gw]):
-                    pixel, weight = pixels[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
-                    for d in range(len(mean)):
-                        mean[d] += weight * pixel[d]
-            for d in range(y.shape[1]):
-                y[r, d, gh, gw] = mean[d]
-
-
-@loop(f"{PLACE_TYPES}, Array(T, 4, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,::1]")
-def samples_of_places_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
-    first: int,
-    last: int,
-    pixels: Array,
-    dy: Array,
-    rois: Ints,
-    rows: Ints,
-    row_weight: Array,
-    row_count: Ints,
-    columns: Ints,
-    column_weight: Array,
-    column_count: Ints,
-    dx: Array,
-) -> None:
-    """dx (D, G * G, H * W), in some places of the grid, = the sums of dy (R, D, G, G) at what the samples of the image's rois
-    read."""
-    each = np.zeros(pixels.shape[2], dx.dtype)
-    for place in range(first, last):
-        gh, gw = place // dy.shape[2], place % dy.shape[2]
-        pixels[:] = 0
-        for r in rois:
-            for d in range(dy.shape[1]):
-                each[d] = dy[r, d, gh, gw]
-            for i in range(row_count[r, gh]):
-                for j in range(column_count[r, gw]):
-                    pixel, weight = pixels[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
-                    for d in range(len(each)):
-                        pixel[d] += weight * each[d]
-        write_place(pixels, dx, place)

@@ -49,7 +49,7 @@ class RoiAlignGrid(WideningOperator, GridMeans):
         h, w = _on_map(steps.h, size[0]), _on_map(steps.w, size[1])
         return RoiPlan(rois, size, steps, Samples(h, w, np.ones(len(rois), rois.dtype)))
 
-    def kernels(self, dtype: np.dtype[Any]) -> Means:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> Means:
         return Means("roi_align_grid", dtype, pad_ratio=self.pad_ratio)
 
 

@@ -5,13 +5,12 @@
 Source: the ROIAlign layer written for Caffe (roi_align_layer.cu). Corners are scaled, not rounded; the size is x2 - x1 + 1
 on the map, never clamped up, so that a malformed roi is empty; bins are clipped to [0, H]: RoiAlignMax.plan. The
 neighbours of a place are its floor and ceil; one outside the map adds 0; at a whole coordinate both are one pixel, added
-twice: four_pixels. The definition is the loop of roi_align_max_by_definition.
+twice: four_pixels. The definition is roi_align_max_by_definition.
 
-Compiled, the definition is the fast way, backward's too. In NumPy, forward works on bins that have as many samples each way
-together, so that every step is one pass over many samples with their channels side by side.
-Backward puts each dy on its greatest sample, which is an assignment, since a sample belongs to
-one bin and is greatest at most once in a channel; then the samples on the pixels, two small matrix products for each roi.
-Blocks of rois, and in backward of channels, are tasks, the same on however many threads.
+In NumPy, forward works on bins that have as many samples each way together, so that every step is one pass over many
+samples with their channels side by side. Backward puts each dy on its greatest sample, which is an assignment, since a
+sample belongs to one bin and is greatest at most once in a channel; then the samples on the pixels, two small matrix
+products for each roi. Blocks of rois, and in backward of channels, are tasks, the same on however many threads.
 """
 
 from __future__ import annotations
@@ -25,14 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
+from minicaffe.kernels import kernel
 from minicaffe.layer import data_bytes
-from minicaffe.loops import loop
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.threads import get_num_threads, run
 
-from .channel_blocks import pool_blocks, read_only
 from .operator import GridOperator
 from .roi_geometry import LOWEST, AxisSteps, Ints, RoiPlan, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples
@@ -48,6 +45,41 @@ CHANNELS = 256
 
 ROIS = 64
 """Rois whose matrices are kept at a time."""
+
+
+@kernel
+def pool_maxima(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+    """Write y (R, C, PH, PW), the maxima of the samples of x (N, C, H, W), and their numbers; None: not wanted."""
+    rois, high, wide = plan.shape
+    table, images = _bordered(x), plan.images
+    clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # every sample is above -FLT_MAX
+    step = max(1, CHUNK // max(x.shape[1] * high * wide, 1))
+
+    def pool(part: slice) -> None:
+        samples = Samples(*(array[part] for array in plan.places))
+        maxima, numbers = _greatest(table, images[part], samples, plan.size, clean, argmax is not None)
+        if y is not None:
+            y[part] = maxima.transpose(0, 3, 1, 2)
+        if argmax is not None:
+            argmax[part] = numbers.transpose(0, 3, 1, 2)
+
+    run([partial(pool, slice(r, r + step)) for r in range(0, rois, step)])
+
+
+@kernel
+def add_at_samples(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
+    """Write dx (N, C, H, W) of dy (R, C, PH, PW), at the greatest samples."""
+    if not np.isfinite(dy).all():
+        _add_at_pixels(dy, plan, argmax, dx)
+        return
+    images, (height, width), samples = plan.images, plan.size, plan.places
+    pixels = np.zeros((len(dx), height, width, dx.shape[1]), dx.dtype)
+    for part in (slice(r, r + ROIS) for r in range(0, len(dy), ROIS)):
+        axes = [(_axis(rows, height), _axis(columns, width)) for rows, columns in zip(samples.h[part], samples.w[part])]
+        of_part = dy[part], argmax[part], images[part], axes
+        blocks = (slice(c, c + CHANNELS) for c in range(0, dx.shape[1], CHANNELS))
+        run([partial(_add_matrices, *of_part, block, pixels[..., block]) for block in blocks])
+    dx[...] = pixels.transpose(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,40 +98,11 @@ class RoiAlignMax(GridOperator):
         return RoiPlan(rois, size, steps, Samples(h, w, np.ones(len(rois), rois.dtype)))
 
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
-        if loops.compiled():
-            _pool_by_definition(x, plan, y, argmax)
-            return
-        rois, high, wide = plan.shape
-        table, images = _bordered(x), plan.images
-        clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # every sample is above -FLT_MAX
-        step = max(1, CHUNK // max(x.shape[1] * high * wide, 1))
-
-        def pool(part: slice) -> None:
-            samples = Samples(*(array[part] for array in plan.places))
-            maxima, numbers = _greatest(table, images[part], samples, plan.size, clean, argmax is not None)
-            if y is not None:
-                y[part] = maxima.transpose(0, 3, 1, 2)
-            if argmax is not None:
-                argmax[part] = numbers.transpose(0, 3, 1, 2)
-
-        run([partial(pool, slice(r, r + step)) for r in range(0, rois, step)])
+        pool_maxima(x, plan, y, argmax)
 
     def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
         assert argmax is not None
-        if loops.compiled():
-            _backward_by_definition(dy, plan, argmax, dx)
-            return
-        if not np.isfinite(dy).all():
-            _add_at_pixels(dy, plan, argmax, dx)
-            return
-        images, (height, width), samples = plan.images, plan.size, plan.places
-        pixels = np.zeros((len(dx), height, width, dx.shape[1]), dx.dtype)
-        for part in (slice(r, r + ROIS) for r in range(0, len(dy), ROIS)):
-            axes = [(_axis(rows, height), _axis(columns, width)) for rows, columns in zip(samples.h[part], samples.w[part])]
-            of_part = dy[part], argmax[part], images[part], axes
-            blocks = (slice(c, c + CHANNELS) for c in range(0, dx.shape[1], CHANNELS))
-            run([partial(_add_matrices, *of_part, block, pixels[..., block]) for block in blocks])
-        dx[...] = pixels.transpose(0, 3, 1, 2)
+        add_at_samples(dy, plan, argmax, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
         """Forward: a copy of the maps; on each thread the maxima of a task, and a step's samples four times (values, and what
@@ -121,7 +124,7 @@ class RoiAlignMax(GridOperator):
         of_roi = min(CHANNELS, channels) * (size * (2 * tall * broad + (tall + height) * width) + 8 * pooled_h * pooled_w)
         return int(max(forward, y.count, data_bytes([x]) + size * matrices + threads * of_roi))
 
-    def kernels(self, dtype: np.dtype[Any]) -> Winners:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> Winners:
         return Winners("roi_align_max", dtype)
 
 
@@ -135,8 +138,7 @@ def _axis_samples(steps: AxisSteps, size: int) -> Array:
     return np.where(places < end[:, :, None], places, start.dtype.type(np.nan))
 
 
-@loop("T[:,:,::1], int64[::1], T[:,:,::1], T[:,:,::1], T, T, T[:,:,:,::1], int32[:,:,:,::1], int64")
-def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     x: Array, rois: Ints, sh: Array, sw: Array, one: Any, lowest: Any, y: Array, argmax: NDArray[np.int32], first: int
 ) -> None:
     """x (H + 1, W + 1, C') of an image, with zeros past the map -> in y and argmax (R, C, PH, PW), at its rois and the channels
@@ -180,8 +182,7 @@ def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop tak
                         argmax[r, first + c, ph, pw] = where[c]
 
 
-@loop("Array(T, 4, 'C', True), int64[::1], T[:,:,::1], T[:,:,::1], T, Array(int32, 4, 'C', True), T[:,:,:,::1], int64, int64")
-def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     dy: Array, images: Ints, sh: Array, sw: Array, one: Any, argmax: Array, dx: Array, first: int, end: int
 ) -> None:
     """dx (N, C, H, W) += each dy (R, C, PH, PW) at the pixels of its greatest sample, by their weights, of the channels from
@@ -232,29 +233,6 @@ def two_pixels(place: Any, size: int) -> list[tuple[int, Any]]:
     """The floor and the ceil of a place along an axis of that size with their weights; a pixel past the map is -1."""
     one, low, high = place.dtype.type(1), np.floor(place), np.ceil(place)
     return [(int(low), one - place + low), (int(high) if high < size else -1, one - high + place)]
-
-
-def _pool_by_definition(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
-    """RoiAlignMax.pool in compiled loops."""
-    one, lowest, (sh, sw, _) = x.dtype.type(1), x.dtype.type(LOWEST), plan.places
-    values = y if y is not None else np.empty((0, 0, 0, 0), x.dtype)
-    numbers = argmax if argmax is not None else np.empty((0, 0, 0, 0), np.int32)
-
-    def pool(pixels: Array, rois: Ints, first: int) -> None:
-        roi_align_max_by_definition(pixels, rois, sh, sw, one, lowest, values, numbers, first)
-
-    pool_blocks(pool, x, plan.images, border=1)
-
-
-def _backward_by_definition(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
-    """RoiAlignMax.pool_backward in compiled loops."""
-    one, (sh, sw, _), given, places, images = dx.dtype.type(1), plan.places, read_only(dy), read_only(argmax), plan.images
-
-    def add(block: slice) -> None:
-        dx[:, block] = 0
-        roi_align_max_backward_by_definition(given, images, sh, sw, one, places, dx, block.start, block.stop)
-
-    run(partial(add, block) for block in parts(dx.shape[1], each=4))
 
 
 # Forward.

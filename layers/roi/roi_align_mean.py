@@ -25,23 +25,41 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Means
+from minicaffe.kernels import kernel
 from minicaffe.layer import data_bytes
-from minicaffe.loops import Loop, loop
 from minicaffe.threads import get_num_threads, parts, run
 
-from .channel_blocks import add_to_blocks, pool_blocks, read_only, read_pixels, write_place
 from .operator import GridOperator
 from .roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners
-from .roi_samples import PIXEL_TYPES, SamplePlan, Samples, bilinear_taps, list_pixels, listed_samples
+from .roi_samples import SamplePlan, Samples, bilinear_taps
 
 PART = 2**22
 """Bytes of maps that are worked on at a time, about."""
 
 PAD = 16
 """Numbers between pixels: at a distance of a power of two they would share few cache lines."""
+
+
+@kernel
+def pool_means(x: Array, plan: SamplePlan, y: Array) -> None:
+    """Write y (R, C, PH, PW), the means of the samples of x (N, C, H, W)."""
+    if not np.isfinite(x).all():
+        _pool_by_pixels(x, plan, y)
+        return
+    blocks = list(_blocks(plan))
+    run(partial(_pool, x[:, channels], blocks, y[:, channels]) for channels in _channel_parts(x.shape[1], x[:1].nbytes))
+
+
+@kernel
+def add_means(dy: Array, plan: SamplePlan, dx: Array) -> None:
+    """Write dx (N, C, H, W) of dy (R, C, PH, PW)."""
+    if not np.isfinite(dy).all():
+        _backward_by_pixels(dy, plan, dx)
+        return
+    blocks, channel_parts = list(_blocks(plan)), _channel_parts(dx.shape[1], dx[:1].nbytes)
+    run(partial(_backward, dy[:, channels], blocks, dx[:, channels]) for channels in channel_parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,26 +72,10 @@ class GridMeans(GridOperator):
 
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
-        if loops.compiled():
-            read = listed_samples(plan)
-            pool_blocks(lambda pixels, rois, first: pool_samples(pixels, rois, *read, y, first), x, plan.images)
-            return
-        if not np.isfinite(x).all():
-            _pool_by_pixels(x, plan, y)
-            return
-        blocks = list(_blocks(plan))
-        run(partial(_pool, x[:, channels], blocks, y[:, channels]) for channels in _channel_parts(x.shape[1], x[:1].nbytes))
+        pool_means(x, plan, y)
 
     def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
-        if loops.compiled():
-            read, given = listed_samples(plan), read_only(dy)
-            add_to_blocks(lambda pixels, rois, first: samples_backward(given, rois, *read, pixels, first), dx, plan.images)
-            return
-        if not np.isfinite(dy).all():
-            _backward_by_pixels(dy, plan, dx)
-            return
-        blocks, channel_parts = list(_blocks(plan)), _channel_parts(dx.shape[1], dx[:1].nbytes)
-        run(partial(_backward, dy[:, channels], blocks, dx[:, channels]) for channels in channel_parts)
+        add_means(dy, plan, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
         """Of rois that have the whole map: what their samples read and the matrices made of it, in float64 at first; then the
@@ -114,7 +116,7 @@ class RoiAlign(GridMeans):
         # a divisor of 1 for bins without samples
         return RoiPlan(rois, size, steps, Samples(h, w, np.maximum(count_h * count_w, dtype(1))))
 
-    def kernels(self, dtype: np.dtype[Any]) -> Means:
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> Means:
         return Means("roi_align_mean", dtype, (self.sampling_ratio, int(self.aligned)))
 
 
@@ -147,102 +149,6 @@ def sample_counts(length: Array, sampling_ratio: int) -> Array:
         return np.full_like(length, sampling_ratio)
     counts: Array = np.maximum(np.ceil(length), length.dtype.type(0))
     return counts
-
-
-# Compiled.
-
-
-@loop(f"T[:,:,::1], int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1], int64")
-def pool_samples(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
-    x: Array,
-    rois: Ints,
-    rows: Ints,
-    row_weight: Array,
-    row_count: Ints,
-    columns: Ints,
-    column_weight: Array,
-    column_count: Ints,
-    y: Array,
-    first: int,
-) -> None:
-    """x (H, W, C') of an image -> the means in y (R, C, PH, PW), at its rois and the channels from first on. The weights of
-    the columns hold the divisor."""
-    (height, _, channels), high, wide = x.shape, y.shape[2], y.shape[3]
-    by_columns = np.empty((height, wide * channels), x.dtype)
-    made_for = np.full(height, -1)  # the roi that a row of by_columns is of
-    mean = np.empty(wide * channels, x.dtype)
-    for r in rois:
-        for ph in range(high):
-            mean[:] = 0
-            for i in range(row_count[r, ph]):
-                h, weight = rows[r, ph, i], row_weight[r, ph, i]
-                if made_for[h] != r:
-                    made_for[h] = r
-                    by_columns[h] = 0
-                    for pw in range(wide):
-                        across = by_columns[h, pw * channels : (pw + 1) * channels]
-                        for j in range(column_count[r, pw]):
-                            pixel, of_column = x[h, columns[r, pw, j]], column_weight[r, pw, j]
-                            for c in range(channels):
-                                across[c] += of_column * pixel[c]
-                row = by_columns[h]
-                for c in range(len(mean)):
-                    mean[c] += weight * row[c]
-            for c in range(channels):
-                for pw in range(wide):
-                    y[r, first + c, ph, pw] = mean[pw * channels + c]
-
-
-@loop(f"Array(T, 4, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,::1], int64")
-def samples_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
-    dy: Array,
-    rois: Ints,
-    rows: Ints,
-    row_weight: Array,
-    row_count: Ints,
-    columns: Ints,
-    column_weight: Array,
-    column_count: Ints,
-    dx: Array,
-    first: int,
-) -> None:
-    """dx (H, W, C') of an image += dy (R, C, PH, PW) of its rois and the channels from first on, where samples read."""
-    (height, _, channels), high, wide = dx.shape, dy.shape[2], dy.shape[3]
-    by_columns = np.empty((height, wide * channels), dx.dtype)
-    made_for = np.full(height, -1)
-    used = np.empty(height, np.int64)
-    each = np.empty(wide * channels, dx.dtype)
-    for r in rois:
-        count = 0  # of the rows that it uses
-        for ph in range(high):
-            for c in range(channels):
-                for pw in range(wide):
-                    each[pw * channels + c] = dy[r, first + c, ph, pw]
-            for i in range(row_count[r, ph]):
-                h, weight = rows[r, ph, i], row_weight[r, ph, i]
-                row = by_columns[h]
-                if made_for[h] != r:
-                    made_for[h], used[count], count = r, h, count + 1
-                    row[:] = 0
-                for c in range(len(each)):
-                    row[c] += weight * each[c]
-        for h in used[:count]:
-            for pw in range(wide):
-                across = by_columns[h, pw * channels : (pw + 1) * channels]
-                for j in range(column_count[r, pw]):
-                    pixel, of_column = dx[h, columns[r, pw, j]], column_weight[r, pw, j]
-                    for c in range(channels):
-                        pixel[c] += of_column * across[c]
-
-
-MEAN_LOOPS: tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]] = (
-    [list_pixels, read_pixels, pool_samples],
-    [samples_backward, write_place],
-)
-"""What the layers of these means run, forward and backward."""
-
-
-# In NumPy.
 
 
 class Block(NamedTuple):
@@ -333,3 +239,7 @@ def _pixels(plan: SamplePlan) -> Iterator[tuple[int, Ints, Ints, Array]]:
     for r, per_bin in enumerate(samples.per_bin):
         weight = np.multiply.outer(rows.weight[r].ravel(), columns.weight[r].ravel() / per_bin)
         yield images[r], rows.pixel[r].ravel(), columns.pixel[r].ravel(), weight
+
+
+MEAN_KERNELS = (pool_means,), (add_means,)
+"""Those of layers that take means of samples."""

@@ -1,6 +1,6 @@
 """Maxima over the bins of rois, and where they are: the work of ROIPooling.
 
-The definition is the loop of maxima_by_definition; backward's, backward_by_definition, is the fast way once it is compiled. The
+The definition is maxima_by_definition; backward's, backward_by_definition. The
 fast way forward finds the maximum of each window of pixels once, for all the bins that it helps to cover:
 
     tables[i, j][p] = max of the rows[i] x columns[j] pixels from pixel p on          one pass each, from the one before
@@ -22,12 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array
-from minicaffe.loops import loop
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.kernels import kernel
+from minicaffe.threads import get_num_threads, run
 
-from .channel_blocks import read_only
 from .roi_geometry import LOWEST, BinPlan, Bins, Ints
 
 MOST_ROWS = 2**19
@@ -64,7 +62,6 @@ def maxima_by_definition(x: Array, plan: BinPlan) -> tuple[Array, NDArray[np.int
     return y, argmax
 
 
-@loop("Array(T, 3, 'C', True), int64[::1], Array(int32, 3, 'C', True), T[:,:,::1], int64, int64")
 def backward_by_definition(dy: Array, images: Ints, argmax: Array, dx: Array, first: int, end: int) -> None:
     """dx (N, C, H * W) += each dy (R, C, PH * PW) at its maximum, of the channels from first to end."""
     for r in range(len(dy)):
@@ -272,24 +269,16 @@ def pixels_of(keys: NDArray[np.int64], pixels: int) -> NDArray[np.int32]:
     return from_last
 
 
+@kernel
 def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
     """dx (N, C, H, W) = the sums of dy (R, C, PH, PW) at each image, channel and argmax (h * W + w, or -1 for none).
 
-    In NumPy: np.add.at takes 0.7 ns a value along one index array of intp, into sums that stay in a core's cache: those of a
+    np.add.at takes 0.7 ns a value along one index array of intp, into sums that stay in a core's cache: those of a
     block of channels. Each block is a task and owns its sums, so that a pixel's are added in the order of the rois and
     bins, on however many threads.
     """
     count, channels, height, width = dx.shape
     bins = dy.shape[2] * dy.shape[3]
-    if loops.compiled() and argmax.size:
-        given = read_only(dy.reshape(len(dy), channels, bins)), images, read_only(argmax.reshape(len(dy), channels, bins))
-
-        def add_by_definition(block: slice) -> None:
-            dx[:, block] = 0
-            backward_by_definition(*given, dx.reshape(count, channels, height * width), block.start, block.stop)
-
-        run(partial(add_by_definition, block) for block in parts(channels, each=4))
-        return
     step = max(1, min(channels, SUMS // max(count * height * width, 1)))
     rois = max(1, VALUES // max(step * bins, 1))
 

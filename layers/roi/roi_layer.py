@@ -54,7 +54,7 @@ class RoiLayer(Layer):
         param = getattr(self.param, block)
         given = {field.name: getattr(param, field.name) for field in fields(self.kind)}
         self.operator = self._named(lambda: self.kind(**given), block)
-        self.kernels = self.operator.kernels(self.dtype)
+        self.gpu_kernels = self.operator.gpu_kernels(self.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(*self._named(lambda: self.operator.check(bottom[0].shape, bottom[1].shape)))
@@ -78,13 +78,13 @@ class RoiLayer(Layer):
 
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         """Forward; bad: the address of the flag for bad rois."""
-        assert not isinstance(self.kernels, Winners)
-        self.kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
+        assert not isinstance(self.gpu_kernels, Winners)
+        self.gpu_kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
 
     def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         """Backward to bottom[0], where it and the top have elements; bad: the address of the flag for bad rois."""
-        assert not isinstance(self.kernels, Winners)
-        self.kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
+        assert not isinstance(self.gpu_kernels, Winners)
+        self.gpu_kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
 
     # On the CPU.
 
@@ -122,7 +122,7 @@ class RoiLayer(Layer):
         """Maxima need a row of the map in shared memory; backward_cpu serves where it does not fit."""
         if not propagate_down[0]:
             return
-        if isinstance(self.kernels, Winners) and not fits(bottom[0].shape[3], self.dtype):
+        if isinstance(self.gpu_kernels, Winners) and not fits(bottom[0].shape[3], self.dtype):
             super().backward_gpu(top, propagate_down, bottom)
         elif bottom[0].count and top[0].count:
             self.pool_backward_gpu(top, bottom, self._sizes(bottom), self._watch(bottom))
@@ -186,13 +186,13 @@ class MaximaLayer(RoiLayer):
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         self.has_argmax = self.phase == TRAIN
         argmax = self._room_for_argmax(top).device_data("write") if self.has_argmax else 0
-        self.kernels.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), argmax, bad)
+        self.gpu_kernels.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), argmax, bad)
 
     def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         if not self.has_argmax:
             argmax = self._room_for_argmax(top).device_data("write")
-            self.kernels.pool(sizes, bottom[0], bottom[1], 0, argmax, bad)
-        self.kernels.backward(sizes, bottom[1], self.argmax.device_data("read"), top[0], bottom[0], bad)
+            self.gpu_kernels.pool(sizes, bottom[0], bottom[1], 0, argmax, bad)
+        self.gpu_kernels.backward(sizes, bottom[1], self.argmax.device_data("read"), top[0], bottom[0], bad)
 
     def _room_for_argmax(self, top: Sequence[Blob]) -> Blob:
         self.argmax.reshape(top[0].shape)

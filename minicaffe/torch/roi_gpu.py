@@ -53,7 +53,7 @@ class _Own(threading.local):
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
-        self.kernels = functools.lru_cache(OPERATORS)(lambda operator, dtype, ordinal: operator.kernels(dtype))
+        self.kernels = functools.lru_cache(OPERATORS)(lambda operator, dtype, ordinal: operator.gpu_kernels(dtype))
 
 
 _own = _Own()

@@ -274,11 +274,11 @@ ENTRIES = {
     ),
     "ROIAlign mean": Entry(
         rois("ROIAlign", "pooled_h: 2 pooled_w: 3 pool: AVE"),
-        "channel_blocks.{read_pixels,write_place} roi_align_mean.* roi_samples.list_pixels",
+        "channel_blocks.{read_pixels,write_place} roi_align_mean.* samples.list_pixels",
     ),
     "ROIAlign of two samples": Entry(
         rois("ROIAlign", "pooled_h: 3 pooled_w: 2 sampling_ratio: 2 aligned: true"),
-        "channel_blocks.{read_pixels,write_place} roi_align_mean.* roi_samples.list_pixels",
+        "channel_blocks.{read_pixels,write_place} roi_align_mean.* samples.list_pixels",
     ),
     "PSROIPooling": Entry(
         rois("PSROIPooling", "output_dim: 3 group_size: 2"),
@@ -286,7 +286,7 @@ ENTRIES = {
     ),
     "PSROIAlign": Entry(
         rois("PSROIAlign", "output_dim: 3 group_size: 2 sample_num: 3"),
-        "channel_blocks.{read_place,write_place} psroi_bilinear.* roi_samples.list_pixels",
+        "channel_blocks.{read_place,write_place} psroi_align.* samples.list_pixels",
     ),
     "DeformablePSROIPooling": Entry(
         layer(

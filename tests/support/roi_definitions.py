@@ -18,7 +18,7 @@ def roi_pool_backward(dy: Array, images: Array, argmax: Array, shape: tuple[int,
     """dy (R, C, PH, PW) -> dx (N, C, H, W), in dy's type."""
     dx = np.zeros((*shape[:2], shape[2] * shape[3]), dy.dtype)
     flat = (*dy.shape[:2], dy.shape[2] * dy.shape[3])
-    roi_bin_maxima.backward_by_definition.definition(dy.reshape(flat), images, argmax.reshape(flat), dx, 0, shape[1])
+    roi_bin_maxima.backward_by_definition(dy.reshape(flat), images, argmax.reshape(flat), dx, 0, shape[1])
     return dx.reshape(shape)
 
 
@@ -28,14 +28,14 @@ def max_of_samples(x: Array, plan: RoiPlan[Any]) -> tuple[Array, Array]:
     for n, image in enumerate(x):
         rois, numbers = np.flatnonzero(plan.images == n), (x.dtype.type(1), x.dtype.type(LOWEST))
         of_image = np.pad(image, ((0, 0), (0, 1), (0, 1))).transpose(1, 2, 0), rois, plan.places.h, plan.places.w
-        roi_align_max.roi_align_max_by_definition.definition(*of_image, *numbers, y, argmax, 0)
+        roi_align_max.roi_align_max_by_definition(*of_image, *numbers, y, argmax, 0)
     return y, argmax
 
 
 def max_of_samples_backward(dy: Array, plan: RoiPlan[Any], argmax: Array, shape: tuple[int, ...]) -> Array:
     """dy (R, C, PH, PW) -> dx (N, C, H, W), in float64."""
     dx, places = np.zeros(shape), (plan.places.h, plan.places.w)
-    define = roi_align_max.roi_align_max_backward_by_definition.definition
+    define = roi_align_max.roi_align_max_backward_by_definition
     define(dy, plan.images, *places, plan.places.h.dtype.type(1), argmax, dx, 0, shape[1])
     return dx
 
@@ -46,7 +46,7 @@ def ps_roi_pool(x: Array, plan: RoiPlan[Any], group: int) -> Array:
     y = np.zeros((len(plan.rois), maps.shape[1], group, group), x.dtype)
     for n, i, j in np.ndindex(len(x), group, group):
         rois = np.flatnonzero(plan.images == n)
-        ps_roi_pool_by_definition.definition(maps[n, :, i, j].transpose(1, 2, 0), rois, *plan.places, y, i, j)
+        ps_roi_pool_by_definition(maps[n, :, i, j].transpose(1, 2, 0), rois, *plan.places, y, i, j)
     return y
 
 
@@ -57,7 +57,7 @@ def ps_roi_pool_backward(dy: Array, plan: RoiPlan[Any], shape: tuple[int, ...]) 
     for n, i, j in np.ndindex(shape[0], group, group):
         pixels = np.zeros((*shape[2:], dy.shape[1]))
         rois = np.flatnonzero(plan.images == n)
-        ps_roi_pool_backward_by_definition.definition(dy, rois, *plan.places, pixels, i, j)
+        ps_roi_pool_backward_by_definition(dy, rois, *plan.places, pixels, i, j)
         dx[n, :, i, j] = pixels.transpose(2, 0, 1)
     return dx.reshape(shape)
 

@@ -12,6 +12,7 @@ from peak import traced_peak
 from roi_cases import some_rois
 
 from minicaffe import loops, ops, set_num_threads
+from minicaffe.kernels import loops_of
 
 Call = Callable[..., NDArray]
 FORWARD: dict[str, Call] = {
@@ -117,7 +118,7 @@ def test_no_loop_is_compiled_but_those_that_a_layer_names(name: str) -> None:
     x, rois = np.random.default_rng(4).standard_normal((2, 36, 7, 8)), some_rois()
     with loops.using("numba"):
         case = LayerCase(TEXT[name], x, rois, dtype=np.float32)
-        named = [*case.layer.loops[0], *case.layer.loops[1]]
+        named = [*loops_of(case.layer.kernels[0]), *loops_of(case.layer.kernels[1])]
         for one in named:
             one.compile(np.float32)
         before = [len(one.dispatcher().signatures) for one in named]

@@ -15,10 +15,9 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 from minicaffe.layers.conv.vectors import turn
+from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, parts, run
-
-from .roi_geometry import Ints
 
 BLOCK = 5 * 2**18
 """Bytes of a block, about, unless LEAST channels have more: the loops read it from a core's cache again and again."""

@@ -1,0 +1,35 @@
+"""ROIPooling's gradient by a compiled loop."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from minicaffe.blob import Array
+from minicaffe.kernels import provides
+from minicaffe.layers.roi import roi_bin_maxima
+from minicaffe.layers.roi.roi_geometry import Ints
+from minicaffe.loops import loop
+from minicaffe.threads import parts, run
+
+from .channel_blocks import read_only
+
+add_channels = loop("Array(T, 3, 'C', True), int64[::1], Array(int32, 3, 'C', True), T[:,:,::1], int64, int64")(
+    roi_bin_maxima.backward_by_definition
+)
+
+
+def _takes(dy: Array, images: Ints, argmax: Array, dx: Array) -> bool:
+    return argmax.size > 0
+
+
+@provides(roi_bin_maxima.add_at_maxima, _takes, loops=(add_channels,))
+def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
+    """Split the channels across the threads."""
+    count, channels, height, width = dx.shape
+    given = read_only(dy.reshape(len(dy), channels, -1)), images, read_only(argmax.reshape(len(dy), channels, -1))
+
+    def add(block: slice) -> None:
+        dx[:, block] = 0
+        add_channels(*given, dx.reshape(count, channels, height * width), block.start, block.stop)
+
+    run(partial(add, block) for block in parts(channels, each=4))
