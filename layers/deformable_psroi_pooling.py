@@ -14,19 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import MovedBins, PositionSensitive, Sizes
+from minicaffe.kernels import kernel
 from minicaffe.layer import data_bytes
-from minicaffe.loops import Loop, loop
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.threads import get_num_threads
 
 from .roi.operator import ArgumentError, PositionSensitiveOperator
 from .roi.psroi_bilinear import CHUNK, NONE, GridTaps, part_backward, pool_part
@@ -34,62 +32,6 @@ from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes
 from .roi.roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
 
 BLOCK = "deformable_psroi_pooling_param"
-
-
-Taps = tuple[Ints, Array]
-"""Of the bins of K classes (R, K, G, G, T) the pixels that they read along an axis, -1 for none, and their weights; pixels of
-rows are counted in whole rows of the map."""
-
-
-@loop(
-    "Array(T, 3, 'C', True), Tuple((int64[:,:,:,:,::1], T[:,:,:,:,::1])), Tuple((int64[:,:,:,:,::1], T[:,:,:,:,::1])),"
-    "int64[::1], UniTuple(int64, 2), T[:,:,:,::1]"
-)
-def moved_means(x: Array, rows: Taps, columns: Taps, images: Ints, part: tuple[int, int], y: Array) -> None:
-    """y (R, D, G, G) of x (N, D * G * G, H * W), for channels of x from one to before another; images (R,): which one of N each
-    roi is on."""
-    (from_rows, row_weights), (from_columns, column_weights) = rows, columns
-    dim, group, classes = y.shape[1], y.shape[2], from_rows.shape[1]
-    for channel in range(part[0], part[1]):
-        d, gh, gw = channel // (group * group), channel // group % group, channel % group
-        k = d * classes // dim
-        for r in range(len(y)):
-            plane = x[images[r], channel]
-            row, row_weight = from_rows[r, k, gh, gw], row_weights[r, k, gh, gw]
-            column, column_weight = from_columns[r, k, gh, gw], column_weights[r, k, gh, gw]
-            total = y.dtype.type(0)
-            for a in range(len(row)):
-                of_row = y.dtype.type(0)
-                if row[a] >= 0:
-                    for b in range(len(column)):
-                        if column[b] >= 0:
-                            of_row += plane[np.uintp(row[a] + column[b])] * column_weight[b]
-                    total += of_row * row_weight[a]
-            y[r, d, gh, gw] = total
-
-
-@loop(
-    "Array(T, 4, 'C', True), Tuple((int64[:,:,:,:,::1], T[:,:,:,:,::1])), Tuple((int64[:,:,:,:,::1], T[:,:,:,:,::1])),"
-    "int64[::1], UniTuple(int64, 2), T[:,:,::1]"
-)
-def moved_means_backward(dy: Array, rows: Taps, columns: Taps, images: Ints, part: tuple[int, int], dx: Array) -> None:
-    """dx (N, D * G * G, H * W), for these channels of it, of dy (R, D, G, G)."""
-    (from_rows, row_weights), (from_columns, column_weights) = rows, columns
-    dim, group, classes = dy.shape[1], dy.shape[2], from_rows.shape[1]
-    for channel in range(part[0], part[1]):
-        d, gh, gw = channel // (group * group), channel // group % group, channel % group
-        k = d * classes // dim
-        dx[:, channel] = 0
-        for r in range(len(dy)):
-            plane = dx[images[r], channel]
-            row, row_weight = from_rows[r, k, gh, gw], row_weights[r, k, gh, gw]
-            column, column_weight = from_columns[r, k, gh, gw], column_weights[r, k, gh, gw]
-            for a in range(len(row)):
-                if row[a] >= 0:
-                    of_row = dy[r, d, gh, gw] * row_weight[a]
-                    for b in range(len(column)):
-                        if column[b] >= 0:
-                            plane[np.uintp(row[a] + column[b])] += of_row * column_weight[b]
 
 
 class MovedSamples(NamedTuple):
@@ -201,39 +143,10 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
 
     def pool(self, x: Array, plan: MovedPlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
-        self._pool(x, plan, y, "share", "share")
-
-    def _pool(self, x: Array, plan: MovedPlan, y: Array, rows: str, columns: str) -> None:
-        """y, the samples' means; rows, columns: "slope" for how they change when the samples move along that axis."""
-        if loops.compiled():
-            maps = x.reshape(*x.shape[:2], plan.size[0] * plan.size[1])
-            _run_loop(moved_means, maps, plan, y, (rows, columns))
-            return
-
-        def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
-            found = [
-                pool_part(maps[mine], taps, scratch if one else Scratch())
-                for one, mine, taps in _classes(plan, part, len(maps), rows, columns)
-            ]
-            return found[0] if len(found) == 1 else np.concatenate(found, axis=2)
-
-        pool_in_parts(x, plan, y, x[:1].nbytes, means)
+        pool_moved(x, plan, y, "share", "share")
 
     def pool_backward(self, dy: Array, plan: MovedPlan, argmax: Array | None, dx: Array) -> None:
-        if loops.compiled():
-            maps = dx.reshape(*dx.shape[:2], plan.size[0] * plan.size[1])
-            _run_loop(moved_means_backward, dy, plan, maps)
-            return
-        pixels = plan.size[0] * plan.size[1]
-
-        def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
-            found = [
-                part_backward(mine[:, :, of], taps, pixels, plan.shape[1], scratch if one else Scratch())
-                for one, of, taps in _classes(plan, part, mine.shape[2], "share", "share")
-            ]
-            return found[0] if len(found) == 1 else np.concatenate(found, axis=2)
-
-        backward_in_parts(dy, plan, dx, dx[:1].nbytes, back)
+        add_moved(dy, plan, dx)
 
     def trans_backward(self, dy: Array, x: Array, plan: MovedPlan, dtrans: Array) -> None:
         """dtrans (R, 2 K, part_size, part_size) from dy (R, D, G, G) and x (N, D * G * G, H, W); it is overwritten."""
@@ -242,7 +155,7 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         parts, slopes = self.parts(dy.dtype), np.empty_like(dy)
         to = dtrans.reshape(rois, classes, 2, *dtrans.shape[2:])
         for i, (rows, columns, extent) in enumerate((("share", "slope", plan.steps.w), ("slope", "share", plan.steps.h))):
-            self._pool(x, plan, slopes, rows, columns)
+            pool_moved(x, plan, slopes, rows, columns)
             each = (dy * slopes).reshape(rois, classes, dy.shape[1] // classes, *dy.shape[2:]).sum(axis=2)
             each *= dy.dtype.type(self.trans_std) * extent.extent[:, None, None, None]
             for gh, gw in np.ndindex(each.shape[2:]):
@@ -263,24 +176,33 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         return MovedBins("deformable_psroi_pooling", dtype, self.sample_per_part, part_size=moving, trans_std=self.trans_std)
 
 
-def _run_loop(
-    step: Loop[...], given: Array, plan: MovedPlan, out: Array, weights: tuple[str, str] = ("share", "share")
-) -> None:
-    """moved_means of x (N, C, H * W), or its transpose of dy (R, D, G, G), for all channels C, on all threads. weights: which
-    ones of rows and of columns."""
-    (h, w, per_bin), (height, width) = plan.places, plan.size
-    down, across = axis_taps(h, height), axis_taps(w, width)
-    found = (
-        *(np.where(down.pixel < 0, -1, down.pixel * width), getattr(down, weights[0])),
-        *(across.pixel, getattr(across, weights[1]) / per_bin[..., None]),
-    )
-    rows, row_weights, columns, column_weights = (np.ascontiguousarray(array) for array in found)
-    images, given = plan.images.astype(np.int64), np.ascontiguousarray(given).view()
-    given.flags.writeable = False  # as blobs hand out what is read: Numba compiles another loop for what is not
-    run(
-        partial(step, given, (rows, row_weights), (columns, column_weights), images, (part.start, part.stop), out)
-        for part in parts(max(given.shape[1], out.shape[1]), each=2)
-    )
+@kernel
+def pool_moved(x: Array, plan: MovedPlan, y: Array, rows: str, columns: str) -> None:
+    """Write y (R, D, G, G), the samples' means; rows, columns: "slope" for how they change when the samples move along it."""
+
+    def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
+        found = [
+            pool_part(maps[mine], taps, scratch if one else Scratch())
+            for one, mine, taps in _classes(plan, part, len(maps), rows, columns)
+        ]
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=2)
+
+    pool_in_parts(x, plan, y, x[:1].nbytes, means)
+
+
+@kernel
+def add_moved(dy: Array, plan: MovedPlan, dx: Array) -> None:
+    """Write dx (N, D * G * G, H, W) of dy (R, D, G, G)."""
+    pixels = plan.size[0] * plan.size[1]
+
+    def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
+        found = [
+            part_backward(mine[:, :, of], taps, pixels, plan.shape[1], scratch if one else Scratch())
+            for one, of, taps in _classes(plan, part, mine.shape[2], "share", "share")
+        ]
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=2)
+
+    backward_in_parts(dy, plan, dx, dx[:1].nbytes, back)
 
 
 def _classes(plan: MovedPlan, part: GridPart, dim: int, rows: str, columns: str) -> Iterator[tuple[bool, slice, GridTaps]]:
@@ -312,11 +234,11 @@ class DeformablePSROIPooling(PSROILayer):
     type = "DeformablePSROIPooling"
     num_bottom = (2, 3)
     param_block = (BLOCK,)
-    loops = ((moved_means,), (moved_means_backward, moved_means))
+    kernels = ((pool_moved,), (add_moved, pool_moved))
 
     kind = DeformablePsRoiPool
     operator: DeformablePsRoiPool
-    kernels: MovedBins
+    gpu_kernels: MovedBins
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)

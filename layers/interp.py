@@ -11,233 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import blocks, loops
+from minicaffe import blocks
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, Scratch, each_block
+from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
-from minicaffe.loops import loop
-from minicaffe.threads import parts, run
 
 Axis = tuple[NDArray[np.uintp], Array]
 """Of each place on an axis of the result the two places that it is made of, and their shares, each (2, size); (1, size) for an
 axis that keeps its size."""
-
-
-@loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
-def interpolate(x: Array, rows: Axis, columns: Axis, y: Array, lines: Array) -> None:
-    """y (M, OH, OW) of the maps x (M, H, W). lines (2, OW): memory for resized rows of x that serve for several of y, an even
-    and an odd one."""
-    (places, shares), (from_columns, column_shares) = rows, columns
-    left, right, of_left, of_right = from_columns[0], from_columns[-1], column_shares[0], column_shares[-1]
-    width, last = y.shape[2], y.shape[1] - 1
-    held, start = np.empty(2, np.int64), np.int64(left[0])
-    for m in range(len(x)):
-        held[:] = -1
-        for i in range(y.shape[1]):
-            first, second, out = np.int64(places[0, i]), np.int64(places[-1, i]), y[m, i]
-            of_first, of_second = shares[0, i], shares[-1, i]
-            once = held[first % 2] != first and second < np.int64(places[0, min(i + 1, last)])
-            if once and len(places) == len(from_columns) == 2:
-                upper, lower = x[m, first], x[m, second]
-                for j in range(width):
-                    above = upper[left[j]] * of_left[j] + upper[right[j]] * of_right[j]
-                    below = lower[left[j]] * of_left[j] + lower[right[j]] * of_right[j]
-                    out[j] = above * of_first + below * of_second
-                continue
-            for k in range(len(places)):
-                r = np.int64(places[k, i])
-                row, line = x[m, r], lines[r % 2]
-                if len(from_columns) == 1:
-                    line[:] = row[start : start + width]
-                elif held[r % 2] != r:
-                    for j in range(width):
-                        line[j] = row[left[j]] * of_left[j] + row[right[j]] * of_right[j]
-                held[r % 2] = r
-            first_line, second_line = lines[first % 2], lines[second % 2]
-            if len(places) == 1:
-                out[:] = first_line
-            else:
-                for j in range(width):
-                    out[j] = first_line[j] * of_first + second_line[j] * of_second
-
-
-@loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
-def interpolate_backward(dy: Array, rows: Axis, columns: Axis, dx: Array, lines: Array) -> None:
-    """dx (M, H, W) of dy (M, OH, OW): of each number its shares, added to the places that it was made of."""
-    (places, shares), (from_columns, column_shares) = rows, columns
-    height = dy.shape[1]
-    held = np.empty(2, np.int64)
-    for m in range(len(dy)):
-        dx[m] = 0
-        lines[:] = 0
-        held[:] = -1
-        for i in range(height + 1):
-            for k in range(2):
-                # past the end: what is held is added
-                r = np.int64(places[min(k, len(places) - 1), i]) if i < height else -2 - k
-                line = lines[r % 2]
-                if held[r % 2] >= 0 and held[r % 2] != r:
-                    row = dx[m, held[r % 2]]
-                    for side in range(len(from_columns)):
-                        place, share = from_columns[side], column_shares[side]
-                        for j in range(len(line)):
-                            row[place[j]] += line[j] * share[j]
-                    line[:] = 0
-                held[r % 2] = r
-            if i < height:
-                above, below, given = lines[np.int64(places[0, i]) % 2], lines[np.int64(places[-1, i]) % 2], dy[m, i]
-                of_above, of_below = shares[0, i], shares[-1, i]
-                if len(places) == 1:
-                    for j in range(len(given)):
-                        above[j] += given[j]
-                else:
-                    for j in range(len(given)):
-                        above[j] += given[j] * of_above
-                        below[j] += given[j] * of_below
-
-
-class Interp(Layer):
-    """x, after a crop of -pad_beg rows and columns at the start and -pad_end at the end, resized bilinearly.
-
-    shrink_factor s: (H - 1) / s + 1 rows; zoom_factor z: H + (H - 1) (z - 1); both: shrunk, then zoomed; else height and width.
-    bottom: x (N, C, H, W). top: y (N, C, OH, OW).
-    Raises LayerError for a bottom of other than 4 axes, sizes that are missing or below 1, and pads above 0.
-    """
-
-    type = "Interp"
-    num_bottom = 1
-    num_top = 1
-    param_block = ("interp_param",)
-    weight_names = ()
-    copies = (0, 0)
-    loops = ((interpolate,), (interpolate_backward,))
-    rows: Taps
-    columns: Taps
-
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param = self.param.interp_param
-        self.pads = param.pad_beg, param.pad_end
-        self.rows = self.columns = Taps(0, 0)
-        if max(self.pads) > 0:
-            raise self.error(f"pad_beg and pad_end must be <= 0 (they crop), got {self.pads}", "interp_param")
-        factors = [param.HasField(name) for name in ("shrink_factor", "zoom_factor")]
-        if not any(factors) and not (param.HasField("height") and param.HasField("width")):
-            raise self.error("give shrink_factor, zoom_factor, or height and width", "interp_param")
-        for name in ("shrink_factor", "zoom_factor") if any(factors) else ("height", "width"):
-            if getattr(param, name) < 1:
-                raise self.error(f"{name} must be > 0, got {getattr(param, name)}", f"interp_param.{name}")
-
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = bottom[0].shape
-        if len(shape) != 4:
-            raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
-        sizes = [size + sum(self.pads) for size in shape[2:]]
-        if min(sizes) < 1:
-            raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "interp_param")
-        axes = tuple(Taps(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
-        top[0].reshape(*shape[:2], *(taps.out for taps in axes))
-        if axes != (self.rows, self.columns):  # of the same sizes, what they have computed stays
-            self.rows, self.columns = axes
-
-    def resized(self, size: int, axis: int) -> int:
-        """How many rows (axis 0) or columns (axis 1) `size` become."""
-        param = self.param.interp_param
-        if not (param.HasField("shrink_factor") or param.HasField("zoom_factor")):
-            return param.width if axis else param.height
-        size = (size - 1) // param.shrink_factor + 1
-        return size + (size - 1) * (param.zoom_factor - 1)
-
-    def _maps(self, array: Array) -> Array:
-        """(N, C, H, W) -> (N * C, H', W'), a view of what the pads leave."""
-        n, c, h, w = array.shape
-        start, end = -self.pads[0], self.pads[1]
-        return array.reshape(n * c, h, w)[:, start : h + end, start : w + end]
-
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if loops.compiled():
-            self.run_loop(interpolate, bottom[0].data, top[0].data)
-            return
-        x, y = self._maps(bottom[0].data), top[0].data.reshape(-1, self.rows.out, self.columns.out)
-        if SPARSE * self.rows.out * self.columns.out < self.rows.size * self.columns.size:
-            near = neighbours(self.rows, self.columns, x.dtype)
-            self._each_maps(len(x), lambda index: sample(near, x[index], y[index]))
-            return
-        if all(taps.ratio >= 2 and len(taps.runs(taps.out)) <= FEW for taps in (self.rows, self.columns)):
-            self._each_maps(len(x), lambda index: shrink(self.rows, self.columns, x[index], y[index]))
-            return
-        rows = self.rows.bands(x.dtype, ROWS if self.rows.out > self.rows.size // 2 + 1 else ROWS // 2)
-        columns = self.columns.bands(x.dtype, COLUMNS)
-
-        def step(index: Index) -> None:
-            if not self._product(rows, columns, x[index], y[index]):
-                sample(neighbours(self.rows, self.columns, x.dtype), x[index], y[index])
-
-        self._each_maps(len(x), step)
-
-    def run_loop(self, step: Callable[..., None], source: Array, to: Array) -> None:
-        """interpolate, or its transpose, of all maps (N, C, ., .), on all threads."""
-        source, to = (array.reshape(-1, *array.shape[2:]) for array in (source, to))
-        axes = [taps.axis(to.dtype, -self.pads[0]) for taps in (self.rows, self.columns)]
-
-        def task(part: slice) -> None:
-            step(source[part], *axes, to[part], np.empty((2, self.columns.out), to.dtype))
-
-        least = -(-LEAST // max(1, source[:1].size, to[:1].size))
-        run(partial(task, part) for part in parts(len(to), least, each=2))
-
-    def _product(self, rows: list[Band], columns: list[Band], x: Array, y: Array) -> bool:
-        """y (M, H', W') = rows x (M, H, W) columns^T; whether it may stay: 0 * inf would spread within a band."""
-        if self.rows.size == self.rows.out and self.columns.size == self.columns.out:
-            y[...] = x
-            return True
-        with np.errstate(all="ignore"):
-            if x.shape[1] < y.shape[1]:  # columns cost most: of the fewer rows
-                multiply_rows(rows, multiply_columns(columns, x, np.empty((*x.shape[:2], y.shape[2]), x.dtype)), y)
-            else:
-                multiply_columns(columns, multiply_rows(rows, x, np.empty((*y.shape[:2], x.shape[2]), x.dtype)), y)
-            return bool(np.isfinite(y.sum()))
-
-    def _each_maps(self, maps: int, step: Callable[[Index], None]) -> None:
-        within = min(self.rows.size, self.rows.out) * max(self.columns.size, self.columns.out)
-        each_block((maps,), step, max(1, 2 * blocks.BLOCK // within))
-
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if not propagate_down[0]:
-            return
-        if loops.compiled() and self.rows.out * self.columns.out > SMALL:
-            self.run_loop(interpolate_backward, top[0].diff, bottom[0].diff)
-            return
-        dx, dy = self._maps(bottom[0].diff), top[0].diff.reshape(-1, self.rows.out, self.columns.out)
-        if any(self.pads):
-            bottom[0].diff[...] = 0
-        rows = self.rows.bands(dy.dtype, ROWS, transposed=True)
-        columns = self.columns.bands(dy.dtype, COLUMNS, transposed=True)
-
-        def step(index: Index) -> None:
-            if not self._product(rows, columns, dy[index], dx[index]):
-                scatter(neighbours(self.rows, self.columns, dy.dtype), dy[index], dx[index])
-
-        self._each_maps(len(dx), step)
-
-    def _geometry(self, x: Blob) -> tuple[int, ...]:
-        """The kernels' H, W, first row and column, H' and W' after the crop, OH, OW."""
-        return *x.shape[2:], -self.pads[0], self.rows.size, self.columns.size, self.rows.out, self.columns.out
-
-    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
-        ratios = float(self.rows.ratio), float(self.columns.ratio)
-        self.launch("interp.interp", count, count, *self._geometry(bottom[0]), *ratios, x, y)
-
-    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if propagate_down[0]:
-            count, dy, dx = bottom[0].count, top[0].device_diff("read"), bottom[0].device_diff("write")
-            ratios = float(self.rows.ratio), float(self.columns.ratio)
-            self.launch("interp.interp_backward", count, count, *self._geometry(bottom[0]), *ratios, dy, dx)
 
 
 @dataclass(frozen=True)
@@ -303,12 +91,6 @@ Band = tuple[slice, slice, Array]
 
 ROWS, COLUMNS = 8, 16
 """Rows, or columns, that one band makes: fewer are too small a product, more have too many zeros."""
-
-LEAST = 1 << 16
-"""Fewest numbers that are worth a thread of the loops."""
-
-SMALL = 1 << 12
-"""Of maps of up to this many numbers, backward's products are faster than the loops."""
 
 SPARSE = 6
 """With fewer than 1 / 6 of x's numbers in y, the four neighbours of each are gathered: most of x is not read."""
@@ -412,3 +194,150 @@ def scatter(near: Near, dy: Array, dx: Array) -> None:
         for place, share in near:
             np.add.at(whole, place, one * share)
         out[...] = whole.reshape(out.shape)
+
+
+class Resizing(NamedTuple):
+    """The pads at the start and at the end, and how the rows and the columns that they leave are resized."""
+
+    pads: tuple[int, int]
+    rows: Taps
+    columns: Taps
+
+
+@kernel
+def resize(x: Array, how: Resizing, y: Array) -> None:
+    """Write y (N, C, OH, OW) of x (N, C, H, W)."""
+    x, y = maps_of(x, how), y.reshape(-1, how.rows.out, how.columns.out)
+    if SPARSE * how.rows.out * how.columns.out < how.rows.size * how.columns.size:
+        near = neighbours(how.rows, how.columns, x.dtype)
+        _each_maps(how, len(x), lambda index: sample(near, x[index], y[index]))
+        return
+    if all(taps.ratio >= 2 and len(taps.runs(taps.out)) <= FEW for taps in (how.rows, how.columns)):
+        _each_maps(how, len(x), lambda index: shrink(how.rows, how.columns, x[index], y[index]))
+        return
+    rows = how.rows.bands(x.dtype, ROWS if how.rows.out > how.rows.size // 2 + 1 else ROWS // 2)
+    columns = how.columns.bands(x.dtype, COLUMNS)
+
+    def step(index: Index) -> None:
+        if not _product(how, rows, columns, x[index], y[index]):
+            sample(neighbours(how.rows, how.columns, x.dtype), x[index], y[index])
+
+    _each_maps(how, len(x), step)
+
+
+@kernel
+def resize_backward(dy: Array, how: Resizing, dx: Array) -> None:
+    """Write dx (N, C, H, W) of dy (N, C, OH, OW)."""
+    if any(how.pads):
+        dx[...] = 0
+    dx, dy = maps_of(dx, how), dy.reshape(-1, how.rows.out, how.columns.out)
+    rows = how.rows.bands(dy.dtype, ROWS, transposed=True)
+    columns = how.columns.bands(dy.dtype, COLUMNS, transposed=True)
+
+    def step(index: Index) -> None:
+        if not _product(how, rows, columns, dy[index], dx[index]):
+            scatter(neighbours(how.rows, how.columns, dy.dtype), dy[index], dx[index])
+
+    _each_maps(how, len(dx), step)
+
+
+def maps_of(array: Array, how: Resizing) -> Array:
+    """Return (N, C, H, W) as (N * C, H', W'), a view of what the pads leave."""
+    n, c, h, w = array.shape
+    start, end = -how.pads[0], how.pads[1]
+    return array.reshape(n * c, h, w)[:, start : h + end, start : w + end]
+
+
+def _product(how: Resizing, rows: list[Band], columns: list[Band], x: Array, y: Array) -> bool:
+    """y (M, H', W') = rows x (M, H, W) columns^T; whether it may stay: 0 * inf would spread within a band."""
+    if how.rows.size == how.rows.out and how.columns.size == how.columns.out:
+        y[...] = x
+        return True
+    with np.errstate(all="ignore"):
+        if x.shape[1] < y.shape[1]:  # columns cost most: of the fewer rows
+            multiply_rows(rows, multiply_columns(columns, x, np.empty((*x.shape[:2], y.shape[2]), x.dtype)), y)
+        else:
+            multiply_columns(columns, multiply_rows(rows, x, np.empty((*y.shape[:2], x.shape[2]), x.dtype)), y)
+        return bool(np.isfinite(y.sum()))
+
+
+def _each_maps(how: Resizing, maps: int, step: Callable[[Index], None]) -> None:
+    within = min(how.rows.size, how.rows.out) * max(how.columns.size, how.columns.out)
+    each_block((maps,), step, max(1, 2 * blocks.BLOCK // within))
+
+
+class Interp(Layer):
+    """x, after a crop of -pad_beg rows and columns at the start and -pad_end at the end, resized bilinearly.
+
+    shrink_factor s: (H - 1) / s + 1 rows; zoom_factor z: H + (H - 1) (z - 1); both: shrunk, then zoomed; else height and width.
+    bottom: x (N, C, H, W). top: y (N, C, OH, OW).
+    Raises LayerError for a bottom of other than 4 axes, sizes that are missing or below 1, and pads above 0.
+    """
+
+    type = "Interp"
+    num_bottom = 1
+    num_top = 1
+    param_block = ("interp_param",)
+    weight_names = ()
+    copies = (0, 0)
+    kernels = ((resize,), (resize_backward,))
+    rows: Taps
+    columns: Taps
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.interp_param
+        self.pads = param.pad_beg, param.pad_end
+        self.rows = self.columns = Taps(0, 0)
+        self.how = Resizing(self.pads, self.rows, self.columns)
+        if max(self.pads) > 0:
+            raise self.error(f"pad_beg and pad_end must be <= 0 (they crop), got {self.pads}", "interp_param")
+        factors = [param.HasField(name) for name in ("shrink_factor", "zoom_factor")]
+        if not any(factors) and not (param.HasField("height") and param.HasField("width")):
+            raise self.error("give shrink_factor, zoom_factor, or height and width", "interp_param")
+        for name in ("shrink_factor", "zoom_factor") if any(factors) else ("height", "width"):
+            if getattr(param, name) < 1:
+                raise self.error(f"{name} must be > 0, got {getattr(param, name)}", f"interp_param.{name}")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        if len(shape) != 4:
+            raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
+        sizes = [size + sum(self.pads) for size in shape[2:]]
+        if min(sizes) < 1:
+            raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "interp_param")
+        axes = tuple(Taps(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
+        top[0].reshape(*shape[:2], *(taps.out for taps in axes))
+        if axes != (self.rows, self.columns):  # of the same sizes, what they have computed stays
+            self.rows, self.columns = axes
+            self.how = Resizing(self.pads, *axes)
+
+    def resized(self, size: int, axis: int) -> int:
+        """How many rows (axis 0) or columns (axis 1) `size` become."""
+        param = self.param.interp_param
+        if not (param.HasField("shrink_factor") or param.HasField("zoom_factor")):
+            return param.width if axis else param.height
+        size = (size - 1) // param.shrink_factor + 1
+        return size + (size - 1) * (param.zoom_factor - 1)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        resize(bottom[0].data, self.how, top[0].data)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        resize_backward(top[0].diff, self.how, bottom[0].diff)
+
+    def _geometry(self, x: Blob) -> tuple[int, ...]:
+        """The kernels' H, W, first row and column, H' and W' after the crop, OH, OW."""
+        return *x.shape[2:], -self.pads[0], self.rows.size, self.columns.size, self.rows.out, self.columns.out
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
+        ratios = float(self.rows.ratio), float(self.columns.ratio)
+        self.launch("interp.interp", count, count, *self._geometry(bottom[0]), *ratios, x, y)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            count, dy, dx = bottom[0].count, top[0].device_diff("read"), bottom[0].device_diff("write")
+            ratios = float(self.rows.ratio), float(self.columns.ratio)
+            self.launch("interp.interp_backward", count, count, *self._geometry(bottom[0]), *ratios, dy, dx)

@@ -11,6 +11,7 @@ from neuron_checks import normal
 from peak import assert_too_large, traced_peak
 
 from minicaffe import loops
+from minicaffe.compiled import interp as loops_of_interp
 from minicaffe.errors import LayerError
 from minicaffe.layers import interp
 
@@ -108,7 +109,7 @@ def test_large_maps_are_products_with_the_shares(
 ) -> None:
     """Several bands of rows and of columns; (60, 70, 17, 19) is gathered; the last three read every second row and column, with
     and without a longer step on the way, and all rows at once or some."""
-    monkeypatch.setattr(interp, "SMALL", 0)
+    monkeypatch.setattr(loops_of_interp, "SMALL", 0)
     h, w, height, width = sizes
     x, dy = normal(2, 3, h, w), normal(2, 3, height, width)
     case = LayerCase(text(f"height: {height} width: {width}"), x, dtype=dtype)
@@ -129,8 +130,8 @@ def test_numpy_computes_what_the_loops_say(h: int, w: int, height: int, width: i
         (dx,) = case.backward(dy)
         assert isinstance(case.layer, interp.Interp)
         y_too, dx_too = np.empty_like(y), np.empty_like(dx)
-        case.layer.run_loop(interp.interpolate, x, y_too)
-        case.layer.run_loop(interp.interpolate_backward, dy, dx_too)
+        loops_of_interp.each_part(loops_of_interp.interpolate, x, case.layer.how, y_too)
+        loops_of_interp.each_part(loops_of_interp.interpolate_backward, dy, case.layer.how, dx_too)
     np.testing.assert_allclose(y, y_too, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(dx, dx_too, rtol=1e-12, atol=1e-12)
 
@@ -140,7 +141,7 @@ def test_numpy_computes_what_the_loops_say(h: int, w: int, height: int, width: i
 def test_a_number_that_is_not_finite_reaches_its_neighbours_only(
     sizes: tuple[int, int, int, int], way: str, dtype: type, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interp, "SMALL", 0)
+    monkeypatch.setattr(loops_of_interp, "SMALL", 0)
     h, w, height, width = sizes
     case = LayerCase(text(f"height: {height} width: {width}"), np.ones((1, 2, h, w)), dtype=dtype)
     case.bottom[0].data[0, 1, 5, 7] = value
