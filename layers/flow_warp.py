@@ -169,7 +169,7 @@ def _slopes(both: tuple[Array, Array], place: Places, span: tuple[int, int], dfl
 
 
 @kernel
-def warp(x: Array, flow: Array, fill: np.floating[Any], y: Array) -> None:
+def warp(x: Array, flow: Array, fill: Any, y: Array) -> None:
     """Sample x (C, H, W) where flow (2, H, W) points, into y (C, H, W). fill: outside of x."""
     place = Places(flow)
     run(partial(_warp, plane, place, fill, to) for plane, to in zip(x, y))

@@ -77,7 +77,7 @@ def kernel(by_numpy: Callable[P, R]) -> Kernel[P, R]:
 
 
 def provides(
-    of: Kernel[P, R], takes: Callable[P, bool] | None = None, *, loops: Sequence[Loop[Any]] = ()
+    of: Kernel[P, R], takes: Callable[..., bool] | None = None, *, loops: Sequence[Loop[Any]] = ()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register a provider of a kernel.
 

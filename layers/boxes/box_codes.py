@@ -135,7 +135,8 @@ def nms(
     areas: the boxes' (N,), for one who asks several times."""
     order = best_first(scores, least, top_k)
     ranked = boxes[order]
-    return order[kept_of(ranked, box_areas(ranked) if areas is None else areas[order], overlap, eta)]
+    kept: NDArray[np.intp] = order[kept_of(ranked, box_areas(ranked) if areas is None else areas[order], overlap, eta)]
+    return kept
 
 
 @kernel

@@ -78,7 +78,8 @@ def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> 
     """nms on the CPU, with overlaps as measured."""
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
-    return order[kept_boxes(boxes, measure.areas(boxes), threshold, measure, limit)]
+    kept: NDArray[np.intp] = order[kept_boxes(boxes, measure.areas(boxes), threshold, measure, limit)]
+    return kept
 
 
 @kernel

@@ -35,7 +35,7 @@ class RoiLayer(Layer):
     is_roi_layer = True
     kind: ClassVar[type[RoiOperator]]
     operator: RoiOperator
-    kernels: Means | PositionSensitive | Winners
+    gpu_kernels: Means | PositionSensitive | Winners
     _planned: tuple[tuple[tuple[int, ...], float, tuple[bytes, ...]], RoiPlan[Any]] | None = None
 
     @property
@@ -164,7 +164,7 @@ class MaximaLayer(RoiLayer):
 
     argmax: Blob
     has_argmax = False
-    kernels: Winners
+    gpu_kernels: Winners
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return self.argmax.dtype.itemsize * top[0].count if self.phase == TRAIN else 0

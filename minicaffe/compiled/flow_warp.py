@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from minicaffe.blob import Array
 from minicaffe.kernels import provides
 from minicaffe.layers import flow_warp
@@ -25,7 +23,7 @@ flow_rows_back = loop("Tuple((T[:,::1], T[:,:,::1])), T[:,:,::1], UniTuple(int64
 
 
 @provides(flow_warp.warp, loops=(warp_rows,))
-def warp(x: Array, flow: Array, fill: np.floating[Any], y: Array) -> None:
+def warp(x: Array, flow: Array, fill: Any, y: Array) -> None:
     """Split the rows of y across the threads."""
     planes = x.reshape(len(x), flow[0].size)
     run(partial(warp_rows, planes, flow, rows, fill, y) for rows in flow_warp.spans(y.shape[1]))

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from minicaffe import TEST, Net, Tracer, explain
+from minicaffe.compiled.boxes.nms import suppress
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
 from minicaffe.detection.detect_ssd import detect_ssd
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.boxes.nms import suppress
 from minicaffe.tracing.explanations import RowExplanation
 from minicaffe.tracing.explanations.lineage import Rule, Suppression, lineage, suppression
 from minicaffe.tracing.trace_document import document
