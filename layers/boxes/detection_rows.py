@@ -7,6 +7,8 @@ Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_laye
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from minicaffe.blob import Array
@@ -15,6 +17,16 @@ from minicaffe.kernels import kernel
 from .box_codes import box_areas, nms
 
 NONE = np.zeros(0, np.intp)
+
+
+class Rules(NamedTuple):
+    """Which of a class's boxes are kept. background: the class that has none; top_k: None for no limit."""
+
+    background: int
+    least: float
+    threshold: float
+    top_k: int | None
+    eta: float
 
 
 def image_detections(  # noqa: PLR0913
@@ -34,7 +46,8 @@ def image_detections(  # noqa: PLR0913
     and scores (C, P). keep_top_k: of all classes, < 0 for no limit. areas: the boxes' (L, P), finite, as the boxes are; None:
     not known."""
     of_all = box_areas(boxes) if areas is None else areas
-    rows = rows_of_classes(boxes, of_all, scores, image, background, least, nms_threshold, top_k, eta, areas is not None)
+    rules = Rules(background, least, nms_threshold, top_k, eta)
+    rows = rows_of_classes(boxes, of_all, scores, image, rules, are_finite=areas is not None)
     if -1 < keep_top_k < len(rows):
         best = np.sort(np.argsort(-rows[:, 2], kind="stable")[:keep_top_k])
         rows = rows[best]
@@ -42,22 +55,12 @@ def image_detections(  # noqa: PLR0913
 
 
 @kernel
-def rows_of_classes(  # noqa: PLR0913, PLR0917
-    boxes: Array,
-    areas: Array,
-    scores: Array,
-    image: int,
-    background: int,
-    least: float,
-    threshold: float,
-    top_k: int | None,
-    eta: float,
-    are_finite: bool,
-) -> Array:
+def rows_of_classes(boxes: Array, areas: Array, scores: Array, image: int, rules: Rules, *, are_finite: bool) -> Array:
     """Return the rows (n, 7) of each class's boxes that are kept: image, class, score, box, by class and score.
 
     boxes (L, P, 4), L the classes or 1; their areas (L, P); scores (C, P). are_finite: whether boxes and areas are known to be.
     """
+    background, least, threshold, top_k, eta = rules
     sets = len(boxes)
     kept = [
         nms(boxes[k % sets], own, threshold, least=least, top_k=top_k, eta=eta, areas=areas[k % sets])

@@ -9,6 +9,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.kernels import provides
 from minicaffe.layers.boxes import detection_rows
+from minicaffe.layers.boxes.detection_rows import Rules
 from minicaffe.loops import loop
 
 from .nms import suppress
@@ -88,36 +89,15 @@ def class_rows(  # noqa: PLR0913, PLR0917
     return rows[:found]
 
 
-def _takes(  # noqa: PLR0913, PLR0917
-    boxes: Array,
-    areas: Array,
-    scores: Array,
-    image: int,
-    background: int,
-    least: float,
-    threshold: float,
-    top_k: int | None,
-    eta: float,
-    are_finite: bool,
-) -> bool:
-    possible = threshold >= 0 and (top_k is None or top_k > 0)
+def _takes(boxes: Array, areas: Array, scores: Array, image: int, rules: Rules, *, are_finite: bool) -> bool:
+    possible = rules.threshold >= 0 and (rules.top_k is None or rules.top_k > 0)
     return possible and (are_finite or bool(np.isfinite(boxes).all() and np.isfinite(areas).all()))
 
 
 @provides(detection_rows.rows_of_classes, _takes, loops=(class_rows,))
-def rows_of_classes(  # noqa: PLR0913, PLR0917
-    boxes: Array,
-    areas: Array,
-    scores: Array,
-    image: int,
-    background: int,
-    least: float,
-    threshold: float,
-    top_k: int | None,
-    eta: float,
-    are_finite: bool,
-) -> Array:
+def rows_of_classes(boxes: Array, areas: Array, scores: Array, image: int, rules: Rules, *, are_finite: bool) -> Array:
     """Run the loop on one thread."""
+    background, least, threshold, top_k, eta = rules
     wide = scores.astype(np.result_type(boxes, scores), copy=False)  # rows have the scores' type
     bound = wide.dtype.type(scores.dtype.type(least))
     whole = np.ascontiguousarray(boxes), areas, wide, image, background
