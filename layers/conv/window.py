@@ -17,6 +17,9 @@ from google.protobuf.message import Message
 
 from minicaffe.layer import Layer
 
+PAIRS = {"kernel": ("kernel_h", "kernel_w"), "stride": ("stride_h", "stride_w"), "pad": ("pad_h", "pad_w")}
+"""The fields of each axis, of two; dilation has none."""
+
 HOLES: tuple[Literal["hole", "hole_h", "hole_w"], ...] = ("hole", "hole_h", "hole_w")
 
 
@@ -81,20 +84,20 @@ def checked_output(layer: Layer, window: Window, spatial: Sequence[int]) -> tupl
 
 
 def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | None) -> tuple[int, ...]:
-    """A field given once, once per axis, or (2-d) as what_h and what_w."""
+    """A field given once, once per axis, or (2-d) as one of PAIRS."""
     block = layer.param_block[0]
     param: Message = getattr(layer.param, block)
     path = f"{block}.{field}"
     listed = tuple(getattr(param, field))
-    # dilation has no _h and _w in caffe.proto
-    if what != "dilation" and (param.HasField(f"{what}_h") or param.HasField(f"{what}_w")):
+    high, wide = PAIRS.get(what, ("", ""))
+    if high and (param.HasField(high) or param.HasField(wide)):
         if listed:
-            raise layer.error(f"{field} and {what}_h, {what}_w are both given: give one of them", path)
+            raise layer.error(f"{field} and {high}, {wide} are both given: give one of them", path)
         if axes != 2:
-            raise layer.error(f"{what}_h and {what}_w need 2 spatial axes, the bottom has {axes}", f"{block}.{what}_h")
-        return (getattr(param, f"{what}_h"), getattr(param, f"{what}_w"))
+            raise layer.error(f"{high} and {wide} need 2 spatial axes, the bottom has {axes}", f"{block}.{high}")
+        return getattr(param, high), getattr(param, wide)
     if not listed and default is None:
-        raise layer.error(f"{field} is missing: give {field}, or {what}_h and {what}_w", path)
+        raise layer.error(f"{field} is missing: give {field}, or {high} and {wide}", path)
     if len(listed) not in (0, 1, axes):
         raise layer.error(f"{len(listed)} values of {field} given for {axes} spatial axes: give one, or one for each", path)
     # `or 0` is for mypy: kernel_size, without a default, has raised
