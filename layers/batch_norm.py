@@ -29,7 +29,6 @@ from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
 
-from .conv.epilogue_loops import PASSES
 from .elementwise.batch_norm_layouts import (
     BVLC,
     BY_FORK,
@@ -46,6 +45,7 @@ from .elementwise.batch_norm_layouts import (
     uses_global_statistics,
 )
 from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
+from .elementwise.epilogue import epilogue_step
 
 WHOSE = {BVLC: "BVLC Caffe", INTEL[:4]: "Intel Caffe", INTEL: "Intel Caffe", NVIDIA_15: "NVIDIA Caffe 0.15"}
 WHOSE |= {NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_17: "NVIDIA Caffe 0.17"}
@@ -78,7 +78,7 @@ class BatchNorm(Layer):
     param_block = ("batch_norm_param",)
     weight_names = ("mean_sum", "variance_sum", "factor")
     copies = (0, 0)
-    loops = PASSES, ()
+    kernels = ((epilogue_step,), ())
     kinds = (
         Kind(WHOSE[BVLC], ("bvlc",), "3 blobs: mean and variance as sums, factor"),
         Kind(WHOSE[INTEL], ("intel",), "4 blobs, or 5, BVLC's first"),
@@ -220,9 +220,6 @@ class BatchNorm(Layer):
             self._keep(mean, var, x.size // x.shape[1])
         if (learnt := self.scale_and_bias()) is not None:
             affine(y, y, times=learnt[0], plus=learnt[1])
-
-    def kept_settings(self) -> object:
-        return self.eps, self.use_global_stats
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.layout != BVLC:

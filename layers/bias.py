@@ -11,8 +11,8 @@ from minicaffe.cuda.device import current
 from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
-from .conv.epilogue_loops import PASSES
 from .elementwise.channels import affine, sum_channels
+from .elementwise.epilogue import epilogue_step
 
 
 class Bias(Layer):
@@ -32,7 +32,7 @@ class Bias(Layer):
     param_block = ("bias_param",)
     weight_names = ("bias",)
     copies = (0, 0)
-    loops = PASSES, ()
+    kernels = ((epilogue_step,), ())
     split: tuple[int, int, int]
     """x's elements before the axes of the bias, along them, and after them."""
 

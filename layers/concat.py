@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import BlobJob, Job, KeptStep
 from minicaffe.cuda.blocks import launch_planes
 from minicaffe.layer import Layer
 
 from .conv.coordinates import IDENTITY, Map
-from .elementwise.strided_copy import copy_calls, copy_strided
 
 
 class Concat(Layer):
@@ -29,7 +27,6 @@ class Concat(Layer):
     param_block = ("concat_param",)
     weight_names = ()
     copies = (0, 0)
-    loops = ((copy_strided,), ())
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.axis = read_axis(self, bottom[0], "concat_param", "concat_dim")
@@ -51,18 +48,6 @@ class Concat(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) > 1:
             np.concatenate([blob.data for blob in bottom], self.axis, out=top[0].data)
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
-        if len(bottom) == 1 or any(blob.dtype != top[0].dtype for blob in bottom):
-            return None
-        jobs = []
-        for blob, start in zip(bottom, offsets(bottom, self.axis), strict=True):
-            count, length, whole = rows(blob, top[0], self.axis)
-            across = math.prod(blob.shape[self.axis + 1 :])  # of one place on the axis: what threads can share
-            shape = count, blob.shape[self.axis], across
-            if calls := copy_calls(shape, (length, across, 1), (whole, across, 1), blob.dtype, start):
-                jobs.append(BlobJob(Job(calls), (blob,), top[0]))
-        return KeptStep(jobs)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) > 1:

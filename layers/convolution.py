@@ -17,22 +17,17 @@ from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.threads import get_num_threads
 
-from .conv import depthwise, winograd_memory
-from .conv.compiled_product import CompiledProduct
+from .conv import winograd_memory
 from .conv.convolution_blocks import BLOCK_BYTES, LEAST
-from .conv.convolution_products import Product, chosen, suits, takes_panels
+from .conv.convolution_products import Product, chosen, suits
 from .conv.coordinates import Map, windowed
-from .conv.epilogue import NOTHING, Epilogue, joined
 from .conv.epilogue_gpu import DeviceEpilogue
-from .conv.epilogue_loops import backward, scale_shift_relu
-from .conv.gradients import add_columns, gradients
+from .conv.gradients import gradients
 from .conv.kept_weights import KeptWeights, factors_bytes, panels_bytes
-from .conv.tiled_loops import convolve_strips, make_panels
 from .conv.window import Window, checked_output, read_window
-from .conv.winograd import LOOPS as WINOGRAD
-from .conv.winograd import LoopsProduct, possible
 from .conv.winograd_memory import Numbers
 from .elementwise.channels import sum_channels
+from .elementwise.epilogue import NOTHING, Epilogue, joined
 from .im2col import folded
 
 MOST_MAPS = 32
@@ -59,8 +54,6 @@ class Convolution(Layer):
     param_block = ("convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
-    _loops: ClassVar[depthwise.Loops] = (convolve_strips, make_panels), (backward, scale_shift_relu, add_columns)
-    _depthwise_loops = staticmethod(depthwise.loops_of)
 
     _checked: list[tuple[int, ...]] | None = None
     """The bottoms' shapes for which _top_shape is right."""
@@ -84,11 +77,7 @@ class Convolution(Layer):
         shapes = [self._weight_shape(), self._bias_shape()][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         self._kept = KeptWeights() if self.phase == TEST else None  # in TRAIN the weights change with every step
-        transforms = WINOGRAD if self.dtype == np.float32 and possible(self.window) else ()
-        self.loops = (*self._loops[0], *transforms), (*self._loops[1], *transforms)
         self._gpu_maps: dict[tuple[int, ...], gpu.Maps] = {}
-        if depthwise.possible(self._weight_shape(), self.group):
-            self.loops = self._depthwise_loops(self.window)
 
     def _read_window(self) -> Window:
         return read_window(self, self.spatial_axes)
@@ -107,8 +96,7 @@ class Convolution(Layer):
         if self._by_winograd(bottom[0], top[0]):
             weight = self.blobs[0].data_memory
             return factors_bytes(self._weight_shape(), self.window, self.group, weight.on_host and weight.may_be_held())
-        keeps = takes_panels((x, self._weight_shape(), y), self.window, self.group, self.dtype)
-        return panels_bytes(self._weight_shape(), self.group, self.dtype) if keeps else 0
+        return panels_bytes((x, self._weight_shape(), y), self.window, self.group, self.dtype)
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         """Columns, and what they are made from and multiplied to, and of the weights' gradient a product and a sum; or what
@@ -185,15 +173,7 @@ class Convolution(Layer):
 
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
         """forward_cpu, and then on the tops what comes after it: to be run as long as the shapes and weights are these."""
-        weight, *bias = self.blobs
-        if bias:  # it comes first: it is part of y
-            epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
-        if self._kept is not None:
-            self._kept.look_at(weight)
-        product = self._product(self._maps(bottom[0].data), weight.data_for_loops(), self._maps(top[0].data), epilogue)
-
-        if isinstance(product, CompiledProduct | LoopsProduct) and len(bottom) == 1:
-            return product.step(bottom[0], weight, top[0])
+        product, weight = self.product(bottom[0], top[0], epilogue), self.blobs[0]
 
         def run() -> None:
             numbers = weight.data_for_loops()
@@ -201,6 +181,15 @@ class Convolution(Layer):
                 product(self._maps(x.data), numbers, self._maps(y.data))
 
         return run
+
+    def product(self, x: Blob, y: Blob, epilogue: Epilogue) -> Product:
+        """What computes y, of these blobs or others of their shapes, and then what comes after it."""
+        weight, *bias = self.blobs
+        if bias:  # it comes first: it is part of y
+            epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
+        if self._kept is not None:
+            self._kept.look_at(weight)
+        return self._product(self._maps(x.data), weight.data_for_loops(), self._maps(y.data), epilogue)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.spatial_axes > gpu.MOST_AXES:

@@ -13,14 +13,11 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
 
-from .conv import depthwise
 from .conv.convolution_products import Product, add_weight_gradient, convolve, data_gradient
 from .conv.coordinates import Map, spread
-from .conv.epilogue import Epilogue
-from .conv.epilogue_loops import backward, scale_shift_relu
-from .conv.tiled_loops import convolve_strips
 from .conv.winograd_memory import Numbers
 from .convolution import Convolution
+from .elementwise.epilogue import Epilogue
 
 
 class Deconvolution(Convolution):
@@ -32,8 +29,6 @@ class Deconvolution(Convolution):
     """
 
     type = "Deconvolution"
-    _loops = (scale_shift_relu, convolve_strips), (backward, convolve_strips)
-    _depthwise_loops = staticmethod(depthwise.turned_loops_of)
 
     def coordinates(self) -> Map | None:
         return spread(self.axis, self.window.stride, self.window.extent, self.window.pad)

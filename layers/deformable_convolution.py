@@ -18,16 +18,13 @@ from typing import ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
 from minicaffe.cuda import convolution as gpu
 from minicaffe.cuda.deformable_convolution import Bottoms, Deformed
 from minicaffe.cuda.roi import Scratch as DeviceScratch
 from minicaffe.layer import Layer
 from minicaffe.threads import get_num_threads
 
-from .conv import deformed_loops
-from .conv.deformed import BLOCK_BYTES, ROW_BYTES, Tables, Wanted, convolve, gradients
-from .conv.deformed_loops import LoopSamples
+from .conv.deformed import BLOCK_BYTES, ROW_BYTES, Tables, Wanted, convolve, gradients, samples_of
 from .conv.window import Window, checked_output, read_window
 from .elementwise.channels import sum_channels
 
@@ -50,10 +47,7 @@ class DeformableConvolution(Layer):
     linear = True
     rim: ClassVar[int] = 0
     """How many pixels of zeros around the map a sample can be made of."""
-    loops = (
-        (deformed_loops.find_samples, deformed_loops.sample_rows),
-        (deformed_loops.sample_slopes, deformed_loops.add_samples),
-    )
+    kernels = ((samples_of,), (samples_of,))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         block = self.param_block[0]
@@ -173,12 +167,31 @@ class DeformableConvolution(Layer):
 def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Window, group: int) -> Array:
     """y (N, M, OH, OW), without a bias, of x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group, kh,
     kw)."""
-    (count, channels), (filters, per_group), taps = x.shape[:2], weight.shape[:2], math.prod(window.kernel)
-    y = np.zeros((count, filters, *offset.shape[2:]), x.dtype)
-    columns = np.empty((math.prod(y.shape[2:]), taps, channels), x.dtype)
-    for n in range(count):
-        LoopSamples.of(x[n], offset[n], window).columns(slice(0, len(columns)), columns, Scratch(x.dtype))
-        for m, c, tap in np.ndindex(filters, per_group, taps):
-            channel = m // (filters // group) * per_group + c
-            y[n, m] += weight[m, c].reshape(-1)[tap] * columns[:, tap, channel].reshape(y.shape[2:])
+    channels, (filters, per_group), taps = x.shape[1], weight.shape[:2], math.prod(window.kernel)
+    y = np.zeros((len(x), filters, *offset.shape[2:]), x.dtype)
+    of_group = channels // (offset.shape[1] // (2 * taps))
+    for n, m, i, j in np.ndindex(y.shape):
+        for c, tap in np.ndindex(per_group, taps):
+            channel, step = m // (filters // group) * per_group + c, divmod(tap, window.kernel[1])
+            moves = offset[n, 2 * (channel // of_group * taps + tap) :, i, j]
+            h, w = (
+                o * stride - pad + step * dilation + move
+                for o, stride, pad, step, dilation, move in zip(
+                    (i, j), window.stride, window.pad, step, window.dilation, moves[:2], strict=True
+                )
+            )
+            y[n, m, i, j] += weight[m, c].reshape(-1)[tap] * sample_by_definition(x[n, channel], h, w)
     return y
+
+
+def sample_by_definition(x: Array, h: float, w: float) -> float:
+    """x (H, W) between its pixels; past the centre of the last one it is that pixel, and 0 outside [0, H) x [0, W)."""
+    height, width = x.shape
+    if not (0 <= h < height and 0 <= w < width):
+        return 0.0
+    top, left = math.floor(h), math.floor(w)
+    bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
+    of_row, of_column = h - top, w - left
+    above = x[top, left] * (1 - of_column) + x[top, right] * of_column
+    below = x[bottom, left] * (1 - of_column) + x[bottom, right] * of_column
+    return float(above * (1 - of_row) + below * of_row)

@@ -12,7 +12,7 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Index, KeptStep, each_block
+from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
@@ -49,6 +49,7 @@ class Dropout(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)
+        self.only_shares = self.scale_train and top[0] is bottom[0]
         if self.phase == TRAIN:
             self.mask.reshape(bottom[0].shape)
 
@@ -68,12 +69,6 @@ class Dropout(Layer):
             self.factor = float(self.dtype.type(1) / self.dtype.type(keep)) if self.scale_train else 1.0
         else:
             self.factor = 1.0 if self.scale_train else keep
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
-        return KeptStep([]) if self.scale_train and top[0] is bottom[0] else None  # only in TEST
-
-    def kept_settings(self) -> object:
-        return self.scale_train
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:

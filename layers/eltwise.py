@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import LEAST, BlobJob, Calls, Index, Job, KeptStep, each_block
+from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
-from minicaffe.loops import Later, loop
 from minicaffe.proto import caffe_pb2
-from minicaffe.threads import get_num_threads, parts
 
-from .conv.epilogue import NOTHING, Epilogue
 from .conv.epilogue_gpu import DeviceEpilogue
+from .elementwise.epilogue import NOTHING, Epilogue
 
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 
@@ -52,8 +48,6 @@ class Eltwise(Layer):
             raise self.error("takes at least 2 bottoms, got 1; a SUM takes one", "bottom")
         self.coeff = tuple(param.coeff) or (1.0,) * len(bottom)
         self._winner = Blob((), np.int32)
-        if param.operation == SUM and len(bottom) == 2:
-            self.loops = (add_two,), ()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for i, blob in enumerate(bottom):
@@ -69,16 +63,9 @@ class Eltwise(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.ready(bottom, top, NOTHING)()
 
-    def kept_settings(self) -> object:
-        return self.coeff
-
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
         """forward_cpu, and then on the top what comes after it, a ReLU, to be run as long as the shapes are these."""
-        if not (self.loops[0] and loops.compiled() and all(blob.dtype == self.dtype for blob in (*bottom, *top))):
-            return partial(self._forward, bottom, top, epilogue)
-        job = Job(_calls(top[0].count, self.dtype, get_num_threads()))
-        factors: Array = np.array([*self.coeff, 1 if epilogue.negative_slope is None else epilogue.negative_slope], self.dtype)
-        return KeptStep([BlobJob(job, (*bottom, factors), top[0])])
+        return partial(self._forward, bottom, top, epilogue)
 
     def _forward(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
         xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)
@@ -166,24 +153,6 @@ class Eltwise(Layer):
             else:
                 y, x = top[0].device_data("read"), blob.device_data("read")
                 self.launch("eltwise.quotient", count, count, y, x, dy, dx)
-
-
-@lru_cache(maxsize=512)
-def _calls(count: int, dtype: np.dtype[Any], threads: int) -> Calls:
-    """Of add_two, for arrays of so many numbers, on so many threads."""
-    some = [Later(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, 2, threads)]
-    return Calls(add_two, dtype, [(part, part, Later(0, (3,)), part) for part in some])
-
-
-@loop("T[::1], T[::1], T[::1], T[::1]", in_calls=True)
-def add_two(a: Array, b: Array, factors: Array, y: Array) -> None:
-    """y = factors[0] * a + factors[1] * b; where that is below 0, times factors[2]."""
-    of_a, of_b, slope = factors[0], factors[1], factors[2]
-    zero = y.dtype.type(0)
-    for i in range(len(y)):
-        value = of_a * a[i] + of_b * b[i]
-        below = zero if slope == zero else value * slope  # -inf * 0 would be NaN
-        y[i] = below if value < zero else value
 
 
 def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Array:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import KeptStep
 from minicaffe.layer import Layer
 
 
@@ -23,6 +21,7 @@ class Flatten(Layer):
     num_top = 1
     param_block = ("flatten_param",)
     weight_names = ()
+    only_shares = True
     copies = (0, 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -38,6 +37,3 @@ class Flatten(Layer):
         """Nothing: the top is the bottom's memory."""
 
     forward_gpu = forward_cpu
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-        return KeptStep([], before=partial(top[0].share, bottom[0]))

@@ -22,8 +22,7 @@ from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
-from .conv.matrix_products import FEW, LEAST_TILED, add_product, multiply
-from .conv.tiled_loops import convolve_strips
+from .conv.matrix_products import FEW, LARGE, add_product, multiply
 from .elementwise.inner_product_of_bottoms import InnerProductOfBottoms
 
 LEAST_SQUARE = 1e-6
@@ -61,8 +60,8 @@ class InnerProduct(Layer):
         matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)
         shapes = [matrix, (param.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
-        if math.prod(matrix) > LEAST_TILED:
-            self.loops = (convolve_strips,), (convolve_strips,)
+        if math.prod(matrix) > LARGE:
+            self.kernels = (multiply,), (multiply,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

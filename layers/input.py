@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import KeptStep
 from minicaffe.layer import Layer
 
 
@@ -23,6 +22,7 @@ class Input(Layer):
     weight_names = ()
     has_gradient = False
     is_input = True
+    only_shares = True
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -37,6 +37,3 @@ class Input(Layer):
         """Nothing: the data is already there."""
 
     forward_gpu = forward_cpu
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-        return KeptStep([])

@@ -15,20 +15,17 @@ from functools import partial
 
 import numpy as np
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BlobJob, Job, KeptStep, Scratch
+from minicaffe.blocks import Scratch
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.threads import parts, run
 
 from .conv.coordinates import Map, windowed
-from .pool import pooling_loops
 from .pool import pooling_methods as methods
-from .pool.pooling_calls import pooling_calls
 from .pool.pooling_sizes import counts_padding, is_average, read_sizes, rounds_down
 from .pool.pooling_windows import maps_at_once, plane_blocks, pool_axes
 
@@ -72,10 +69,7 @@ class Pooling(Layer):
         self.sizes = self._kernel, self._stride, self._pad = read_sizes(self, param)
         self.floor = rounds_down(self, param)
         if self.method == MAX:
-            forward = pooling_loops.max_pool_places if len(top) > 1 else pooling_loops.max_pool
-            self.loops = ((forward,), (pooling_loops.max_pool_places, pooling_loops.add_at_places))
-        elif self.method == AVE:
-            self.loops = ((pooling_loops.ave_pool_one if param.global_pooling else pooling_loops.ave_pool,), ())
+            self.kernels = (methods.max_pool_places,), (methods.max_pool_gradient,)
 
     def _read_fork(self, param: Param) -> None:
         padded = param.pool == AVE and any((param.pad, param.pad_h, param.pad_w))
@@ -133,10 +127,6 @@ class Pooling(Layer):
                 y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
             return
 
-        if loops.compiled() and (step := self.kept_step(bottom, top)):
-            step()
-            return
-
         def pool(block: slice, scratch: Scratch) -> None:
             if self.method == MAX and mask:
                 mask[0][block] = methods.max_pool_places(x[block], rows, columns, y[block], scratch)
@@ -148,17 +138,6 @@ class Pooling(Layer):
                 y[block] = methods.weighted_pool(x[block], rows, columns)
 
         _each_block(x, pool)
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
-        x, y = bottom[0], top[0]
-        if self.method == STOCHASTIC or len(top) > 1 or not x.count or x.dtype != y.dtype:
-            return None
-        planes = math.prod(x.shape[:2])
-        calls = pooling_calls(self.method == MAX, planes, self.rows, self.columns, x.dtype, get_num_threads())
-        return KeptStep([BlobJob(Job(calls), (x,), y)])
-
-    def kept_settings(self) -> object:
-        return self.method, self.rows, self.columns  # those of other maps, if the net was reshaped meanwhile
 
     @property
     def drawn(self) -> Array:

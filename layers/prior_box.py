@@ -17,10 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
-from minicaffe.blob import Array, Blob, Unchanged
-from minicaffe.blocks import KeptStep
+from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind
+from minicaffe.kernels import has_steps
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
 
@@ -144,27 +143,12 @@ class PriorBox(Layer):
 
     def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         """The boxes, in a step that is kept."""
-        return data_bytes(top) if self.phase == TEST and loops.compiled() else 0
+        return data_bytes(top) if self.phase == TEST and has_steps(self) else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        top[0].data[...] = self._boxes(bottom, top)
+        top[0].data[...] = self.boxes(bottom, top)
 
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-        boxes = self._boxes(bottom, top)
-        written: Unchanged | None = None
-
-        def put() -> None:
-            nonlocal written
-            if written is None or not written.holds():
-                top[0].data[...] = boxes
-                written = Unchanged(top)
-
-        return KeptStep([], before=put)
-
-    def kept_settings(self) -> object:
-        return self.variance, self.sides.tobytes(), self.shifts.tobytes(), self.offsets, self.image, self.step
-
-    def _boxes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Array:
+    def boxes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Array:
         """What the top holds, which the bottoms' sizes decide."""
         size = bottom[0].shape[2:]
         image = self.image or bottom[1].shape[2:]

@@ -1,26 +1,15 @@
-"""ReLU: y = max(x, 0) + negative_slope * min(x, 0). Source: Caffe's relu_layer.hpp (Nair and Hinton, 2010).
-
-NumPy takes the maximum of two arrays several times as fast as that of an array and a number, so zeros are kept for it.
-"""
+"""ReLU: y = max(x, 0) + negative_slope * min(x, 0). Source: Caffe's relu_layer.hpp (Nair and Hinton, 2010)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-
-from minicaffe.blob import Array, Blob
+from minicaffe.blob import Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
-from .conv.epilogue_loops import PASSES
-
-ROW = 1 << 12
-"""How many zeros are kept."""
-
-_zeros: dict[np.dtype[Any], Array] = {}
+from .elementwise.epilogue import epilogue_step, relu, relu_backward
 
 
 class ReLU(Layer):
@@ -37,7 +26,7 @@ class ReLU(Layer):
     weight_names = ()
     elementwise = True
     copies = (0, 0)
-    loops = PASSES, ()
+    kernels = ((epilogue_step,), ())
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.negative_slope = self.param.relu_param.negative_slope
@@ -54,9 +43,6 @@ class ReLU(Layer):
             self._sign.data[...] = x  # y has lost the sign of x
         x, y = x.reshape(-1), top[0].data.reshape(-1)
         each_block(x.shape, lambda index: relu(x[index], self.negative_slope, out=y[index]))
-
-    def kept_settings(self) -> object:
-        return self.negative_slope
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         sign = self._sign.device_data("write") if self.negative_slope < 0 and top[0] is bottom[0] else 0
@@ -85,47 +71,3 @@ class ReLU(Layer):
         """The blob whose elements are greater than 0 where x is."""
         # otherwise y > 0 exactly where x > 0: in place y serves
         return self._sign if self.negative_slope < 0 and top[0] is bottom[0] else bottom[0]
-
-
-def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Array:
-    """x: any shape; out: where y goes, x itself allowed. Returns y."""
-    y = np.empty_like(x) if out is None else out
-    if negative_slope == 0:
-        _positive_part(x, y)
-        return y
-    choose = np.maximum if negative_slope <= 1 else np.minimum  # a slope above 1 turns the two lines round
-    return choose(x, x * negative_slope, out=y)
-
-
-def _positive_part(x: Array, y: Array) -> None:
-    """y = max(x, 0), by rows of ROW numbers as far as they lie one after another."""
-    axis, run = run_of(x, y)
-    if run < 32:
-        np.maximum(x, 0, out=y)
-        return
-    x, y, whole = x.reshape(*x.shape[:axis], run), y.reshape(*y.shape[:axis], run), run - run % ROW
-    zeros = _zeros.setdefault(x.dtype, np.zeros(ROW, x.dtype))
-    if whole:
-        rows = (*x.shape[:-1], whole // ROW, ROW)
-        # cutting an axis is always a view: y itself is written
-        np.maximum(x[..., :whole].reshape(rows), zeros, out=y[..., :whole].reshape(rows))
-    if run > whole:
-        np.maximum(x[..., whole:], zeros[: run - whole], out=y[..., whole:])
-
-
-def run_of(*arrays: Array) -> tuple[int, int]:
-    """From which axis on all arrays (of one shape) lie in one run, and how many numbers it has."""
-    axis, run = arrays[0].ndim, 1
-    while axis and all(a.shape[axis - 1] == 1 or a.strides[axis - 1] == run * a.itemsize for a in arrays):
-        axis -= 1
-        run *= arrays[0].shape[axis]
-    return axis, run
-
-
-def relu_backward(dy: Array, positive: Array, negative_slope: float = 0.0, out: Array | None = None) -> Array:
-    """dy: any shape; positive: x > 0, the same shape; out: where dx goes, dy itself allowed. Returns dx."""
-    if negative_slope == 0:
-        return np.multiply(dy, positive, out=out)
-    factor: Array = ~positive * dy.dtype.type(negative_slope)  # slope at 0 too
-    factor += positive
-    return np.multiply(dy, factor, out=out)

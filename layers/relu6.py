@@ -8,8 +8,8 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 
+from .elementwise.epilogue import relu
 from .elementwise.neuron import Neuron
-from .relu import relu
 
 MOST = 6.0
 

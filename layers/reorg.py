@@ -44,9 +44,6 @@ class Reorg(Rearranged):
             raise self.error(f"stride {s} divides no map of {h} x {w}", "reorg_param.stride")
         top[0].reshape(*((n, c // (s * s), h * s, w * s) if self.reverse else (n, c * s * s, h // s, w // s)))
 
-    def kept_settings(self) -> object:
-        return self.stride, self.reverse
-
     def arranged(self, x: Array) -> Array:
         n, c, h, w = x.shape
         view: Array = x.reshape(n, *self.split(c, h, w)).transpose(0, *self.order)

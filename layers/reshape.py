@@ -8,10 +8,8 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
-from functools import partial
 
 from minicaffe.blob import MAX_AXES, Blob, too_many_axes
-from minicaffe.blocks import KeptStep
 from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
@@ -33,6 +31,7 @@ class Reshape(Layer):
     num_top = 1
     param_block = ("reshape_param",)
     weight_names = ()
+    only_shares = True
     copies = (0, 0)
 
     @classmethod
@@ -92,9 +91,6 @@ class Reshape(Layer):
         """Nothing: the top is the bottom's memory."""
 
     forward_gpu = forward_cpu
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-        return KeptStep([], before=partial(top[0].share, bottom[0]))
 
 
 def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:

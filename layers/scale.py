@@ -11,8 +11,8 @@ from minicaffe.fillers import fill
 from minicaffe.layer import Layer, data_bytes
 
 from .bias import learnt_shape, split_shape
-from .conv.epilogue_loops import PASSES
 from .elementwise.channels import affine, sum_channels, sum_products
+from .elementwise.epilogue import epilogue_step
 from .elementwise.kept import KeptInput
 
 
@@ -35,7 +35,7 @@ class Scale(Layer):
     weight_names: tuple[str, ...] = ("scale", "bias")
     keeps_input = True
     copies = (0, 0)
-    loops = PASSES, ()
+    kernels = ((epilogue_step,), ())
     split: tuple[int, int, int]
     """x's elements before the axes of the scale, along them, and after them."""
 

@@ -37,9 +37,6 @@ class ShuffleChannel(Rearranged):
             raise self.error(wrong, "shuffle_channel_param.group")
         top[0].reshape(shape)
 
-    def kept_settings(self) -> object:
-        return self.group
-
     def arranged(self, x: Array) -> Array:
         n, channels, *rest = x.shape
         view: Array = x.reshape(n, self.group, channels // self.group, *rest).swapaxes(1, 2)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import Index, KeptStep, each_block
+from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.device import current
 from minicaffe.layer import Layer
 
@@ -25,6 +25,7 @@ class Split(Layer):
     weight_names = ()
     is_split = True
     elementwise = True
+    only_shares = True
     copies = (0, 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -36,9 +37,6 @@ class Split(Layer):
         """Nothing: the tops are the bottom's memory."""
 
     forward_gpu = forward_cpu
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-        return KeptStep([], before=lambda: self.reshape(bottom, top))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:

@@ -78,7 +78,7 @@ class SPP(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         images = bottom[0].shape[0]
         for pooling, y in self.levels:
-            pooling.forward_cpu(bottom, [y])
+            pooling.forward_on_host(bottom, [y])
         # an empty batch has 0 / 1 numbers an image
         parts = [y.data.reshape(images, y.count // max(1, images)) for _, y in self.levels]
         np.concatenate(parts, axis=1, out=top[0].data.reshape(images, top[0].count // max(1, images)))

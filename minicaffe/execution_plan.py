@@ -38,14 +38,13 @@ from .blob_memory import BlobMemory, Loan
 from .blocks import Job, JobList, KeptStep, each_block
 from .cuda.pairs import data_pair
 from .cuda.replay import Graphs
+from .kernels import may_have_steps, step_of
 from .layer import Layer
-from .layers.conv.convolution_products import circumstances
-from .layers.conv.epilogue import Epilogue, joined
+from .layers.conv.convolution_products import wanted_way
 from .layers.conv.epilogue_gpu import DeviceEpilogue
 from .layers.conv.epilogue_of import (
     device_epilogue_of,
     epilogue_of,
-    epilogue_step,
     gradient_of,
     is_last,
     may_be_alone,
@@ -54,8 +53,10 @@ from .layers.conv.epilogue_of import (
     takes_epilogue,
 )
 from .layers.elementwise.channels import by_channel
+from .layers.elementwise.epilogue import Epilogue, epilogue_step, joined
 from .mode import TEST, gpu_mode
 from .node import Node
+from .threads import get_num_threads
 
 SECONDS = 0.1
 """About how long jobs run before Ctrl-C is heeded."""
@@ -183,31 +184,31 @@ class Chain:
 
 @dataclass
 class _Made:
-    """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what they hold, settings of layers that
-    may be changed, and the parameters of a layer alone, which its reshape reads.
+    """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what they hold, the layers' attributes, and
+    the parameters of a layer alone, which its reshape reads.
 
-    settings, parameters: what reads each, and what it was. looked: the latest change when all but the parameters were the same.
+    changes: how many of its attributes were set by then. parameters: what reads each, and what it was. looked: the latest
+    change when all but the parameters were the same.
     """
 
     shapes_and_weights: Unchanged
     blobs: list[tuple[Layer, list[Blob]]]
-    settings: Sequence[tuple[Callable[[], object], object]]
+    changes: Sequence[tuple[Layer, int]]
     parameters: Sequence[tuple[Callable[[], object], object]]
     looked: object = None
 
     @classmethod
     def of(cls, nodes: Sequence[Node], alone: bool) -> _Made:
         blobs = [(node.layer, list(node.layer.blobs)) for node in nodes if node.layer.blobs]
-        settings, parameters = [], []
+        changes, parameters = [], []
         for node in nodes:
-            node.layer.watched, read = True, node.layer.kept_settings
-            if (setting := read()) is not None:
-                settings.append((read, setting))
+            node.layer.watched = True
+            changes.append((node.layer, node.layer.changes))
         if alone:
             write = nodes[0].layer.param.SerializePartialToString
             parameters.append((write, write()))
         unchanged = Unchanged((blob for _, some in blobs for blob in some), (*nodes[0].bottoms, *nodes[0].tops))
-        return cls(unchanged, blobs, settings, parameters)
+        return cls(unchanged, blobs, changes, parameters)
 
     @classmethod
     def joined(cls, several: Sequence[_Made]) -> _Made:
@@ -215,7 +216,7 @@ class _Made:
         return cls(
             Unchanged.joined([one.shapes_and_weights for one in several]),
             [some for one in several for some in one.blobs],
-            [some for one in several for some in one.settings],
+            [some for one in several for some in one.changes],
             [some for one in several for some in one.parameters],
         )
 
@@ -225,7 +226,7 @@ class _Made:
         if self.looked is not latest:
             if any(layer.blobs != blobs for layer, blobs in self.blobs) or not self.shapes_and_weights.holds():
                 return False
-            if any(read() != setting for read, setting in self.settings):
+            if any(layer.changes != changes for layer, changes in self.changes):
                 return False
             self.looked = latest
         return all(read() == parameter for read, parameter in self.parameters)
@@ -414,7 +415,9 @@ class ExecutionPlan:
 
     def _look_around(self) -> None:
         """Drop the chains' steps where they may have to be others now."""
-        now: tuple[object, ...] = circumstances() if self.chains and not gpu_mode() else ()
+        now: tuple[object, ...] = ()
+        if self.chains and not gpu_mode():
+            now = loops.compiled(), get_num_threads(), wanted_way()
         asked_for = self.memory.asked_for_inner() if self.memory else frozenset()
         if asked_for != self._asked_for:
             self._asked_for = asked_for
@@ -462,11 +465,10 @@ def _begins(node: Node) -> bool:
 
 
 def _keeps_step(node: Node) -> bool:
-    """Whether it has a kept_step, or is one pass over a blob: of our classes, since one derived from them may compute
-    anything."""
-    kind = type(node.layer)
-    has = may_be_alone(node.layer) or (kind.__module__.startswith(OURS) and kind.kept_step is not Layer.kept_step)
-    return has and not any(node.layer.loss_weights)
+    """Whether it has a step, or is one pass over a blob: of our classes, since one derived from them may compute anything."""
+    layer = node.layer
+    has = layer.only_shares or may_have_steps(layer)
+    return (may_be_alone(layer) or (type(layer).__module__.startswith(OURS) and has)) and not any(layer.loss_weights)
 
 
 def _follows(node: Node, first: Node) -> bool:
@@ -484,14 +486,18 @@ def _overwrites(chain: Chain) -> bool:
 
 def _step_of(first: Node, epilogue: Epilogue) -> Step:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
-    return layer.ready(bottoms, tops, epilogue) if takes_epilogue(layer) else epilogue_step(bottoms[0], tops[0], epilogue)
+    if not takes_epilogue(layer):
+        return epilogue_step(bottoms[0], tops[0], epilogue)
+    return step_of(layer, bottoms, tops, epilogue) or layer.ready(bottoms, tops, epilogue)
 
 
 def _step_alone(node: Node) -> KeptStep | None:
     """Its step, if it is made of jobs."""
     layer, bottoms, tops = node.layer, node.bottoms, node.tops
+    if layer.only_shares:
+        return KeptStep([], before=lambda: layer.reshape(bottoms, tops))
     if not may_be_alone(layer):
-        return layer.kept_step(bottoms, tops)
+        return step_of(layer, bottoms, tops)
     epilogue = epilogue_of(layer, bottoms)
     step = None if epilogue is None else epilogue_step(bottoms[0], tops[0], joined([epilogue], layer.dtype))
     return step if isinstance(step, KeptStep) else None

@@ -6,21 +6,29 @@
     @provides(warp)                             # in compiled/flow_warp.py: the same, by loops that Numba compiles
     def warp_by_loops(x, flow, fill, y): ...
 
+    @step_of_layer(Pooling)                     # in compiled/pooling.py: a whole forward, as a step that can be kept
+    def pooling_step(layer, bottom, top): ...
+
 This is the only place that chooses: the first provider that takes the arguments computes, else NumPy. A provider is in the
-module of `compiled` that is named as the kernel's own module of `layers`. It is imported at the kernel's first call, if loops
-are compiled at all.
+module of `compiled` that is named as the kernel's, or the layer's, own module of `layers`. It is imported at the first call, if
+loops are compiled at all.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
-from functools import update_wrapper
+from collections.abc import Callable, Sequence
+from functools import lru_cache, update_wrapper
 from importlib.util import find_spec
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from . import loops
 from .loops import Loop
+
+if TYPE_CHECKING:
+    from .blob import Blob
+    from .blocks import KeptStep
+    from .layer import Layer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,11 +74,6 @@ class Kernel(Generic[P, R]):
         return self._offers
 
 
-def loops_of(kernels: Iterable[Kernel[..., Any]]) -> list[Loop[Any]]:
-    """Return the compiled loops of the kernels' providers; none if loops are not compiled."""
-    return [one for each in kernels for one in each.loops] if loops.compiled() else []
-
-
 def kernel(by_numpy: Callable[P, R]) -> Kernel[P, R]:
     """Make a function of NumPy a Kernel."""
     return Kernel(by_numpy)
@@ -98,16 +101,86 @@ def provides(
     return register
 
 
+Loops = tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]
+"""Those of a layer's forward and of its backward."""
+
+
+class _Maker(NamedTuple):
+    """What makes the steps of a layer's forward, and which loops its passes run."""
+
+    step: Callable[..., KeptStep | None]
+    loops: Callable[[Any], Loops]
+
+
+_makers: dict[object, _Maker] = {}
+"""By the forward_cpu whose work the step does."""
+
+
+def step_of_layer(
+    kind: type[Layer], loops: Callable[[Any], Loops] = lambda layer: ((), ())
+) -> Callable[[Callable[..., KeptStep | None]], Callable[..., KeptStep | None]]:
+    """Register what makes the step that does the work of forward_cpu, for a class and those that inherit it.
+
+    Parameters
+    ----------
+    kind : type[Layer]
+        The decorated function takes a layer of this class that has its shapes, its bottoms and tops, and of a class that fuses
+        the layers behind it their Epilogue. It returns None where NumPy computes.
+    loops : callable, optional
+        Return the compiled loops that the layer's passes run, to compile them before the first forward needs them.
+    """
+
+    def register(step: Callable[..., KeptStep | None]) -> Callable[..., KeptStep | None]:
+        _makers[kind.forward_cpu] = _Maker(step, loops)
+        return step
+
+    return register
+
+
+def step_of(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], *after: Any) -> KeptStep | None:
+    """Return what runs the layer's forward on these blobs by compiled loops, as long as their shapes and the layer's attributes
+    are the same; None where NumPy computes."""
+    maker = _maker_of(layer) if has_steps(layer) else None
+    return None if maker is None else maker.step(layer, bottom, top, *after)
+
+
+def may_have_steps(layer: Layer) -> bool:
+    """Whether the layer's class has providers, which may decline for its attributes or shapes."""
+    return _has_providers(type(layer).forward_cpu.__module__)
+
+
+def has_steps(layer: Layer) -> bool:
+    """Whether the layer's class has providers, and loops are compiled."""
+    return may_have_steps(layer) and loops.compiled()
+
+
+def loops_of(layer: Layer) -> Loops:
+    """Return the compiled loops that the layer's passes run, if loops are compiled."""
+    maker = _maker_of(layer)
+    steps: Loops = ((), ()) if maker is None else maker.loops(layer)
+    forward, backward = ([*steps[i], *(one for each in layer.kernels[i] for one in each.loops)] for i in (0, 1))
+    return forward, backward
+
+
+def _maker_of(layer: Layer) -> _Maker | None:
+    forward = type(layer).forward_cpu
+    load_providers(forward.__module__)
+    return _makers.get(forward)
+
+
 def load_providers(module: str) -> None:
     """Import the providers of the kernels of a module of layers, if it has any."""
-    name = COMPILED + module.removeprefix(LAYERS)
-    if module.startswith(LAYERS) and _exists(name):
-        importlib.import_module(name)
+    if _has_providers(module):
+        importlib.import_module(_providers_of(module))
 
 
-def _exists(name: str) -> bool:
-    """Whether there is such a module, in a package or not."""
+def _providers_of(module: str) -> str:
+    return COMPILED + module.removeprefix(LAYERS)
+
+
+@lru_cache(maxsize=512)
+def _has_providers(module: str) -> bool:
     try:
-        return find_spec(name) is not None
+        return module.startswith(LAYERS) and find_spec(_providers_of(module)) is not None
     except ModuleNotFoundError:  # the package
         return False

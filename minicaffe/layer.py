@@ -28,13 +28,11 @@ from .errors import BlobError, DeviceError, Error, FillerError, LayerError, Limi
 from .fillers import fill, leaves_zeros
 from .formats.fork_kinds import UNKNOWN, Choice, Kind, NetFork, candidates
 from .formats.source import LayerSource
-from .kernels import Kernel
-from .loops import Loop
+from .kernels import Kernel, step_of
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 
 if TYPE_CHECKING:
-    from .blocks import KeptStep
     from .data.settings import DetectionSettings
     from .net import Net
 
@@ -69,17 +67,18 @@ class Layer:
     - keeps_input: in place, forward keeps a copy of its input for backward.
     - kinds: the layers of forks that share the type, if the class computes several (serving, setup or take_layout chooses one).
       is_open: whether none is chosen yet, so that forward refuses.
+    - only_shares: in TEST forward computes nothing: each top is a bottom, shares its memory, which reshape sees to, or is the
+      caller's (setup or reshape may set it).
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
     - in_sequence: whether forwards must follow each other in one process, because a forward depends on those before it, or
       writes to a file (setup may set it).
-    - loops: the compiled loops that forward and backward run, if any (setup may set it), for compiling ahead.
-    - kernels: the kernels that forward and backward call, for the same (setup may set it).
+    - kernels: those that forward and backward call, to compile ahead what computes them (setup may set it).
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
     gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
-    watched: whether another attribute is a change (blob.latest_change).
+    watched: whether another attribute is a change (blob.latest_change). changes: how many there were.
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
     (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable
@@ -113,8 +112,8 @@ class Layer:
     found_axis: ClassVar[int | None] = None
     keeps_input: ClassVar[bool] = False
     copies: tuple[float, float] = (1, 1)
+    only_shares: bool = False
     in_sequence: bool = False
-    loops: tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]] = ((), ())
     kernels: tuple[Sequence[Kernel[..., Any]], Sequence[Kernel[..., Any]]] = ((), ())
     kinds: ClassVar[tuple[Kind, ...]] = ()
     is_open: bool = False
@@ -122,6 +121,7 @@ class Layer:
     choice: Choice | None = None
     forward_only: bool = False
     watched: bool = False
+    changes: int = 0
     gradient_wanted: bool = True
     settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
@@ -148,9 +148,10 @@ class Layer:
         self.param_str_ = self.param_str
 
     def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, value)
-        if self.watched:
+        if self.watched and not _are_same(vars(self).get(name), value):
+            vars(self)["changes"] = self.changes + 1
             note_change()
+        super().__setattr__(name, value)
 
     # What a layer defines.
 
@@ -173,7 +174,7 @@ class Layer:
         """forward_cpu on the GPU; by default that on the CPU."""
         # forward_cpu takes bottom.data, which counts as a write.
         with only_read(blob.data_memory for blob in bottom if blob not in top):
-            self.forward_cpu(bottom, top)
+            self.forward_on_host(bottom, top)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Overwrite the diffs of the bottoms that propagate_down selects; add to the learnable blobs' diffs."""
@@ -245,11 +246,15 @@ class Layer:
         """Run forward on the CPU or the GPU, as the mode says. Overflow gives infinity without a warning, as in Caffe."""
         with np.errstate(all="ignore"):
             if not gpu_mode():
-                self.forward_cpu(bottom, top)
+                self.forward_on_host(bottom, top)
             elif self._gpu_methods_apply:
                 self.forward_gpu(bottom, top)
             else:
                 Layer.forward_gpu(self, bottom, top)  # the base's, which runs the overridden forward_cpu
+
+    def forward_on_host(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Run forward_cpu, or what provides it by compiled loops."""
+        (step_of(self, bottom, top) or partial(self.forward_cpu, bottom, top))()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Run backward on the CPU or the GPU, as the mode says."""
@@ -400,16 +405,6 @@ class Layer:
 
     # Internal.
 
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
-        """What forward_cpu does in TEST, as jobs, as long as the shapes are these: a net runs the jobs of layers that follow
-        one another without Python in between. None: there are no jobs for these blobs, or none at all."""
-        return None
-
-    def kept_settings(self) -> object:
-        """What a step that is kept for the next forward depends on, beside the blobs: attributes that may be changed, not in
-        place."""
-        return None
-
     def guard(self, run: Callable[[], Done]) -> Done:
         """Run a step; impossible shapes, misused fillers and a lack of memory become errors of this layer."""
         try:
@@ -477,6 +472,16 @@ def gpu_methods_apply(kind: type[Layer]) -> bool:
 def data_bytes(blobs: Iterable[Blob]) -> int:
     """Bytes of these blobs' data."""
     return sum(blob.count * blob.dtype.itemsize for blob in blobs)
+
+
+def _are_same(one: object, other: object) -> bool:
+    """Whether two values of an attribute surely are equal."""
+    if one is other:
+        return True
+    try:
+        return bool(one == other)
+    except ValueError:  # arrays
+        return False
 
 
 def _count_text(least: int, most: int | None, what: str) -> str:

@@ -48,7 +48,7 @@ VARIABLE = "MINICAFFE_LOOPS"
 WAYS = ("auto", "numpy", "numba")
 DISABLED = "NUMBA_DISABLE_JIT"
 """Numba's own variable, which leaves loops in Python."""
-LAYERS = "minicaffe.layers."
+ROOMS = "minicaffe.layers.", "minicaffe.compiled."
 """Whose loops are made of each other's functions, in several packages."""
 AHEAD = "minicaffe loops"
 """The name of the thread that compiles ahead."""
@@ -319,10 +319,10 @@ def _stamp(made: FunctionType, inner: Iterable[Loop[Any] | Intrinsic[Any]]) -> s
 
 @lru_cache(maxsize=256)
 def _files(module: str) -> frozenset[str]:
-    """The files of a module and of those of its package, or of the layers, that it imports or has functions or classes of, and
+    """The files of a module and of those of its package, or its room, that it imports or has functions or classes of, and
     so on."""
     found, todo = set[str](), [module] if module in sys.modules else []
-    package = LAYERS if module.startswith(LAYERS) else module.rpartition(".")[0] + "."
+    package = next((room for room in ROOMS if module.startswith(room)), module.rpartition(".")[0] + ".")
     while todo:
         name = todo.pop()
         found.add(name)

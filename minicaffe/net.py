@@ -33,12 +33,12 @@ from .formats.skipped import drop_notes, skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights
 from .hooks import Hooked
-from .kernels import loops_of
+from .kernels import loops_of, may_have_steps
 from .layer import Layer
 from .layer_list import filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
 from .layers.crop import settle_crops
-from .loops import Loop, compile_ahead
+from .loops import Loop, compile_ahead, compiled
 from .mode import TEST, TRAIN, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import AnyNet, net_file_of, phase_of, sorted_arguments, state_applied
@@ -405,11 +405,14 @@ class Net(PycaffeNet, Hooked):
 
     def _loops(self) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
         """The compiled loops that the net's passes run, in their order."""
-        for layer in self.layers:
-            yield from ((loop, layer.dtype) for loop in (*layer.loops[0], *loops_of(layer.kernels[0])))
+        able = [layer for layer in self.layers if may_have_steps(layer) or any(layer.kernels)]
+        if not able or not compiled():
+            return
+        for layer in able:
+            yield from ((loop, layer.dtype) for loop in loops_of(layer)[0])
         if self.phase == TRAIN:
-            for layer in reversed(self.layers):
-                yield from ((loop, layer.dtype) for loop in (*layer.loops[1], *loops_of(layer.kernels[1])))
+            for layer in reversed(able):
+                yield from ((loop, layer.dtype) for loop in loops_of(layer)[1])
 
     def backward_from_to(self, start: int, end: int) -> None:
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo).

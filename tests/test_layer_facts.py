@@ -23,6 +23,7 @@ from minicaffe import TEST, TRAIN, Layer, Net, loops, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.kernels import loops_of
 from minicaffe.layers import CATALOGUE, create
 from minicaffe.mode import Phase
 from minicaffe.proto import caffe_pb2
@@ -210,7 +211,7 @@ def made(text: str, arrays: list[Array], phase: Phase, in_place: bool = False) -
     top = [bottom[0]] if in_place else [Blob(())]
     layer = create(param, phase=phase)
     layer.connect(bottom, top)
-    for loop in (*layer.loops[0], *layer.loops[1]):
+    for loop in itertools.chain(*loops_of(layer)):
         loop.compile(layer.dtype)  # Numba's own memory is no layer's
     for blob in [*top, *layer.blobs]:
         blob.data[...] = blob.data

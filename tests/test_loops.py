@@ -234,12 +234,12 @@ def test_a_loop_runs_once_even_if_a_signals_handler_raises_in_it() -> None:
 
 def test_a_loop_is_compiled_anew_when_what_it_is_made_of_changes() -> None:
     """max_pool calls what pooled_rows.py writes with the vectors of another package, tiles are made of the same vectors."""
-    from minicaffe.layers import softmax
-    from minicaffe.layers.conv import tiled_loops
-    from minicaffe.layers.pool import pooling_loops
+    from minicaffe.compiled import softmax
+    from minicaffe.compiled.conv import tiled_loops
+    from minicaffe.compiled.pool import pooling_methods
 
     of_tiles, of_pooling, of_softmax = {"tiled_loops", "tiles", "vectors"}, {"pooled_rows", "vectors"}, {"softmax", "vectors"}
-    for module, least in ((tiled_loops, of_tiles), (pooling_loops, of_pooling), (softmax, of_softmax)):
+    for module, least in ((tiled_loops, of_tiles), (pooling_methods, of_pooling), (softmax, of_softmax)):
         found = {Path(file).stem for file in loops._files(module.__name__)}
         assert found >= least
         assert not found & {"blob", "net", "__init__"}

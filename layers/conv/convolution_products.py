@@ -1,4 +1,4 @@
-"""A convolution's three products, each by the algorithm that suits it: columns and BLAS, Winograd's, or compiled loops.
+"""A convolution's three products, each by the algorithm that suits it: columns and BLAS, or Winograd's.
 
 MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it wherever it can compute at all, whatever the
 time; auto, or nothing, leaves the choice to `suits`. What gradients.py makes of few windows are products of
@@ -10,18 +10,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.errors import Error
-from minicaffe.threads import get_num_threads
+from minicaffe.kernels import kernel
+from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 
 from . import convolve as direct
-from . import depthwise, tiled, winograd, winograd_weights
-from .epilogue import NOTHING, Epilogue
+from . import winograd, winograd_weights
 from .kept_weights import KeptWeights
 from .matrix_products import multiply
 from .window import Window
@@ -35,8 +33,7 @@ VARIABLE = "MINICAFFE_CONV"
 WAYS = ("auto", "direct", "winograd")
 
 
-LEAST_CHANNELS, LEAST_FILTERS, LEAST_CHANNELS_COMPILED = 32, 16, 16
-LEAST_TILES, LEAST_TILES_ONCE, LEAST_TILES_COMPILED = 48, 96, 16
+LEAST_CHANNELS, LEAST_FILTERS, LEAST_TILES, LEAST_TILES_ONCE = 32, 16, 48, 96
 MOST_PADDED = 1.8
 MOST_FACTORS = 1 << 24
 
@@ -46,6 +43,7 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
     chosen(x, weight, window, group, y, epilogue)(x, weight, y)
 
 
+@kernel
 def chosen(  # noqa: PLR0917
     x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
 ) -> Product:
@@ -53,37 +51,16 @@ def chosen(  # noqa: PLR0917
 
     kept: keeps what is made of the weights, which is good for as long as they have these values; None: it is for any weights.
     """
-    shapes = x.shape, weight.shape, y.shape
-    if depthwise.suits(x, weight, window, group, y):
-        return depthwise.product(window, shapes, y.dtype, epilogue)
     if suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, window, group) if kept else None
-        if factors is not None and winograd.takes_loops(factors, shapes):
-            return winograd.LoopsProduct(window, group, shapes, factors, epilogue)
         return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
-    turned = kept is not None and takes_panels(shapes, window, group, y.dtype)
-    if tiled.suits(x, weight, window, y, turned):
-        panels = kept.panels(weight, group) if kept and turned else None
-        return tiled.product(window, group, shapes, y.dtype, epilogue, panels)
     return lambda x, weight, y: direct.convolve(x, weight, window, group, y, epilogue)
 
 
-def takes_panels(shapes: tiled.Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> bool:
-    """Whether panels are kept of weights of which no factors are, in TEST. shapes: of x, weight and y."""
-    possible = not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window, turned=True)
-    return possible and tiled.keeps_panels(shapes, group, dtype)
-
-
-def circumstances() -> tuple[object, ...]:
-    """What decides on the way, beside the arrays."""
-    return loops.compiled(), get_num_threads(), wanted_way()
-
-
+@kernel
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
     """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx."""
-    if depthwise.suits(dx, weight, window, group, dy):
-        depthwise.data_gradient(dy, weight, window, dx)
-    elif suits(dy, weight, window, group, dx, kept=False):
+    if suits(dy, weight, window, group, dx, kept=False):
         winograd.data_gradient(dy, weight, window, group, dx)
     elif window.pointwise and group == len(dy) == 1:
         multiply(weight.reshape(weight.shape[:2]).T, dy.reshape(dy.shape[1], -1), dx.reshape(dx.shape[1], -1))
@@ -91,19 +68,19 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
         direct.data_gradient(dy, weight, window, group, dx)
 
 
+@kernel
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
-    if depthwise.suits(x, dweight, window, group, dy) and math.prod(dy.shape[2:]) >= depthwise.LEAST_WINDOWS:
-        depthwise.add_weight_gradient(x, dy, window, dweight)
-        return
     # Winograd declines where the sums are not finite
     if suits(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(x, dy, window, group, dweight):
         return
     direct.add_weight_gradient(x, dy, window, group, dweight)
 
 
+@kernel
 def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
-    """Whether Winograd computes y (N, M, *size) from x (N, C, *map), and faster than the direct way.
+    """Whether Winograd computes y (N, M, *size) from x (N, C, *map), and faster than the direct way. kept: whether its factors
+    are kept.
 
     It can where all is float32 and the window `possible`. Measured against the direct way on 1 and 2 threads:
     - below 32 channels to 16 filters a group, the transforms take longer than the products they save (32 to 32: 0.75 of
@@ -112,9 +89,14 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
       on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
     - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
     Of larger kernels than 3x3 factors of more than 64 MB are not made: a fully connected layer made a convolution has them.
-    Compiled loops beside tiled.py's, with factors that are kept: 16 to 64 channels of 55x55 maps 0.9, 28x28 0.5 to 0.6. 16
-    tiles (13x13, 14x14) are as fast where the factors come from memory, 4 tiles (7x7) take twice the time.
     """
+    return suits_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
+
+
+def suits_from(  # noqa: PLR0917
+    channels: int, tiles: int, x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool
+) -> bool:
+    """The same for at least so many channels, and tiles where factors are kept."""
     if not _can(x, weight, window, y) or (way := wanted_way()) == "direct":
         return False
     if way == "winograd":
@@ -123,14 +105,13 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
     size = [min(sizes) for sizes in zip(x.shape[2:], y.shape[2:], strict=True)]
     tiling = Tiling(len(x), size, window)
     rows, groups = tiling.tiles
-    tiles = tiling.planes * rows * groups * TOGETHER
-    least = (LEAST_TILES_COMPILED if loops.compiled() else LEAST_TILES) if kept else LEAST_TILES_ONCE
+    count = tiling.planes * rows * groups * TOGETHER
     return (
-        x.shape[1] // group >= (LEAST_CHANNELS_COMPILED if loops.compiled() else LEAST_CHANNELS)
+        x.shape[1] // group >= channels
         and y.shape[1] // group >= LEAST_FILTERS
-        and tiles >= least
+        and count >= (tiles if kept else LEAST_TILES_ONCE)
         and (window.kernel == (3, 3) or math.prod(winograd.factors_shape(weight.shape, window, group)) <= MOST_FACTORS)
-        and tiles * TILE * TILE <= MOST_PADDED * len(x) * math.prod(size)
+        and count * TILE * TILE <= MOST_PADDED * len(x) * math.prod(size)
     )
 
 

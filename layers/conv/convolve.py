@@ -16,11 +16,11 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.threads import get_num_threads, run
 
 from .columns import Columns
 from .convolution_blocks import MOST_ALONE, MOST_DIRECT, Block, Work, run_tasks
-from .epilogue import NOTHING, Epilogue
 from .window import Window
 
 

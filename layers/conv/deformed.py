@@ -12,18 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.kernels import kernel
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.layers.roi.row_sums import items, longest_first
 from minicaffe.threads import parts, run
 
-from .deformed_loops import LoopSamples
 from .window import Window
 
 BLOCK_BYTES = 4 << 20
@@ -178,10 +177,19 @@ class Samples(NamedTuple):
             yield windows.start * self.each + start, some, term[: len(some)]
 
 
-def samples_of(x: Array, offset: Array, window: Window) -> Samples | LoopSamples:
+class AnySamples(Protocol):
+    """What one image's columns are made of."""
+
+    @property
+    def groups(self) -> int: ...
+    def columns(self, windows: slice, columns: Array, scratch: Scratch) -> None: ...
+    def slopes(self, windows: slice, columns: Array, scratch: Scratch) -> Array: ...
+    def data_gradient(self, columns: Array, dx: Array, scratch: Scratch) -> None: ...
+
+
+@kernel
+def samples_of(x: Array, offset: Array, window: Window) -> AnySamples:
     """x (C, H, W) and offset (groups * taps * 2, windows down, windows across) of one image -> what its columns are made of."""
-    if loops.compiled():
-        return LoopSamples.of(x, offset, window)
     places = places_of(offset, window, (x.shape[1], x.shape[2]))
     _, taps, groups = places.inside.shape
     pixels, channels = x.shape[1] * x.shape[2], len(x)
@@ -303,9 +311,7 @@ def _dealt(todo: Sequence[slice]) -> list[Sequence[slice]]:
     return [todo[mine] for mine in parts(len(todo))]
 
 
-def _convolve(
-    samples: Samples | LoopSamples, factors: Array | None, tables: Tables, windows: Sequence[slice], y: Array
-) -> None:
+def _convolve(samples: AnySamples, factors: Array | None, tables: Tables, windows: Sequence[slice], y: Array) -> None:
     scratch = Scratch(y.dtype)
     for part in windows:
         columns = tables.columns(part.stop - part.start, scratch)
@@ -350,7 +356,7 @@ def gradients(x: Array, offset: Array, dy: Array, tables: Tables, wanted: Wanted
         wanted.dweight[...] += total.transpose(0, 3, 2, 1).reshape(wanted.dweight.shape)
 
 
-def _columns(samples: Samples | LoopSamples, factors: Array | None, windows: Sequence[slice], columns: Array) -> None:
+def _columns(samples: AnySamples, factors: Array | None, windows: Sequence[slice], columns: Array) -> None:
     scratch = Scratch(columns.dtype)
     for part in windows:
         samples.columns(part, columns[part], scratch)
@@ -377,7 +383,7 @@ def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], colum
             columns[part, :, channels] = product.reshape(len(product), columns.shape[1], -1)
 
 
-def _mask_gradients(samples: Samples | LoopSamples, windows: Sequence[slice], columns: Array, dmask: Array) -> None:
+def _mask_gradients(samples: AnySamples, windows: Sequence[slice], columns: Array, dmask: Array) -> None:
     """dmask (groups * taps, *windows) of the gradient of the masked columns: it times the samples, summed over a group's
     channels."""
     scratch = Scratch(columns.dtype)
@@ -389,7 +395,7 @@ def _mask_gradients(samples: Samples | LoopSamples, windows: Sequence[slice], co
         flat[:, :, part] = np.einsum("wtgc,wtgc->gtw", given, values)
 
 
-def _offset_gradients(samples: Samples | LoopSamples, windows: Sequence[slice], columns: Array, doffset: Array) -> None:
+def _offset_gradients(samples: AnySamples, windows: Sequence[slice], columns: Array, doffset: Array) -> None:
     """doffset (groups * taps * 2, *windows) of the columns' gradient: it times the slopes of the bilinear samples."""
     scratch = Scratch(columns.dtype)
     flat = doffset.reshape(samples.groups, columns.shape[1], 2, -1)

@@ -9,17 +9,14 @@ channel, so that it costs nothing beside the maps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Blob
-from minicaffe.blocks import LEAST, BlobJob, Calls, Index, Job, KeptStep, each_block
 from minicaffe.cuda.convolution import MOST_AXES
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
@@ -27,16 +24,12 @@ from minicaffe.layers.bias import Bias
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics
-from minicaffe.layers.elementwise.channels import by_channel
+from minicaffe.layers.elementwise.epilogue import Epilogue
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.scale import Scale
-from minicaffe.loops import Later
-from minicaffe.threads import get_num_threads, parts
 
-from .epilogue import EVERY, Epilogue
 from .epilogue_gpu import DeviceEpilogue
-from .epilogue_loops import scale_shift_relu, scale_shift_relu_planes
 
 EPILOGUES = (BatchNorm, Scale, Bias, ReLU)
 """In the order that one launch on the GPU has."""
@@ -151,51 +144,3 @@ def _batch_norm(layer: BatchNorm) -> Epilogue:
 def _vector(blob: Blob) -> NDArray[np.float64]:
     """The blob's values (M,) as float64."""
     return blob.read_data().reshape(-1).astype(np.float64)
-
-
-def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
-    """What makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is this. A
-    ReLU takes any shape."""
-    if y.dtype != x.dtype or not y.count or not loops.compiled():
-        return partial(_by_blocks, x, y, epilogue)
-    by_number = epilogue.dtype is None and (y is x or len(y.shape) < 2)
-    images, channels, *rest = (1, 1, y.count) if by_number else y.shape
-    sizes, table = (images, channels, math.prod(rest)), epilogue.table(EVERY, channels, y.dtype)
-    if y is x:
-        return KeptStep([BlobJob(Job(_calls_in_place(*sizes, y.dtype, get_num_threads())), (table,), y, "update")])
-    return KeptStep([BlobJob(Job(_calls(*sizes, y.dtype, get_num_threads())), (x, table), y)])
-
-
-@lru_cache(maxsize=512)
-def _calls_in_place(images: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
-    after, image, calls = Later(0, (3, channels)), channels * count, []
-    if images * channels == 1:
-        for part in parts(count, LEAST, 2, threads):
-            length = part.stop - part.start
-            calls.append((after, (1, 0, 1, length, length, length), Later(part.start, (length,))))
-    else:
-        for part in parts(channels, LEAST // (images * count), 2, threads):
-            some, whole = part.stop - part.start, (images - 1) * image
-            place = images, part.start, some, image, count, count
-            calls.append((after, place, Later(part.start * count, (whole + some * count,))))
-    return Calls(scale_shift_relu, dtype, calls)
-
-
-@lru_cache(maxsize=512)
-def _calls(images: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
-    planes = images * channels
-    map_, after = Later(0, (planes * count,)), Later(0, (3, channels))
-    some = parts(planes, max(1, LEAST // max(1, count)), 2, threads)
-    calls = [(map_, after, map_, (part.start, part.stop, channels, count)) for part in some]
-    return Calls(scale_shift_relu_planes, dtype, calls)
-
-
-def _by_blocks(bottom: Blob, top: Blob, epilogue: Epilogue) -> None:
-    x, y = by_channel(bottom.data), by_channel(top.data)
-
-    def step(index: Index) -> None:
-        if top is not bottom:
-            y[index] = x[index]  # the epilogue then works in place, on a block that is still in cache
-        epilogue(y[index], index[1])
-
-    each_block(y.shape, step)

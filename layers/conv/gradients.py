@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import limits, loops
+from minicaffe import limits
 from minicaffe.blob import Array
 from minicaffe.blocks import kept_scratch
-from minicaffe.loops import loop
+from minicaffe.kernels import kernel
 from minicaffe.threads import cut, parts, run
 
 from .convolution_products import add_weight_gradient, data_gradient
@@ -171,23 +171,13 @@ def _add_back(columns: Array, sights: Sequence[Sight], dx: Array) -> None:
 
     def add(part: slice) -> None:
         for image, windows, pixels in sights:
-            if loops.compiled():
-                add_columns(columns[part], pixels, (windows.start, windows.stop), maps[image, part])
-                continue
-            for to, seen in zip(maps[image, part], columns[part, :, windows], strict=True):
-                np.add(to, np.bincount(pixels, seen.ravel(), len(to) + 1)[:-1], out=to)
+            add_columns(columns[part], pixels, windows, maps[image, part])
 
     run(partial(add, part) for part in parts(len(columns)))
 
 
-@loop("T[:,:,::1], int64[::1], UniTuple(int64, 2), T[:,::1]")
-def add_columns(columns: Array, pixels: Indices, windows: tuple[int, int], maps: Array) -> None:
-    """Add columns (C, taps, windows) to maps (C, pixels). windows: the first column and the one behind the last; pixels: theirs
-    (taps * columns,), as in Sight."""
-    for c in range(len(columns)):
-        i = 0
-        for tap in range(columns.shape[1]):
-            for window in range(windows[0], windows[1]):
-                if pixels[i] < maps.shape[1]:
-                    maps[c, pixels[i]] += columns[c, tap, window]
-                i += 1
+@kernel
+def add_columns(columns: Array, pixels: Indices, windows: slice, maps: Array) -> None:
+    """Add some columns (C, taps, windows) to maps (C, pixels). pixels: those columns' (taps * columns,), as in Sight."""
+    for to, seen in zip(maps, columns[:, :, windows], strict=True):
+        np.add(to, np.bincount(pixels, seen.ravel(), len(to) + 1)[:-1], out=to)

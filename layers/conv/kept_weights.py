@@ -20,10 +20,10 @@ import numpy as np
 
 from minicaffe import threads
 from minicaffe.blob import ALIGNMENT, LARGE, Array, Blob, Unchanged, paged_zeros
+from minicaffe.kernels import kernel
 
-from . import tiled
 from .window import Window
-from .winograd import factors_of, factors_shape
+from .winograd import Shapes, factors_of, factors_shape
 
 LEAST_PART = 1 << 20
 """Bytes, at least, that one thread compares."""
@@ -68,13 +68,12 @@ class KeptWeights:
         weight.data_address("read")  # of memory that is not there yet nobody could tell
         self._now = _Seen(weight, Unchanged((weight,)))
 
-    def panels(self, weight: Array, group: int) -> Array:
-        """tiled.panels_of(weight, group), in the memory of the last ones."""
-        shape = tiled.panels_shape(weight.shape, group, weight.dtype)
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Memory for what is made of the weights in place of factors: the last one's, if it has this shape."""
         self._of = None
         if self._panels is None or self._panels.shape != shape:
-            self._panels = _shelf.zeros(shape, weight.dtype)
-        return tiled.panels_of(weight, group, self._panels)
+            self._panels = _shelf.zeros(shape, dtype)
+        return self._panels
 
     def factors(self, weight: Array, window: Window, group: int) -> Array:
         """factors_of(weight, window, group), made anew only when the weights have changed, or what they are multiplied by."""
@@ -112,9 +111,10 @@ def factors_bytes(weight: Sequence[int], window: Window, group: int, held: bool)
     return (held * math.prod(weight) + math.prod(factors_shape(weight, window, group))) * 4
 
 
-def panels_bytes(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
-    """What is kept for weights of this shape by tiled.py, in bytes."""
-    return math.prod(tiled.panels_shape(weight, group, dtype)) * dtype.itemsize
+@kernel
+def panels_bytes(shapes: Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> int:
+    """What is kept, in bytes, of weights of which no factors are. shapes: of x, weight and y."""
+    return 0
 
 
 def same_bits(a: Array, b: Array) -> bool:

@@ -40,9 +40,6 @@ class PixelShuffle(Rearranged):
             raise self.error(wrong, "reshape_param.pixelshuffler")
         top[0].reshape(n, c // (r * r), h * r, w * r)
 
-    def kept_settings(self) -> object:
-        return self.factor
-
     def arranged(self, x: Array) -> Array:
         (n, c, h, w), r = x.shape, self.factor
         view: Array = x.reshape(n, c // (r * r), r, r, h, w).transpose(0, 1, 4, 2, 5, 3)

@@ -9,11 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BlobJob, Job, KeptStep
 from minicaffe.layer import Layer
 from minicaffe.loops import address_of
-
-from .strided_copy import copy_calls, copy_strided
 
 MOST_TABLES = 32
 """Tables of numbers that a layer keeps on the GPU: one for each shape."""
@@ -32,7 +29,6 @@ class Rearranged(Layer):
     num_top = 1
     weight_names = ()
     copies = (0, 0)
-    loops = ((copy_strided,), ())
 
     def arranged(self, x: Array) -> Array:
         """A view of x (contiguous, of the bottom's shape) with y's numbers in y's order; its axes may be others than y's."""
@@ -44,14 +40,6 @@ class Rearranged(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         view = self.arranged(bottom[0].data)
         top[0].data.reshape(view.shape)[...] = view
-
-    def kept_step(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
-        if bottom[0].dtype != top[0].dtype:
-            return None
-        whole = np.empty(bottom[0].shape, np.int8)  # steps in bytes are then in numbers
-        view = self.arranged(whole)
-        calls = copy_calls(view.shape, view.strides, steps_of(view.shape), top[0].dtype)
-        return None if calls is None else KeptStep([BlobJob(Job(calls), (bottom[0],), top[0])])
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         axes, table, start = self._device_table(bottom[0])

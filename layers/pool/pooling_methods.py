@@ -1,7 +1,4 @@
-"""Max, average and stochastic pooling of maps (..., H, W), forward and backward. Source: Caffe's pooling_layer.cpp and .cu.
-
-Maxima and averages alone are for NumPy; the compiled loops of a forward without places are pooling_calls'.
-"""
+"""Max, average and stochastic pooling of maps (..., H, W), forward and backward. Source: Caffe's pooling_layer.cpp and .cu."""
 
 from __future__ import annotations
 
@@ -11,15 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from minicaffe import loops, rng
+from minicaffe import rng
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.kernels import kernel
 
-from . import pooling_loops
-from .pooled_rows import LOWEST
-from .pooling_loops import line_length, windows_of
 from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
-from .pooling_windows import PoolAxis, reduce_windows, window_taps, windows_backward
+from .pooling_windows import LOWEST, PoolAxis, reduce_windows, window_taps, windows_backward
 
 
 def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
@@ -28,28 +23,24 @@ def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = No
     return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
 
 
+@kernel
 def max_pool_places(
     x: Array, rows: PoolAxis, columns: PoolAxis, y: Array, scratch: Scratch | None = None
 ) -> NDArray[np.signedinteger[Any]]:
     """x (..., H, W) -> the index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW), maybe the
     scratch's. y (..., PH, PW): the maxima; it is overwritten."""
     scratch = scratch or Scratch(x.dtype)
-    if loops.compiled():
-        index = scratch("index", *y.shape, dtype=np.int32)
-        length = line_length(columns)
-        room, places = scratch("lines", 2, length), scratch("places", 2, length, dtype=np.int32)
-        pooling_loops.max_pool_places(_maps(x), windows_of(rows, columns), _maps(y), _maps(index), room, places)
-        return index
     max_pool(x, rows, columns, y, scratch)
     find = first_maximum_dealt if rows.kernel * columns.kernel <= MOST_TAPS else first_maximum
-    return find(_maps(x), _maps(y), LOWEST, rows, columns, scratch).reshape(y.shape)  # x and y are still in cache
+    return find(maps_of(x), maps_of(y), LOWEST, rows, columns, scratch).reshape(y.shape)  # x and y are still in cache
 
 
-def _maps(x: Array) -> Array:
+def maps_of(x: Array) -> Array:
     """(..., H, W) -> (M, H, W)."""
     return np.ascontiguousarray(x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]))
 
 
+@kernel
 def max_pool_gradient(
     dy: Array,
     x: Array,
@@ -61,9 +52,6 @@ def max_pool_gradient(
     """dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order; dx is overwritten."""
     scratch = scratch or Scratch(x.dtype)
     index = max_pool_places(x, rows, columns, scratch("maxima", *dy.shape), scratch)
-    if loops.compiled():
-        pooling_loops.add_at_places(_maps(dy), _maps(index), _maps(dx))
-        return
     won = index >= 0
     # from an index of the map to one of all maps
     index += np.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1) * (rows.size * columns.size)

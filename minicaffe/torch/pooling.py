@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from minicaffe.layer import Layer
 from minicaffe.layers.lrn import WITHIN_CHANNEL
-from minicaffe.layers.pool.pooled_rows import LOWEST
-from minicaffe.layers.pool.pooling_windows import PoolAxis, pool_axes
+from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis, pool_axes
 from minicaffe.layers.pooling import AVE, Pooling
 
 from .apply import Step

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from minicaffe import loops
 from minicaffe.formats.fork_kinds import Choice, candidates, grouped
+from minicaffe.kernels import loops_of
 from minicaffe.net import Net
 
 from .memory import MemoryNeeds, memory_needs
@@ -95,7 +96,7 @@ def _forks(net: Net) -> list[str]:
 
 
 def _loops(net: Net) -> str:
-    able = [layer.type for layer in net.layers if any(layer.loops)]
+    able = [layer.type for layer in net.layers if any(loops_of(layer))]
     if not able:
         return ""
     layers = f"{len(able)} of {len(net.layers)} layers ({', '.join(sorted(set(able)))})"

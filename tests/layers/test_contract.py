@@ -28,13 +28,13 @@ import minicaffe.layers
 from minicaffe import loops, set_num_threads
 from minicaffe.blob import Array, Blob
 from minicaffe.compiled.boxes.box_codes import decode_all
+from minicaffe.kernels import step_of
 from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE, Priors, box_areas, decode
 from minicaffe.layers.boxes.detection_rows import image_detections
 from minicaffe.layers.conv import convolve, gradients, matrix_products, winograd
-from minicaffe.layers.conv.epilogue import Epilogue
-from minicaffe.layers.conv.epilogue_of import epilogue_step
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.crf.permutohedral import Lattice
+from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
 from minicaffe.loops import Loop
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.ops import nms
@@ -186,7 +186,7 @@ def rearranged(dtype: Any) -> list[Array]:
     texts = [("Permute", f"permute_param {{ order: {a} order: {b} order: {c} order: {d} }}") for a, b, c, d in ORDERS]
     for kind, inside in (*texts, ("Concat", "")):
         case = LayerCase(f"type: '{kind}' {inside}", *([x, x[:, :3]] if kind == "Concat" else [x]), dtype=dtype)
-        step = case.layer.kept_step(case.bottom, case.top) if loops.compiled() else None
+        step = step_of(case.layer, case.bottom, case.top)
         found.append(case.forward()[0] if step is None else (step(), case.top[0].data.copy())[1])
     return found
 
@@ -199,7 +199,7 @@ def maps_of_flow(fill: str) -> Run:
 MASK = np.random.default_rng(0).permuted(np.broadcast_to(np.arange(63), (6, 63)), axis=1)[:, :12].reshape(2, 3, 3, 4)
 LRN = "type: 'LRN' lrn_param {{ local_size: {} alpha: 2 k: 1.5 norm_region: {} }}"
 POOLING = "type: 'Pooling' pooling_param {{ {} }}"
-WINOGRAD = "epilogue_loops.scale_shift_relu winograd_loops.[!m]* winograd_loops.multiply"
+WINOGRAD = "epilogue.scale_shift_relu winograd_loops.[!m]* winograd_loops.multiply"
 ORDERS = (0, 2, 3, 1), (2, 1, 0, 3), (3, 0, 2, 1), (1, 0, 3, 2)
 CORRELATION = "type: 'Correlation' correlation_param { pad: 3 kernel_size: 3 max_displacement: 3 stride_1: 2 stride_2: 2 }"
 
@@ -245,8 +245,8 @@ ENTRIES = {
         WINOGRAD,
         True,
     ),
-    "winograd with factors": Entry(kept_factors, "epilogue_loops.scale_shift_relu winograd_loops.*", True),
-    "epilogues": Entry(epilogues, "epilogue_loops.*"),
+    "winograd with factors": Entry(kept_factors, "epilogue.scale_shift_relu winograd_loops.*", True),
+    "epilogues": Entry(epilogues, "epilogue.*"),
     "few windows": Entry(few_windows, "gradients.add_columns"),
     "deformable": Entry(
         layer(
@@ -255,7 +255,7 @@ ENTRIES = {
             eighths(2, 4, 7, 9),
             eighths(2, 36, 4, 5),
         ),
-        "deformed_loops.*",
+        "deformed.*",
     ),
     "modulated": Entry(
         layer(
@@ -265,7 +265,7 @@ ENTRIES = {
             eighths(2, 18, 5, 6),
             eighths(2, 9, 5, 6),
         ),
-        "deformed_loops.*",
+        "deformed.*",
     ),
     "ROIPooling": Entry(rois("ROIPooling", "pooled_h: 2 pooled_w: 3"), "roi_bin_maxima.backward_by_definition"),
     "ROIAlign max": Entry(
@@ -300,25 +300,25 @@ ENTRIES = {
     ),
     "maxima": Entry(
         layer(POOLING.format("kernel_size: 3 stride: 2 pad: 1"), distinct(2, 3, 9, 41), backward=False),
-        "pooling_loops.max_pool",
+        "pooling_methods.max_pool",
     ),
     "maxima and their places": Entry(
         layer(POOLING.format("kernel_h: 5 kernel_w: 2"), distinct(2, 3, 9, 41), tops=2),
-        "pooling_loops.{add_at_places,max_pool_places}",
+        "pooling_methods.{add_at_places,max_pool_places}",
     ),
     "averages": Entry(
-        layer(POOLING.format("pool: AVE kernel_size: 3 stride: 2 pad: 1"), eighths(2, 3, 9, 41)), "pooling_loops.ave_pool"
+        layer(POOLING.format("pool: AVE kernel_size: 3 stride: 2 pad: 1"), eighths(2, 3, 9, 41)), "pooling_methods.ave_pool"
     ),
     "maxima of wide windows": Entry(
         layer(POOLING.format("kernel_h: 9 kernel_w: 12 stride: 3 pad: 2"), distinct(2, 3, 11, 41), backward=False),
-        "pooling_loops.{max_pool,pool_row}",
+        "pooling_methods.{max_pool,pool_row}",
     ),
     "averages of wide windows": Entry(
         layer(POOLING.format("pool: AVE kernel_h: 2 kernel_w: 12 stride: 1 pad: 1"), eighths(2, 3, 5, 41)),
-        "pooling_loops.{ave_pool,pool_row}",
+        "pooling_methods.{ave_pool,pool_row}",
     ),
     "averages of whole maps": Entry(
-        layer(POOLING.format("pool: AVE global_pooling: true"), eighths(2, 3, 9, 11)), "pooling_loops.ave_pool_one"
+        layer(POOLING.format("pool: AVE global_pooling: true"), eighths(2, 3, 9, 11)), "pooling_methods.ave_pool_one"
     ),
     "upsample": Entry(
         layer("type: 'Upsample' upsample_param { upsample_h: 7 upsample_w: 9 }", eighths(2, 3, 3, 4), MASK),

@@ -15,14 +15,15 @@ from loops_in_python import computing
 
 from minicaffe import Net, blocks, loops, set_num_threads
 from minicaffe.blob import Array
+from minicaffe.compiled.conv import depthwise
+from minicaffe.compiled.conv.depthwise_3x3 import convolve_maps
 from minicaffe.errors import LayerError, PrototxtWarning, WeightsError
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.kernels import loops_of
 from minicaffe.layers.conv import convolve as direct
-from minicaffe.layers.conv import depthwise
 from minicaffe.layers.conv.convolution_products import add_weight_gradient, convolve, data_gradient
-from minicaffe.layers.conv.depthwise_3x3 import convolve_maps
-from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
+from minicaffe.layers.elementwise.epilogue import Epilogue
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -248,7 +249,7 @@ def test_only_what_was_compiled_ahead_runs() -> None:
         for kind, size in itertools.product(("DepthwiseConvolution", "Deconvolution"), (3, 2)):
             fields = f"num_output: 2 kernel_size: {size} stride: 2 pad: 1 group: 2"
             case = LayerCase(text(fields, kind), normal(1, 2, 60, 62), dtype=np.float32)
-            ahead = [one for pass_loops in case.layer.loops for one in pass_loops]
+            ahead = [*itertools.chain(*loops_of(case.layer))]
             assert len(ahead) == 3
             for one in ahead:
                 one.compile(np.float32)
@@ -256,8 +257,8 @@ def test_only_what_was_compiled_ahead_runs() -> None:
             case.forward()
             case.backward(normal(*case.top[0].shape))
             assert [list(one.dispatcher().signatures) for one in ahead] == compiled
-    others = LayerCase(text("num_output: 4 kernel_size: 3", "Convolution"), normal(1, 2, 6, 6)).layer.loops
-    assert not {one for pass_loops in others for one in pass_loops} & set(ahead)
+    others = LayerCase(text("num_output: 4 kernel_size: 3", "Convolution"), normal(1, 2, 6, 6)).layer
+    assert not {*itertools.chain(*loops_of(others))} & set(ahead)
 
 
 def test_a_thread_keeps_its_temporary_arrays_unless_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from loops_in_python import computing
 
 from minicaffe import check_gradient, loops
 from minicaffe.blob import Blob
+from minicaffe.compiled.conv import matrix_products as by_tiles
 from minicaffe.errors import LayerError
 from minicaffe.layers import create
 from minicaffe.layers.conv import matrix_products
@@ -162,18 +163,10 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.parametrize("rows", [7, 2])
 def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread its columns or rows: the same sums, the same bits again."""
-    small = {
-        "LEAST": 1,
-        "LEAST_TILED": 1,
-        "LEAST_TURNED": 1,
-        "LANES": 1,
-        "FEW": 4,
-        "ROWS": 3,
-        "COLUMNS": 2,
-        "MOST_PUT": rows * 5,
-    }
-    for name, value in small.items():
+    for name, value in {"LEAST": 1, "FEW": 4, "ROWS": 3, "COLUMNS": 2}.items():
         monkeypatch.setattr(matrix_products, name, value)
+    for name, value in {"LEAST": 1, "LARGE": 1, "LEAST_TURNED": 1, "LANES": 1, "MOST_PUT": rows * 5}.items():
+        monkeypatch.setattr(by_tiles, name, value)
     random = np.random.default_rng(threads)
     a, b = random.normal(size=(rows, 5)).astype(dtype), random.normal(size=(5, 11)).astype(dtype)
     near = 1e-14 if dtype is np.float64 else 1e-6
@@ -193,9 +186,9 @@ def test_products_shared_out_among_threads(rows: int, dtype: type, threads: int,
 @pytest.mark.parametrize(("most", "in_tiles"), [(20, True), (19, False)])
 def test_small_factors_are_put_in_one_piece_for_tiles(most: int, in_tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    for name, value in {"LEAST": 1, "LEAST_TILED": 1, "LANES": 1, "MOST_PUT": most}.items():
-        monkeypatch.setattr(matrix_products, name, value)
-    with loops.using("numba"), patch.object(matrix_products, "_by_tiles") as called:
+    for name, value in {"LEAST": 1, "LARGE": 1, "LANES": 1, "MOST_PUT": most}.items():
+        monkeypatch.setattr(by_tiles, name, value)
+    with loops.using("numba"), patch.object(by_tiles, "_by_tiles") as called:
         matrix_products.multiply(normal(5, 4).T, normal(5, 11), np.empty((4, 11)))
     assert called.called == in_tiles
     assert not in_tiles or called.call_args.args[0].flags.c_contiguous
@@ -208,8 +201,9 @@ def test_small_factors_are_put_in_one_piece_for_tiles(most: int, in_tiles: bool,
 def test_products_of_few_numbers(
     rows: int, inner: int, columns: int, order: str, dtype: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("LEAST", 1), ("LEAST_TILED", -1), ("LEAST_TURNED", -1)):
-        monkeypatch.setattr(matrix_products, name, value)
+    monkeypatch.setattr(matrix_products, "LEAST", 1)
+    for name, value in (("LEAST", 1), ("LARGE", -1), ("LEAST_TURNED", -1)):
+        monkeypatch.setattr(by_tiles, name, value)
     a, b = normal(rows, inner).astype(dtype), np.array(normal(inner, columns), dtype, order=order)
     out, total = np.full((rows, columns), np.nan, dtype), np.ones((rows, columns), dtype)
     matrix_products.multiply(a, b, out)

@@ -9,8 +9,9 @@ import pytest
 
 from minicaffe import loops, set_num_threads
 from minicaffe.blocks import Calls
-from minicaffe.layers import eltwise
-from minicaffe.layers.conv import depthwise, epilogue_of, tiled, winograd
+from minicaffe.compiled import eltwise
+from minicaffe.compiled.conv import depthwise, tiled, winograd
+from minicaffe.compiled.elementwise import epilogue
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_outliers import all_taps
 
@@ -23,11 +24,13 @@ DENSE = (1, 48, 60, 64), (96, 48, 3, 3), (1, 96, 60, 64)
 
 
 def winograd_calls(threads: int) -> Calls:
-    return winograd._calls.__wrapped__(THREE, 1, DENSE, winograd.factors_shape(DENSE[1], THREE, 1), threads, all_taps(THREE))[2]
+    return winograd._calls.__wrapped__(
+        THREE, 1, DENSE, winograd.factors_shape_by_loops(DENSE[1], THREE, 1), threads, all_taps(THREE)
+    )[2]
 
 
 CUTS: dict[str, Callable[[int], Calls]] = {
-    "epilogue": lambda threads: epilogue_of._calls.__wrapped__(64, 64, 10_000, FLOAT, threads),
+    "epilogue": lambda threads: epilogue._calls.__wrapped__(64, 64, 10_000, FLOAT, threads),
     "eltwise": lambda threads: eltwise._calls.__wrapped__(10**6, FLOAT, threads),
     "depthwise 3x3": lambda threads: depthwise._calls.__wrapped__(THREE, MAPS, FLOAT, threads),
     "depthwise": lambda threads: depthwise._calls.__wrapped__(

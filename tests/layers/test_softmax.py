@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe import TEST
+from minicaffe.compiled.vectors import exponentials
 from minicaffe.errors import LayerError
-from minicaffe.layers.conv.vectors import exponentials
 from minicaffe.layers.softmax import softmax
 from minicaffe.loops import loop
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from minicaffe import loops
 from minicaffe.blocks import Job
-from minicaffe.layers.conv.vectors import turn
-from minicaffe.layers.elementwise.strided_copy import AXES, LEAST, copy_calls, copy_strided
+from minicaffe.compiled.strided_copy import AXES, LEAST, copy_calls, copy_strided
+from minicaffe.compiled.vectors import turn
 from minicaffe.loops import address_of, loop
 from minicaffe.threads import set_num_threads
 

@@ -107,7 +107,7 @@ def _forget_calls() -> None:
     from functools import _lru_cache_wrapper
 
     for name, module in [*sys.modules.items()]:
-        if name.startswith("minicaffe.layers."):
+        if name.startswith(("minicaffe.layers.", "minicaffe.compiled.")):
             for value in vars(module).values():
                 if isinstance(value, _lru_cache_wrapper):
                     value.cache_clear()

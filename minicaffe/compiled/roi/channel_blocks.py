@@ -14,7 +14,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
-from minicaffe.layers.conv.vectors import turn
+from minicaffe.compiled.vectors import turn
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, parts, run

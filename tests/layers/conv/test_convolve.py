@@ -10,8 +10,8 @@ import pytest
 
 from minicaffe.layers.conv import convolution_blocks
 from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
-from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
+from minicaffe.layers.elementwise.epilogue import Epilogue
 from minicaffe.threads import set_num_threads
 
 THREE = Window((3, 2), (2, 1), (1, 0), (1, 2))

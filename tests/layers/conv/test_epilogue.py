@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minicaffe.layers.conv.epilogue import Epilogue
+from minicaffe.layers.elementwise.epilogue import Epilogue
 
 pytestmark = pytest.mark.usefixtures("loops_way")
 

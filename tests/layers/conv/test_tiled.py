@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import blocks, loops
+from minicaffe.compiled.conv import tiled
+from minicaffe.compiled.conv.tiled_loops import lay_out, put
+from minicaffe.compiled.conv.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
+from minicaffe.compiled.vectors import copy, copy_every_other, copy_inside
 from minicaffe.layers.conv import convolve as direct
-from minicaffe.layers.conv import tiled
-from minicaffe.layers.conv.epilogue import NOTHING, Epilogue
-from minicaffe.layers.conv.tiled_loops import lay_out, put
-from minicaffe.layers.conv.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
-from minicaffe.layers.conv.vectors import copy, copy_every_other, copy_inside
 from minicaffe.layers.conv.window import Window
+from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.loops import loop
 from minicaffe.threads import set_num_threads
 
@@ -330,8 +330,6 @@ def test_what_the_loops_leave_to_others() -> None:
     assert not tiled.suits(x, np.ones((4, 3, *wide.kernel), np.float32), wide, np.ones((1, 4, 22, 23), np.float32))
     deep = np.ones((1, 3, 5, 7, 2), np.float32)
     assert not tiled.suits(deep, np.ones((4, 3, 2, 2, 2), np.float32), Window((2,) * 3, (1,) * 3, (0,) * 3, (1,) * 3), deep)
-    with loops.using("numpy"):
-        assert not tiled.suits(x, weight, PIXEL, y)
 
 
 def test_memory_of_many_filters_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

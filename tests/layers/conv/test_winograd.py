@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from minicaffe import blocks, loops, threads
+from minicaffe.compiled.conv import winograd as by_loops
+from minicaffe.compiled.conv import winograd_loops
+from minicaffe.compiled.elementwise.epilogue import table
 from minicaffe.layers.conv import convolve as direct
-from minicaffe.layers.conv import winograd, winograd_loops, winograd_outliers, winograd_pieces, winograd_weights
-from minicaffe.layers.conv.epilogue import Epilogue
+from minicaffe.layers.conv import winograd, winograd_outliers, winograd_pieces, winograd_weights
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_blocks import Tiling
 from minicaffe.layers.conv.winograd_matrices import POINTS, cook_toom
 from minicaffe.layers.conv.winograd_outliers import all_taps
+from minicaffe.layers.elementwise.epilogue import Epilogue
 from minicaffe.loops import Later
 
 
@@ -354,7 +357,7 @@ def test_the_two_ways_find_the_same_outliers(taps: winograd_outliers.Taps) -> No
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     with loops.using("numba"):
         factors = winograd.factors_of(weight, window, 1)
-        product = winograd.LoopsProduct(window, 1, shapes, factors, Epilogue(), taps)
+        product = by_loops.LoopsProduct(window, 1, shapes, factors, Epilogue(), taps)
         product(x, weight, np.zeros(shapes[2], np.float32))
     flags, begin = np.zeros(expected.shape, bool), 0
     for part in product._parts:
@@ -433,8 +436,8 @@ def test_the_outputs_have_the_same_bits_on_any_number_of_threads(
 ) -> None:
     if loops_way == "numpy":
         request.getfixturevalue("products_round_alike")
-    monkeypatch.setattr(winograd, "TASK", 1)
-    monkeypatch.setattr(winograd, "FEW_TILES", few_tiles)
+    monkeypatch.setattr(by_loops, "TASK", 1)
+    monkeypatch.setattr(by_loops, "FEW_TILES", few_tiles)
     x, weight = normal(*shape), normal(35, shape[1], *window.kernel, seed=1)
     outputs = []
     for count in (1, 2, 3, 8):
@@ -448,7 +451,7 @@ def test_the_outputs_have_the_same_bits_on_any_number_of_threads(
 @pytest.mark.parametrize("window", [square(), square((2, 1), (2, 2)), Window((5, 5), (2, 1), (2, 1), (1, 2))])
 def test_the_loops_in_python(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uncompiled: what a reader reads, panels of one filter."""
-    monkeypatch.setattr(winograd, "_panel_rows", lambda filters: 1)
+    monkeypatch.setattr(by_loops, "_panel_rows", lambda: 1)
     x, weight = normal(2, 3, 7, 18), normal(5, 3, *window.kernel, seed=1)
     epilogue, size = Epilogue(normal(5, seed=2), normal(5, seed=3), 0.25), (2, 5, *window.output((7, 18)))
     expected, actual = np.zeros(size, np.float32), np.full(size, np.nan, np.float32)
@@ -456,14 +459,14 @@ def test_the_loops_in_python(window: Window, monkeypatch: pytest.MonkeyPatch) ->
     tiling = Tiling(2, size[2:], window)
     with loops.using("numpy"):
         factors, after, flags = (
-            winograd.factors_of(weight, window, 1),
-            epilogue.table(slice(None), 5, np.float32),
+            by_loops.factors_of_by_loops(weight, window, 1),
+            table(epilogue, slice(None), 5, np.float32),
             np.ones(1000, np.float32),
         )
         arrays, later = (x, factors, after, flags, actual), [Later(0, (x.size,)), Later(0, (3, 5)), Later(0, (actual.size,))]
         for block in tiling.blocks(1000, workers=1):
-            part = winograd._Part(block, 0, slice(0, 5))
-            given = winograd._call(tiling, part, (x.shape, weight.shape, size), factors.shape, later, 0, all_taps(window))
+            part = by_loops._Part(block, 0, slice(0, 5))
+            given = by_loops._call(tiling, part, (x.shape, weight.shape, size), factors.shape, later, 0, all_taps(window))
             parts = [
                 array.reshape(-1)[one.start :][: math.prod(one.shape)].reshape(one.shape) for array, one in zip(arrays, given)
             ]
@@ -507,6 +510,6 @@ def test_the_loops_compile_once() -> None:
             y = np.zeros((shape[0], filters, *window.output(shape[2:])), np.float32)
             weight = normal(filters, shape[1] // group, *window.kernel)
             winograd.convolve(normal(*shape), weight, window, group, y, Epilogue(shift=normal(filters)))
-        for loop in winograd.LOOPS:
+        for loop in (winograd_loops.make_factors, winograd_loops.convolve_planes):
             loop.compile(np.float32)
             assert len(loop.dispatcher().signatures) == 1

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from minicaffe import loops
 from minicaffe.blocks import Job
-from minicaffe.layers.pool import pooling_loops
-from minicaffe.layers.pool.pooled_rows import LOWEST
-from minicaffe.layers.pool.pooling_calls import LEAST, pooling_calls
-from minicaffe.layers.pool.pooling_loops import line_length, windows_of
+from minicaffe.compiled.pool import pooling_methods as pooling_loops
+from minicaffe.compiled.pool.pooling_methods import line_length, windows_of
+from minicaffe.compiled.pooling import LEAST, pooling_calls
 from minicaffe.layers.pool.pooling_methods import ave_pool, max_pool, max_pool_gradient, max_pool_places
-from minicaffe.layers.pool.pooling_windows import PoolAxis
+from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis
 from minicaffe.loops import address_of
 from minicaffe.threads import get_num_threads, set_num_threads
 

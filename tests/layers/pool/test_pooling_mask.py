@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.blocks import Scratch
-from minicaffe.layers.pool.pooled_rows import LOWEST
 from minicaffe.layers.pool.pooling_mask import first_maximum, first_maximum_dealt
 from minicaffe.layers.pool.pooling_methods import max_pool
-from minicaffe.layers.pool.pooling_windows import PoolAxis
+from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis
 
 axes = st.builds(
     lambda size, kernel, stride, pad, floor: PoolAxis(size, kernel, stride, min(pad, kernel - 1), floor),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_no_loop_is_compiled_but_those_that_a_layer_names(name: str) -> None:
     x, rois = np.random.default_rng(4).standard_normal((2, 36, 7, 8)), some_rois()
     with loops.using("numba"):
         case = LayerCase(TEXT[name], x, rois, dtype=np.float32)
-        named = [*loops_of(case.layer.kernels[0]), *loops_of(case.layer.kernels[1])]
+        named = [*chain(*loops_of(case.layer))]
         for one in named:
             one.compile(np.float32)
         before = [len(one.dispatcher().signatures) for one in named]

@@ -14,9 +14,8 @@ from itertools import chain
 from typing import Any
 
 from minicaffe.blob import Array
+from minicaffe.compiled.vectors import Vectors
 from minicaffe.loops import Registers, intrinsic
-
-from .vectors import Vectors
 
 LANES = 16
 """Depths of panels, and rows of Winograd's tiles, are multiples of it: whole vectors, whatever the processor."""

@@ -12,14 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from minicaffe.blob import Array
-from minicaffe.layers.conv.vectors import Vectors
+from minicaffe.compiled.vectors import Vectors
+from minicaffe.layers.pool.pooling_windows import LOWEST
 from minicaffe.loops import Registers, intrinsic
-
-LOWEST = float(-np.finfo(np.float32).max)
-"""What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
 
 MOST = 3
 """Rows, or columns, at a time."""

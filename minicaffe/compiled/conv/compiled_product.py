@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BlobJob, Calls, Job, KeptStep
+from minicaffe.compiled.elementwise.epilogue import table
+from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
 from minicaffe.loops import address_of
-
-from .epilogue import EVERY, Epilogue
 
 
 class CompiledProduct:
@@ -18,7 +18,7 @@ class CompiledProduct:
 
     def __init__(self, calls: Calls, epilogue: Epilogue, filters: int, made: Array | None = None) -> None:
         self._job, self._made = Job(calls), made
-        self._after = epilogue.table(EVERY, filters, calls.dtype)
+        self._after = table(epilogue, EVERY, filters, calls.dtype)
 
     def __call__(self, x: Array, weight: Array, y: Array) -> None:
         """The arrays are C-contiguous."""

@@ -18,10 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.vectors import copy, copy_inside
 from minicaffe.loops import loop
 
 from .tiles import LANES, products, turned
-from .vectors import copy, copy_inside
 
 at = np.uint64
 """An index that is not negative: Numba then does not look whether it counts from the end."""

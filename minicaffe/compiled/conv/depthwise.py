@@ -18,19 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.blocks import Calls
+from minicaffe.compiled.vectors import Vectors, copy, copy_every_other
+from minicaffe.layers.conv.runs import runs_of
+from minicaffe.layers.conv.window import Window
+from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.loops import Later, Loop, Registers, Room, intrinsic, loop
 from minicaffe.threads import get_num_threads, parts, run
 
 from . import depthwise_3x3
 from .compiled_product import CompiledProduct
 from .depthwise_3x3 import convolve_maps
-from .epilogue import NOTHING, Epilogue
-from .runs import runs_of
-from .vectors import Vectors, copy, copy_every_other
-from .window import Window
 
 Pair = tuple[int, int]
 Places = NDArray[np.int64]
@@ -39,7 +38,6 @@ GradientStrips = tuple[Pair, Pair, Pair, int, Pair, Places, Places, Places, Plac
 Shape = tuple[int, int, int, int, int, int]
 Sizes = tuple[int, ...]
 Shapes = tuple[Sizes, Sizes, Sizes]
-Loops = tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]
 
 at = np.uint64
 """An index that is not negative: Numba then does not look whether it counts from the end."""
@@ -80,7 +78,6 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool
     """Whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
     return (
         possible(weight.shape, group)
-        and loops.compiled()
         and x.dtype in FLOATS
         and x.dtype == weight.dtype == y.dtype
         and x.flags.c_contiguous
@@ -346,17 +343,7 @@ def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
         values[0] += values[j]
 
 
-def loops_of(window: Window) -> Loops:
-    """What forward and backward of such a Convolution run."""
-    return (_forward(window),), (kernels_gradient, channels_gradient)
-
-
-def turned_loops_of(window: Window) -> Loops:
-    """What forward and backward of such a Deconvolution run."""
-    return (channels_gradient,), (kernels_gradient, _forward(window))
-
-
-def _forward(window: Window) -> Loop[Any]:
+def forward_loop(window: Window) -> Loop[Any]:
     """What convolves by such windows."""
     return convolve_maps if depthwise_3x3.suits(window) else convolve_channels
 
@@ -365,7 +352,7 @@ def _forward(window: Window) -> Loop[Any]:
 def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
     """Of the loop that convolves arrays of these shapes, on so many threads."""
     x, _, y = shapes
-    convolve_some, shape, multiplications = _forward(window), _shape(x, y), math.prod(y) * math.prod(window.kernel)
+    convolve_some, shape, multiplications = forward_loop(window), _shape(x, y), math.prod(y) * math.prod(window.kernel)
     arrays = (*(Later(0, (math.prod(sizes),)) for sizes in (*shapes[:2], (3, y[1]), y)),)
     cuts: list[tuple[Any, ...]]
     if convolve_some is convolve_maps:

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.vectors import Vectors
+from minicaffe.layers.conv.winograd_matrices import POINTS
 from minicaffe.loops import Registers, intrinsic, loop
 
 from .tiles import LANES, panel_products
-from .vectors import Vectors
-from .winograd_matrices import POINTS
 
 _p, _q = POINTS[1], POINTS[3]
 POWERS: Array = np.array([_p, _q, _p**2, _q**2, _p**3, _q**3, _p**2 + _q**2, _p**2 * _q**2], np.float32)

@@ -6,14 +6,20 @@ places for the indices of what room holds, are memory for two lines (2, line_len
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
+from minicaffe.blocks import Scratch
+from minicaffe.kernels import provides
+from minicaffe.layers.pool import pooling_methods as methods
+from minicaffe.layers.pool.pooling_methods import maps_of
+from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis
 from minicaffe.loops import loop
 
-from .pooled_rows import LOWEST, MOST, add_rows, divide, max_rows, max_windows, mean_windows, sum_up
-from .pooling_windows import PoolAxis
+from .pooled_rows import MOST, add_rows, divide, max_rows, max_windows, mean_windows, sum_up
 
 Windows = tuple[int, int, int, int, int, int]
 """Kernel, stride and pad, each of rows and of columns."""
@@ -163,3 +169,23 @@ def ave_pool_one(x: Array, sizes: Array, y: Array) -> None:
     for m in range(len(x)):
         sum_up(pixels, m * size, size, means, m)
         means[m] /= sizes[0, 0]
+
+
+@provides(methods.max_pool_places, loops=(max_pool_places,))
+def max_pool_places_by_loops(
+    x: Array, rows: PoolAxis, columns: PoolAxis, y: Array, scratch: Scratch | None = None
+) -> NDArray[np.signedinteger[Any]]:
+    scratch = scratch or Scratch(x.dtype)
+    index, length = scratch("index", *y.shape, dtype=np.int32), line_length(columns)
+    room, places = scratch("lines", 2, length), scratch("places", 2, length, dtype=np.int32)
+    max_pool_places(maps_of(x), windows_of(rows, columns), maps_of(y), maps_of(index), room, places)
+    return index
+
+
+@provides(methods.max_pool_gradient, loops=(max_pool_places, add_at_places))
+def max_pool_gradient_by_loops(
+    dy: Array, x: Array, rows: PoolAxis, columns: PoolAxis, dx: Array, scratch: Scratch | None = None
+) -> None:
+    scratch = scratch or Scratch(x.dtype)
+    index = max_pool_places_by_loops(x, rows, columns, scratch("maxima", *dy.shape), scratch)
+    add_at_places(maps_of(dy), maps_of(index), maps_of(dx))

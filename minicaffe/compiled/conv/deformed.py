@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.kernels import provides
+from minicaffe.layers.conv.deformed import samples_of
+from minicaffe.layers.conv.window import Window
 from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, parts, run
-
-from .window import Window
 
 Grid = tuple[int, int, int, int, int, int, int, int, int, int]
 """H, W, windows across, the kernel's columns, and stride, pad and dilation of rows and of columns."""
@@ -127,18 +128,6 @@ class LoopSamples(NamedTuple):
     each: int
     groups: int
 
-    @classmethod
-    def of(cls, x: Array, offset: Array, window: Window) -> LoopSamples:
-        """x (C, H, W); offset (groups * taps * 2, windows down, windows across)."""
-        taps, windows = math.prod(window.kernel), math.prod(offset.shape[1:])
-        groups = len(offset) // (2 * taps)
-        maps = np.ascontiguousarray(x.reshape(len(x), -1).T).reshape(-1, len(x) // groups)
-        read, share = np.empty((windows * taps * groups, 4), np.int64), np.empty((windows * taps * groups, 2), x.dtype)
-        moves, grid = offset.reshape(groups, 2 * taps, windows), grid_of(window, x.shape[1:], offset.shape[2])
-        todo = parts(windows, least=256)
-        run(partial(find_samples, moves, grid, (part.start, part.stop), read, share) for part in todo)
-        return cls(maps, read, share, taps * groups, groups)
-
     def columns(self, windows: slice, columns: Array, scratch: Scratch) -> None:
         """Write to columns (windows, taps, C) those of these windows."""
         part = slice(windows.start * self.each, windows.stop * self.each)
@@ -164,3 +153,15 @@ class LoopSamples(NamedTuple):
             for some in pieces
         )
         dx.reshape(len(dx), -1)[...] = dmaps.reshape(-1, len(dx)).T
+
+
+@provides(samples_of, loops=(find_samples, sample_rows, sample_slopes, add_samples))
+def samples_by_loops(x: Array, offset: Array, window: Window) -> LoopSamples:
+    taps, windows = math.prod(window.kernel), math.prod(offset.shape[1:])
+    groups = len(offset) // (2 * taps)
+    maps = np.ascontiguousarray(x.reshape(len(x), -1).T).reshape(-1, len(x) // groups)
+    read, share = np.empty((windows * taps * groups, 4), np.int64), np.empty((windows * taps * groups, 2), x.dtype)
+    moves, grid = offset.reshape(groups, 2 * taps, windows), grid_of(window, x.shape[1:], offset.shape[2])
+    todo = parts(windows, least=256)
+    run(partial(find_samples, moves, grid, (part.start, part.stop), read, share) for part in todo)
+    return LoopSamples(maps, read, share, taps * groups, groups)

@@ -11,9 +11,10 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import LEAST, Calls
-from minicaffe.layers.conv.vectors import turn
 from minicaffe.loops import Later, loop
 from minicaffe.threads import get_num_threads, parts
+
+from .vectors import turn
 
 AXES = 4
 """Of the loop: an array's axes that follow one another in memory count as one."""

@@ -16,14 +16,14 @@ import numpy as np
 from minicaffe import loops
 from minicaffe.blob import ALIGNMENT, Array, aligned_zeros
 from minicaffe.blocks import Calls
+from minicaffe.layers.conv.window import Window
+from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.loops import Later, Room
 from minicaffe.threads import get_num_threads, parts, run
 
 from .compiled_product import CompiledProduct
-from .epilogue import NOTHING, Epilogue
 from .tiled_loops import Numbers, convolve_strips, make_panels
 from .tiles import LANES, most_alone, most_beside, panel_rows, tile_vectors
-from .window import Window
 
 DEPTH = 1024
 """Most numbers of K in a block, where a channel has no more. A tile's columns then are 96 KB with AVX2, 192 with AVX-512: they
@@ -81,8 +81,7 @@ def takes(shapes: Shapes, window: Window, turned: bool) -> bool:
     """The same of the shapes of x, weight and y alone. turned: whether the weights' panels are there already."""
     x, weight, y = shapes
     return (
-        loops.compiled()
-        and (len(x) == 4 or window.pointwise)
+        (len(x) == 4 or window.pointwise)
         and all(map(math.prod, shapes))
         and (turned or _windows(y) >= LEAST_WINDOWS or math.prod(weight) <= FEW_WEIGHTS)
         and math.prod(window.kernel) <= MOST_TAPS

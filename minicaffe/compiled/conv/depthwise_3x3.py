@@ -14,10 +14,9 @@ from typing import Any
 
 from minicaffe import loops
 from minicaffe.blob import Array
+from minicaffe.compiled.vectors import Vectors
+from minicaffe.layers.conv.window import Window
 from minicaffe.loops import Registers, intrinsic, loop
-
-from .vectors import Vectors
-from .window import Window
 
 KERNEL, STRIDES = 3, ((1, 1), (2, 2))
 

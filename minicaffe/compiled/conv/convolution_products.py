@@ -1,0 +1,94 @@
+"""A convolution's products by loops: of single channels, by Winograd's way, or by tiles, whichever takes it first."""
+
+from __future__ import annotations
+
+import math
+
+from minicaffe.blob import Array
+from minicaffe.kernels import provides
+from minicaffe.layers.conv import convolution_products as kernels
+from minicaffe.layers.conv.convolution_products import LEAST_FILTERS, Product, suits_from
+from minicaffe.layers.conv.kept_weights import KeptWeights
+from minicaffe.layers.conv.window import Window
+from minicaffe.layers.elementwise.epilogue import Epilogue
+
+from . import depthwise, tiled
+from .kept_weights import takes_panels
+from .winograd import LoopsProduct, takes_factors
+
+LEAST_CHANNELS, LEAST_TILES = LEAST_FILTERS, 16
+"""For Winograd, with factors that are kept, beside tiled.py's way: 16 to 64 channels of 55x55 maps 0.9, 28x28 0.5 to 0.6. 16
+tiles (13x13, 14x14) are as fast where the factors come from memory, 4 tiles (7x7) take twice the time."""
+
+
+@provides(kernels.suits)
+def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
+    return suits_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
+
+
+def _are_channels(  # noqa: PLR0917
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
+) -> bool:
+    return depthwise.suits(x, weight, window, group, y)
+
+
+@provides(kernels.chosen, _are_channels)
+def by_channels(  # noqa: PLR0917
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
+) -> Product:
+    return depthwise.product(window, (x.shape, weight.shape, y.shape), y.dtype, epilogue)
+
+
+def _suits_winograd(  # noqa: PLR0917
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
+) -> bool:
+    return suits(x, weight, window, group, y, kept is not None)
+
+
+@provides(kernels.chosen, _suits_winograd)
+def by_winograd(  # noqa: PLR0917
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
+) -> Product:
+    factors = kept.factors(weight, window, group) if kept else None
+    if factors is not None and takes_factors(factors):
+        return LoopsProduct(window, group, (x.shape, weight.shape, y.shape), factors, epilogue)
+    return kernels.chosen.by_numpy(x, weight, window, group, y, epilogue, kept)
+
+
+def _suits_tiles(  # noqa: PLR0917
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
+) -> bool:
+    return tiled.suits(x, weight, window, y, _keeps_panels(x, weight, window, group, y, kept))
+
+
+@provides(kernels.chosen, _suits_tiles)
+def by_tiles(  # noqa: PLR0917
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
+) -> Product:
+    panels = None
+    if kept is not None and _keeps_panels(x, weight, window, group, y, kept):
+        made = kept.room(tiled.panels_shape(weight.shape, group, weight.dtype), weight.dtype)
+        panels = tiled.panels_of(weight, group, made)
+    return tiled.product(window, group, (x.shape, weight.shape, y.shape), y.dtype, epilogue, panels)
+
+
+def _keeps_panels(x: Array, weight: Array, window: Window, group: int, y: Array, kept: KeptWeights | None) -> bool:
+    return kept is not None and takes_panels((x.shape, weight.shape, y.shape), window, group, y.dtype)
+
+
+def _are_channels_back(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> bool:
+    return depthwise.suits(dx, weight, window, group, dy)
+
+
+@provides(kernels.data_gradient, _are_channels_back)
+def data_gradient_by_channels(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
+    depthwise.data_gradient(dy, weight, window, dx)
+
+
+def _are_channels_of_weights(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
+    return depthwise.suits(x, dweight, window, group, dy) and math.prod(dy.shape[2:]) >= depthwise.LEAST_WINDOWS
+
+
+@provides(kernels.add_weight_gradient, _are_channels_of_weights)
+def add_weight_gradient_by_channels(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
+    depthwise.add_weight_gradient(x, dy, window, dweight)

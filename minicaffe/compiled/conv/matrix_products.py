@@ -1,0 +1,48 @@
+"""Products of matrices as 1x1 convolutions by tiles.
+
+One matrix has a filter's K weights in each row, and the other is a map, of K channels. Tiles take large weights from memory but
+once, and lay out nothing for few rows: 2 to 16 rows by 4096 x 9216 weights take 0.4 of the time, 128 rows 0.85, 300 rows 0.9.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.blob import Array
+from minicaffe.kernels import provides
+from minicaffe.layers.conv.matrix_products import LARGE, LEAST, has_few_rows, multiply
+
+from . import tiled
+from .tiled import PIXEL
+from .tiled_loops import convolve_strips
+from .tiles import LANES
+
+LEAST_TURNED = 1 << 20
+"""Numbers of weights whose columns lie one after the other, from which on tiles are faster."""
+
+MOST_PUT = 1 << 19
+"""Numbers of a factor that is put in one piece of memory for tiles: 0.85 to 0.97 of the time; more take too long."""
+
+
+def _takes(a: Array, b: Array, out: Array) -> bool:
+    if a.dtype not in (np.float32, np.float64) or not a.dtype == b.dtype == out.dtype:
+        return False
+    if has_few_rows(a, b, out):
+        return b.size > LEAST_TURNED
+    is_large = len(a) > 1 and b.shape[1] >= LANES and b.size > LARGE and a.size * b.shape[1] > LEAST
+    return is_large and b.flags.c_contiguous and out.flags.c_contiguous and (a.flags.c_contiguous or a.size <= MOST_PUT)
+
+
+@provides(multiply, _takes, loops=(convolve_strips,))
+def multiply_by_tiles(a: Array, b: Array, out: Array) -> None:
+    if has_few_rows(a, b, out):
+        made = np.empty(out.shape[::-1], out.dtype)
+        _by_tiles(b.T, np.ascontiguousarray(a.T), made)
+        out[...] = made.T
+    else:
+        _by_tiles(np.ascontiguousarray(a), b, out)
+
+
+def _by_tiles(a: Array, b: Array, out: Array) -> None:
+    """out (I, J) = a (I, K) @ b (K, J), all C-contiguous."""
+    tiled.convolve(b.reshape(1, *b.shape), a.reshape(*a.shape, 1), PIXEL, 1, out.reshape(1, *out.shape))
