@@ -17,7 +17,8 @@ import minicaffe
 from benchmarks._nets import twin
 from benchmarks._report import FAST, OURS, PLAIN
 from benchmarks._smoke import smoking
-from minicaffe import Net, loops
+from minicaffe import Net, kernels
+from minicaffe.compiled import jit
 
 P, T = ParamSpec("P"), TypeVar("T")
 Run = Callable[[], dict[str, Any]]
@@ -32,7 +33,7 @@ _printed: set[str] = set()
 
 def ways() -> dict[str, str]:
     """WAYS, without compiled loops where Numba is absent."""
-    if loops.installed():
+    if jit.installed():
         return WAYS
     leave_out(FAST, ImportError("Numba is not installed"))
     return {PLAIN: WAYS[PLAIN]}
@@ -42,7 +43,7 @@ def within(way: str, function: Callable[P, T]) -> Callable[P, T]:
     """The function, which runs in this way of loops."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with loops.using(way):
+        with kernels.using(way):
             return function(*args, **kwargs)
 
     return run
@@ -57,7 +58,7 @@ def both(make: Callable[[], Mapping[str, Callable[[], T]]]) -> dict[str, dict[st
 def contenders(net: Net, peers: tuple[str, ...] = PEERS) -> dict[str, Run]:
     """name -> run: minicaffe's and those of the peers that can run; all with minicaffe's current number of threads."""
     makers: dict[str, Callable[[Net], Run]] = {"onnxruntime": onnxruntime_run, "PyTorch": torch_run, "OpenCV": opencv_run}
-    runs = both(lambda: {"forward": (twin(net) if loops.compiled() else net).forward})["forward"]
+    runs = both(lambda: {"forward": (twin(net) if kernels.compiled() else net).forward})["forward"]
     for name in () if smoking() else peers:
         try:
             runs[name] = makers[name](net)

@@ -23,7 +23,7 @@ from benchmarks._nets import random_net
 from benchmarks._report import Row, Table, named_files, options
 from benchmarks._smoke import usual
 from benchmarks._timing import interleaved
-from minicaffe import loops
+from minicaffe import kernels
 
 SHAPES = Path(__file__).parents[1] / "examples" / "shapes"
 DEFAULT = {"shapes R-FCN": SHAPES / "rfcn/test.prototxt", "shapes Faster R-CNN": SHAPES / "faster_rcnn/test.prototxt"}
@@ -86,7 +86,7 @@ def check_torch(name: str, net: Any) -> None:
 
 def run_outputs(source: Path | str, size: tuple[int, int], way: str) -> None:
     """The work of `minicaffe run` and `detect`, keeping only the outputs; the parent reads its peak memory."""
-    with loops.using(way):
+    with kernels.using(way):
         net = random_net(source, (1, 3, *size), keep="outputs")
         for _ in range(3):
             net.forward()

@@ -21,7 +21,7 @@ from benchmarks._contenders import ways
 from benchmarks._nets import randomise
 from benchmarks._report import OURS, Row, Table, named_files, options
 from benchmarks._smoke import usual
-from minicaffe import SGDSolver, loops, set_random_seed
+from minicaffe import SGDSolver, kernels, set_random_seed
 from minicaffe.data.roidb_entry import Entry
 from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.roi_data import RoIData
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 def steps(file: str, way: str) -> tuple[float, float]:
     """Median seconds of a step in this way of loops, and the last loss, which must be finite."""
-    with loops.using(way):
+    with kernels.using(way):
         return _steps(file)
 
 

@@ -32,7 +32,7 @@ from .capture import Capture
 from .graph import Graph
 
 if TYPE_CHECKING:
-    from minicaffe.execution_plan import Chain, ExecutionPlan
+    from minicaffe.plan import Chain, ExecutionPlan
 
     from .pool import DeviceMemory
     from .stream import Stream

@@ -24,7 +24,6 @@ from .at_fork import renewed
 from .cuda import capture as captures
 from .cuda.device import current, stream_of_pass
 from .errors import BlobError, Error
-from .loops import address_of
 from .mode import gpu_mode
 
 if TYPE_CHECKING:
@@ -49,6 +48,11 @@ the processor has to look up, and it loads no further ahead than to a page's end
 REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = values (and blob.{0}[...] += values)"
 
 
+def address_of(array: NDArray[Any]) -> int:
+    """Where its first number lies in memory."""
+    return int(array.__array_interface__["data"][0])
+
+
 class MemoryState(enum.Enum):
     """Where the current contents of a SyncedMemory are."""
 
@@ -71,15 +75,15 @@ class SyncedMemory:
     The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
     gone: why the memory was given back, or may not be used now; access then raises Error. lent: whether somebody lends it for
     some time. uploads: how often it was copied to the device. writes: how often it was accessed to be written to. watched:
-    whether that is a change (latest_change).
+    whether that is a change (latest_change). address: where it lies on the host, for those who have asked for it; else 0.
     """
 
     __slots__ = (
         "__weakref__",
-        "_address",
         "_device",
         "_held",
         "_host",
+        "address",
         "dtype",
         "gone",
         "lent",
@@ -96,7 +100,7 @@ class SyncedMemory:
         self.state = MemoryState.UNINITIALISED
         self._host: Array | None = None
         self._device: DeviceMemory | None = None
-        self._address = self._held = self.uploads = self.writes = 0
+        self.address = self._held = self.uploads = self.writes = 0
         self.lent = self.watched = False
 
     def host(self, count: int, access: Access = "update") -> Array:
@@ -125,10 +129,10 @@ class SyncedMemory:
     def host_address(self, count: int, access: Access) -> int:
         """Where host's array lies in memory."""
         self.host(count, access)
-        if not self._address:
+        if not self.address:
             assert self._host is not None
-            self._address = address_of(self._host)
-        return self._address
+            self.address = address_of(self._host)
+        return self.address
 
     @property
     def on_host(self) -> bool:
@@ -137,7 +141,7 @@ class SyncedMemory:
 
     def lie_in(self, memory: Array) -> None:
         """Have the numbers in this part (bytes) of somebody's memory on the host."""
-        self._host, self._address, self.state = memory.view(self.dtype), address_of(memory), MemoryState.HOST
+        self._host, self.address, self.state = memory.view(self.dtype), address_of(memory), MemoryState.HOST
 
     def references(self) -> int:
         """How many references there are to the array that owns the numbers on the host, which every view of them holds: 0 if
@@ -545,27 +549,6 @@ class Unchanged:
             if memory.writes != writes or blob.data_memory is not memory or blob._shape != shape:
                 return False
         return all(blob._shape == shape for blob, shape in self._shapes.items())
-
-
-class Places:
-    """Where blobs' numbers lie on the host, for those who keep the addresses. Who frees a blob's memory frees it."""
-
-    def __init__(self, blobs: Iterable[Blob]) -> None:
-        self._seen = [(blob, blob.data_memory._address) for blob in dict.fromkeys(blobs)]
-        self._looked: object = None
-        for blob, _ in self._seen:
-            blob.watched = True
-
-    def hold(self) -> bool:
-        """Whether they lie there, and nowhere else."""
-        latest = _latest
-        if self._looked is not latest:
-            for blob, address in self._seen:
-                memory = blob.data_memory
-                if memory._address != address or memory.state is not MemoryState.HOST:
-                    return False
-            self._looked = latest
-        return True
 
 
 class DeviceArray(Protocol):

@@ -17,24 +17,55 @@ loops are compiled at all.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache, update_wrapper
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from . import loops
-from .loops import Loop
+import numpy as np
 
 if TYPE_CHECKING:
     from .blob import Blob
-    from .blocks import KeptStep
+    from .compiled.jit import Loop
     from .layer import Layer
+    from .plan import ExecutionPlan, Program
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Provider = TypeVar("Provider", bound=Callable[..., Any])
 
 LAYERS, COMPILED = "minicaffe.layers.", "minicaffe.compiled."
+
+
+JIT, JOBS, PROGRAM = "minicaffe.compiled.jit", "minicaffe.compiled.jobs", "minicaffe.compiled.program"
+"""What knows whether loops can be compiled; what makes steps; what runs them."""
+
+
+AHEAD = "minicaffe loops"
+"""The name of the thread that compiles ahead."""
+
+
+def compiled() -> bool:
+    """Whether compiled loops provide kernels: Numba can be imported, and MINICAFFE_LOOPS is not "numpy".
+
+    The first call imports Numba, which takes about half a second. Raises Error for another MINICAFFE_LOOPS than auto, numpy
+    or numba, and where that is "numba" and Numba cannot be imported or does not compile.
+    """
+    is_compiled: bool = importlib.import_module(JIT).compiled()
+    return is_compiled
+
+
+def description() -> str:
+    """Say which way kernels with compiled loops are computed, and what would make it another."""
+    text: str = importlib.import_module(JIT).description()
+    return text
+
+
+def using(way: str) -> AbstractContextManager[None]:
+    """In the block, in all threads: kernels computed as with MINICAFFE_LOOPS=way."""
+    block: AbstractContextManager[None] = importlib.import_module(JIT).using(way)
+    return block
 
 
 class _Offer(NamedTuple):
@@ -55,7 +86,7 @@ class Kernel(Generic[P, R]):
         update_wrapper(self, by_numpy)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if loops.compiled():
+        if compiled():
             for offer in self._loaded():
                 if offer.takes is None or offer.takes(*args, **kwargs):
                     result: R = offer.run(*args, **kwargs)
@@ -101,8 +132,17 @@ def provides(
     return register
 
 
-Loops = tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]
+Loops: TypeAlias = "tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]"
 """Those of a layer's forward and of its backward."""
+
+
+class KeptStep:
+    """What a layer does in a forward, to be run again as long as shapes, weights and settings are the same. A program may run
+    several at once."""
+
+    def __call__(self) -> None:
+        """Do it."""
+        raise NotImplementedError
 
 
 class _Maker(NamedTuple):
@@ -144,6 +184,18 @@ def step_of(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], *after: A
     return None if maker is None else maker.step(layer, bottom, top, *after)
 
 
+def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
+    """Return the step of a layer that `only_shares`, among those of other layers."""
+    step: KeptStep = importlib.import_module(JOBS).sharing_step(layer, bottom, top)
+    return step
+
+
+def program_of(plan: ExecutionPlan) -> Program:
+    """Return what runs the plan's kept steps at once."""
+    program: Program = importlib.import_module(PROGRAM).JobLists(plan)
+    return program
+
+
 def may_have_steps(layer: Layer) -> bool:
     """Whether the layer's class has providers, which may decline for its attributes or shapes."""
     return _has_providers(type(layer).forward_cpu.__module__)
@@ -151,7 +203,7 @@ def may_have_steps(layer: Layer) -> bool:
 
 def has_steps(layer: Layer) -> bool:
     """Whether the layer's class has providers, and loops are compiled."""
-    return may_have_steps(layer) and loops.compiled()
+    return may_have_steps(layer) and compiled()
 
 
 def loops_of(layer: Layer) -> Loops:
@@ -160,6 +212,24 @@ def loops_of(layer: Layer) -> Loops:
     steps: Loops = ((), ()) if maker is None else maker.loops(layer)
     forward, backward = ([*steps[i], *(one for each in layer.kernels[i] for one in each.loops)] for i in (0, 1))
     return forward, backward
+
+
+def loops_of_net(layers: Sequence[Layer], backward: bool) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
+    """The compiled loops that the layers' passes run, in their order, each with the type of numbers."""
+    able = [layer for layer in layers if may_have_steps(layer) or any(layer.kernels)]
+    if not able or not compiled():
+        return
+    for layer in able:
+        yield from ((loop, layer.dtype) for loop in loops_of(layer)[0])
+    if backward:
+        for layer in reversed(able):
+            yield from ((loop, layer.dtype) for loop in loops_of(layer)[1])
+
+
+def compile_ahead(layers: Sequence[Layer], backward: bool) -> None:
+    """Begin to compile in the background what the layers' passes run; a call of a loop that is not ready waits for it."""
+    if wanted := list(loops_of_net(layers, backward)):
+        importlib.import_module(JIT).compile_ahead(wanted)
 
 
 def _maker_of(layer: Layer) -> _Maker | None:

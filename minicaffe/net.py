@@ -27,23 +27,22 @@ from .cuda import graph as cuda_graph
 from .cuda.device import current
 from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError, pasted
-from .execution_plan import ExecutionPlan
 from .formats.fork_kinds import Choice, fork_named, fork_of_net
 from .formats.skipped import drop_notes, skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights
 from .hooks import Hooked
-from .kernels import loops_of, may_have_steps
+from .kernels import compile_ahead, loops_of_net
 from .layer import Layer
 from .layer_list import filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
 from .layers.crop import settle_crops
-from .loops import Loop, compile_ahead, compiled
 from .mode import TEST, TRAIN, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import AnyNet, net_file_of, phase_of, sorted_arguments, state_applied
 from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters, param_names
+from .plan import ExecutionPlan
 from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet
 from .registry import outputs_field
@@ -371,10 +370,10 @@ class Net(PycaffeNet, Hooked):
 
         if not self._loops_asked_for and not gpu_mode():
             self._loops_asked_for = True
-            compile_ahead(self._loops())
+            compile_ahead(self.layers, self.phase == TRAIN)
         self._unrun.difference_update(range(start, end + 1))
         with self.running():
-            begun = self.plan.run_jobs(start, end, self.forward_is_watched)
+            begun = self.plan.run_kept(start, end, self.forward_is_watched)
             if begun <= end:
                 with computing():
                     if self._stream is not None and self._runs_as_graphs(start, end):
@@ -400,19 +399,8 @@ class Net(PycaffeNet, Hooked):
     def compile_loops(self) -> None:
         """Compile now what the first forward begins to compile in the background."""
         self._loops_asked_for = True
-        for loop, dtype in self._loops():
+        for loop, dtype in loops_of_net(self.layers, self.phase == TRAIN):
             loop.compile(dtype)
-
-    def _loops(self) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
-        """The compiled loops that the net's passes run, in their order."""
-        able = [layer for layer in self.layers if may_have_steps(layer) or any(layer.kernels)]
-        if not able or not compiled():
-            return
-        for layer in able:
-            yield from ((loop, layer.dtype) for loop in loops_of(layer)[0])
-        if self.phase == TRAIN:
-            for layer in reversed(able):
-                yield from ((loop, layer.dtype) for loop in loops_of(layer)[1])
 
     def backward_from_to(self, start: int, end: int) -> None:
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo).

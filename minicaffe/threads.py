@@ -15,17 +15,14 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise, product
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from . import handover, loops
 from .at_fork import in_child, renewed
 from .errors import Error
 
@@ -37,16 +34,11 @@ MOST = 4096
 BUFFER = 512
 """Elements of NumPy's buffer in short_buffers. Shorter rows are still copied, which costs less than a loop for each."""
 
-NOBODY: handover.Words = np.zeros(0, np.int64)
-"""The words of no helpers."""
-
 _count: int | None = None
 _was_set = False
-_pool: _Pool | None = None
-_lock = renewed(threading.RLock())
-"""Held while the pool is created or dropped, _code is set, or tasks are given to threads of the pool or called off."""
-_code: handover.MachineCode | None = None
-"""With what threads change words, as soon as there is machine code."""
+_pool: Pool | None = None
+lock = renewed(threading.RLock())
+"""Held while the pool is created or dropped, or tasks are given to threads of the pool or called off."""
 _here = threading.local()
 
 
@@ -79,7 +71,7 @@ def set_num_threads(count: int) -> None:
         raise Error(f"the number of threads must be a whole number, at least 1 and at most {MOST}, got {count!r}")
     count = int(count)
     _blas.set_threads(count)
-    with _lock:
+    with lock:
         _count, old, _pool, _was_set = count, _pool, None, True
     if old is not None:
         old.stop()  # tasks that have begun run to their end
@@ -90,16 +82,6 @@ def check_variable() -> None:
     text = os.environ.get(VARIABLE) or "1"
     if not (text.isdecimal() and len(text) < 20 and 1 <= int(text) <= MOST):  # int() refuses more than 4300 digits
         raise Error(f"{VARIABLE} must be a whole number of threads, at least 1 and at most {MOST}, got {text!r}")
-
-
-def _machine_code() -> handover.MachineCode:
-    """_code, which is made now if nobody has needed it before."""
-    global _code
-    if _code is None:
-        made = handover.machine_code()
-        with _lock:
-            _code = made
-    return _code
 
 
 def cut(length: int, count: int) -> list[slice]:
@@ -135,7 +117,7 @@ def run(tasks: Iterable[Task]) -> None:
             run(todo)
         return
     helpers = min(get_num_threads(), len(todo)) - 1  # the caller is one of the threads
-    if helpers < 1 or getattr(_here, "working", False):
+    if helpers < 1 or is_working():
         for task in todo:
             task()
         return
@@ -163,11 +145,8 @@ def run(tasks: Iterable[Task]) -> None:
             work()
 
     help_with = _Help(help_, [], [], [], SimpleQueue())
-    if loops.in_use():
-        _machine_code()  # helpers never compile: the process may end meanwhile
     with _blas.on_one_thread():
-        with _lock:
-            pool = _the_pool()
+        pool = the_pool()
         try:
             pool.put(help_with, helpers)
             work()
@@ -183,33 +162,6 @@ def run(tasks: Iterable[Task]) -> None:
                 raise help_with.errors[0]
             finally:
                 help_with.errors.clear()  # their tracebacks hold what they computed on
-
-
-def run_jobs(jobs: array[int], widest: int) -> int:
-    """Run the jobs of the list (handover.py; int64), one after the other, each on all threads, the caller's included.
-
-    widest: most calls of a job. Returns the place behind the last that was run: the list's end, or behind one that is flagged.
-    The loops have to be compiled.
-    """
-    (address, _), words, looks, left = jobs.buffer_info(), NOBODY, 0, 0  # of NumPy's arrays it would take ten times as long
-    helpers = 0 if getattr(_here, "working", False) else min(get_num_threads(), widest) - 1
-    if helpers > 0:
-        with _lock:
-            pool = _the_pool()
-        words, looks, helpers = pool.words, handover.looks()[0], min(helpers, pool.with_cores)
-    code = _machine_code()
-    try:
-        asleep = code.begin(address, words, max(0, helpers))
-        while asleep:
-            number = asleep.bit_length() - 1
-            pool.wake(number)
-            asleep -= 1 << number
-        while (left := code.finish(address, words, looks)) >= 0:
-            time.sleep(0)
-    finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
-        if left >= 0:
-            left = code.finish(address, words, handover.FOREVER)
-    return -1 - left
 
 
 @contextmanager
@@ -260,122 +212,141 @@ class _Help(NamedTuple):
     bell: SimpleQueue[None]
 
 
-class _Pool:
-    """Threads that run what they are given. Queues of C's, no futures: to wake one takes a tenth of a small layer's time.
+ASLEEP, GIVEN, RUNS = range(3)
+"""What a thread of the pool does: it waits to be woken; there is something to do for it; it does it."""
 
-    With compiled loops, a thread looks for more to do for a while, awake (handover.py), before it sleeps.
-    """
+
+class Pool:
+    """Threads that run what they are given. Queues of C's, no futures: to wake one takes a tenth of a small layer's time."""
+
+    idle: ClassVar[tuple[int, ...]] = (ASLEEP,)
+    """The states of threads that have nothing to do, in the order in which they are asked."""
 
     def __init__(self, count: int) -> None:
-        self._wakers: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(count)]
-        """What wakes each thread that is asleep: whether it is to look at its word; else it ends."""
-        self._given: list[_Help | None] = [None] * count
+        self.wakers: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(count)]
+        """What wakes each thread that is asleep: whether it is to look at its state; else it ends."""
+        self.given: list[_Help | None] = [None] * count
         """What each thread is given, and then runs."""
-        self.words = np.full(count * handover.STEP, handover.ASLEEP, np.int64)
-        """Each thread's word, and what belongs to it."""
-        self.with_cores = min(count, available_cores() - 1)
-        """How many of the threads have a core beside the caller's."""
-        self._threads = [
+        self._states = [ASLEEP] * count
+        self.threads = [
             threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
         ]
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
-        self._apart = handover.Apart(thread.native_id or -1 for thread in self._threads)
 
     def put(self, help_: _Help, times: int) -> None:
         """Give it to so many threads, or to as many as have nothing to do."""
-        with _lock:
-            for was, number in product(handover.IDLE, range(len(self._given))):
-                if times and self.words[number * handover.STEP] == was:
-                    self._given[number] = help_
-                    if self._change(number, was, handover.GIVEN):
+        with lock:
+            for was, number in product(self.idle, range(len(self.given))):
+                if times and self.state(number) == was:
+                    self.given[number] = help_
+                    if self.change(number, was, GIVEN):
                         times -= 1
-                        if was == handover.ASLEEP:
+                        if was == ASLEEP:
                             self.wake(number)
 
     def call_off(self, help_: _Help) -> None:
         """Those that have not come no longer shall; wait until the others have ended. May be called again, after an error."""
-        with _lock:
-            for number, given in enumerate(self._given):
-                if given is help_ and (
-                    self._change(number, handover.GIVEN, handover.ASLEEP) or self.words[number * handover.STEP] != handover.RUNS
-                ):
-                    self._given[number] = None
-        some = [number for number, given in enumerate(self._given[: handover.MOST]) if given is help_]
-        if some and _code and self._stays_awake():
-            _code.wait_for(self.words, sum(1 << number for number in some), handover.looks()[0])
+        with lock:
+            for number, given in enumerate(self.given):
+                if given is help_ and (self.change(number, GIVEN, ASLEEP) or self.state(number) != RUNS):
+                    self.given[number] = None
+        self.look_at([number for number, given in enumerate(self.given) if given is help_])
         # first those that may not have said yet that they came
-        while any(given is help_ for given in self._given) or len(help_.left) < len(help_.came):
+        while any(given is help_ for given in self.given) or len(help_.left) < len(help_.came):
             help_.bell.get()
-
-    def _change(self, number: int, old: int, new: int) -> bool:
-        """Whether the thread's word was old: it is new then. Call under _lock."""
-        place = number * handover.STEP
-        if _code:
-            return bool(_code.change(self.words, place, old, new))
-        if was_old := self.words[place] == old:
-            self.words[place] = new
-        return bool(was_old)
-
-    def _stays_awake(self) -> bool:
-        """Whether threads look for more to do, and callers at what they do: with compiled loops, if each has a core."""
-        return loops.in_use() and self.with_cores == len(self._given)
-
-    def wake(self, number: int) -> None:
-        """Wake a thread that was asleep when it was given something or called."""
-        if self._wakers[number].empty():  # else it is about to look, or to end
-            if loops.in_use():  # without, threads sleep so often, for the GIL, too, that it costs a few hundredths of a net
-                self._apart.send_away(number)
-            self._wakers[number].put(True)
 
     def stop(self) -> None:
         """End the threads after what they have been given."""
-        for waker in self._wakers:
+        for waker in self.wakers:
             waker.put(False)
-
-    def wait(self, seconds: float) -> None:
-        """After stop: until all threads have ended, but at most so long for each."""
-        for thread in self._threads:
-            thread.join(seconds)
 
     def _serve(self, number: int) -> None:
         _blas.hold_this_thread()
         with short_buffers():
             while True:
-                while not self._has_come(number):
-                    if not self._wakers[number].get():
+                while not self.has_come(number):
+                    if not self.wakers[number].get():
                         return
-                    self._apart.let_back(number)
+                    self.is_awake(number)
                 self._run(number)
-
-    def _has_come(self, number: int) -> bool:
-        """Whether the thread, which is awake, runs what it was given. It looks for a while first, and follows lists."""
-        if _code:
-            looks = handover.looks() if self._stays_awake() and number < handover.MOST else (1, 1)
-            return not _code.stand_by(self.words, number, *looks)
-        with _lock:
-            return self._change(number, handover.GIVEN, handover.RUNS)
 
     def _run(self, number: int) -> None:
         """What the thread was given: nothing of it is held when it waits."""
-        help_ = self._given[number]
+        help_ = self.given[number]
         assert help_ is not None
         help_.came.append(number)
         try:
             help_.work()
         except BaseException as error:
             help_.errors.append(error)
-        self._given[number] = None  # while nobody can give it more
-        self.words[number * handover.STEP] = handover.ASLEEP
+        self.given[number] = None  # while nobody can give it more
+        self.sleeps(number)
         help_.left.append(number)
         help_.bell.put(None)
 
+    # What a pool may do in another way.
 
-def _the_pool() -> _Pool:
+    def state(self, number: int) -> int:
+        """What the thread does."""
+        return self._states[number]
+
+    def change(self, number: int, old: int, new: int) -> bool:
+        """Whether the thread's state was old: it is new then. Call under lock."""
+        if was_old := self._states[number] == old:
+            self._states[number] = new
+        return was_old
+
+    def sleeps(self, number: int) -> None:
+        """The thread, which is the calling one, is about to look whether it was given more, or to sleep."""
+        self._states[number] = ASLEEP
+
+    def wake(self, number: int) -> None:
+        """Wake a thread that was asleep when it was given something."""
+        if self.wakers[number].empty():  # else it is about to look, or to end
+            self.wakers[number].put(True)
+
+    def is_awake(self, number: int) -> None:
+        """The thread, which is the calling one, was woken."""
+
+    def has_come(self, number: int) -> bool:
+        """Whether the thread, which is awake, runs what it was given."""
+        with lock:
+            return self.change(number, GIVEN, RUNS)
+
+    def look_at(self, numbers: Sequence[int]) -> None:
+        """The caller is about to wait for these threads."""
+
+    def end(self) -> None:
+        """The process ends."""
+
+
+_pool_type: type[Pool] = Pool
+
+
+def use_pool(kind: type[Pool]) -> None:
+    """Have the pool be of this kind from now on."""
+    global _pool, _pool_type
+    if kind is _pool_type:
+        return
+    with lock:
+        old, _pool, _pool_type = _pool, None, kind
+    if old is not None:
+        old.stop()
+
+
+def the_pool() -> Pool:
+    """The pool, which is made now if nobody has needed it before."""
     global _pool
-    if _pool is None:
-        _pool = _Pool(max(1, get_num_threads() - 1))
-    return _pool
+    with lock:
+        if _pool is None:
+            _pool = _pool_type(max(1, get_num_threads() - 1))
+        return _pool
+
+
+def is_working() -> bool:
+    """Whether this thread runs a task, whose own tasks run on it alone."""
+    return getattr(_here, "working", False)
 
 
 class _Blas:
@@ -462,10 +433,8 @@ _blas = _Blas()
 
 @atexit.register
 def _end() -> None:
-    """At the end of the process no thread may be in compiled code, which is about to be freed."""
-    if _pool is not None and _code:
-        _pool.stop()
-        _pool.wait(2 * handover.SECONDS)
+    if _pool is not None:
+        _pool.end()
 
 
 in_child(_forget_threads)

@@ -33,8 +33,9 @@ import drawn_order
 import process_state
 
 import minicaffe
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.aliases import is_own
+from minicaffe.compiled import jit
 from minicaffe.errors import DeviceError
 
 threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), "blas")  # pytest-randomly imports NumPy before this file
@@ -68,11 +69,11 @@ def _numpy_computes(request: pytest.FixtureRequest) -> Iterator[None]:
     users do, and all tests where MINICAFFE_LOOPS is set.
     """
     is_engine = request.path.parent == TESTS and request.path.name not in NOT_ENGINE
-    if is_engine or os.environ.get(loops.VARIABLE):
+    if is_engine or os.environ.get(jit.VARIABLE):
         yield
         return
-    with pytest.MonkeyPatch.context() as patch, loops.using("numpy"):
-        patch.setenv(loops.VARIABLE, "numpy")
+    with pytest.MonkeyPatch.context() as patch, kernels.using("numpy"):
+        patch.setenv(jit.VARIABLE, "numpy")
         yield
 
 
@@ -81,7 +82,7 @@ def loops_way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs a test twice: as NumPy computes, and with the loops compiled, where Numba is installed."""
     if request.param == "numba":
         pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using(request.param):
+    with kernels.using(request.param):
         yield request.param
 
 

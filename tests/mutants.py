@@ -40,7 +40,7 @@ ROOMS = {
     "normalisation": ["layers/lrn.py", "layers/mvn.py", "layers/normalize.py", "layers/batch_norm.py", "layers/bn.py"],
     "blob": ["minicaffe/blob*.py"],
     "net": ["minicaffe/net*.py"],
-    "execution_plan": ["minicaffe/execution_plan*.py"],
+    "plan": ["minicaffe/plan.py"],
     "detection": ["minicaffe/detection/*.py"],
     "formats": ["minicaffe/formats/*.py"],
 }

@@ -33,7 +33,7 @@ from net_values import forward, forward_backward, make  # noqa: E402
 from published_models import MODELS, is_train, nets, randomize, run_test_net, settings_of, solver_of, train_net  # noqa: E402
 from random_nets import random_net  # noqa: E402
 
-from minicaffe import TEST, TRAIN, Net, SGDSolver, allow_path, loops, set_num_threads, set_random_seed  # noqa: E402
+from minicaffe import TEST, TRAIN, Net, SGDSolver, allow_path, kernels, set_num_threads, set_random_seed  # noqa: E402
 from minicaffe.layers import CATALOGUE  # noqa: E402
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -139,7 +139,7 @@ def record_all(arguments: argparse.Namespace, copies: Path) -> dict[str, dict[st
             for part in arguments.part or parts:
                 scenes = list(parts[part]())
                 for name, run in scenes:
-                    with loops.using(way):
+                    with kernels.using(way):
                         found[f"{name} [{way}, {threads}]"] = of_scene(run)
                     if part == "published":
                         gc.collect()

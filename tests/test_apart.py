@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from minicaffe import handover, threads
+from minicaffe import threads
+from minicaffe.compiled import worker_sync
 
 if not hasattr(os, "sched_setaffinity"):
     pytest.skip("threads are sent to cores on Linux only", allow_module_level=True)
@@ -25,7 +26,7 @@ class Sleeper(threading.Thread):
         super().__init__(daemon=True)
         self.waked, self.back = threading.Event(), threading.Event()
         self.start()
-        self.apart = handover.Apart([self.native_id or 0])
+        self.apart = worker_sync.Apart([self.native_id or 0])
 
     def run(self) -> None:
         self.waked.wait(60)
@@ -53,14 +54,14 @@ def sleeper() -> Iterator[Sleeper]:
 
 
 def on_core(monkeypatch: pytest.MonkeyPatch, core: int) -> None:
-    monkeypatch.setattr(handover, "_this_core", lambda: core)
+    monkeypatch.setattr(worker_sync, "_this_core", lambda: core)
 
 
 def test_those_that_the_process_may_use() -> None:
     assert threads.available_cores() == len(ALL)
     try:
         os.sched_setaffinity(0, {OTHER})
-        assert threads.available_cores() == 1 and handover._this_core() == OTHER
+        assert threads.available_cores() == 1 and worker_sync._this_core() == OTHER
     finally:
         os.sched_setaffinity(0, ALL)
 
@@ -112,4 +113,4 @@ def test_a_thread_that_has_ended_is_no_error(monkeypatch: pytest.MonkeyPatch) ->
     thread.start()
     thread.join()
     on_core(monkeypatch, HERE)
-    handover.Apart([thread.native_id or 0]).send_away(0)
+    worker_sync.Apart([thread.native_id or 0]).send_away(0)

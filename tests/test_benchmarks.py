@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from minicaffe import get_num_threads, loops
+from minicaffe import get_num_threads, kernels
+from minicaffe.compiled import jit
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.scaling.in_flight import CAN_FORK
 
@@ -203,7 +204,7 @@ def test_who_is_absent_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch, caps
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "benchmarks._torch", raising=False)
     net = module("_nets", monkeypatch).random_net(parse_text(), (1, 3, 8, 9))
-    monkeypatch.setattr("minicaffe.loops.installed", lambda: None)
+    monkeypatch.setattr("minicaffe.compiled.jit.installed", lambda: None)
     assert list(contenders.contenders(net)) == ["minicaffe"]
     out = capsys.readouterr().out
     assert all(f"left out: {name}" in out for name in ("minicaffe, fast", "onnxruntime", "PyTorch", "OpenCV"))
@@ -215,8 +216,8 @@ def test_each_of_ours_makes_and_runs_its_own_in_its_way(monkeypatch: pytest.Monk
     made: list[bool] = []
 
     def make() -> dict[str, Any]:
-        made.append(loops.compiled())
-        return {"made": lambda: made[-1], "runs": loops.compiled}
+        made.append(kernels.compiled())
+        return {"made": lambda: made[-1], "runs": kernels.compiled}
 
     runs = contenders.both(make)
     assert made == [False, True]
@@ -275,7 +276,7 @@ def test_a_roi_row_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     table = report.Table("roi", ("layer", "direction", "rois", "boxes", "threads"), ("minicaffe",))
     for case in (roi.CASES[0], roi.MORE[0]):
         roi.add(table, case, 3, "small")
-    assert {"minicaffe", *(["minicaffe, fast"] if loops.installed() else [])} <= set(table.rows[0].times)
+    assert {"minicaffe", *(["minicaffe, fast"] if jit.installed() else [])} <= set(table.rows[0].times)
     assert [row.keys[1] for row in table.rows] == ["forward", "forward, with argmax", "backward", "forward", "backward"]
 
 

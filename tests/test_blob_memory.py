@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import minicaffe
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.blob import Blob, MemoryState, SyncedMemory, latest_change
-from minicaffe.blob_memory import _Shared, _spread
+from minicaffe.compiled import jit
+from minicaffe.compiled.arena import _Shared, _spread
+from minicaffe.compiled.jit import WAYS
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.loops import WAYS
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
 
@@ -121,7 +122,7 @@ def test_nothing_else_holds_the_memory_that_inner_blobs_give_back(way: str, monk
         give_back(blob, gone)
 
     monkeypatch.setattr(Blob, "give_back", noted)
-    with loops.using(way):
+    with kernels.using(way):
         net = net_of("outputs")
         for _ in range(3):
             net.forward()
@@ -230,7 +231,7 @@ def test_what_has_a_kept_blobs_memory_stays_where_it_is(way: str) -> None:
         + conv("b", "data", 4)
         + 'layer { name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "sum" }\n'
     )
-    with loops.using(way):
+    with kernels.using(way):
         net = net_of("outputs", text)
         for _ in range(3):
             net.forward()
@@ -288,7 +289,7 @@ def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
         for i in which:
             run(*sizes[i])
         for thread in threading.enumerate():
-            if thread.name == loops.AHEAD:  # what it compiles is no leak
+            if thread.name == jit.AHEAD:  # what it compiles is no leak
                 thread.join()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
@@ -354,7 +355,7 @@ def test_what_lies_in_the_same_memory_is_the_same(seed: int) -> None:
     random = np.random.default_rng(seed)
     text = random_text(random)
     minicaffe.set_num_threads(1 + seed % 3)
-    with loops.using("numba"):
+    with kernels.using("numba"):
         whole, net = net_of("all", text), net_of("outputs", text)
         names = list(whole.blobs)
         for _ in range(30):

@@ -27,8 +27,8 @@ from pathlib import Path
 import pytest
 from extras import require
 
-from minicaffe import loops
 from minicaffe.cli import COMMANDS, main
+from minicaffe.compiled import jit
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "models").glob("*.md"))]
@@ -131,7 +131,7 @@ def test_blocks_run_and_print_what_they_promise(document: Path, tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, "-W", "error", script],
         cwd=tmp_path,
-        env={loops.VARIABLE: "numpy", **os.environ, "PYTHONPATH": paths},
+        env={jit.VARIABLE: "numpy", **os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,

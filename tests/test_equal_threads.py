@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import minicaffe
-from minicaffe import TEST, TRAIN, Net, loops
+from minicaffe import TEST, TRAIN, Net, kernels
 from minicaffe.blob import Array
+from minicaffe.compiled import jit
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.conv import convolution_blocks, gradients
 
@@ -129,7 +130,7 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.Monk
 
 
 if __name__ == "__main__":
-    for way in ("numpy", "numba") if loops.installed() else ("numpy",):
-        with loops.using(way):
+    for way in ("numpy", "numba") if jit.installed() else ("numpy",):
+        with kernels.using(way):
             differences = list(unequal(int(sys.argv[1])))
         print(f"{way}: {len(differences)} differences", *differences[:40], sep="\n")

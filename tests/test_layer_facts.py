@@ -19,7 +19,7 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 import minicaffe
-from minicaffe import TEST, TRAIN, Layer, Net, loops, register, set_num_threads
+from minicaffe import TEST, TRAIN, Layer, Net, kernels, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
@@ -240,7 +240,7 @@ def measured(layer: Layer, bottom: list[Blob], top: list[Blob]) -> tuple[int, in
 
 def assert_as_told(working: int, told: int) -> None:
     """What layers tell is for NumPy's way; compiled loops may take less."""
-    if loops.compiled():
+    if kernels.compiled():
         assert working <= 1.15 * told + BLOCKS
     else:
         assert working == pytest.approx(told, rel=0.15, abs=BLOCKS)
@@ -422,7 +422,7 @@ def test_the_engine_names_no_layer_class() -> None:
         "node",
         "net_arguments",
         "pycaffe_net",
-        "execution_plan",
+        "plan",
         "layer_list",
     ]
     classes = {layer.__name__ for layer in CATALOGUE.values()} - {"Filter", "Parameter", "Input"}

@@ -14,7 +14,7 @@ from peak import traced_peak
 from PIL import Image
 
 import minicaffe
-from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, limits, loops
+from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, kernels, limits
 from minicaffe.cli import main
 from minicaffe.data import image_bytes
 from minicaffe.data.image_bytes import encode_image, read_image, resized
@@ -94,7 +94,7 @@ def test_bytes_that_a_layer_takes_on_its_way(tmp_path: Path, inside: str) -> Non
     text = f'input: "x" input_shape {{ dim: 1 dim: 1 dim: 4 dim: 4 }} layer {{ name: "l" bottom: "x" top: "y" {inside} }}'
     made = Net(net(tmp_path, text), TEST)
     with (
-        loops.using("numpy"),
+        kernels.using("numpy"),
         pytest.raises(LayerError, match=r'layer "l": a temporary array .* bytes, and the limit is 100,000,000: .*:1\)'),
     ):
         made.forward()
@@ -109,7 +109,7 @@ def test_bytes_that_compiled_loops_do_not_take(tmp_path: Path) -> None:
     text += f'layer {{ name: "l" type: "Convolution" bottom: "x" top: "y" convolution_param {{ {inside} }} }}'
     made = Net(net(tmp_path, text), TEST)
     made.blobs["x"].data[...] = np.arange(20).reshape(4, 5)
-    if loops.compiled():
+    if kernels.compiled():
         made.forward()
         assert made.blobs["y"].data.ravel().tolist() == list(range(0, 40, 2))
     else:

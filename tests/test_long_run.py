@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from long_run import SHAPES
 
-from minicaffe import TEST, Net, loops
+from minicaffe import TEST, Net, kernels
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
 
@@ -38,7 +38,7 @@ def test_a_run_leaves_nothing(
     """Neither objects nor arrays, beyond what is made once: a leak grows in each round, what other threads keep in one."""
     monkeypatch.chdir(tmp_path)
     held = []
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         once = prepare()
         tracemalloc.start()
         try:

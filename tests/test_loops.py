@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe import loops
+from minicaffe import kernels
+from minicaffe.compiled import jit
+from minicaffe.compiled.jit import loop
 from minicaffe.errors import Error, install
-from minicaffe.loops import loop
 
 MODULE = """
-from minicaffe.loops import loop
+from minicaffe.compiled.jit import loop
 
 @loop("T, T")
 def times(a, b):
@@ -35,34 +36,36 @@ USE = """
 import sys
 import numpy as np
 import fixture_loops
-from minicaffe import loops
+from minicaffe import kernels
+from minicaffe.compiled import jit
 x, scale = np.arange(35, dtype=np.float32).reshape(5, 7), np.arange(5, dtype=np.float32)
 y = np.empty_like(x)
 if "compile" in sys.argv:
     fixture_loops.scaled_rows.compile(np.float32)
 fixture_loops.scaled_rows(x, scale, y)
 assert (y == x * scale[:, None]).all()
-print(loops.compiled(), len(fixture_loops.scaled_rows.dispatcher().signatures) if loops.compiled() else 0)
+print(kernels.compiled(), len(fixture_loops.scaled_rows.dispatcher().signatures) if kernels.compiled() else 0)
 """
 
 WARN_MEANWHILE = """
 import threading, warnings
 import numpy as np
 import fixture_loops
-from minicaffe import loops
+from minicaffe import kernels
+from minicaffe.compiled import jit
 shown = []
 warnings.showwarning = lambda message, *where: shown.append(str(message))
 warnings.simplefilter("always")
 filters, entered, enter = warnings.filters, [], warnings.catch_warnings.__enter__
 warnings.catch_warnings.__enter__ = lambda block: entered.append(threading.current_thread().name) or enter(block)
-loops.compile_ahead([(fixture_loops.scaled_rows, np.dtype(np.float32)), (fixture_loops.times, np.dtype(np.float64))])
+jit.compile_ahead([(fixture_loops.scaled_rows, np.dtype(np.float32)), (fixture_loops.times, np.dtype(np.float64))])
 given = 0
-while any(thread.name == loops.AHEAD for thread in threading.enumerate()):
+while any(thread.name == jit.AHEAD for thread in threading.enumerate()):
     warnings.warn(str(given))
     given += 1
 assert given > 9, "nothing was compiled meanwhile"
 assert shown == [str(i) for i in range(given)]
-assert loops.AHEAD not in entered, "a block of the main thread that begins meanwhile would end with it"
+assert jit.AHEAD not in entered, "a block of the main thread that begins meanwhile would end with it"
 assert warnings.filters is filters and len(fixture_loops.scaled_rows.dispatcher().signatures) == 1
 """
 
@@ -77,7 +80,7 @@ def module(tmp_path: Path) -> Path:
 def use(module: Path, *arguments: str, code: str = USE, **variables: str) -> str:
     """What a process prints that runs the module's loop with these environment variables."""
     paths = os.pathsep.join([str(module.parent), *filter(None, sys.path)])
-    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": "", loops.VARIABLE: ""}
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": "", jit.VARIABLE: ""}
     environment |= variables
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
@@ -94,8 +97,8 @@ def test_a_loop_runs_without_numba() -> None:
             y[i] = x[i] + x[i]
 
     y = np.zeros(3)
-    with loops.using("numpy"):
-        assert not loops.compiled()
+    with kernels.using("numpy"):
+        assert not kernels.compiled()
         doubled(np.array([1.0, 2, 5]), y)
     assert y.tolist() == [2, 4, 10]
 
@@ -123,18 +126,18 @@ def test_importing_minicaffe_does_not_import_numba() -> None:
 
 
 def test_broken_numba_is_told_once_and_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "_numba", None)
-    monkeypatch.setattr(loops, "_use", None)
-    monkeypatch.setattr(loops, "_problem", "")
-    monkeypatch.delenv(loops.VARIABLE, raising=False)
-    monkeypatch.setattr(loops, "installed", lambda: "0.0")
+    monkeypatch.setattr(jit, "_numba", None)
+    monkeypatch.setattr(jit, "_use", None)
+    monkeypatch.setattr(jit, "_problem", "")
+    monkeypatch.delenv(jit.VARIABLE, raising=False)
+    monkeypatch.setattr(jit, "installed", lambda: "0.0")
     monkeypatch.setitem(sys.modules, "numba", None)  # what `import numba` then does: ImportError
     with pytest.warns(UserWarning, match="Numba is installed but cannot be imported"):
-        assert not loops.compiled()
+        assert not kernels.compiled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not loops.compiled()
-    with pytest.raises(Error, match=re.escape(install("fast"))), loops.using("numba"):
+        assert not kernels.compiled()
+    with pytest.raises(Error, match=re.escape(install("fast"))), kernels.using("numba"):
         pass
 
 
@@ -219,7 +222,7 @@ def test_a_loop_runs_once_even_if_a_signals_handler_raises_in_it() -> None:
         raise TimeoutError("too slow")
 
     x = np.zeros(2)
-    with loops.using("numba"):
+    with kernels.using("numba"):
         counted(x, 0)
         before = signal.signal(signal.SIGVTALRM, handler)
         try:
@@ -240,6 +243,6 @@ def test_a_loop_is_compiled_anew_when_what_it_is_made_of_changes() -> None:
 
     of_tiles, of_pooling, of_softmax = {"tiled_loops", "tiles", "vectors"}, {"pooled_rows", "vectors"}, {"softmax", "vectors"}
     for module, least in ((tiled_loops, of_tiles), (pooling_methods, of_pooling), (softmax, of_softmax)):
-        found = {Path(file).stem for file in loops._files(module.__name__)}
+        found = {Path(file).stem for file in jit._files(module.__name__)}
         assert found >= least
         assert not found & {"blob", "net", "__init__"}

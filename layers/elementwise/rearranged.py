@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from minicaffe.blob import Array, Blob
+from minicaffe.blob import Array, Blob, address_of
 from minicaffe.layer import Layer
-from minicaffe.loops import address_of
 
 MOST_TABLES = 32
 """Tables of numbers that a layer keeps on the GPU: one for each shape."""

@@ -13,8 +13,8 @@ from importlib import metadata
 
 import numpy as np
 
-from minicaffe import loops
 from minicaffe.blob import Blob
+from minicaffe.compiled import jit
 from minicaffe.cuda import blas, cudnn, device, graph
 from minicaffe.cuda.compilers import compilers
 from minicaffe.errors import DeviceError, install
@@ -57,15 +57,15 @@ def examine() -> Iterator[Finding]:
 
 
 def _loops() -> Finding:
-    what, version = "compiled loops", loops.installed()
+    what, version = "compiled loops", jit.installed()
     if version is None:
         return Finding(what, False, "Numba is not installed: NumPy computes all layers", f"{install('fast')}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the finding says it
-        good = loops.compiled()
-    if loops.problem():
-        return Finding(what, False, loops.problem(), f"{install('fast')} --upgrade")
-    off = f"{loops.VARIABLE}=numpy" if os.environ.get(loops.VARIABLE) == "numpy" else f"{loops.DISABLED} is set"
+        good = jit.compiled()
+    if jit.problem():
+        return Finding(what, False, jit.problem(), f"{install('fast')} --upgrade")
+    off = f"{jit.VARIABLE}=numpy" if os.environ.get(jit.VARIABLE) == "numpy" else f"{jit.DISABLED} is set"
     return Finding(what, good, f"Numba {version}" if good else f"Numba {version} is here, but {off}")
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import BlobJob, Job, KeptStep
+from minicaffe.compiled.jobs import BlobJob, Job, KeptStep
 from minicaffe.kernels import step_of_layer
 from minicaffe.layers.concat import Concat, offsets, rows
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import KeptStep
+from minicaffe.compiled.jobs import KeptStep
 from minicaffe.kernels import Loops, step_of_layer
 from minicaffe.layers.conv.winograd import possible
 from minicaffe.layers.convolution import Convolution

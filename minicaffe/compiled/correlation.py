@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers import correlation
-from minicaffe.loops import loop
 
 add_products = loop("T[:,::1], T[:,:,::1], UniTuple(int64, 3), T[:,:,::1]")(correlation.add_products_by_definition)
 provides(correlation.add_products, loops=(add_products,))(add_products)

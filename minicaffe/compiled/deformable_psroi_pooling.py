@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import Loop, loop
 from minicaffe.kernels import provides
 from minicaffe.layers import deformable_psroi_pooling
 from minicaffe.layers.deformable_psroi_pooling import MovedPlan
 from minicaffe.layers.roi.roi_geometry import Ints
-from minicaffe.loops import Loop, loop
 from minicaffe.threads import parts, run
 
 Taps = tuple[Ints, Array]

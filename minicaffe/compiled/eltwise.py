@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import LEAST, BlobJob, Calls, Job, KeptStep
+from minicaffe.compiled.jit import Later, loop
+from minicaffe.compiled.jobs import LEAST, BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import step_of_layer
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.layers.eltwise import SUM, Eltwise
-from minicaffe.loops import Later, loop
 from minicaffe.threads import get_num_threads, parts
 
 

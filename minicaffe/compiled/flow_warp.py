@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers import flow_warp
-from minicaffe.loops import loop
 from minicaffe.threads import run
 
 find_pixels = loop("T[:,:,::1], int64, uint32[:,::1], T[:,::1]")(flow_warp.find_pixels)

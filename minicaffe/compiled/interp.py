@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import Loop, loop
 from minicaffe.kernels import provides
 from minicaffe.layers import interp
 from minicaffe.layers.interp import Axis, Resizing
-from minicaffe.loops import Loop, loop
 from minicaffe.threads import parts, run
 
 LEAST = 1 << 16

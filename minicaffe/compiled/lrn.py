@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import Loop, loop
 from minicaffe.kernels import provides
 from minicaffe.layers import lrn
 from minicaffe.layers.lrn import Neighbours
-from minicaffe.loops import Loop, loop
 from minicaffe.threads import parts, run
 
 STRIP = 512

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import LEAST, BlobJob, Calls, Job, KeptStep
+from minicaffe.compiled.jit import Later, Loop, Room
+from minicaffe.compiled.jobs import LEAST, BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import Loops, step_of_layer
 from minicaffe.layers.pool.pooling_methods import divisors
 from minicaffe.layers.pool.pooling_windows import PoolAxis
 from minicaffe.layers.pooling import AVE, MAX, STOCHASTIC, Pooling
-from minicaffe.loops import Later, Loop, Room
 from minicaffe.threads import cut, get_num_threads
 
 from .pool.pooling_methods import ave_pool, ave_pool_one, line_length, max_pool, windows_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.blob import Blob, Unchanged
-from minicaffe.blocks import KeptStep
+from minicaffe.compiled.jobs import KeptStep
 from minicaffe.kernels import step_of_layer
 from minicaffe.layers.prior_box import PriorBox
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers import psroi_align
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.layers.roi.roi_samples import SamplePlan
-from minicaffe.loops import loop
 
 from .roi.channel_blocks import PLACE_TYPES, Part, add_to_places, pool_places, read_only, read_place, write_place
 from .roi.samples import PIXEL_TYPES, list_pixels, listed_samples

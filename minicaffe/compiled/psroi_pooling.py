@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers import psroi_pooling
 from minicaffe.layers.roi.roi_geometry import BIN_TYPES, BinPlan, Ints
-from minicaffe.loops import loop
 
 from .roi.channel_blocks import PLACE_TYPES, Part, add_to_places, pool_places, read_only, read_place, write_place
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BlobJob, Calls, Job, KeptStep
+from minicaffe.compiled.jit import Later, loop
+from minicaffe.compiled.jobs import BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import step_of_layer
 from minicaffe.layers.softmax import Softmax
-from minicaffe.loops import Later, loop
 from minicaffe.threads import get_num_threads, parts
 
 from .vectors import exponentials

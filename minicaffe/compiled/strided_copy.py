@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import LEAST, Calls
-from minicaffe.loops import Later, loop
+from minicaffe.compiled.jit import Later, loop
+from minicaffe.compiled.jobs import LEAST, Calls
 from minicaffe.threads import get_num_threads, parts
 
 from .vectors import turn

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.loops import Registers, intrinsic
+from minicaffe.compiled.jit import Registers, intrinsic
 
 MOST_TURNED = 64
 """Numbers that `turn` goes along a row of y before it goes on to the next rows: it comes back to the same pages of x."""

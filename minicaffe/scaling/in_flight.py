@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from minicaffe import loops, threads
+from minicaffe import kernels, threads
 from minicaffe.errors import Error
 from minicaffe.training.handlers import STOPS
 
@@ -127,7 +127,7 @@ class _Worker:
         from multiprocessing import get_context
 
         for thread in threading.enumerate():
-            if thread.name == loops.AHEAD:
+            if thread.name == kernels.AHEAD:
                 thread.join()  # it may hold locks, which nobody would release in the forked process
         context = get_context("fork")
         self.connection, its_end = context.Pipe()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minicaffe import loops
 from minicaffe.formats.fork_kinds import Choice, candidates, grouped
-from minicaffe.kernels import loops_of
+from minicaffe.kernels import description, loops_of
 from minicaffe.net import Net
 
 from .memory import MemoryNeeds, memory_needs
@@ -100,10 +99,7 @@ def _loops(net: Net) -> str:
     if not able:
         return ""
     layers = f"{len(able)} of {len(net.layers)} layers ({', '.join(sorted(set(able)))})"
-    if loops.compiled():
-        return f"loops of {layers}: compiled by Numba {loops.installed()}"
-    why = f"{loops.VARIABLE}=numpy" if loops.installed() else 'the extra "fast" would compile them'
-    return f"loops of {layers}: computed by NumPy ({why})"
+    return f"loops of {layers}: {description()}"
 
 
 def _reshape(net: Net, rois: int | None) -> None:

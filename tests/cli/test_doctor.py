@@ -11,9 +11,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from minicaffe import loops
 from minicaffe.cli import diagnosis as doctor
 from minicaffe.cli import main
+from minicaffe.compiled import jit
 from minicaffe.cuda import blas, compilers, cudnn, device, graph
 from minicaffe.errors import DeviceError, install
 
@@ -60,15 +60,15 @@ def test_no_pycuda(no_pycuda: None) -> None:
     ],
 )
 def test_loops(monkeypatch: pytest.MonkeyPatch, version: str | None, variable: str, good: bool, found: str) -> None:
-    monkeypatch.setattr(loops, "installed", lambda: version)
-    monkeypatch.setattr(loops, "_use", None)
-    monkeypatch.setattr(loops, "_problem", "")
-    monkeypatch.setattr(loops, "_numba", None)
+    monkeypatch.setattr(jit, "installed", lambda: version)
+    monkeypatch.setattr(jit, "_use", None)
+    monkeypatch.setattr(jit, "_problem", "")
+    monkeypatch.setattr(jit, "_numba", None)
     numba = ModuleType("numba")
     numba.core = SimpleNamespace(errors=SimpleNamespace(WarningsFixer=type("WarningsFixer", (), {"catch_warnings": None})))
     numba.config = SimpleNamespace(DISABLE_JIT=int(variable == "off"))
     monkeypatch.setitem(sys.modules, "numba", numba if good or variable == "off" else None)
-    monkeypatch.setenv(loops.VARIABLE, "" if variable == "off" else variable)
+    monkeypatch.setenv(jit.VARIABLE, "" if variable == "off" else variable)
     finding = said()["compiled loops"]
     assert (finding.good, finding.found.partition(" (")[0]) == (good, found)
     assert ("pip install" in finding.advice) == (not good and not variable)

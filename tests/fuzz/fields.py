@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from field_nets import LAYERS, net_text, write_files
 from google.protobuf.descriptor import FieldDescriptor as Field
 
-from minicaffe import TRAIN, Error, Net, limits, loops
+from minicaffe import TRAIN, Error, Net, kernels, limits
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.proto import caffe_pb2
 
@@ -112,7 +112,7 @@ def found(case: Case, again: bool = False) -> str:
     except Exception:
         return "".join(traceback.format_exc(limit=-3))
     seconds, more = time.process_time() - start, _peak() - memory
-    if (seconds > SLOW or more > MEMORY) and loops.compiled() and not again:  # it may be the compiler's
+    if (seconds > SLOW or more > MEMORY) and kernels.compiled() and not again:  # it may be the compiler's
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted anew
         return found(case, again=True)
     return f"{seconds:.1f} seconds" if seconds > SLOW else f"{more >> 20} MiB" if more > MEMORY else ""

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 from loops_in_python import computing
 
-from minicaffe import loops
+from minicaffe import kernels
 
 
 @pytest.fixture
 def compiled_loops() -> Iterator[None]:
     """Runs a test with compiled loops."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using("numba"):
+    with kernels.using("numba"):
         yield
 
 

@@ -25,9 +25,11 @@ from roi_cases import some_rois
 
 import minicaffe.compiled
 import minicaffe.layers
-from minicaffe import loops, set_num_threads
+from minicaffe import kernels, set_num_threads
 from minicaffe.blob import Array, Blob
+from minicaffe.compiled import jit
 from minicaffe.compiled.boxes.box_codes import decode_all
+from minicaffe.compiled.jit import Loop
 from minicaffe.kernels import step_of
 from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE, Priors, box_areas, decode
 from minicaffe.layers.boxes.detection_rows import image_detections
@@ -35,11 +37,10 @@ from minicaffe.layers.conv import convolve, gradients, matrix_products, winograd
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.crf.permutohedral import Lattice
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
-from minicaffe.loops import Loop
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.ops import nms
 
-pytestmark = pytest.mark.skipif(not loops.installed(), reason="Numba (the extra fast) is not installed")
+pytestmark = pytest.mark.skipif(not jit.installed(), reason="Numba (the extra fast) is not installed")
 
 Run = Callable[[Any], list[Array]]
 """Computes something with arrays of this type: all results."""
@@ -117,7 +118,7 @@ def kept_factors(dtype: Any) -> list[Array]:
     x, weight = eighths(2, 6, 9, 21).astype(dtype), eighths(40, 3, 3, 3, bound=8).astype(dtype)
     epilogue = Epilogue(eighths(40).astype(dtype), eighths(40, seed=1).astype(dtype), 0.25)
     y = np.full((2, 40, *window.output((9, 21))), np.nan, dtype)
-    if loops.compiled():
+    if kernels.compiled():
         winograd.convolve(x, weight, window, 2, y, epilogue, factors=winograd.factors_of(weight, window, 2))
     else:
         convolve.convolve(x, weight, window, 2, y, epilogue)
@@ -155,7 +156,7 @@ def decoded(dtype: Any) -> list[Array]:
         for in_target in (False, True):
             codes = eighths(9, 2, 4, bound=8).astype(dtype)
             made, areas = np.empty((2, 9, 4), dtype), np.empty((2, 9), dtype)
-            if loops.compiled():
+            if kernels.compiled():
                 assert decode_all(codes, priors, code, in_target, made, areas) == 9
             else:
                 made[...] = decode(codes.swapaxes(0, 1), Priors(*priors), code, in_target)
@@ -357,7 +358,8 @@ def all_loops() -> frozenset[str]:
     rooms = minicaffe.layers, minicaffe.compiled
     modules = [module for room in rooms for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     values = [value for module in modules for value in vars(importlib.import_module(module.name)).values()]
-    return frozenset(name_of(value) for value in values if isinstance(value, Loop))
+    found = (name_of(value) for value in values if isinstance(value, Loop))
+    return frozenset(name for name in found if not name.startswith("worker_sync."))
 
 
 def names(entry: Entry) -> set[str]:
@@ -378,7 +380,7 @@ def entry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> En
 
 
 def by_numpy(entry: Entry) -> list[Array]:
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         return entry.run(np.float64)
 
 
@@ -396,7 +398,7 @@ def test_the_definitions_give_what_numpy_does(entry: Entry) -> None:
 
 def test_machine_code_gives_what_numpy_does(entry: Entry) -> None:
     results = []
-    with loops.using("numba"):
+    with kernels.using("numba"):
         for threads in (1, 3):
             set_num_threads(threads)
             results.append(entry.run(np.float32))
@@ -407,7 +409,7 @@ def test_machine_code_gives_what_numpy_does(entry: Entry) -> None:
 
 @pytest.mark.slow
 def test_machine_code_of_float64_takes_long_to_compile(entry: Entry) -> None:
-    with loops.using("numba"):
+    with kernels.using("numba"):
         found = entry.run(np.float32 if entry.single else np.float64)
     check(found, by_numpy(entry), 1e-5 if entry.single else 1e-10)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import check_gradient, loops
+from minicaffe import check_gradient, kernels
 from minicaffe.blob import Blob
 from minicaffe.errors import DeviceError, LayerError
 from minicaffe.layers import create
@@ -221,7 +221,7 @@ def test_taps_that_lie_billions_apart(kernel: int, apart: int, stride: int, grou
         with pytest.raises(DeviceError, match=r'layer "layer": .* is \d+, and the GPU.s kernels take at most 536870912'):
             case.forward()
         return
-    with loops.using("numba"):
+    with kernels.using("numba"):
         (y,) = case.forward()
     middle = case.layer.blobs[0].data[:, :, kernel // 2, kernel // 2].reshape(group, 6 // group, 6 // group)
     grouped = x[..., ::stride, ::stride].reshape(group, 6 // group, -1)

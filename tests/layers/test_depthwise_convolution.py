@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from loops_in_python import computing
 
-from minicaffe import Net, blocks, loops, set_num_threads
+from minicaffe import Net, blocks, kernels, set_num_threads
 from minicaffe.blob import Array
 from minicaffe.compiled.conv import depthwise
 from minicaffe.compiled.conv.depthwise_3x3 import convolve_maps
@@ -236,7 +236,7 @@ def test_the_machine_code_does_what_the_definition_says() -> None:
     for stride, windows in ((1, (6, 21)), (2, (3, 11))):
         found = np.zeros((2, 3 * 4 * math.prod(windows)))
         for run, y in zip((convolve_maps, convolve_maps.definition), found, strict=True):
-            with loops.using("numba"):
+            with kernels.using("numba"):
                 run(x, weight, after, y, np.ones(19 + windows[1]), (2, 2, 6, 19, *windows, 1, 2, stride), (1, 5))
         np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-12)
         y = found[0].reshape(6, 2, -1)
@@ -245,7 +245,7 @@ def test_the_machine_code_does_what_the_definition_says() -> None:
 
 def test_only_what_was_compiled_ahead_runs() -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using("numba"):
+    with kernels.using("numba"):
         for kind, size in itertools.product(("DepthwiseConvolution", "Deconvolution"), (3, 2)):
             fields = f"num_output: 2 kernel_size: {size} stride: 2 pad: 1 group: 2"
             case = LayerCase(text(fields, kind), normal(1, 2, 60, 62), dtype=np.float32)

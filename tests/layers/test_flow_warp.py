@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.errors import LayerError
 from minicaffe.layers import flow_warp
 
@@ -65,7 +65,7 @@ def test_numpy_computes_what_the_definition_says(dtype: type, monkeypatch: pytes
     flow_warp.warp_by_definition(x.reshape(3, 42), flow, (0, 6), dtype(0), y)
     flow_warp.warp_backward_by_definition(dy, flow, (0, 3), dx)
     flow_warp.flow_backward_by_definition((x.reshape(3, 42), dy), flow, (0, 6), dflow)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         case = LayerCase('type: "FlowWarp"', x[None], flow[None], dtype=dtype)
         np.testing.assert_allclose(case.forward()[0][0], y, atol=1e-5)
         found = case.backward(dy[None])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from loops_in_python import computing
 
-from minicaffe import check_gradient, loops
+from minicaffe import check_gradient, kernels
 from minicaffe.blob import Blob
 from minicaffe.compiled.conv import matrix_products as by_tiles
 from minicaffe.errors import LayerError
@@ -188,7 +188,7 @@ def test_small_factors_are_put_in_one_piece_for_tiles(most: int, in_tiles: bool,
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     for name, value in {"LEAST": 1, "LARGE": 1, "LANES": 1, "MOST_PUT": most}.items():
         monkeypatch.setattr(by_tiles, name, value)
-    with loops.using("numba"), patch.object(by_tiles, "_by_tiles") as called:
+    with kernels.using("numba"), patch.object(by_tiles, "_by_tiles") as called:
         matrix_products.multiply(normal(5, 4).T, normal(5, 11), np.empty((4, 11)))
     assert called.called == in_tiles
     assert not in_tiles or called.call_args.args[0].flags.c_contiguous

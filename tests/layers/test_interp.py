@@ -10,7 +10,7 @@ from layer_case import LayerCase
 from neuron_checks import normal
 from peak import assert_too_large, traced_peak
 
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.compiled import interp as loops_of_interp
 from minicaffe.errors import LayerError
 from minicaffe.layers import interp
@@ -115,7 +115,7 @@ def test_large_maps_are_products_with_the_shares(
     case = LayerCase(text(f"height: {height} width: {width}"), x, dtype=dtype)
     rows, columns = shares(h, height), shares(w, width)
     rtol, atol = (1e-9, 1e-12) if dtype is np.float64 else (1e-4, 1e-4)
-    with loops.using(way):
+    with kernels.using(way):
         np.testing.assert_allclose(case.forward()[0], rows @ x @ columns.T, rtol=rtol, atol=atol)
         np.testing.assert_allclose(case.backward(dy)[0], rows.T @ dy @ columns, rtol=rtol, atol=atol)
 
@@ -124,7 +124,7 @@ def test_large_maps_are_products_with_the_shares(
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 20), st.integers(1, 20), st.integers(-1, 0))
 def test_numpy_computes_what_the_loops_say(h: int, w: int, height: int, width: int, start: int) -> None:
     x, dy = normal(2, 3, h + 1, w + 1), normal(2, 3, height, width)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         case = LayerCase(text(f"height: {height} width: {width} pad_beg: {start}"), x)
         (y,) = case.forward()
         (dx,) = case.backward(dy)
@@ -145,7 +145,7 @@ def test_a_number_that_is_not_finite_reaches_its_neighbours_only(
     h, w, height, width = sizes
     case = LayerCase(text(f"height: {height} width: {width}"), np.ones((1, 2, h, w)), dtype=dtype)
     case.bottom[0].data[0, 1, 5, 7] = value
-    with loops.using(way):
+    with kernels.using(way):
         (y,) = case.forward()
     wide = [1 + (h != height), 1 + (w != width)]  # how many rows and columns a place reads
     near = [
@@ -156,7 +156,7 @@ def test_a_number_that_is_not_finite_reaches_its_neighbours_only(
     np.testing.assert_array_equal(np.isfinite(y[0, 1]), ~np.outer(*near))
     dy = np.ones((1, 2, height, width))
     dy[0, 1, 3, 4] = value
-    with loops.using(way):
+    with kernels.using(way):
         (dx,) = case.backward(dy)
     assert np.isfinite(dx[0, 0]).all()
     (row, below), (column, right) = firsts(h, height)[3], firsts(w, width)[4]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from minicaffe import loops, set_num_threads
-from minicaffe.blocks import Calls
+from minicaffe import kernels, set_num_threads
 from minicaffe.compiled import eltwise
 from minicaffe.compiled.conv import depthwise, tiled, winograd
 from minicaffe.compiled.elementwise import epilogue
+from minicaffe.compiled.jobs import Calls
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_outliers import all_taps
 
@@ -49,7 +49,7 @@ CUTS: dict[str, Callable[[int], Calls]] = {
 @pytest.mark.parametrize("name", CUTS)
 def test_a_cut_is_of_the_number_that_it_is_kept_by(name: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using("numba"):
+    with kernels.using("numba"):
         found = []
         for set_meanwhile in (THREADS, 1):
             set_num_threads(set_meanwhile)

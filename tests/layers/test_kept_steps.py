@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layer_case import LayerCase
 
-from minicaffe import TEST, loops
+from minicaffe import TEST, kernels
 from minicaffe.kernels import step_of
 
 CASES = {
@@ -44,12 +44,12 @@ def test_jobs_do_what_forward_does(name: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     case = case_of(*CASES[name])
     xs, wanted = [blob.data.copy() for blob in case.bottom], {}
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         for factor in (1, 2):
             for blob, x in zip(case.bottom, xs, strict=True):
                 blob.data[...] = x * factor
             wanted[factor] = [y.copy() for y in case.forward()]
-    with loops.using("numba"):
+    with kernels.using("numba"):
         step = step_of(case.layer, case.bottom, case.top)
         assert step is not None
         for factor, ys in wanted.items():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import check_gradient, loops
+from minicaffe import check_gradient, kernels
 from minicaffe.blocks import Scratch
 from minicaffe.compiled import lrn as loops_of_lrn
 from minicaffe.errors import LayerError
@@ -66,7 +66,7 @@ def test_agrees_with_loops(size: int, alpha: float, beta: float, k: float, withi
 @pytest.mark.parametrize("inside", ["", "local_size: 3 alpha: 0.5 beta: 0.6 k: 2", "local_size: 9"])
 def test_gradient(region: str, inside: str, way: str) -> None:
     """To compile the loops for float64 takes long; those of float32 compute what NumPy does, see below."""
-    with loops.using(way):
+    with kernels.using(way):
         check_gradient(text(f"norm_region: {region} {inside}"), normal(2, 5, 3, 4))
 
 
@@ -82,7 +82,7 @@ def test_numpy_computes_what_the_loops_say(region: str, size: int, dtype: type) 
     y, dx = np.empty((2, 7, 33), dtype), np.empty((2, 7, 33), dtype)
     flat, flat_dy = x.reshape(y.shape), dy.reshape(y.shape)
     with np.errstate(invalid="ignore"):
-        with loops.using("numpy"):
+        with kernels.using("numpy"):
             ways = [[case.forward()[0], case.backward(dy)[0]]]
             if region == "WITHIN_CHANNEL":
                 maps, of_dy, to, to_dx = (array.reshape(14, 3, 11) for array in (x, dy, y, dx))
@@ -94,7 +94,7 @@ def test_numpy_computes_what_the_loops_say(region: str, size: int, dtype: type) 
                 for part in ((0, 20), (20, 33)):
                     loops_of_lrn.strips_forward(flat[image], part, size, constants, y[image], room)
                     loops_of_lrn.strips_backward((flat[image], flat_dy[image]), part, size, constants, dx[image], room)
-        with loops.using("auto"):
+        with kernels.using("auto"):
             ways.append([case.forward()[0], case.backward(dy)[0]])
     for found in ways:
         for array, expected in zip(found, (y, dx), strict=True):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.errors import LayerError, PrototxtWarning
 from minicaffe.layers.crf.permutohedral import Lattice
 
@@ -58,7 +58,7 @@ def test_one_pixel_by_hand() -> None:
 
 @pytest.mark.slow
 def test_gradient() -> None:
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         case = LayerCase(text(2), *bottoms(2, 3, 3, 2))
         for i, blob in enumerate(case.layer.blobs):
             blob.data[...] = np.random.default_rng(i).normal(size=blob.shape)
@@ -68,7 +68,7 @@ def test_gradient() -> None:
 def test_both_ways_compute_the_same() -> None:
     tops = []
     for way in ("numpy", "auto"):
-        with loops.using(way):
+        with kernels.using(way):
             case = LayerCase(text(), *bottoms(1, 3, 6, 7), dtype=np.float32)
             tops.append((case.forward()[0].copy(), *case.backward(np.ones((1, 3, 6, 7)))[:2]))
     for one, other in zip(*tops):
@@ -79,7 +79,7 @@ def test_both_ways_compute_the_same() -> None:
 def test_the_reverse_filter_is_the_transposed_one(d: int, points: int, compiled: bool) -> None:
     dtype, most = (np.float32, 1e-4) if compiled else (np.float64, 1e-9)
     x, y = normal(2, points).astype(dtype), normal(points, 2).T.astype(dtype)
-    with loops.using("auto" if compiled else "numpy"):
+    with kernels.using("auto" if compiled else "numpy"):
         lattice = Lattice(2 * normal(points, d), x.dtype)
         assert (lattice.filter(x) * y).sum() == pytest.approx((x * lattice.filter(y, reverse=True)).sum(), rel=most, abs=most)
     np.testing.assert_allclose(lattice.shares.sum(axis=1), 1, atol=1e-5)

@@ -10,7 +10,7 @@ from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 import minicaffe
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.errors import LayerError
 from minicaffe.layers.psroi_align import PsRoiAlign
 from minicaffe.layers.roi import psroi_bilinear
@@ -141,7 +141,7 @@ def test_numpys_results_do_not_depend_on_the_number_of_threads(
     boxes = np.float32([[0, 2.3, 1.7, 47.1, 28.9], [0, 5.2, 3.1, 30.7, 25.3], [0, 1.6, 9.4, 44.8, 27.2]])[:rois]
     dy = random.standard_normal((rois, 1, group, group), np.float32)
     results = []
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         for count in (1, 2, 3, 8):
             minicaffe.set_num_threads(count)
             y = ps_roi_align(x, boxes, group, 1.0, sample_num)

@@ -9,7 +9,7 @@ from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 import minicaffe
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.layers.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi import psroi_sums
 from minicaffe.ops import ps_roi_pool, ps_roi_pool_backward
@@ -145,7 +145,7 @@ def test_numpys_backward_does_not_depend_on_the_number_of_threads(monkeypatch: p
     random = np.random.default_rng(0)
     boxes = np.float32([[0, 2 + i, 1, 47 - i, 28] for i in range(6)])
     dy, results = random.standard_normal((6, 1, 4, 4), np.float32), []
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         for count in (1, 2, 3, 8):
             minicaffe.set_num_threads(count)
             results.append(ps_roi_pool_backward(dy, boxes, 1.0, (1, 16, 31, 51)))

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe import TEST
+from minicaffe.compiled.jit import loop
 from minicaffe.compiled.vectors import exponentials
 from minicaffe.errors import LayerError
 from minicaffe.layers.softmax import softmax
-from minicaffe.loops import loop
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe import loops
-from minicaffe.blocks import Job
+from minicaffe import kernels
+from minicaffe.blob import address_of
+from minicaffe.compiled.jit import loop
+from minicaffe.compiled.jobs import Job
 from minicaffe.compiled.strided_copy import AXES, LEAST, copy_calls, copy_strided
 from minicaffe.compiled.vectors import turn
-from minicaffe.loops import address_of, loop
 from minicaffe.threads import set_num_threads
 
 orders = st.integers(1, AXES).flatmap(
@@ -38,7 +39,7 @@ def test_axes_in_any_order(given_: tuple[list[int], list[int]], start: int) -> N
     order, shape = given_
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     y, view = np.full(x.size + 9, np.nan, np.float32), x.transpose(order)
-    with loops.using("numba"):
+    with kernels.using("numba"):
         assert copied(view, x, y, start)
     np.testing.assert_array_equal(y[start : start + x.size], view.reshape(-1))
     assert np.isnan(y[:start]).all() and np.isnan(y[start + x.size :]).all()
@@ -94,7 +95,7 @@ def test_large_axes_in_another_order(order: tuple[int, ...]) -> None:
     for threads in (1, 3):
         set_num_threads(threads)
         y = np.full(x.size, np.nan, np.float32)
-        with loops.using("numba"):
+        with kernels.using("numba"):
             assert copied(view, x, y)
         np.testing.assert_array_equal(y.reshape(view.shape), view)
 
@@ -102,7 +103,7 @@ def test_large_axes_in_another_order(order: tuple[int, ...]) -> None:
 def test_what_is_not_for_the_loop() -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     x = np.zeros((2, 3, 2, 3, 2))
-    with loops.using("numba"):
+    with kernels.using("numba"):
         assert not copied(x.transpose(4, 3, 2, 1, 0), x, np.zeros(x.size))
         assert not copied(x[0, 0, 0, ::-1], x, np.zeros(6))
         assert not copied(x[:0], x, np.zeros(1))
@@ -116,7 +117,7 @@ def test_large_arrays_are_shared_by_threads(rows: int, step: int) -> None:
     x = np.random.default_rng(1).standard_normal((3, rows, step * 47000 // rows)).astype(np.float32)[..., ::step]
     for threads in (1, 2, 3):
         set_num_threads(threads)
-        with loops.using("numba"):
+        with kernels.using("numba"):
             y, view = np.full(x.size + 5, np.nan, np.float32), x.swapaxes(0, 1) if rows > 1 else x[1:2]
             calls = copy_calls(view.shape, steps(view), steps(np.empty(view.shape, np.float32)), x.dtype)
             assert calls is not None and len(calls.table) == min(2 * threads, view.size // LEAST)

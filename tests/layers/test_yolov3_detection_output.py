@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.blob import Array
 from minicaffe.errors import LayerError
 from minicaffe.layers.boxes.yolo import suppressed, suppressed_rows
@@ -115,7 +115,7 @@ def test_a_box_of_several_classes_is_suppressed_as_one_by_one(threshold: float) 
     wanted = one_by_one(boxes[of], threshold)
     assert suppressed_rows(boxes, of, threshold).tolist() == wanted
     assert suppressed(boxes[of], threshold).tolist() == wanted
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         assert suppressed(boxes[of], threshold).tolist() == wanted
     assert len(wanted) < 60 or threshold > 1
     assert suppressed_rows(boxes, of[:0], threshold).tolist() == []

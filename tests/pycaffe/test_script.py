@@ -14,7 +14,7 @@ import pytest
 from forked import forked, needs_fork
 from PIL import Image
 
-from minicaffe import TEST, Net, loops, set_random_seed
+from minicaffe import TEST, Net, kernels, set_random_seed
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.pycaffe.io import array_to_datum
@@ -59,7 +59,7 @@ def run(script: Path | str, *arguments: object, options: tuple[str, ...] = (), s
                 del sys.modules[name]  # a script may have modules of the same names as the tests' own
         main(["script", *options, str(script), *map(str, arguments)])
 
-    with loops.using("numpy"):  # each fork would load compiled loops anew
+    with kernels.using("numpy"):  # each fork would load compiled loops anew
         done = forked(work, cwd)
     assert done.status == status, done.stderr
     return done.stderr if status else done.stdout

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe import TEST, Net, at_fork, blob, loops, rng, threads
+from minicaffe import TEST, Net, at_fork, blob, kernels, rng, threads
+from minicaffe.compiled import jit
 from minicaffe.cuda.pool import Pool
 from minicaffe.data import image_bytes
 from minicaffe.data.prefetch import Prefetcher
@@ -173,9 +174,9 @@ def _renewed_locks() -> dict[str, Any]:
     net = Net(parse_net('input: "x" input_shape { dim: 2 } layer { name: "p" type: "Power" bottom: "x" top: "y" }'), TEST)
     return {
         "a blob's memory": blob._first_use,
-        "the pool of threads": threads._lock,
+        "the pool of threads": threads.lock,
         "BLAS": threads._blas._lock,
-        "a loop": loops.Loop("T", lambda value: None)._lock,
+        "a loop": jit.Loop("T", lambda value: None)._lock,
         "a net": net.lock,
         "Pillow's limit": image_bytes._unlimited,
         "the device's memory": Pool(lambda size: None, MemoryError)._lock,
@@ -235,7 +236,7 @@ def test_a_fork_waits_for_a_thread_that_imports_numba() -> None:
     states = list[str]()
 
     def imports() -> None:
-        with loops._lock:
+        with jit._lock:
             begun.set()
             time.sleep(0.2)
             states.append("imported")
@@ -245,7 +246,7 @@ def test_a_fork_waits_for_a_thread_that_imports_numba() -> None:
     begun.wait()
     try:
         assert _forked(lambda: os._exit(len(states))) == 1
-        assert _forked(loops.compiled) == 0
+        assert _forked(kernels.compiled) == 0
     finally:
         thread.join()
 

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from first import first
 
-from minicaffe import loops, set_num_threads, threads
+from minicaffe import set_num_threads, threads
+from minicaffe.compiled import jit
 from minicaffe.errors import DataError, Error
 from minicaffe.scaling.in_flight import AHEAD, CAN_FORK, in_flight
 
@@ -223,7 +224,7 @@ def test_the_thread_that_compiles_loops_ends_before_the_fork() -> None:
     def compute(i: int) -> bool:
         return lock.acquire(timeout=0) and not lock.release()  # type: ignore[func-returns-value]
 
-    threading.Thread(target=compiling, name=loops.AHEAD).start()
+    threading.Thread(target=compiling, name=jit.AHEAD).start()
     begun.wait()
     with in_flight(compute, range(2), 2) as results:
         assert list(results) == [True, True]

@@ -16,10 +16,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minicaffe import get_num_threads, handover, loops, set_num_threads
+from minicaffe import get_num_threads, kernels, set_num_threads
 from minicaffe.blob import Array
-from minicaffe.blocks import Job, JobList
-from minicaffe.loops import Loop
+from minicaffe.compiled import worker_sync
+from minicaffe.compiled.jit import Loop
+from minicaffe.compiled.jobs import Job, JobList
 
 
 def name_of(loop: Loop[Any]) -> str:
@@ -34,8 +35,8 @@ def loops_in_python() -> Iterator[set[str]]:
 
     compiled = Loop.__call__, Loop.compile
 
-    def is_threads(loop: Loop[Any]) -> bool:  # those of handover.py, which stay machine code
-        return not loop.__module__.startswith(("minicaffe.layers.", "minicaffe.compiled."))
+    def is_threads(loop: Loop[Any]) -> bool:  # those of worker_sync.py, which stay machine code
+        return loop.__module__ == worker_sync.__name__
 
     def call(self: Loop[Any], *args: Any, **kwargs: Any) -> Any:
         if is_threads(self):
@@ -54,15 +55,15 @@ def loops_in_python() -> Iterator[set[str]]:
     def run(self: JobList, first: int = 0, end: int | None = None) -> int:
         for place, job in enumerate(self._jobs[first:end], first + 1):
             for row in job._table:
-                loop = entries[row[handover.ENTRY]]
+                loop = entries[row[worker_sync.ENTRY]]
                 room = np.full(job._each + 8, 0xFF, np.uint8)  # NaN: what nobody has written
-                call(loop, *arguments(loop, job, row[handover.ROW :].tolist(), room))
+                call(loop, *arguments(loop, job, row[worker_sync.ROW :].tolist(), room))
             if job._flags is not None and job._flags.any():
                 return place
         return first + len(self._jobs[first:end])
 
     changes = {"__call__": call, "entry": entry, "compile": compile_, "is_new": lambda *_: False}
-    with loops.using("numba"), patch.multiple(Loop, **changes), patch.object(JobList, "run", run), np.errstate(all="ignore"):
+    with kernels.using("numba"), patch.multiple(Loop, **changes), patch.object(JobList, "run", run), np.errstate(all="ignore"):
         set_num_threads(1)
         _forget_calls()
         try:
@@ -74,7 +75,7 @@ def loops_in_python() -> Iterator[set[str]]:
 
 def computing(way: str) -> AbstractContextManager[object]:
     """Compute with "numpy", with compiled loops ("numba"), or with their "definitions" in Python."""
-    return loops_in_python() if way == "definitions" else loops.using(way)
+    return loops_in_python() if way == "definitions" else kernels.using(way)
 
 
 def arguments(loop: Loop[Any], job: Job, words: Sequence[int], room: Array) -> list[Any]:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe import access, get_num_threads, limits, loops, mode, registry, set_num_threads, threads
+from minicaffe import access, get_num_threads, limits, mode, registry, set_num_threads, threads
+from minicaffe.compiled import jit
 from minicaffe.data import settings
 from minicaffe.layers import python
 
@@ -131,7 +132,7 @@ def read() -> list[Any]:
 def put_back(before: list[Any]) -> None:
     """Put back each part that differs from what read returned. Loops that compile in the background are ready before."""
     for thread in threading.enumerate():
-        if thread.name == loops.AHEAD:
+        if thread.name == jit.AHEAD:
             thread.join()
     for part, value in zip(PARTS, before):
         if part.read() != value:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 
-from minicaffe import loops
-from minicaffe.loops import Registers
+from minicaffe.compiled import jit
+from minicaffe.compiled.jit import Registers
 
 WIDTH = int(os.environ["MINICAFFE_TEST_VECTORS"])
 
@@ -20,4 +20,4 @@ def _registers(bits: int) -> Registers:
     return Registers(16 if WIDTH == 256 else 32, WIDTH // bits)  # 128: as ARM has them
 
 
-loops.registers = _registers  # type: ignore[assignment]
+jit.registers = _registers  # type: ignore[assignment]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from minicaffe import loops
+from minicaffe import kernels
 
 
 @pytest.fixture(autouse=True, params=["numpy", pytest.param("numba", marks=pytest.mark.slow)])
@@ -14,5 +14,5 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     """As NumPy computes; compiled loops, which the layers' own tests compare with it, are slow to compile for all types."""
     if request.param == "numba":
         pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using(request.param):
+    with kernels.using(request.param):
         yield

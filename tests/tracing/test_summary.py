@@ -15,9 +15,9 @@ from minicaffe import TEST, TRAIN, Net, get_num_threads, set_num_threads
 from minicaffe.blob import Blob, MemoryState
 from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.kernels import compiled
 from minicaffe.layers.conv.convolution_blocks import BLOCK_BYTES
 from minicaffe.layers.conv.kept_weights import panels_bytes
-from minicaffe.loops import compiled
 from minicaffe.mode import Phase
 from minicaffe.net import Keep
 from minicaffe.tracing.summary import summarize

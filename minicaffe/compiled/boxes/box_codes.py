@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layer import Layer
 from minicaffe.layers.boxes import box_codes
 from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE
-from minicaffe.loops import loop
 
 from .nms import suppress, takes
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.boxes import detection_rows
 from minicaffe.layers.boxes.detection_rows import Rules
-from minicaffe.loops import loop
 
 from .nms import suppress
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.boxes import nms
 from minicaffe.layers.boxes.nms import PIXELS, Measure
-from minicaffe.loops import loop
 
 TOGETHER = 64
 """Kept boxes that a compiled loop compares a box with before it looks whether one clashed."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BlobJob, Calls, Job, KeptStep
+from minicaffe.blob import Array, Blob, address_of
 from minicaffe.compiled.elementwise.epilogue import table
+from minicaffe.compiled.jobs import BlobJob, Calls, Job, KeptStep
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
-from minicaffe.loops import address_of
 
 
 class CompiledProduct:

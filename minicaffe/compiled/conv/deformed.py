@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.conv.deformed import samples_of
 from minicaffe.layers.conv.window import Window
-from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, parts, run
 
 Grid = tuple[int, int, int, int, int, int, int, int, int, int]

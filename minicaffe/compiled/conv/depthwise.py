@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Calls
+from minicaffe.compiled.jit import Later, Loop, Registers, Room, intrinsic, loop
+from minicaffe.compiled.jobs import Calls
 from minicaffe.compiled.vectors import Vectors, copy, copy_every_other
 from minicaffe.layers.conv.runs import runs_of
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
-from minicaffe.loops import Later, Loop, Registers, Room, intrinsic, loop
 from minicaffe.threads import get_num_threads, parts, run
 
 from . import depthwise_3x3

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from minicaffe import loops
 from minicaffe.blob import Array
+from minicaffe.compiled import jit
+from minicaffe.compiled.jit import Registers, intrinsic, loop
 from minicaffe.compiled.vectors import Vectors
 from minicaffe.layers.conv.window import Window
-from minicaffe.loops import Registers, intrinsic, loop
 
 KERNEL, STRIDES = 3, ((1, 1), (2, 2))
 
@@ -34,7 +34,7 @@ def suits(window: Window) -> bool:
     """Whether the loop computes such windows, and on this processor faster than runs: without masked loads, which come with
     vectors of 256 bits, each number on a map's rim is a branch."""
     square = window.kernel == (KERNEL, KERNEL) and window.dilation == (1, 1)
-    return square and window.stride in STRIDES and (not loops.compiled() or loops.registers(32).lanes >= LEAST_LANES)
+    return square and window.stride in STRIDES and (not jit.compiled() or jit.registers(32).lanes >= LEAST_LANES)
 
 
 def rows_of(registers: Registers) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.conv import gradients
 from minicaffe.layers.conv.gradients import Indices
-from minicaffe.loops import loop
 
 
 @loop("T[:,:,::1], int64[::1], UniTuple(int64, 2), T[:,::1]")

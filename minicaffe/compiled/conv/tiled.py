@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import loops
 from minicaffe.blob import ALIGNMENT, Array, aligned_zeros
-from minicaffe.blocks import Calls
+from minicaffe.compiled import jit
+from minicaffe.compiled.jit import Later, Room
+from minicaffe.compiled.jobs import Calls
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
-from minicaffe.loops import Later, Room
 from minicaffe.threads import get_num_threads, parts, run
 
 from .compiled_product import CompiledProduct
@@ -124,7 +124,7 @@ def panels_of(weight: Array, group: int, out: Array | None = None) -> Array:
 
 def panels_shape(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> tuple[int, int, int, int]:
     """The shape of panels_of weights of this shape."""
-    channels, taps, each = weight[1], math.prod(weight[2:]), panel_rows(loops.registers(8 * dtype.itemsize))
+    channels, taps, each = weight[1], math.prod(weight[2:]), panel_rows(jit.registers(8 * dtype.itemsize))
     together = _together(channels, taps)
     k = LANES * -(-together * taps // LANES)
     return -(-channels // together), group * -(-weight[0] // (group * each)), k, each
@@ -160,11 +160,11 @@ def _cut(
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
     if window.pointwise:  # a map is one row
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
-    registers = loops.registers(8 * itemsize)
+    registers = jit.registers(8 * itemsize)
     each, across, lanes, beside = panel_rows(registers), tile_vectors(registers), registers.lanes, most_beside(registers)
     filters, taps, count = all_ // group, math.prod(window.kernel), images * math.prod(y)
     depth, tile = channels * taps, across * lanes
-    least = 0 if loops.cores_share_cache() else LEAST_USE * lanes
+    least = 0 if jit.cores_share_cache() else LEAST_USE * lanes
     alone = math.prod(shapes[0]) * 4 <= OTHERS and count * filters * depth < least * images * channels * math.prod(x[1:])
     together = _together(channels, taps)
     number = -(-count // (tile * (STRIP if 2 * depth > DEPTH else 2 * STRIP)))

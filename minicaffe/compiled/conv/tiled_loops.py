@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.compiled.vectors import copy, copy_inside
-from minicaffe.loops import loop
 
 from .tiles import LANES, products, turned
 

@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Any
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import Registers, intrinsic
 from minicaffe.compiled.vectors import Vectors
-from minicaffe.loops import Registers, intrinsic
 
 LANES = 16
 """Depths of panels, and rows of Winograd's tiles, are multiples of it: whole vectors, whatever the processor."""

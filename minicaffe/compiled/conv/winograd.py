@@ -10,10 +10,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from minicaffe import loops, threads
-from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BlobJob, Calls, Job, KeptStep
+from minicaffe import threads
+from minicaffe.blob import Array, Blob, address_of
+from minicaffe.compiled import jit
 from minicaffe.compiled.elementwise.epilogue import table
+from minicaffe.compiled.jit import Later, Room
+from minicaffe.compiled.jobs import BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import provides
 from minicaffe.layers.conv import winograd, winograd_outliers
 from minicaffe.layers.conv.window import Window
@@ -23,7 +25,6 @@ from minicaffe.layers.conv.winograd_matrices import TOGETHER, G
 from minicaffe.layers.conv.winograd_outliers import Flags, Taps, all_taps, taps_of_pieces
 from minicaffe.layers.conv.winograd_pieces import count_of_pieces, offsets, to_pieces
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
-from minicaffe.loops import Later, Room, address_of
 
 from . import winograd_loops
 from .tiles import panel_rows
@@ -162,7 +163,7 @@ def takes_factors(factors: Array) -> bool:
 
 def _panel_rows() -> int:
     """Filters of a panel."""
-    return panel_rows(loops.registers(32))
+    return panel_rows(jit.registers(32))
 
 
 def _takes(  # noqa: PLR0917

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import Registers, intrinsic, loop
 from minicaffe.compiled.vectors import Vectors
 from minicaffe.layers.conv.winograd_matrices import POINTS
-from minicaffe.loops import Registers, intrinsic, loop
 
 from .tiles import LANES, panel_products
 

@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.crf import permutohedral
 from minicaffe.layers.crf.permutohedral import Int32
-from minicaffe.loops import loop
 from minicaffe.threads import parts, run
 
 filter_planes = loop("T[:,::1], int32[:,::1], T[:,::1], int32[:,:,::1], T[:,::1], T[:,::1]")(permutohedral.filter_by_definition)

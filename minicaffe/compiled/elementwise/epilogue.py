@@ -11,11 +11,11 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import LEAST, BlobJob, Calls, Job, KeptStep
+from minicaffe.compiled.jit import Later, loop
+from minicaffe.compiled.jobs import LEAST, BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import provides
 from minicaffe.layers.elementwise import epilogue as kernels
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue, epilogue_step, run_of
-from minicaffe.loops import Later, loop
 from minicaffe.threads import get_num_threads, parts
 
 SMALL = 2048

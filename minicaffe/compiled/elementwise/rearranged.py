@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import BlobJob, Job, KeptStep
+from minicaffe.compiled.jobs import BlobJob, Job, KeptStep
 from minicaffe.compiled.strided_copy import copy_calls, copy_strided
 from minicaffe.kernels import step_of_layer
 from minicaffe.layers.elementwise.rearranged import Rearranged, steps_of

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import Registers, intrinsic
 from minicaffe.compiled.vectors import Vectors
 from minicaffe.layers.pool.pooling_windows import LOWEST
-from minicaffe.loops import Registers, intrinsic
 
 MOST = 3
 """Rows, or columns, at a time."""

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layer import Layer
 from minicaffe.layers.pool import unpooled
 from minicaffe.layers.pool.unpooled import flat_maps
-from minicaffe.loops import loop
 from minicaffe.threads import parts, run
 
 LEAST = 1 << 16

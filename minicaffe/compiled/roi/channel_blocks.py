@@ -14,9 +14,9 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.compiled.jit import loop
 from minicaffe.compiled.vectors import turn
 from minicaffe.layers.roi.roi_geometry import Ints
-from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, parts, run
 
 BLOCK = 5 * 2**18

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.roi import roi_align_max
 from minicaffe.layers.roi.roi_geometry import LOWEST, Ints
 from minicaffe.layers.roi.roi_samples import SamplePlan
-from minicaffe.loops import loop
 from minicaffe.threads import parts, run
 
 from .channel_blocks import pool_blocks, read_only, read_pixels

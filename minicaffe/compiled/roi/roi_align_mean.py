@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.roi import roi_align_mean
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.layers.roi.roi_samples import SamplePlan
-from minicaffe.loops import loop
 
 from .channel_blocks import add_to_blocks, pool_blocks, read_only, read_pixels, write_place
 from .samples import PIXEL_TYPES, list_pixels, listed_samples

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.roi import roi_bin_maxima
 from minicaffe.layers.roi.roi_geometry import Ints
-from minicaffe.loops import loop
 from minicaffe.threads import parts, run
 
 from .channel_blocks import read_only

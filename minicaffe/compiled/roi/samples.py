@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.jit import loop
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.layers.roi.roi_samples import SamplePlan
-from minicaffe.loops import loop
 
 PIXEL_TYPES = "int64[:,:,::1], T[:,:,::1], int64[:,::1]"
 """The types of Pixels' arrays."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loops_in_python import computing
 
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.compiled.boxes.detection_rows import largest
 from minicaffe.layers.boxes.box_codes import nms
 from minicaffe.layers.boxes.detection_rows import image_detections
@@ -61,7 +61,7 @@ def test_all_classes_at_once_are_one_after_the_other(
     if missing and count:
         boxes[0, count // 2, 2] = np.nan
     rows = []
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         for k in range(classes):
             if k != background:
                 kept = nms(boxes[k % sets], scores[k], threshold, least=least, top_k=top_k, eta=eta)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loops_in_python import computing
 
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.compiled.boxes.nms import suppress
 from minicaffe.layers.boxes.nms import BLOCK, PIXELS, Overlaps, suppress_by_definition
 from minicaffe.ops import nms
@@ -103,7 +103,7 @@ def test_no_box_is_compared_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> 
         return found
 
     monkeypatch.setattr(Overlaps, "__call__", counted)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         assert len(nms(random_dets(2, 6000, 1000).astype(np.float32), 0.7, 300)) == 300
     assert sum(compared) <= 3 * BLOCK**2
 

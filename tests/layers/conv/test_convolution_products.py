@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layer_case import LayerCase
 
-from minicaffe import TEST, TRAIN, Phase, loops
+from minicaffe import TEST, TRAIN, Phase, kernels
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.layers.conv import convolution_products as products
@@ -64,7 +64,7 @@ def test_large_maps_of_many_channels_take_winograd() -> None:
     ],
 )
 def test_others_are_direct(shape: tuple[int, ...], filters: int, window: Window, group: int) -> None:
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         assert not suits(shape, filters, window, group=group)
 
 
@@ -77,7 +77,7 @@ def test_fully_connected_layers_made_convolutions_are_direct(loops_way: str) -> 
 
 def test_compiled_loops_take_smaller_ones() -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using("numba"):
+    with kernels.using("numba"):
         assert suits((1, 64, 32, 15), 64)
         assert suits((1, 64, 60, 100), 64, group=4)
         assert suits((1, 64, 13, 14), 64)

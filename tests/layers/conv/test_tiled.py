@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe import blocks, loops
+from minicaffe import kernels
+from minicaffe.compiled import jit, jobs
 from minicaffe.compiled.conv import tiled
 from minicaffe.compiled.conv.tiled_loops import lay_out, put
 from minicaffe.compiled.conv.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
+from minicaffe.compiled.jit import loop
 from minicaffe.compiled.vectors import copy, copy_every_other, copy_inside
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
-from minicaffe.loops import loop
 from minicaffe.threads import set_num_threads
 
 pytestmark = pytest.mark.usefixtures("compiled_loops")
@@ -63,7 +64,7 @@ def copied_inside(x: np.ndarray, y: np.ndarray, n: tuple[int, ...]) -> None:
 
 def expected(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue) -> np.ndarray:
     y = np.full((len(x), len(weight), *window.output(x.shape[2:])), np.nan, x.dtype)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         direct.convolve(x, weight, window, group, y, epilogue)
     return y
 
@@ -161,7 +162,7 @@ def test_by_hand() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 def test_the_machine_code_does_what_the_definition_says(dtype: type) -> None:
-    random, depth, registers = np.random.default_rng(1), 37, loops.registers(8 * np.dtype(dtype).itemsize)
+    random, depth, registers = np.random.default_rng(1), 37, jit.registers(8 * np.dtype(dtype).itemsize)
     rows, most, limit = panel_rows(registers), tile_vectors(registers) * registers.lanes, most_beside(registers)
     cases = [(most, 0, 9, 1, 0), (most - 1, 0, 7, 0, 1), (most // 3, 0, 1, 1, 1), (most // 2, 0, 4, 0, 0)]
     cases += [(most, few, *rest) for few in range(1, limit + 1) for rest in ((9, 1, 0), (7, 0, 1), (3, 1, 1), (8, 0, 0))]
@@ -187,7 +188,7 @@ def test_the_machine_code_does_what_the_definition_says(dtype: type) -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_rows_are_copied_where_they_are_inside(stride: int, dtype: type) -> None:
-    lanes = loops.registers(8 * np.dtype(dtype).itemsize).lanes
+    lanes = jit.registers(8 * np.dtype(dtype).itemsize).lanes
     for begin, end, room in (
         (1, 3, 17),
         (0, lanes, 19),
@@ -225,7 +226,7 @@ def test_columns_and_rows_in_python() -> None:
     down, over = window.output((4, 5))
     map_ = (3, 4, 5, down, over, 2, 3, 1, 2, 1, 1, 2, 1, 2, 3)
     columns = np.full(2 * 6 * 21, np.nan)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         lay_out(x, map_, (3, 11, 21, 1, 2, 0, 4), columns)
         rows, y = np.arange(2.0 * LANES), np.full(2 * 2 * down * over, np.nan)
         put(rows, (3, 11, LANES, down * over, 2, 0, 2), y)
@@ -333,15 +334,15 @@ def test_what_the_loops_leave_to_others() -> None:
 
 
 def test_memory_of_many_filters_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_kept", threading.local())
-    monkeypatch.setattr(blocks, "MOST_ROOM", 1 << 20)
+    monkeypatch.setattr(jobs, "_kept", threading.local())
+    monkeypatch.setattr(jobs, "MOST_ROOM", 1 << 20)
     monkeypatch.setattr(tiled, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(blocks, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(jobs, "get_num_threads", lambda: 1)
     x, weight = np.ones((1, 2, 3, 2000), np.float32), np.ones((40_000, 2, 1, 1), np.float32)
     for _ in range(2):
         assert (convolved(x, weight[:5].copy(), PIXEL, 1) == 2).all()
-        kept = blocks._kept.room.memory
+        kept = jobs._kept.room.memory
         assert 0 < kept.nbytes < 1 << 20
-    assert (convolved(x, weight[:5].copy(), PIXEL, 1) == 2).all() and blocks._kept.room.memory is kept
+    assert (convolved(x, weight[:5].copy(), PIXEL, 1) == 2).all() and jobs._kept.room.memory is kept
     assert (convolved(np.ones((2, 2, 3, 6), np.float32), weight, PIXEL, 1) == 2).all()  # a strip of two images: sums are kept
-    assert blocks._kept.room is None
+    assert jobs._kept.room is None

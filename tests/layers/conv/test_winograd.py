@@ -7,10 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from minicaffe import blocks, loops, threads
+from minicaffe import kernels, threads
+from minicaffe.compiled import jobs
 from minicaffe.compiled.conv import winograd as by_loops
 from minicaffe.compiled.conv import winograd_loops
 from minicaffe.compiled.elementwise.epilogue import table
+from minicaffe.compiled.jit import Later
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import winograd, winograd_outliers, winograd_pieces, winograd_weights
 from minicaffe.layers.conv.window import Window
@@ -18,7 +20,6 @@ from minicaffe.layers.conv.winograd_blocks import Tiling
 from minicaffe.layers.conv.winograd_matrices import POINTS, cook_toom
 from minicaffe.layers.conv.winograd_outliers import all_taps
 from minicaffe.layers.elementwise.epilogue import Epilogue
-from minicaffe.loops import Later
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -355,7 +356,7 @@ def test_the_two_ways_find_the_same_outliers(taps: winograd_outliers.Taps) -> No
     assert 0.1 < expected.mean() < 0.9
     assert not expected[:, 0, 0].any()
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using("numba"):
+    with kernels.using("numba"):
         factors = winograd.factors_of(weight, window, 1)
         product = by_loops.LoopsProduct(window, 1, shapes, factors, Epilogue(), taps)
         product(x, weight, np.zeros(shapes[2], np.float32))
@@ -457,7 +458,7 @@ def test_the_loops_in_python(window: Window, monkeypatch: pytest.MonkeyPatch) ->
     expected, actual = np.zeros(size, np.float32), np.full(size, np.nan, np.float32)
     direct.convolve(x, weight, window, 1, expected, epilogue)
     tiling = Tiling(2, size[2:], window)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         factors, after, flags = (
             by_loops.factors_of_by_loops(weight, window, 1),
             table(epilogue, slice(None), 5, np.float32),
@@ -480,8 +481,8 @@ def test_old_numbers_behind_the_tiles_are_not_multiplied() -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     x, weight, y = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1), np.zeros((1, 4, 9, 14), np.float32)
     lengths = winograd_loops.memory_sizes(3, 4, 1, 3, 8)
-    with loops.using("numba"):
-        memory = blocks._room_of(4 * sum(lengths) + 4000).memory.view(np.float32)
+    with kernels.using("numba"):
+        memory = jobs._room_of(4 * sum(lengths) + 4000).memory.view(np.float32)
         memory[:] = 1e-42
         winograd.convolve(x, weight, square(), 1, y)
     tiles = memory[lengths[0] + lengths[1] :][: lengths[2]].reshape(36, -1)[:, : 3 * 16].reshape(36, 3, 16)
@@ -494,9 +495,9 @@ def test_factors_that_were_made_without_loops() -> None:
     expected = np.zeros((1, 4, 9, 14), np.float32)
     direct.convolve(x, weight, square(), 1, expected)
     for make, use in (("numpy", "numba"), ("numba", "numpy")):
-        with loops.using(make):
+        with kernels.using(make):
             factors = winograd.factors_of(weight, square(), 1)
-        with loops.using(use):
+        with kernels.using(use):
             both.append(np.zeros((1, 4, 9, 14), np.float32))
             winograd.convolve(x, weight, square(), 1, both[-1], factors=factors)
         np.testing.assert_allclose(both[-1], expected, rtol=1e-4, atol=1e-4)
@@ -505,7 +506,7 @@ def test_factors_that_were_made_without_loops() -> None:
 def test_the_loops_compile_once() -> None:
     """No call needs another variant than the one that compiles ahead."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using("numba"):
+    with kernels.using("numba"):
         for shape, filters, group, window in SHAPES.values():
             y = np.zeros((shape[0], filters, *window.output(shape[2:])), np.float32)
             weight = normal(filters, shape[1] // group, *window.kernel)

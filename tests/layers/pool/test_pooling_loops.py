@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe import loops
-from minicaffe.blocks import Job
+from minicaffe import kernels
+from minicaffe.blob import address_of
+from minicaffe.compiled.jobs import Job
 from minicaffe.compiled.pool import pooling_methods as pooling_loops
 from minicaffe.compiled.pool.pooling_methods import line_length, windows_of
 from minicaffe.compiled.pooling import LEAST, pooling_calls
 from minicaffe.layers.pool.pooling_methods import ave_pool, max_pool, max_pool_gradient, max_pool_places
 from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis
-from minicaffe.loops import address_of
 from minicaffe.threads import get_num_threads, set_num_threads
 
 TYPES = [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)]
@@ -48,7 +48,7 @@ def test_numpy_computes_what_the_loops_say(rows: PoolAxis, columns: PoolAxis, se
         pooling_loops.max_pool_places.definition(x, windows, y_too, index, room, places)
         pooling_loops.add_at_places.definition(dy, index, dx)
         pooling_loops.ave_pool.definition(x, windows, sizes, mean, room)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         maxima = np.empty_like(y)
         expected = max_pool_places(x, rows, columns, maxima)
         max_pool_gradient(dy, x, rows, columns, expected_dx)
@@ -61,7 +61,7 @@ def test_numpy_computes_what_the_loops_say(rows: PoolAxis, columns: PoolAxis, se
 
 def pooled(by_maximum: bool, x: np.ndarray, rows: PoolAxis, columns: PoolAxis) -> np.ndarray:
     """The maxima or the averages of maps, as a forward computes them in the way that runs."""
-    if not loops.compiled():
+    if not kernels.compiled():
         return (max_pool if by_maximum else ave_pool)(x, rows, columns)
     y = np.full((len(x), rows.pooled, columns.pooled), np.nan, x.dtype)
     Job(pooling_calls(by_maximum, len(x), rows, columns, x.dtype, get_num_threads())).run(address_of(x), address_of(y))
@@ -80,7 +80,7 @@ def test_compiled_loops_compute_what_numpy_does(dtype: type) -> None:
             x = maps(rows, columns, 7, dtype)
             y, dx = np.empty((2, rows.pooled, columns.pooled), dtype), np.empty_like(x)
             dy = np.arange(1, y.size + 1, dtype=dtype).reshape(y.shape)
-            with loops.using(way), np.errstate(all="ignore"):
+            with kernels.using(way), np.errstate(all="ignore"):
                 for one in ours if way == "numba" else ():
                     one.compile(dtype)
                 ready = [len(one.dispatcher().signatures) for one in ours if way == "numba"]
@@ -112,7 +112,7 @@ def test_rows_of_any_width_by_the_vector(rows: PoolAxis, columns: PoolAxis, seed
     for by_maximum in (True, False):
         found = []
         for way in ("numpy", "numba"):
-            with loops.using(way), np.errstate(all="ignore"):
+            with kernels.using(way), np.errstate(all="ignore"):
                 found.append(pooled(by_maximum, x, rows, columns))
         np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
@@ -136,13 +136,13 @@ def test_planes_are_shared_by_threads(columns: PoolAxis) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     rows = PoolAxis(31, 31, 1, 0) if columns.kernel == 53 else PoolAxis(31, 3, 2, 1)
     x = np.random.default_rng(5).standard_normal((47, 31, 53)).astype(np.float32)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         expected = max_pool(x, rows, columns), ave_pool(x, rows, columns)
     for threads in (1, 2, 3):
         set_num_threads(threads)
         for by_maximum, wanted in zip((True, False), expected):
             calls = pooling_calls(by_maximum, len(x), rows, columns, x.dtype, threads)
-            with loops.using("numba"):
+            with kernels.using("numba"):
                 y = pooled(by_maximum, x, rows, columns)
             assert len(calls.table) == min(2 * threads, x.size // LEAST)
             np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layer_case import LayerCase
 
-from minicaffe import loops
+from minicaffe import kernels
 from minicaffe.layers.pool.unpooled import put, put_by_definition, put_gradient, put_gradient_by_definition
 
 
@@ -19,7 +19,7 @@ def test_numpy_does_what_the_definition_says(dtype: type, one_mask: bool) -> Non
     mask = random.integers(0, 18, (4, 5) if one_mask else x.shape).astype(dtype)
     layer = LayerCase('type: "Upsample"', x).layer  # names itself in errors
     y, y_too, dx, dx_too = np.empty_like(dy), np.empty((6, 18), dtype), np.empty_like(x), np.empty((6, 20), dtype)
-    with loops.using("numpy"):
+    with kernels.using("numpy"):
         put(layer, x, mask, y)
         put_gradient(layer, dy, mask, dx)
         rows = mask.reshape(1 if one_mask else 6, 20)

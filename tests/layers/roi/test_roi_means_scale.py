@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from peak import traced_peak
 from roi_cases import some_rois
 
-from minicaffe import loops, ops, set_num_threads
+from minicaffe import kernels, ops, set_num_threads
 from minicaffe.kernels import loops_of
 
 Call = Callable[..., NDArray]
@@ -104,7 +104,7 @@ def test_arrays_that_cannot_be_written_are_pooled_too(kind: str) -> None:
 def test_compiled_loops_give_the_bits_of_one_thread_on_any(kind: str) -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     x, rois = np.random.default_rng(4).standard_normal((2, 99, 7, 8)).astype(np.float32), some_rois().astype(np.float32)
-    with loops.using("numba"):
+    with kernels.using("numba"):
         set_num_threads(1)
         expected = [array.tobytes() for array in both_ways(kind, x, rois)]
         for count in (2, 3, 8):
@@ -117,7 +117,7 @@ def test_no_loop_is_compiled_but_those_that_a_layer_names(name: str) -> None:
     """A second variant, of an array that is read-only or not contiguous, would be compiled during a pass."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     x, rois = np.random.default_rng(4).standard_normal((2, 36, 7, 8)), some_rois()
-    with loops.using("numba"):
+    with kernels.using("numba"):
         case = LayerCase(TEXT[name], x, rois, dtype=np.float32)
         named = [*chain(*loops_of(case.layer))]
         for one in named:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from chains import BIASED, CHAINS, FIXED, ONE_BY_ONE, RENAMED, TRAINED, assert_same, conv, net_of, on, ran_together, watched
 
-from minicaffe import blocks, limits, loops
+from minicaffe import kernels, limits
 from minicaffe.blob import Blob, Unchanged
+from minicaffe.compiled import jobs as job_lists
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.debug_info import debug_info
 from minicaffe.detection.detect import detect
 from minicaffe.errors import Error, LayerError
-from minicaffe.execution_plan import Chain
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
@@ -25,6 +25,7 @@ from minicaffe.layers.pooling import AVE, Pooling
 from minicaffe.layers.relu import ReLU
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
+from minicaffe.plan import Chain
 from minicaffe.tracing.times import Times
 from minicaffe.tracing.tracer import Tracer
 
@@ -435,7 +436,7 @@ def test_backward_after_the_net_was_reshaped_to_another_shape_and_back() -> None
 @pytest.mark.usefixtures("in_order")
 def test_a_layer_that_has_no_jobs_is_reshaped_once(monkeypatch: pytest.MonkeyPatch) -> None:
     net = net_of('layer { name: "mask" type: "Pooling" bottom: "data" top: "y" top: "m" pooling_param { kernel_size: 2 } }')
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net.forward()
         reshaped: list[int] = []
         reshape = Pooling.reshape
@@ -548,13 +549,13 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     found: list[int] = []
 
-    class Counted(blocks.JobList):
+    class Counted(job_lists.JobList):
         def run(self, first: int = 0, end: int | None = None) -> int:
             found.append(len(self._jobs[first:end]))
             return super().run(first, end)
 
-    monkeypatch.setattr("minicaffe.execution_plan.JobList", Counted)
-    monkeypatch.setattr("minicaffe.execution_plan.SECONDS", 1e9)
+    monkeypatch.setattr("minicaffe.compiled.program.JobList", Counted)
+    monkeypatch.setattr("minicaffe.compiled.program.SECONDS", 1e9)
     return found
 
 
@@ -563,7 +564,7 @@ JOBS = 9
 
 
 def test_what_is_kept_runs_as_one_list_of_jobs(in_order: list[int]) -> None:
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net, other = kept_net(), kept_net(watch=True)
         other.share_with(net)
         net.forward()
@@ -590,7 +591,7 @@ def test_what_is_kept_runs_as_one_list_of_jobs(in_order: list[int]) -> None:
 
 def test_where_nothing_has_changed_nothing_is_looked_at(in_order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """But parameters, which may be changed in place."""
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net = kept_net()
         for _ in range(5):
             net.forward()
@@ -612,7 +613,7 @@ def test_boxes_stay_where_other_blobs_lie_in_the_same_memory(in_order: list[int]
     boxes = f'layer {{ name: "y" type: "PriorBox" bottom: "conv" bottom: "data" top: "y" {ALONE["PriorBox"]} }}'
     twice = 'layer { name: "twice" type: "Concat" bottom: "y" bottom: "y" top: "out" }'
     text = conv(outputs=36) + boxes + conv("next", "conv", outputs=36) + conv("last", "next", outputs=7) + twice
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net, other = net_of(text, keep="outputs"), net_of(text)
         other.share_with(net)
         for _ in range(5):
@@ -624,13 +625,13 @@ def test_boxes_stay_where_other_blobs_lie_in_the_same_memory(in_order: list[int]
 
 def test_of_the_outputs_alone_layers_in_a_row_share_two_places(in_order: list[int]) -> None:
     text = conv("a", outputs=8) + "".join(conv(name, of, more="pad: 1", outputs=8) for of, name in zip("abcde", "bcdef"))
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net, whole = net_of(text, keep="outputs"), net_of(text)
         whole.share_with(net)
         for _ in range(5):
             np.testing.assert_array_equal(net.forward()["f"], whole.forward()["f"])
         assert in_order[-2:] == [6, 6]
-        places = [net.blobs[name].data_memory._address for name in "abcde"]
+        places = [net.blobs[name].data_memory.address for name in "abcde"]
         assert len(set(places)) == 2 and all(place != after for place, after in pairwise(places))
         for name in "abcde":
             with pytest.raises(Error, match=f'the blob "{name}" was freed'):
@@ -647,7 +648,7 @@ def test_boxes_that_somebody_overwrites_are_put_anew(in_order: list[int]) -> Non
     text = (
         conv(outputs=36) + f'layer {{ name: "y" type: "PriorBox" bottom: "conv" bottom: "data" top: "y" {ALONE["PriorBox"]} }}'
     )
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net = net_of(text + 'layer { name: "twice" type: "Concat" bottom: "y" bottom: "y" top: "out" }')
         wanted, y = net.forward()["out"].copy(), net.blobs["y"]
         for _ in range(4):
@@ -673,7 +674,7 @@ def test_layers_that_compute_nothing_do_not_part_a_list_of_jobs(in_order: list[i
         + 'layer { name: "lines" type: "Reshape" bottom: "a" top: "x" reshape_param { shape { dim: [0, -1, 3] } } }'
         + 'layer { name: "y" type: "Softmax" bottom: "x" top: "y" softmax_param { axis: 2 } }'
     )
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net, other = net_of(text), watched(net_of(text))
         other.share_with(net)
         for _ in range(3):
@@ -692,7 +693,7 @@ def test_layers_that_compute_nothing_do_not_part_a_list_of_jobs(in_order: list[i
 @pytest.mark.parametrize("keep", ["all", "outputs"])
 def test_numbers_that_are_not_finite_are_made_again_before_they_are_read(keep: str, in_order: list[int]) -> None:
     """Winograd makes NaN of what is infinite, and spreads it: its job is flagged, and those behind it wait."""
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net, other = kept_net(keep=keep), kept_net(watch=True)
         other.share_with(net)
         for _ in range(6):
@@ -707,8 +708,8 @@ def test_numbers_that_are_not_finite_are_made_again_before_they_are_read(keep: s
 
 
 def test_many_slow_jobs_heed_ctrl_c_in_between(in_order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minicaffe.execution_plan.SECONDS", 0)
-    with loops.using("numba"):
+    monkeypatch.setattr("minicaffe.compiled.program.SECONDS", 0)
+    with kernels.using("numba"):
         net = kept_net()
         for _ in range(3):
             net.forward()
@@ -716,11 +717,11 @@ def test_many_slow_jobs_heed_ctrl_c_in_between(in_order: list[int], monkeypatch:
 
 
 def test_a_lack_of_memory_names_the_layer_that_needs_most(in_order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net = kept_net()
         for _ in range(6):
             net.forward()
-        blocks._kept.room = None
+        job_lists._kept.room = None
         monkeypatch.setattr(limits, "bytes", 1000)
         with pytest.raises(LayerError, match=r'Convolution layer "[abcd]": its temporary memory has'):
             net.forward()
@@ -732,7 +733,7 @@ def test_a_class_derived_from_ours_may_compute_anything(in_order: list[int], mon
             super().forward_cpu(bottom, top)
             top[0].data[...] /= 2
 
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net = kept_net()
         net.forward()
         wanted = net.blobs["pool"].data / 2
@@ -760,7 +761,7 @@ def test_a_layer_of_one_pass_runs_as_a_job(name: str, in_place: bool, in_order: 
     shuffled = 'layer { name: "x" type: "ShuffleChannel" bottom: "data" top: "x" shuffle_channel_param { group: 3 } }'
     kind, y = name.split(",", maxsplit=1)[0], "x" if in_place else "y"
     text = shuffled + f'layer {{ name: "one" type: "{kind}" bottom: "x" top: "{y}" {PASSES[name]} }}'
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net, other = net_of(text), watched(net_of(text))
         for shape in ((2, 6, 83, 97), (1, 6, 7, 5), (3, 6, 11, 5)):
             for one in (net, other):
@@ -777,7 +778,7 @@ def test_a_layer_of_one_pass_runs_as_a_job(name: str, in_place: bool, in_order: 
 
 def test_a_relu_of_one_number_after_another_runs_as_a_job(in_order: list[int]) -> None:
     text = 'layer { name: "x" type: "Flatten" bottom: "data" top: "x" flatten_param { axis: 0 } }' + on("ReLU", "x")
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net, other = net_of(text), watched(net_of(text))
         other.forward()
         for _ in range(3):
@@ -791,7 +792,7 @@ def test_a_relu_of_one_number_after_another_runs_as_a_job(in_order: list[int]) -
 def test_a_layer_alone_that_was_empty_becomes_a_job(in_order: list[int]) -> None:
     """What has turned out to have no jobs is asked again with other shapes."""
     text = 'layer { name: "x" type: "Concat" bottom: "data" bottom: "data" top: "x" }'
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net = net_of(text)
         for images in (0, 2):
             net.blobs["data"].reshape(images, 6, 7, 5)
@@ -805,7 +806,7 @@ def test_a_layer_alone_that_was_empty_becomes_a_job(in_order: list[int]) -> None
 
 def test_jobs_that_another_run_moved_are_moved_back(in_order: list[int]) -> None:
     """A part of a net has jobs of the whole: run on other memory, it moves them."""
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net = kept_net()
         data = net.blobs["data"]
         other, mine = Blob(data.shape), Blob(data.shape)
@@ -835,7 +836,7 @@ WRITTEN = (
 
 def test_weights_that_a_layer_before_writes(in_order: list[int]) -> None:
     """What is made of weights is not kept where a job of the same list writes them."""
-    with loops.using("numba"):
+    with kernels.using("numba"):
         net = net_of(WRITTEN)
         net.blobs["data"].reshape(1, 6, 5, 7)
         net.reshape()

@@ -17,11 +17,25 @@ import numpy as np
 import pytest
 from first import first
 
-from minicaffe import blocks, handover, loops, set_num_threads, threads
-from minicaffe.blob import ALIGNMENT, Array
-from minicaffe.blocks import Calls, Job, JobList
-from minicaffe.handover import ASLEEP, CALLED, FREE, GIVEN, RUNS, STEP, add, change, load, stand_by, wait_for, wait_while
-from minicaffe.loops import Later, Room, address_of, loop
+from minicaffe import kernels, set_num_threads, threads
+from minicaffe.blob import ALIGNMENT, Array, address_of
+from minicaffe.compiled import jobs as job_lists
+from minicaffe.compiled import worker_sync
+from minicaffe.compiled.jit import Later, Room, loop
+from minicaffe.compiled.jobs import Calls, Job, JobList
+from minicaffe.compiled.worker_sync import (
+    CALLED,
+    FREE,
+    STEP,
+    AwakePool,
+    add,
+    change,
+    load,
+    stand_by,
+    wait_for,
+    wait_while,
+)
+from minicaffe.threads import ASLEEP, GIVEN, RUNS, Pool
 
 COUNT = 3
 
@@ -30,13 +44,15 @@ COUNT = 3
 def _threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool of two helpers, which have a core each, whatever this machine has."""
     monkeypatch.setattr(threads, "available_cores", lambda: COUNT)
+    if kernels.compiled():
+        threads.use_pool(AwakePool)
     set_num_threads(COUNT)
 
 
 def until(word: int, *, helpers: range) -> None:
     """Wait until these helpers have that word."""
     end = time.monotonic() + 60
-    while [threads._the_pool().words[number * STEP] for number in helpers] != [word] * len(helpers):
+    while [threads.the_pool().state(number) for number in helpers] != [word] * len(helpers):
         assert time.monotonic() < end
         time.sleep(1e-4)
 
@@ -72,38 +88,38 @@ def test_the_caller_waits_for_the_helpers_whose_bits_are_set(loops_way: str) -> 
 
 @pytest.mark.slow
 def test_as_many_looks_as_take_so_long() -> None:
-    if not loops.compiled():
+    if not kernels.compiled():
         pytest.skip("Numba (the extra fast) is not installed, or left alone")
-    looks, pause = handover.looks()
+    looks, pause = worker_sync.looks()
     assert looks > pause >= 1
     words = np.full(STEP, FREE, np.int64)
     begin = time.perf_counter()
     stand_by(words, 0, looks, 1)
-    assert time.perf_counter() - begin > handover.SECONDS / 10
+    assert time.perf_counter() - begin > worker_sync.SECONDS / 10
 
 
 def test_helpers_stand_by_for_a_while_and_then_sleep(loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "looks", lambda: (1 << 40, 1))  # for ever
+    monkeypatch.setattr(worker_sync, "looks", lambda: (1 << 40, 1))  # for ever
     done: list[int] = []
     meet = threading.Barrier(COUNT, timeout=60)
     threads.run([lambda: done.append(meet.wait())] * COUNT)
-    pool = threads._the_pool()
+    pool = threads.the_pool()
     if loops_way == "numpy":
         until(ASLEEP, helpers=range(COUNT - 1))
     else:
         until(FREE, helpers=range(COUNT - 1))
-        monkeypatch.setattr(handover, "looks", lambda: (1, 1))
+        monkeypatch.setattr(worker_sync, "looks", lambda: (1, 1))
     threads.run([lambda: done.append(meet.wait())] * COUNT)
     assert sorted(done) == sorted([*range(COUNT)] * 2)
     until(ASLEEP, helpers=range(COUNT - 1))
-    assert pool is threads._the_pool() and pool._given == [None] * (COUNT - 1)
+    assert pool is threads.the_pool() and pool.given == [None] * (COUNT - 1)
     threads.run([lambda: done.append(meet.wait())] * COUNT)
     assert len(done) == 3 * COUNT
 
 
 def test_nothing_is_lost_between_standing_by_and_sleeping(loops_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers come at all times, several at once, while helpers fall asleep after a few looks."""
-    monkeypatch.setattr(handover, "looks", lambda: (40, 1))
+    monkeypatch.setattr(worker_sync, "looks", lambda: (40, 1))
     totals = np.zeros((2, 300, 6))
 
     def caller(row: int) -> None:
@@ -122,18 +138,18 @@ def test_nothing_is_lost_between_standing_by_and_sleeping(loops_way: str, monkey
 def test_no_thread_looks_where_there_are_fewer_cores(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "available_cores", lambda: there)
     looked: list[threading.Thread] = []
-    monkeypatch.setattr(handover, "looks", lambda: looked.append(threading.current_thread()) or (1, 1))
-    loops.compiled()
+    monkeypatch.setattr(worker_sync, "looks", lambda: looked.append(threading.current_thread()) or (1, 1))
+    kernels.compiled()
     meet = threading.Barrier(COUNT, timeout=60)
     for _ in range(3):
         threads.run([meet.wait] * COUNT)
     until(ASLEEP, helpers=range(COUNT - 1))
-    assert not {*looked} & {threading.current_thread(), *threads._the_pool()._threads}  # those of another test may still end
+    assert not {*looked} & {threading.current_thread(), *threads.the_pool().threads}  # those of another test may still end
 
 
 def test_an_error_of_a_helper_that_was_awake_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    loops.compiled()
-    monkeypatch.setattr(handover, "looks", lambda: (10**5, 1))
+    kernels.compiled()
+    monkeypatch.setattr(worker_sync, "looks", lambda: (10**5, 1))
     meet, caller = threading.Barrier(COUNT, timeout=60), threading.get_ident()
 
     def task() -> None:
@@ -151,7 +167,7 @@ def test_a_helper_that_comes_too_late_takes_part_the_next_time(loops_way: str, m
     slow, meet = threading.Event(), threading.Barrier(COUNT, timeout=60)
     threads.run([meet.wait] * COUNT)
     until(ASLEEP, helpers=range(COUNT - 1))
-    monkeypatch.setattr(handover.Apart, "let_back", lambda self, number: slow.wait(60))
+    monkeypatch.setattr(worker_sync.Apart, "let_back", lambda self, number: slow.wait(60))
     done: list[int] = []
     threads.run([partial(done.append, i) for i in range(COUNT)])
     assert done == [*range(COUNT)]
@@ -164,7 +180,7 @@ def test_a_helper_that_comes_too_late_takes_part_the_next_time(loops_way: str, m
 def test_no_helper_is_lost_where_an_error_comes_between_tasks(loops_way: str) -> None:
     """Ctrl-C while tasks are given to helpers or called off."""
     random, came_out, meet = np.random.default_rng(1), 0, threading.Barrier(COUNT, timeout=60)
-    places = threads._Pool.put.__code__, threads._Pool.call_off.__code__
+    places = Pool.put.__code__, Pool.call_off.__code__
 
     class Alarm(BaseException):
         pass
@@ -180,7 +196,7 @@ def test_no_helper_is_lost_where_an_error_comes_between_tasks(loops_way: str) ->
     try:
         for i in range(400):
             if i % 2:
-                time.sleep(2 * handover.SECONDS)  # they are asleep
+                time.sleep(2 * worker_sync.SECONDS)  # they are asleep
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
             try:
                 threads.run([list] * COUNT)
@@ -194,16 +210,16 @@ def test_no_helper_is_lost_where_an_error_comes_between_tasks(loops_way: str) ->
     assert came_out
     threads.run([meet.wait] * COUNT)
     until(ASLEEP, helpers=range(COUNT - 1))
-    assert threads._the_pool()._given == [None] * (COUNT - 1)
+    assert threads.the_pool().given == [None] * (COUNT - 1)
 
 
 def test_threads_go_on_where_loops_run_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """What changes words is machine code from the first time on."""
-    monkeypatch.setattr(threads, "_code", None)
+    monkeypatch.setattr(threads, "_pool_type", Pool)
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     meet = threading.Barrier(COUNT, timeout=60)
     for way in ("numpy", "numba", "numpy", "numba"):
-        with loops.using(way):
+        with kernels.using(way):
             for _ in range(20):
                 threads.run([meet.wait] * COUNT)
             if way == "numba":
@@ -216,9 +232,9 @@ def test_threads_go_on_where_loops_run_another_way(monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_a_process_ends_while_its_helpers_stand_by() -> None:
     code = (
-        "from minicaffe import handover, loops, set_num_threads, threads\n"
-        "loops.compiled(); set_num_threads(4); threads.available_cores = lambda: 9; handover.SECONDS = 0.05\n"
-        "threads.run([lambda: None] * 8); print(len(threads._pool._threads))"
+        "from minicaffe import kernels, set_num_threads, threads; from minicaffe.compiled import worker_sync\n"
+        "kernels.compiled(); set_num_threads(4); threads.available_cores = lambda: 9; worker_sync.SECONDS = 0.05\n"
+        "threads.run([lambda: None] * 8); print(len(threads._pool.threads))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n", "")
@@ -249,7 +265,7 @@ def neighbours() -> tuple[Calls, Array, Array]:
 @pytest.fixture
 def _numba() -> Iterator[None]:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
-    with loops.using("numba"):
+    with kernels.using("numba"):
         yield
 
 
@@ -275,7 +291,7 @@ def test_a_job_is_done_by_all_threads_with_other_arrays_each_time(many: int) -> 
 @pytest.mark.parametrize("looks", [1, 40, 10**5])
 def test_helpers_that_are_awake_asleep_or_in_between_take_part(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several callers at once, with jobs and with Python's tasks."""
-    monkeypatch.setattr(handover, "looks", lambda: (looks, 1))
+    monkeypatch.setattr(worker_sync, "looks", lambda: (looks, 1))
     calls, x, wanted = neighbours()
     wrong: list[int] = []
 
@@ -301,12 +317,12 @@ def test_helpers_that_are_awake_asleep_or_in_between_take_part(looks: int, monke
 
 @compiled
 def test_helpers_that_only_follow_lists_stand_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "looks", lambda: (1 << 40, 1))  # for ever
+    monkeypatch.setattr(worker_sync, "looks", lambda: (1 << 40, 1))  # for ever
     jobs, arrays, _ = doubling(2)
     arrays[0][:] = 1
     assert JobList(jobs).run() == 2
     until(FREE, helpers=range(COUNT - 1))
-    monkeypatch.setattr(handover, "looks", lambda: (1, 1))
+    monkeypatch.setattr(worker_sync, "looks", lambda: (1, 1))
     meet = threading.Barrier(COUNT, timeout=60)
     threads.run([meet.wait] * COUNT)
 
@@ -317,7 +333,7 @@ def test_a_helper_that_is_called_off_while_it_looks_goes_on_looking() -> None:
     helper = threading.Thread(target=stand_by, args=[words, 0, 1 << 40, 1])
     helper.start()
     for _ in range(2):
-        words[0] = handover.TAKEN  # it waits for what comes of it
+        words[0] = worker_sync.TAKEN  # it waits for what comes of it
         time.sleep(0.01)
         words[0] = ASLEEP
         end = time.monotonic() + 60
@@ -341,15 +357,15 @@ def test_the_room_is_for_all_threads_though_their_number_is_set_meanwhile(monkey
     calls, x, wanted = neighbours()
     job, y, numbers, sizes = Job(calls), np.zeros(LENGTH, np.float32), iter([COUNT] + 9 * [1]), list[int]()
 
-    def noted(size: int) -> blocks._Room:
+    def noted(size: int) -> job_lists._Room:
         sizes.append(size)
         return room_of(size)
 
-    room_of = blocks._room_of
-    monkeypatch.setattr(blocks, "get_num_threads", lambda: next(numbers))
-    monkeypatch.setattr(blocks, "_room_of", noted)
+    room_of = job_lists._room_of
+    monkeypatch.setattr(job_lists, "get_num_threads", lambda: next(numbers))
+    monkeypatch.setattr(job_lists, "_room_of", noted)
     job.run(address_of(x), address_of(y))
-    assert sizes == [job.words[handover.MOST_THREADS] * job.words[handover.EACH]]
+    assert sizes == [job.words[worker_sync.MOST_THREADS] * job.words[worker_sync.EACH]]
     np.testing.assert_array_equal(y, wanted)
 
 
@@ -364,8 +380,8 @@ def test_a_job_of_two_lists_and_two_threads_has_the_room_of_the_one_that_runs() 
     def run(one: JobList) -> None:
         y[:] = 0
         one.run()
-        assert (y == wanted).all() and job.words[handover.ROOM] == blocks._kept.room.address
-        rooms.append(blocks._kept.room.address)
+        assert (y == wanted).all() and job.words[worker_sync.ROOM] == job_lists._kept.room.address
+        rooms.append(job_lists._kept.room.address)
 
     for _ in range(3):
         run(lists[0])
@@ -403,7 +419,7 @@ def listed(jobs: list[Job]) -> tuple[array[int], int]:
     for job in jobs:
         job.take_room(COUNT, 0)
     words = JobList(jobs)._words
-    words[handover.END] = len(jobs)
+    words[worker_sync.END] = len(jobs)
     return words, words.buffer_info()[0]
 
 
@@ -412,7 +428,7 @@ def listed(jobs: list[Job]) -> tuple[array[int], int]:
 @pytest.mark.parametrize("many", [1, 2, COUNT])
 def test_jobs_are_run_in_their_order(many: int, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reads what the one before has written, whether helpers are awake or asleep."""
-    monkeypatch.setattr(handover, "looks", lambda: (looks, 1))
+    monkeypatch.setattr(worker_sync, "looks", lambda: (looks, 1))
     set_num_threads(many)
     jobs, arrays, _ = doubling(9)
     for start in range(40):
@@ -447,7 +463,7 @@ def test_a_list_that_has_begun_ends_before_an_error(again: float, there: int, mo
     jobs, arrays, _ = doubling(40)
     arrays[0][:], came_out, random = 1, 0, np.random.default_rng(1)
     held: list[array[int]] = []
-    run_jobs = threads.run_jobs
+    run_jobs = worker_sync.run_jobs
     JobList(jobs).run()
 
     class Alarm(BaseException):
@@ -461,7 +477,7 @@ def test_a_list_that_has_begun_ends_before_an_error(again: float, there: int, mo
         held.append(words)
         return run_jobs(words, widest)
 
-    monkeypatch.setattr(blocks, "run_jobs", seen)
+    monkeypatch.setattr(job_lists, "run_jobs", seen)
     before = signal.signal(signal.SIGALRM, handler)
     try:
         for _ in range(150):
@@ -472,8 +488,8 @@ def test_a_list_that_has_begun_ends_before_an_error(again: float, there: int, mo
                 came_out += 1
             words = held.pop()
             signal.setitimer(signal.ITIMER_REAL, 0)
-            assert not words[handover.ACTIVE]
-            assert {int(job.words[handover.ENDED]) for job in jobs} == {LENGTH}  # of this time, or of the last
+            assert not words[worker_sync.ACTIVE]
+            assert {int(job.words[worker_sync.ENDED]) for job in jobs} == {LENGTH}  # of this time, or of the last
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         time.sleep(1e-3)  # for one that is on its way
@@ -504,11 +520,11 @@ def test_a_helper_that_comes_late_takes_part_in_what_is_left(many: int, monkeypa
     meeting.at(address_of(seen), address_of(y))
     late = list[int]()
 
-    def slow(self: handover.Apart, number: int) -> None:
+    def slow(self: worker_sync.Apart, number: int) -> None:
         time.sleep(0.05)
         late.append(number)
 
-    monkeypatch.setattr(handover.Apart, "let_back", slow)
+    monkeypatch.setattr(worker_sync.Apart, "let_back", slow)
     arrays[0][:] = 3
     assert JobList([job, meeting]).run() == 2
     assert late == [0]
@@ -524,14 +540,14 @@ def test_a_job_has_room_for_the_threads_that_run_its_calls(many: int) -> None:
     few, y = Job(Calls(add_neighbours, np.float32, calls._held[:many])), np.zeros(LENGTH, np.float32)
     few.at(address_of(x), address_of(y))
     few.take_room(COUNT, address_of(np.zeros(few.room(COUNT), np.uint8)))
-    assert few.words[handover.MOST_THREADS] * few.words[handover.EACH] == few.room(COUNT)
+    assert few.words[worker_sync.MOST_THREADS] * few.words[worker_sync.EACH] == few.room(COUNT)
     (other,), *_ = doubling(1)
     list_, nobody = JobList([few, other])._words, np.zeros(0, np.int64)
-    list_[handover.END] = 2
+    list_[worker_sync.END] = 2
     (address, _), beyond = list_.buffer_info(), min(many, COUNT)
-    handover.begin(address, nobody, 0)
-    assert handover.follow(address, nobody, beyond, 0, 1) == 0  # it waits for those that have room
-    assert not few.words[handover.ENDED]
+    worker_sync.begin(address, nobody, 0)
+    assert worker_sync.follow(address, nobody, beyond, 0, 1) == 0  # it waits for those that have room
+    assert not few.words[worker_sync.ENDED]
 
 
 @loop("T[::1], T[::1], int64", in_calls=True)
@@ -550,35 +566,35 @@ def test_a_thread_begins_with_its_own_part_of_the_calls(number: int, first: int)
     job.at(address_of(x), address_of(order))
     job.take_room(COUNT, 0)
     list_, nobody = JobList([job])._words, np.zeros(0, np.int64)
-    list_[handover.END] = 1
+    list_[worker_sync.END] = 1
     address, _ = list_.buffer_info()
-    handover.begin(address, nobody, 0)
+    worker_sync.begin(address, nobody, 0)
     row = job._table[first + 1]
-    row[handover.BEGUN], job.words[handover.ENDED] = 1, 1
-    assert handover.follow(address, nobody, number, 0, 1) == -2
+    row[worker_sync.BEGUN], job.words[worker_sync.ENDED] = 1, 1
+    assert worker_sync.follow(address, nobody, number, 0, 1) == -2
     others = [(first + i) % count for i in range(count) if i != 1]
     assert order[others].tolist() == [1, 2, 3, 4, 5, 6] and order[first + 1] == 0
-    assert job._table[:, handover.BEGUN].tolist() == [1] * count
+    assert job._table[:, worker_sync.BEGUN].tolist() == [1] * count
 
 
 @compiled
 def test_who_comes_after_the_end_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper that was asleep is woken when the list has ended."""
     woken: list[int] = []
-    monkeypatch.setattr(threads._Pool, "wake", lambda self, number: woken.append(number))
+    monkeypatch.setattr(AwakePool, "wake", lambda self, number: woken.append(number))
     jobs, arrays, _ = doubling(2)
     arrays[0][:] = 1
-    pool = threads._the_pool()
+    pool = threads.the_pool()
     until(ASLEEP, helpers=range(COUNT - 1))
     assert JobList(jobs).run() == 2
     assert sorted(woken) == [0, 1]
     until(ASLEEP, helpers=range(COUNT - 1))
     arrays[-1][:] = 0
-    handover.store(jobs[0].words, handover.HEAD + handover.BEGUN, 0)  # as if it were about to begin again
-    with loops.using("numpy"):  # loops may run another way by then
+    worker_sync.store(jobs[0].words, worker_sync.HEAD + worker_sync.BEGUN, 0)  # as if it were about to begin again
+    with kernels.using("numpy"):  # loops may run another way by then
         for number in woken:
-            assert handover.machine_code().stand_by(pool.words, number, 1, 1)
-    assert jobs[0].words[handover.HEAD + handover.BEGUN] == 0 and not arrays[-1].any()
+            assert worker_sync.machine_code().stand_by(pool.words, number, 1, 1)
+    assert jobs[0].words[worker_sync.HEAD + worker_sync.BEGUN] == 0 and not arrays[-1].any()
 
 
 @compiled
@@ -593,13 +609,13 @@ def test_those_that_are_awake_are_called_first_and_those_that_do_not_come_called
     words[::STEP] = before
     jobs, *_ = doubling(2)
     list_, address = listed(jobs)
-    assert handover.begin(address, words, most) == asleep
-    assert list_[handover.ACTIVE] == len(called)
+    assert worker_sync.begin(address, words, most) == asleep
+    assert list_[worker_sync.ACTIVE] == len(called)
     for i, number in enumerate(called):
         assert words[number * STEP : number * STEP + 3].tolist() == [CALLED, address, 1 + i]
-    assert handover.finish(address, words, 1) == -3
+    assert worker_sync.finish(address, words, 1) == -3
     after = [ASLEEP if number in called else state for number, state in enumerate(before)]
-    assert words[::STEP].tolist() == after and not list_[handover.ACTIVE]
+    assert words[::STEP].tolist() == after and not list_[worker_sync.ACTIVE]
 
 
 @compiled
@@ -608,10 +624,10 @@ def test_only_ones_own_call_is_called_off() -> None:
     both, words = [doubling(1)[0], doubling(1)[0]], np.zeros(STEP, np.int64)
     (one, first), (other, second) = map(listed, both)
     words[0] = FREE
-    assert handover.begin(first, words, 1) == 0
-    one[handover.ACTIVE], words[0] = 0, FREE  # as it leaves them
-    assert handover.begin(second, words, 1) == 0
-    assert handover.finish(first, words, 1) == -2
-    assert (words[0], words[handover.LIST], other[handover.ACTIVE]) == (CALLED, second, 1)
-    assert handover.finish(second, words, 1) == -2
-    assert (words[0], other[handover.ACTIVE]) == (ASLEEP, 0)
+    assert worker_sync.begin(first, words, 1) == 0
+    one[worker_sync.ACTIVE], words[0] = 0, FREE  # as it leaves them
+    assert worker_sync.begin(second, words, 1) == 0
+    assert worker_sync.finish(first, words, 1) == -2
+    assert (words[0], words[worker_sync.LIST], other[worker_sync.ACTIVE]) == (CALLED, second, 1)
+    assert worker_sync.finish(second, words, 1) == -2
+    assert (words[0], other[worker_sync.ACTIVE]) == (ASLEEP, 0)

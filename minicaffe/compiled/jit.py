@@ -1,4 +1,4 @@
-"""Plain loops that Numba compiles where it is installed (the extra `fast`); without it, they are the definition to read.
+"""Plain loops that Numba compiles where it is installed (the extra `fast`): what providers of kernels are made of.
 
     @loop("T[:,::1], T[::1], T[:,::1]")              T: float32 or float64, as the arrays are
     def scaled_rows(x: Array, scale: Array, y: Array) -> None:
@@ -6,15 +6,14 @@
             for j in range(x.shape[1]):
                 y[i, j] = x[i, j] * scale[i]
 
-    if loops.compiled():                             # the one switch between both ways
+    @provides(scale_rows)                            a kernel of layers/ (kernels.py)
+    def scale_rows_by_loops(x: Array, scale: Array, y: Array) -> None:
         run(partial(scaled_rows, x[part], scale[part], y[part]) for part in parts(len(x)))
-    else:
-        np.multiply(x, scale[:, None], out=y)        # what NumPy is good at
 
 Compiled loops release the GIL, compute in the order in which they are written (no fast-math), and stay on disk in Numba's
 cache. MINICAFFE_LOOPS=numpy leaves Numba alone; NUMBA_DISABLE_JIT=1 does the same to the loops.
 
-From Python to a loop takes 3 us, and to share one among threads 20 to 100. Where that counts, blocks.Calls keeps a table of
+From Python to a loop takes 3 us, and to share one among threads 20 to 100. Where that counts, jobs.Calls keeps a table of
 calls ready, each a row of whole numbers that the loop's `entry` reads its arguments from.
 """
 
@@ -37,10 +36,12 @@ from types import FunctionType, ModuleType
 from typing import Any, Generic, ParamSpec
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from .at_fork import held, renewed
-from .errors import Error, install
+from minicaffe.at_fork import held, renewed
+from minicaffe.blob import address_of
+from minicaffe.errors import Error, install
+from minicaffe.kernels import AHEAD
 
 P = ParamSpec("P")
 
@@ -50,8 +51,6 @@ DISABLED = "NUMBA_DISABLE_JIT"
 """Numba's own variable, which leaves loops in Python."""
 ROOMS = "minicaffe.layers.", "minicaffe.compiled."
 """Whose loops are made of each other's functions, in several packages."""
-AHEAD = "minicaffe loops"
-"""The name of the thread that compiles ahead."""
 
 _lock = threading.RLock()
 _numba: Any = None
@@ -102,6 +101,14 @@ def installed() -> str | None:
 def problem() -> str:
     """Why loops are not `compiled` though Numba is installed and wanted, or ""; Numba's own words are in it."""
     return _problem
+
+
+def description() -> str:
+    """Say which way computes, and what would make it another."""
+    if compiled():
+        return f"compiled by Numba {installed()}"
+    why = f"{VARIABLE}=numpy" if installed() else 'the extra "fast" would compile them'
+    return f"computed by NumPy ({why})"
 
 
 @contextmanager
@@ -353,11 +360,6 @@ def _address(array: Any, size: int) -> int:
     if isinstance(array, Later):
         return array.start * size
     return ~array.start if isinstance(array, Room) else address_of(array)  # below 0: in the room
-
-
-def address_of(array: NDArray[Any]) -> int:
-    """Where its first number lies in memory."""
-    return int(array.__array_interface__["data"][0])
 
 
 def _entry(words: Any, room: int) -> None:

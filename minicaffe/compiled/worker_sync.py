@@ -34,7 +34,8 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -42,16 +43,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .loops import Registers, address_of, intrinsic, loop
+from minicaffe import threads
+from minicaffe.blob import address_of
+from minicaffe.threads import ASLEEP, GIVEN, RUNS, Pool
+
+from . import jit
+from .jit import Registers, intrinsic, loop
 
 Words = NDArray[np.int64]
 
-ASLEEP, FREE, GIVEN, RUNS, TAKEN, CALLED, FOLLOWS = range(7)
-"""A helper's word: it waits to be woken, or is about to look at its word; it looks at it; there is something to do for it; it
-does it; somebody is about to call it; it is to follow a list; it follows it."""
+FREE, TAKEN, CALLED, FOLLOWS = range(3, 7)
+"""A helper's word is one of the states of the pool's threads, or: it looks at its word; somebody is about to call it; it is to
+follow a list; it follows it. ASLEEP is also who is about to look."""
 
 IDLE = FREE, ASLEEP, FREE
-"""In which order those that have nothing to do are asked: who was ASLEEP may be FREE by then."""
+"""Who was ASLEEP may be FREE by the time that all have been asked."""
 
 LIST, NUMBER = 1, 2
 """The words behind it: the list's address; the helper's number there, the caller's is 0."""
@@ -440,3 +446,88 @@ def _this_core() -> int:
 def _getcpu() -> Callable[[], int] | None:
     """C's function, where threads can be sent to cores: Linux."""
     return getattr(ctypes.PyDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
+
+
+NOBODY: Words = np.zeros(0, np.int64)
+"""The words of no helpers."""
+
+
+class AwakePool(Pool):
+    """A pool whose threads look for more to do for a while, awake, before they sleep, and follow lists of jobs."""
+
+    idle = IDLE
+
+    def __init__(self, count: int) -> None:
+        self._code = machine_code()  # threads never compile: the process may end meanwhile
+        self.words = np.full(count * STEP, ASLEEP, np.int64)
+        """Each thread's word, and what belongs to it."""
+        self.with_cores = min(count, threads.available_cores() - 1)
+        """How many of the threads have a core beside the caller's."""
+        super().__init__(count)
+        self._apart = Apart(thread.native_id or -1 for thread in self.threads)
+
+    def state(self, number: int) -> int:
+        return int(self.words[number * STEP])
+
+    def change(self, number: int, old: int, new: int) -> bool:
+        return bool(self._code.change(self.words, number * STEP, old, new))
+
+    def sleeps(self, number: int) -> None:
+        self.words[number * STEP] = ASLEEP
+
+    def wake(self, number: int) -> None:
+        if self.wakers[number].empty():  # else it is about to look, or to end
+            if jit.in_use():  # without, threads sleep so often, for the GIL, too, that it costs a few hundredths of a net
+                self._apart.send_away(number)
+            self.wakers[number].put(True)
+
+    def is_awake(self, number: int) -> None:
+        self._apart.let_back(number)
+
+    def has_come(self, number: int) -> bool:
+        """Whether the thread, which is awake, runs what it was given. It looks for a while first, and follows lists."""
+        some = looks() if self._stays_awake() and number < MOST else (1, 1)
+        return not self._code.stand_by(self.words, number, *some)
+
+    def look_at(self, numbers: Sequence[int]) -> None:
+        mine = [number for number in numbers if number < MOST]
+        if mine and self._stays_awake():
+            self._code.wait_for(self.words, sum(1 << number for number in mine), looks()[0])
+
+    def _stays_awake(self) -> bool:
+        """Whether threads look for more to do, and callers at what they do: if each has a core."""
+        return jit.in_use() and self.with_cores == len(self.given)
+
+    def end(self) -> None:
+        """No thread may be in compiled code, which is about to be freed."""
+        self.stop()
+        for thread in self.threads:
+            thread.join(2 * SECONDS)
+
+
+def run_jobs(jobs: array[int], widest: int) -> int:
+    """Run the jobs of the list (int64), one after the other, each on all threads, the caller's included.
+
+    widest: most calls of a job. Returns the place behind the last that was run: the list's end, or behind one that is flagged.
+    The loops have to be compiled.
+    """
+    (address, _), words, many, left = jobs.buffer_info(), NOBODY, 0, 0  # of NumPy's arrays it would take ten times as long
+    helpers = 0 if threads.is_working() else min(threads.get_num_threads(), widest) - 1
+    if helpers > 0:
+        threads.use_pool(AwakePool)  # from the first list on
+        pool = threads.the_pool()
+        assert isinstance(pool, AwakePool)
+        words, many, helpers = pool.words, looks()[0], min(helpers, pool.with_cores)
+    code = machine_code()
+    try:
+        asleep = code.begin(address, words, max(0, helpers))
+        while asleep:
+            number = asleep.bit_length() - 1
+            pool.wake(number)
+            asleep -= 1 << number
+        while (left := code.finish(address, words, many)) >= 0:
+            time.sleep(0)
+    finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
+        if left >= 0:
+            left = code.finish(address, words, FOREVER)
+    return -1 - left

@@ -23,22 +23,19 @@ first to the last: Python between two layers, whose code has left the cache mean
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from . import loops
-from .blob import Blob, Places, SyncedMemory, Unchanged, latest_change, note_change
-from .blob_memory import BlobMemory, Loan
-from .blocks import Job, JobList, KeptStep, each_block
+from .blob import Blob, Unchanged, latest_change, note_change
+from .blob_memory import BlobMemory
+from .blocks import each_block
 from .cuda.pairs import data_pair
 from .cuda.replay import Graphs
-from .kernels import may_have_steps, step_of
+from .kernels import KeptStep, compiled, may_have_steps, program_of, sharing_step, step_of
 from .layer import Layer
 from .layers.conv.convolution_products import wanted_way
 from .layers.conv.epilogue_gpu import DeviceEpilogue
@@ -57,9 +54,6 @@ from .layers.elementwise.epilogue import Epilogue, epilogue_step, joined
 from .mode import TEST, gpu_mode
 from .node import Node
 from .threads import get_num_threads
-
-SECONDS = 0.1
-"""About how long jobs run before Ctrl-C is heeded."""
 
 OURS = "minicaffe.layers."
 """Where the built-in layers are."""
@@ -81,7 +75,7 @@ class Chain:
     alone: bool = False
     hopeless: tuple[tuple[int, ...], ...] | None = None
     together: bool = False
-    ready: _Kept | None = None
+    ready: Kept | None = None
 
     def __post_init__(self) -> None:
         self.keeping = [node for node in self.nodes[1:] if node.layer.keeps_input]
@@ -102,18 +96,14 @@ class Chain:
                 step()
                 self.together = True
 
-    def kept(self) -> _Kept | None:
-        """The step, if it is kept and made of jobs."""
+    def kept(self) -> Kept | None:
+        """The step, if it is kept and a program may run it."""
         return self.ready if self.ready is not None and isinstance(self.ready.step, KeptStep) else None
 
     def may_run_kept(self) -> bool:
         """Whether nothing has changed that the kept step was made of, and the chain may run as one."""
         kept = None if gpu_mode() else self.kept()
         return kept is not None and not self.backward_lacks() and kept.made.is_same()
-
-    def has_weights_in(self, memories: Container[SyncedMemory]) -> bool:
-        """Whether a blob of its layers shares one of these memories: what is written there has to be read first."""
-        return any(blob.data_memory in memories for node in self.nodes for blob in node.layer.blobs)
 
     def backward(self) -> bool:
         """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
@@ -152,16 +142,16 @@ class Chain:
         self.forget()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-        made = _Made.of(self.nodes, self.alone) if self._may_keep() else None  # before the weights are read
+        made = Made.of(self.nodes, self.alone) if self._may_keep() else None  # before the weights are read
         step = self._step()
         if made is not None and step is not None and made.is_same():
-            self.ready = _Kept(made, step)
+            self.ready = Kept(made, step)
             note_change()
         return step
 
     def _may_keep(self) -> bool:
         keeps = self.nodes[0].layer.phase == TEST and not gpu_mode()
-        return keeps and (not self.alone or (loops.compiled() and self.hopeless != self._shapes()))
+        return keeps and (not self.alone or (compiled() and self.hopeless != self._shapes()))
 
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(blob.shape for blob in self.nodes[0].bottoms)
@@ -183,7 +173,7 @@ class Chain:
 
 
 @dataclass
-class _Made:
+class Made:
     """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what they hold, the layers' attributes, and
     the parameters of a layer alone, which its reshape reads.
 
@@ -198,7 +188,7 @@ class _Made:
     looked: object = None
 
     @classmethod
-    def of(cls, nodes: Sequence[Node], alone: bool) -> _Made:
+    def of(cls, nodes: Sequence[Node], alone: bool) -> Made:
         blobs = [(node.layer, list(node.layer.blobs)) for node in nodes if node.layer.blobs]
         changes, parameters = [], []
         for node in nodes:
@@ -211,7 +201,7 @@ class _Made:
         return cls(unchanged, blobs, changes, parameters)
 
     @classmethod
-    def joined(cls, several: Sequence[_Made]) -> _Made:
+    def joined(cls, several: Sequence[Made]) -> Made:
         """What all these are made of."""
         return cls(
             Unchanged.joined([one.shapes_and_weights for one in several]),
@@ -232,112 +222,30 @@ class _Made:
         return all(read() == parameter for read, parameter in self.parameters)
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
     """A step, and what it was made of."""
 
-    made: _Made
+    made: Made
     step: Step
 
 
-class _KeptRun:
-    """Kept steps of chains that follow one another, which run as one list of jobs. behind: the chain that would be the next.
-    memory: what frees inner blobs, or None."""
+class Program(Protocol):
+    """Runs kept steps that follow one another at once."""
 
-    def __init__(self, chains: Sequence[Chain], behind: Chain | None, memory: BlobMemory | None) -> None:
-        self.end = chains[-1].index + len(chains[-1].nodes)
-        """The layer behind."""
-        self._kept = [(one, kept) for one in chains if (kept := one.kept())]
-        self._made = _Made.joined([kept.made for _, kept in self._kept])
-        self._steps = [(one, kept.step) for one, kept in self._kept if isinstance(kept.step, KeptStep)]
-        of_jobs = [(one, step, job.job) for one, step in self._steps for job in step.jobs]
-        self._owners = [(one.nodes[0].layer, step) for one, step, _ in of_jobs]
-        """Whose each job is."""
-        self._jobs = JobList([job for *_, job in of_jobs])
-        self._before = [(one.nodes[0].layer, before) for one, step in self._steps if (before := step.before) is not None]
-        placed = [job for _, step in self._steps for job in step.jobs]
-        self._blobs, self._tops = [blob for job in placed for blob in job.blobs], [job.top for job in placed]
-        self._places: Places | None = None
-        self._watched: list[SyncedMemory] = []
-        """The tops' memory of which somebody has to know that it is written to."""
-        self._latest_move: object = None
-        self._first, self._memory = chains[0].index, memory
-        self._loan: Loan | None = None
-        made = {top for one in chains for top in one.nodes[0].tops}
-        self._given = [blob for one in chains for blob in one.nodes[0].bottoms if blob not in made] if memory else []
-        """What layers before the list have made, whose memory may be gone."""
-        self._chains, self._behind = chains, behind
-        self._keeping: list[Chain] = []
-        """Those of which backward may lack something."""
-        self._looked: object = None
-        self._prepared: object = None
-        """The latest change when nothing had changed, and when the steps' `before` ran."""
+    def run(self, first: int, last: int) -> int:
+        """Run what is kept of the layers from first to last, as far as it goes; return the layer behind."""
 
-    def may_run(self) -> bool:
-        """Whether nothing at all has changed, nor does one more chain belong here."""
-        latest = latest_change()
-        if self._looked is not latest:
-            if any(one.ready is not kept for one, kept in self._kept) or (self._behind and self._behind.may_run_kept()):
-                return False
-            self._keeping = [one for one in self._chains if any(node.needs_backward for node in one.keeping)]
-            self._looked = latest
-        return self._made.is_same() and not any(one.backward_lacks() for one in self._keeping)
+    def end(self, last: int) -> None:
+        """A forward has ended with this layer."""
 
-    def run(self, at_once: int) -> int:
-        """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
-        latest = latest_change()
-        if self._prepared is not latest or self._latest_move is not Job.latest_move:  # not in most forwards
-            with self._opened():
-                self._share()
-                self._place()
-            self._watched = [top.data_memory for top in self._tops if top.data_memory.watched]
-            self._prepared = latest  # if that has changed something, it comes before the next run, too
-        for blob in self._given:
-            blob.data_address("read")  # raises Error where the memory is gone
-        if self._memory is not None and self._loan is not None:
-            self._memory.begins(self._loan)
-        for memory in self._watched:
-            memory.wrote()
-        done = 0
-        while done < len(self._owners):
-            run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()
-            behind = self._owners[self._jobs.largest][0].guard(run)  # of memory, it is the one that there is no room for
-            fitting = (behind - done) * SECONDS / max(1e-9, time.perf_counter() - start)
-            at_once, done = max(1, min(2 * at_once, int(fitting))), behind
-            layer, step = self._owners[done - 1]
-            if step.mends:
-                with self._opened():
-                    layer.guard(step.mend)
-        if self._memory is not None and self._loan is not None:
-            self._memory.has_run(self._loan)
-        else:  # backward asks
-            for one, _ in self._steps:
-                one.together = True
-        return at_once
-
-    def _opened(self) -> AbstractContextManager[None]:
-        """Where inner blobs' memory may be used; it is made anew if they have other memory by now."""
-        if self._memory is None:
-            return nullcontext()
-        if self._loan is None or not self._loan.holds():
-            self._loan = None  # before memory is taken again
-            self._loan = self._memory.lend(self._first, self.end, self._share)
-        return self._loan.opened()
-
-    def _share(self) -> None:
-        for layer, before in self._before:
-            layer.guard(before)
-
-    def _place(self) -> None:
-        if self._places is None or self._latest_move is not Job.latest_move or not self._places.hold():
-            self._places = None
-            for one, step in self._steps:
-                one.nodes[0].layer.guard(step.place)
-            self._places, self._latest_move = Places(self._blobs), Job.latest_move
+    def forget(self) -> None:
+        """Steps may have to be others now."""
 
 
 class ExecutionPlan:
     """The chains of a net's nodes. memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of
-    the chain, that a forward is at. graphs: the parts of a forward that a GPU runs as CUDA graphs."""
+    the chain, that a forward is at. graphs: the parts of a forward that a GPU runs as CUDA graphs. program: what runs
+    several kept steps at once, as soon as there is one."""
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
         self.memory = memory
@@ -348,23 +256,20 @@ class ExecutionPlan:
         self._asked_for: frozenset[str] = frozenset()
         long = [chain for chain in self.chains.values() if len(chain.nodes) > 1]
         self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in long}
-        self._at_once = 1
-        """How many jobs run before Ctrl-C is heeded."""
-        self._kept: dict[tuple[int, int], _KeptRun] = {}
-        """By the first layer and the last one that could follow."""
+        self.program: Program | None = None
 
-    def run_jobs(self, first: int, last: int, one_by_one: bool = False) -> int:
-        """Run what is kept as jobs of the layers from first to last, as far as it goes, unless one_by_one; returns the layer
+    def run_kept(self, first: int, last: int, one_by_one: bool = False) -> int:
+        """Run what is kept of the layers from first to last, as far as it goes, unless one_by_one; returns the layer
         behind. Jobs need nothing that NumPy and BLAS do (threads.computing)."""
         self._look_around()
         self.at = first
         behind = first if one_by_one else self._run_kept(first, last)
-        if behind > last and self.memory:
-            self.memory.end(last)
+        if behind > last and self.program:
+            self.program.end(last)
         return behind
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
-        """The layers from first to last that the caller has to run, in order, after run_jobs. Chains are run here, unless
+        """The layers from first to last that the caller has to run, in order, after run_kept. Chains are run here, unless
         one_by_one."""
         i = first
         while i <= last:
@@ -385,48 +290,36 @@ class ExecutionPlan:
                 for j in range(i, i + count):
                     self.memory.after(j)
             i += count
-        if self.memory:
-            self.memory.end(last)
+        if self.program:
+            self.program.end(last)
 
     def _run_kept(self, first: int, last: int) -> int:
-        """Run as jobs what is kept of the layers from `first` on, as far as it goes. Returns the layer behind."""
-        run = self._kept.get((first, last))
-        if run is not None and not run.may_run():
-            run = None
-            self._kept.clear()  # and with it what old steps hold, before new ones are made
-        if run is None:
-            found: list[Chain] = []
-            written = set[SyncedMemory]()
-            i = first
-            while (chain := self._within(i, last)) and chain.may_run_kept() and not chain.has_weights_in(written):
-                found.append(chain)
-                written.update(top.data_memory for top in chain.nodes[0].tops)
-                i += len(chain.nodes)
-            if not found:
-                return first
-            run = self._kept[first, last] = _KeptRun(found, chain, self.memory)
-        self._at_once = run.run(self._at_once)
-        return run.end
-
-    def _within(self, first: int, last: int) -> Chain | None:
-        """The chain that begins there, if it ends by `last`."""
+        """Run what is kept of the layers from `first` on, as far as it goes. Returns the layer behind."""
         chain = self.chains.get(first)
-        return chain if chain is not None and first + len(chain.nodes) - 1 <= last else None
+        if self.program is None:
+            if chain is None or not chain.kept():
+                return first
+            self.program = program_of(self)
+        return self.program.run(first, last)
 
     def _look_around(self) -> None:
         """Drop the chains' steps where they may have to be others now."""
         now: tuple[object, ...] = ()
         if self.chains and not gpu_mode():
-            now = loops.compiled(), get_num_threads(), wanted_way()
+            now = compiled(), get_num_threads(), wanted_way()
         asked_for = self.memory.asked_for_inner() if self.memory else frozenset()
         if asked_for != self._asked_for:
             self._asked_for = asked_for
-            self._kept.clear()
+            self._forget()
         if now != self._circumstances:
             self._circumstances = now
-            self._kept.clear()
+            self._forget()
             for chain in self.chains.values():
                 chain.forget()
+
+    def _forget(self) -> None:
+        if self.program:
+            self.program.forget()
 
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run here,
@@ -495,7 +388,7 @@ def _step_alone(node: Node) -> KeptStep | None:
     """Its step, if it is made of jobs."""
     layer, bottoms, tops = node.layer, node.bottoms, node.tops
     if layer.only_shares:
-        return KeptStep([], before=lambda: layer.reshape(bottoms, tops))
+        return sharing_step(layer, bottoms, tops)
     if not may_be_alone(layer):
         return step_of(layer, bottoms, tops)
     epilogue = epilogue_of(layer, bottoms)

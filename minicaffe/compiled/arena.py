@@ -1,0 +1,225 @@
+"""The arena: one piece of memory for all inner blobs of layers that run as lists of jobs. It stays from forward to forward.
+
+Blobs that are not needed at the same time lie in the same place (Loan). What is written there again and again does not leave
+the cache: ShuffleNet takes 0.8 of the time that it takes where each blob has its own, SqueezeNet and DenseNet 0.9.
+
+But what several threads have just read is in the caches of all, and who writes there first waits until it is in one: depthwise
+convolutions of 14x14 maps take 1.5 times as long. So with several threads small blobs lie where none has lain for the longest
+time. MobileNet and SqueezeNet take 0.97 of the time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from weakref import WeakSet
+
+import numpy as np
+
+from minicaffe.blob import ALIGNMENT, Array, Blob, SyncedMemory, address_of, paged_zeros
+from minicaffe.blob_memory import GONE, BlobMemory
+from minicaffe.threads import get_num_threads
+
+PARTS, PLACES = 4, 64
+"""A blob that is such a part of the memory at most, a quarter, looks for such a place among so many: larger ones leave none."""
+
+
+@dataclass
+class _Shared:
+    """Memory that one inner blob has, or several share: their names, the first layer that needs it, and the last one."""
+
+    names: list[str]
+    first: int
+    last: int
+    is_inner: bool = True
+
+
+_ALL = _Shared([], 0, sys.maxsize)
+"""What all layers need."""
+
+
+@dataclass(eq=False)
+class Loan:
+    """The memory of the inner blobs of some layers, which run as one list.
+
+    Only in `opened` may it be used by others than jobs, which know where it lies. later: what layers behind the list read; open
+    until the forward has ended. ends: blobs of other memory that the list is the last to read. first: the list's first layer.
+    before: what earlier lists left to layers that have run by now. is_over: whether what lies beside it is others' by now.
+    """
+
+    first: int
+    before: list[tuple[SyncedMemory, str]] = field(default_factory=list)
+    is_over: bool = False
+    ends: list[str] = field(default_factory=list)
+    blobs: list[tuple[Blob, SyncedMemory]] = field(default_factory=list)
+    closed: list[tuple[SyncedMemory, str]] = field(default_factory=list)
+    """Each memory, and what is said of it."""
+    later: list[tuple[SyncedMemory, str]] = field(default_factory=list)
+
+    def holds(self) -> bool:
+        """Whether the blobs still have this memory, and may use it."""
+        return not self.is_over and all(blob.data_memory is memory for blob, memory in self.blobs)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """In the block the memory may be used."""
+        for memory, _ in (*self.closed, *self.later):
+            memory.gone = ""
+        try:
+            yield
+        finally:
+            for memory, gone in self.closed:
+                memory.gone = gone
+
+
+class Arena:
+    """Where the inner blobs of lists lie that run between layers whose blobs memory frees."""
+
+    def __init__(self, memory: BlobMemory) -> None:
+        self._memory = memory
+        self._whole: Array = paged_zeros(0)
+        """What is lent."""
+        self._loans = WeakSet[Loan]()
+        self._later: list[tuple[SyncedMemory, str, int]] = []
+        """Lent memory that is open, until the forward has ended, and the first layer of its list."""
+
+    @classmethod
+    def of(cls, memory: BlobMemory) -> Arena:
+        """The arena of a net, which is made now if there is none."""
+        if not isinstance(memory.arena, cls):
+            memory.arena = cls(memory)
+        return memory.arena
+
+    def lend(self, first: int, end: int, share: Callable[[], None]) -> Loan:
+        """Memory for the inner blobs that layers first to end - 1 make, which run as one list. share: what has blobs share
+        memory, or writes what stays there.
+
+        A blob of which a kept one has the memory keeps it. What share wrote has its own.
+        """
+        loan, of = Loan(first), dict[SyncedMemory, _Shared]()
+        new = {blob.take_new() for made in self._memory.lives.made[first:end] for blob in made.values()}
+        share()
+        last = {name: j for j in range(first, end) for name in self._memory.lives.ends[j]}
+        for j in range(first, end):
+            node = self._memory.nodes[j]
+            for name, blob in zip(node.top_names, node.tops, strict=True):
+                if blob.data_memory not in new:
+                    continue
+                one = of.setdefault(blob.data_memory, _Shared([], j, j))
+                if name not in one.names:
+                    one.names.append(name)
+                one.last = max(one.last, last.get(name, end))
+                one.is_inner = one.is_inner and self._memory.is_inner(name) and name not in self._memory.asked_for
+                loan.blobs.append((blob, blob.data_memory))
+        mine = {name for one in of.values() for name in one.names}
+        loan.ends += [name for name in last if name not in mine]
+        lent = {memory: one for memory, one in of.items() if one.is_inner}
+        for memory, one in lent.items():
+            (loan.later if one.last == end else loan.closed).append(
+                (memory, GONE.format('" or "'.join(one.names), one.names[0]))
+            )
+            memory.lent = True
+        needed = self._needed_by(first)
+        loan.before += [(memory, gone) for memory, gone, _ in self._later if memory not in needed]
+        self._place({memory: one for memory, one in lent.items() if not memory.on_host}, needed)
+        for other in self._loans:  # of lists behind this one: they keep clear of what it leaves to later layers
+            other.is_over = other.is_over or other.first >= first
+        self._loans.add(loan)
+        return loan
+
+    def _needed_by(self, first: int) -> set[SyncedMemory]:
+        """The memory of blobs that layers from this one on read, or that are kept."""
+        read = {name for names in self._memory.lives.ends[first:] for name in names}
+        return self._memory.kept() | {blob.data_memory for name, blob in self._memory.blobs.items() if name in read}
+
+    def _place(self, lent: dict[SyncedMemory, _Shared], needed: Collection[SyncedMemory]) -> None:
+        """Have these memories where none lies that is needed at the same time, nor any that is open and needed; the largest
+        first."""
+        begin, open_ = address_of(self._whole), []
+        for memory, *_ in self._later:
+            if memory in needed:
+                open_.append((memory.host_address(0, "read") - begin, _room(memory)))
+        others = [(start, start + size, _ALL) for start, size in open_ if 0 <= start < len(self._whole)]
+        placed = others.copy()
+        starts: dict[SyncedMemory, int] = {}
+        for memory in sorted(lent, key=_room, reverse=True):
+            one, size, start = lent[memory], _room(memory), 0
+            for from_, to, other in sorted(placed, key=lambda place: place[0]):
+                if other.first <= one.last and one.first <= other.last and from_ < start + size and start < to:
+                    start = to
+            placed.append((start, start + size, one))
+            starts[memory] = start
+        end = max((to for _, to, _ in placed), default=0)
+        if end > len(self._whole) or all(loan.is_over for loan in self._loans):
+            self._whole = paged_zeros(end)
+            for loan in self._loans:  # they move into it in the next forward
+                loan.is_over = True
+        if get_num_threads() > 1:
+            starts = _spread(starts, lent, others, end)
+        for memory, start in starts.items():
+            memory.lie_in(self._whole[start : start + memory.size * memory.dtype.itemsize])
+
+    def begins(self, loan: Loan) -> None:
+        """The list is about to run: what it and lists behind it have left to later layers is old now, and it may write where
+        others' lies that has been read."""
+        for memory, gone in loan.before:
+            memory.gone = gone
+        for memory, gone, first in self._later:
+            if first >= loan.first:
+                memory.gone = gone
+        self._later = [one for one in self._later if not one[0].gone]
+
+    def has_run(self, loan: Loan) -> None:
+        """The list has run."""
+        for memory, gone in loan.later:
+            memory.gone = ""
+            self._later.append((memory, gone, loan.first))
+        self._memory.free(loan.ends)
+
+    def end(self, last: int) -> None:
+        """The forward has ended with this layer: close what was lent, but what kept blobs share, or layers behind may read."""
+        if self._later and last == len(self._memory.nodes) - 1:
+            kept = self._memory.kept()
+            for memory, gone, _ in self._later:
+                if memory not in kept:
+                    memory.gone = gone
+            self._later.clear()
+
+
+def _spread(
+    starts: dict[SyncedMemory, int], lent: dict[SyncedMemory, _Shared], others: list[tuple[int, int, _Shared]], end: int
+) -> dict[SyncedMemory, int]:
+    """The same places, below end, of all memories but small ones: these lie where none has lain and will lie for the longest
+    time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken."""
+    small = {memory: _room(memory) for memory in starts if 0 < PARTS * _room(memory) <= end}
+    there = {memory: start for memory, start in starts.items() if memory not in small}
+    rows = [(from_, to, one.first, one.last) for from_, to, one in others]
+    rows += [(start, start + _room(memory), lent[memory].first, lent[memory].last) for memory, start in there.items()]
+    table, count = np.zeros((len(rows) + len(small), 4), np.int64), len(rows)
+    table[:count] = np.reshape(rows, (count, 4))
+    for memory, size in small.items():
+        one = lent[memory]
+        from_, to, first, last = table[:count].T
+        apart = np.maximum(one.first - last, first - one.last)  # below 1: both are needed at the same time
+        for places in (np.arange(0, end - size + 1, max(size, _lines(end // PLACES))), to[to + size <= end]):
+            lies_there = (from_ < places[:, None] + size) & (places[:, None] < to)
+            rests = np.where(lies_there, apart, sys.maxsize).min(axis=1, initial=sys.maxsize)
+            if rests.max(initial=0) > 0:
+                break
+        else:
+            return starts
+        there[memory] = int(places[rests.argmax()])
+        table[count] = there[memory], there[memory] + size, one.first, one.last
+        count += 1
+    return there
+
+
+def _room(memory: SyncedMemory) -> int:
+    """Its bytes, in whole lines of the cache."""
+    return _lines(memory.size * memory.dtype.itemsize)
+
+
+def _lines(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

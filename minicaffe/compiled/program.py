@@ -1,0 +1,164 @@
+"""Kept steps that follow one another, as lists of jobs: a program of an execution plan.
+
+With Python between two layers, whose code has left the cache meanwhile, each takes 40 to 140 us longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+from minicaffe.blob import SyncedMemory, latest_change
+from minicaffe.plan import Chain, ExecutionPlan, Made
+
+from .arena import Arena, Loan
+from .jobs import Job, JobList, KeptStep, Places
+
+SECONDS = 0.1
+"""About how long jobs run before Ctrl-C is heeded."""
+
+
+class _KeptRun:
+    """Kept steps of chains that follow one another, which run as one list of jobs. behind: the chain that would be the next.
+    arena: where inner blobs lie, or None."""
+
+    def __init__(self, chains: Sequence[Chain], behind: Chain | None, arena: Arena | None) -> None:
+        self.end = chains[-1].index + len(chains[-1].nodes)
+        """The layer behind."""
+        self._kept = [(one, kept) for one in chains if (kept := one.kept())]
+        self._made = Made.joined([kept.made for _, kept in self._kept])
+        self._steps = [(one, kept.step) for one, kept in self._kept if isinstance(kept.step, KeptStep)]
+        of_jobs = [(one, step, job.job) for one, step in self._steps for job in step.jobs]
+        self._owners = [(one.nodes[0].layer, step) for one, step, _ in of_jobs]
+        """Whose each job is."""
+        self._jobs = JobList([job for *_, job in of_jobs])
+        self._before = [(one.nodes[0].layer, before) for one, step in self._steps if (before := step.before) is not None]
+        placed = [job for _, step in self._steps for job in step.jobs]
+        self._blobs, self._tops = [blob for job in placed for blob in job.blobs], [job.top for job in placed]
+        self._places: Places | None = None
+        self._watched: list[SyncedMemory] = []
+        """The tops' memory of which somebody has to know that it is written to."""
+        self._latest_move: object = None
+        self._first, self._arena = chains[0].index, arena
+        self._loan: Loan | None = None
+        made = {top for one in chains for top in one.nodes[0].tops}
+        self._given = [blob for one in chains for blob in one.nodes[0].bottoms if blob not in made] if arena else []
+        """What layers before the list have made, whose memory may be gone."""
+        self._chains, self._behind = chains, behind
+        self._keeping: list[Chain] = []
+        """Those of which backward may lack something."""
+        self._looked: object = None
+        self._prepared: object = None
+        """The latest change when nothing had changed, and when the steps' `before` ran."""
+
+    def may_run(self) -> bool:
+        """Whether nothing at all has changed, nor does one more chain belong here."""
+        latest = latest_change()
+        if self._looked is not latest:
+            if any(one.ready is not kept for one, kept in self._kept) or (self._behind and self._behind.may_run_kept()):
+                return False
+            self._keeping = [one for one in self._chains if any(node.needs_backward for node in one.keeping)]
+            self._looked = latest
+        return self._made.is_same() and not any(one.backward_lacks() for one in self._keeping)
+
+    def run(self, at_once: int) -> int:
+        """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
+        latest = latest_change()
+        if self._prepared is not latest or self._latest_move is not Job.latest_move:  # not in most forwards
+            with self._opened():
+                self._share()
+                self._place()
+            self._watched = [top.data_memory for top in self._tops if top.data_memory.watched]
+            self._prepared = latest  # if that has changed something, it comes before the next run, too
+        for blob in self._given:
+            blob.data_address("read")  # raises Error where the memory is gone
+        if self._arena is not None and self._loan is not None:
+            self._arena.begins(self._loan)
+        for memory in self._watched:
+            memory.wrote()
+        done = 0
+        while done < len(self._owners):
+            run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()
+            behind = self._owners[self._jobs.largest][0].guard(run)  # of memory, it is the one that there is no room for
+            fitting = (behind - done) * SECONDS / max(1e-9, time.perf_counter() - start)
+            at_once, done = max(1, min(2 * at_once, int(fitting))), behind
+            layer, step = self._owners[done - 1]
+            if step.mends:
+                with self._opened():
+                    layer.guard(step.mend)
+        if self._arena is not None and self._loan is not None:
+            self._arena.has_run(self._loan)
+        else:  # backward asks
+            for one, _ in self._steps:
+                one.together = True
+        return at_once
+
+    def _opened(self) -> AbstractContextManager[None]:
+        """Where inner blobs' memory may be used; it is made anew if they have other memory by now."""
+        if self._arena is None:
+            return nullcontext()
+        if self._loan is None or not self._loan.holds():
+            self._loan = None  # before memory is taken again
+            self._loan = self._arena.lend(self._first, self.end, self._share)
+        return self._loan.opened()
+
+    def _share(self) -> None:
+        for layer, before in self._before:
+            layer.guard(before)
+
+    def _place(self) -> None:
+        if self._places is None or self._latest_move is not Job.latest_move or not self._places.hold():
+            self._places = None
+            for one, step in self._steps:
+                one.nodes[0].layer.guard(step.place)
+            self._places, self._latest_move = Places(self._blobs), Job.latest_move
+
+
+class JobLists:
+    """The lists of a plan's chains."""
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        self._chains = plan.chains
+        self._arena = Arena.of(plan.memory) if plan.memory else None
+        self._at_once = 1
+        """How many jobs run before Ctrl-C is heeded."""
+        self._runs: dict[tuple[int, int], _KeptRun] = {}
+        """By the first layer and the last one that could follow."""
+
+    def forget(self) -> None:
+        self._runs.clear()
+
+    def end(self, last: int) -> None:
+        if self._arena:
+            self._arena.end(last)
+
+    def run(self, first: int, last: int) -> int:
+        run = self._runs.get((first, last))
+        if run is not None and not run.may_run():
+            run = None
+            self._runs.clear()  # and with it what old steps hold, before new ones are made
+        if run is None:
+            found: list[Chain] = []
+            written = set[SyncedMemory]()
+            i = first
+            while (chain := self._within(i, last)) and chain.may_run_kept() and not _has_weights_in(chain, written):
+                found.append(chain)
+                written.update(top.data_memory for top in chain.nodes[0].tops)
+                i += len(chain.nodes)
+            if not found:
+                return first
+            run = self._runs[first, last] = _KeptRun(found, chain, self._arena)
+        self._at_once = run.run(self._at_once)
+        return run.end
+
+    def _within(self, first: int, last: int) -> Chain | None:
+        """The chain that begins there, if it ends by `last`."""
+        chain = self._chains.get(first)
+        return chain if chain is not None and first + len(chain.nodes) - 1 <= last else None
+
+
+def _has_weights_in(chain: Chain, memories: Container[SyncedMemory]) -> bool:
+    """Whether a blob of its layers shares one of these memories: what is written there has to be read first."""
+    return any(blob.data_memory in memories for node in chain.nodes for blob in node.layer.blobs)
