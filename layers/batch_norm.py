@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from minicaffe.data.state_fields import Fields
 from minicaffe.errors import WeightsError
 from minicaffe.fillers import fill
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import data_bytes
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
 
@@ -45,7 +46,9 @@ from .elementwise.batch_norm_layouts import (
     uses_global_statistics,
 )
 from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
-from .elementwise.epilogue import epilogue_step
+from .elementwise.epilogue import Epilogue, epilogue_step
+from .elementwise.epilogue_gpu import DeviceEpilogue
+from .elementwise.fusion import Channelwise, vector
 
 WHOSE = {BVLC: "BVLC Caffe", INTEL[:4]: "Intel Caffe", INTEL: "Intel Caffe", NVIDIA_15: "NVIDIA Caffe 0.15"}
 WHOSE |= {NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_17: "NVIDIA Caffe 0.17"}
@@ -56,7 +59,7 @@ COPIED = 2
 """NVIDIA's first forwards, which copy the batch's statistics."""
 
 
-class BatchNorm(Layer):
+class BatchNorm(Channelwise):
     """Normalise every channel (axis 1; a bottom of one axis is one channel) over the batch and all positions.
 
     use_global_stats: normalise with the running statistics (the default in TEST) or with the batch's own, which are
@@ -79,6 +82,8 @@ class BatchNorm(Layer):
     weight_names = ("mean_sum", "variance_sum", "factor")
     copies = (0, 0)
     kernels = ((epilogue_step,), ())
+    channelwise = True
+    is_exact_alone = False  # forward subtracts the mean before it multiplies, which is more exact where it is far from 0
     kinds = (
         Kind(WHOSE[BVLC], ("bvlc",), "3 blobs: mean and variance as sums, factor"),
         Kind(WHOSE[INTEL], ("intel",), "4 blobs, or 5, BVLC's first"),
@@ -306,6 +311,28 @@ class BatchNorm(Layer):
         arguments = numbers, channels, positions, dy, y, mean, product
         launch_sums("batch_norm.gradient_means", self.dtype, channels, numbers, *arguments)
         launch_planes("batch_norm.batch_backward", self.dtype, *sizes, dy, y, mean, product, inverse_std, dx)
+
+    def may_be_epilogue(self) -> bool:
+        """Not of batch statistics, nor of a learnt scale, whose gradient needs what is inside."""
+        return self.use_global_stats and "scale" not in self.layout and super().may_be_epilogue()
+
+    def epilogue(self, shape: tuple[int, ...]) -> Epilogue | None:
+        """It keeps 1 / std for the backward, as forward does."""
+        if len(shape) < 2:
+            return None
+        mean, var = statistics(self.values())
+        inverse_std = 1 / np.sqrt(var + self.eps)
+        self.inverse_std.data[...] = inverse_std
+        return Epilogue(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)  # float64 until all are joined
+
+    def gradient(self) -> Epilogue:
+        return Epilogue(vector(self.inverse_std))
+
+    def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue | None:
+        if len(shape) < 2 or self.layout != BVLC or before != DeviceEpilogue():  # other layouts run on the host on the GPU, too
+            return None
+        mean, variance, factor = self.blobs
+        return replace(before, sums=(mean, variance, factor), eps=self.eps, inverse_std=self.inverse_std)
 
 
 def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array, out: Array) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
@@ -12,10 +13,12 @@ from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
 from .elementwise.channels import affine, sum_channels
-from .elementwise.epilogue import epilogue_step
+from .elementwise.epilogue import Epilogue, epilogue_step
+from .elementwise.epilogue_gpu import DeviceEpilogue
+from .elementwise.fusion import Channelwise, vector
 
 
-class Bias(Layer):
+class Bias(Channelwise):
     """y[..., s, ...] = x[..., s, ...] + bias[s], s an index on the axes from `axis` on.
 
     bottom: x (any shape) [, bias]. top: y (x's shape); may be in place.
@@ -33,6 +36,7 @@ class Bias(Layer):
     weight_names = ("bias",)
     copies = (0, 0)
     kernels = ((epilogue_step,), ())
+    channelwise = True
     split: tuple[int, int, int]
     """x's elements before the axes of the bias, along them, and after them."""
 
@@ -80,6 +84,16 @@ class Bias(Layer):
         if propagate_down[0] and bottom[0] is not top[0]:
             current().copy(bottom[0].device_diff("write"), dy, top[0].count * self.dtype.itemsize)
 
+    def epilogue(self, shape: tuple[int, ...]) -> Epilogue | None:
+        return Epilogue(shift=vector(self.blobs[0])) if is_by_channel(self.split, shape) else None
+
+    def gradient(self) -> Epilogue:
+        return Epilogue()
+
+    def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue | None:
+        may = is_by_channel(self.split, shape) and before.addend is None
+        return replace(before, addend=self.blobs[0]) if may else None
+
 
 def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:
     """The shape of a blob laid along num_axes axes of x from axis on. Raises LayerError if x has fewer axes."""
@@ -105,3 +119,8 @@ def split_shape(layer: Layer, x: Blob, weight: Blob, axis: int, field: str) -> t
     if x.shape[start:end] != weight.shape:
         raise layer.error(f"shape {weight.shape} does not lie along axis {start} on of the bottom's shape {x.shape}", field)
     return math.prod(x.shape[:start]), weight.count, math.prod(x.shape[end:])
+
+
+def is_by_channel(split: tuple[int, int, int], shape: tuple[int, ...]) -> bool:
+    """Whether what lies along split of x (N, M, ...) is a number for each channel, and nothing else."""
+    return len(shape) > 1 and split == (shape[0], shape[1], math.prod(shape[2:]))

@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda import convolution as gpu
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import data_bytes
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.threads import get_num_threads
 
@@ -21,13 +21,14 @@ from .conv import winograd_memory
 from .conv.convolution_blocks import BLOCK_BYTES, LEAST
 from .conv.convolution_products import Product, chosen, suits
 from .conv.coordinates import Map, windowed
-from .conv.epilogue_gpu import DeviceEpilogue
 from .conv.gradients import gradients
 from .conv.kept_weights import KeptWeights, factors_bytes, panels_bytes
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd_memory import Numbers
 from .elementwise.channels import sum_channels
 from .elementwise.epilogue import NOTHING, Epilogue, joined
+from .elementwise.epilogue_gpu import DeviceEpilogue
+from .elementwise.fusion import Fusing
 from .im2col import folded
 
 MOST_MAPS = 32
@@ -37,7 +38,7 @@ PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
 """The window of a convolution without spatial axes: a matrix product."""
 
 
-class Convolution(Layer):
+class Convolution(Fusing):
     """Cross-correlation of n-d maps with learned kernels, in groups of channels.
 
     bottom: x (N, C, *map), one or more of the same shape, sharing the weights. top: y (N, num_output, *windows), one
@@ -54,6 +55,7 @@ class Convolution(Layer):
     param_block = ("convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
+    fuses = True
 
     _checked: list[tuple[int, ...]] | None = None
     """The bottoms' shapes for which _top_shape is right."""
@@ -171,8 +173,13 @@ class Convolution(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.ready(bottom, top, NOTHING)()
 
+    def may_fuse(self) -> bool:
+        return self.axis == 1  # an Epilogue's channels
+
+    def fuses_on_device(self) -> bool:
+        return self.spatial_axes <= gpu.MOST_AXES
+
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
-        """forward_cpu, and then on the tops what comes after it: to be run as long as the shapes and weights are these."""
         product, weight = self.product(bottom[0], top[0], epilogue), self.blobs[0]
 
         def run() -> None:

@@ -24,6 +24,7 @@ class DepthwiseConvolution(Convolution):
 
     type = "DepthwiseConvolution"
     depthwise = True
+    fuses = True
 
     def _group(self, channels: int) -> int:
         given = self.param.convolution_param.group

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
-from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .conv.epilogue_gpu import DeviceEpilogue
 from .elementwise.epilogue import NOTHING, Epilogue
+from .elementwise.epilogue_gpu import DeviceEpilogue
+from .elementwise.fusion import Channelwise, Fusing
 
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 
 
-class Eltwise(Layer):
+class Eltwise(Fusing):
     """PROD: y = x_0 x_1 ...; SUM (default): y = coeff_0 x_0 + coeff_1 x_1 + ..., coefficients 1; MAX: y = max(x_0, x_1, ...).
 
     MAX gives the gradient to one bottom: of equal x_0 and x_1 the second, a later bottom only where strictly greater.
@@ -35,6 +35,7 @@ class Eltwise(Layer):
     param_block = ("eltwise_param",)
     weight_names = ()
     elementwise = True
+    fuses = True
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -63,8 +64,10 @@ class Eltwise(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.ready(bottom, top, NOTHING)()
 
+    def may_apply(self, other: Channelwise) -> bool:
+        return other.is_rectifier
+
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
-        """forward_cpu, and then on the top what comes after it, a ReLU, to be run as long as the shapes are these."""
         return partial(self._forward, bottom, top, epilogue)
 
     def _forward(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
@@ -89,7 +92,6 @@ class Eltwise(Layer):
         self.forward_gpu_with_epilogue(bottom, top, None)
 
     def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
-        """forward_gpu, and then on the top what comes after it: a ReLU, or nothing."""
         operation, count, last = self.param.eltwise_param.operation, top[0].count, len(bottom) - 1
         slopes = [1.0] * last + [1.0 if after is None else after.negative_slope]  # the last launch's is the ReLU's
         first, *rest = [blob.device_data("read") for blob in bottom]

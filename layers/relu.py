@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from minicaffe.blob import Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair
-from minicaffe.layer import Layer
 
-from .elementwise.epilogue import epilogue_step, relu, relu_backward
+from .elementwise.epilogue import Epilogue, epilogue_step, relu, relu_backward
+from .elementwise.epilogue_gpu import DeviceEpilogue
+from .elementwise.fusion import Channelwise
 
 
-class ReLU(Layer):
+class ReLU(Channelwise):
     """y = x where x > 0, else negative_slope * x; the slope at 0 is that of the negative side.
 
     bottom: x (any shape). top: y (the same shape); may be in place. A NaN stays NaN. Raises no LayerError.
@@ -27,6 +29,8 @@ class ReLU(Layer):
     elementwise = True
     copies = (0, 0)
     kernels = ((epilogue_step,), ())
+    channelwise = True
+    is_rectifier = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.negative_slope = self.param.relu_param.negative_slope
@@ -71,3 +75,15 @@ class ReLU(Layer):
         """The blob whose elements are greater than 0 where x is."""
         # otherwise y > 0 exactly where x > 0: in place y serves
         return self._sign if self.negative_slope < 0 and top[0] is bottom[0] else bottom[0]
+
+    def may_be_epilogue(self) -> bool:
+        return self.negative_slope >= 0 and super().may_be_epilogue()  # else backward in place needs the sign that y loses
+
+    def epilogue(self, shape: tuple[int, ...]) -> Epilogue:
+        return Epilogue(negative_slope=self.negative_slope)
+
+    def gradient(self) -> Epilogue:
+        return Epilogue(negative_slope=self.negative_slope)
+
+    def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue:
+        return replace(before, negative_slope=self.negative_slope)

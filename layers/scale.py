@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import data_bytes
 
-from .bias import learnt_shape, split_shape
+from .bias import is_by_channel, learnt_shape, split_shape
 from .elementwise.channels import affine, sum_channels, sum_products
-from .elementwise.epilogue import epilogue_step
+from .elementwise.epilogue import Epilogue, epilogue_step
+from .elementwise.epilogue_gpu import DeviceEpilogue
+from .elementwise.fusion import Channelwise, vector
 from .elementwise.kept import KeptInput
 
 
-class Scale(Layer):
+class Scale(Channelwise):
     """y[..., s, ...] = x[..., s, ...] * scale[s] (+ bias[s]), s an index on the axes from `axis` on.
 
     bottom: x (any shape) [, scale]. top: y (x's shape); may be in place.
@@ -36,6 +39,7 @@ class Scale(Layer):
     keeps_input = True
     copies = (0, 0)
     kernels = ((epilogue_step,), ())
+    channelwise = True
     split: tuple[int, int, int]
     """x's elements before the axes of the scale, along them, and after them."""
 
@@ -124,3 +128,16 @@ class Scale(Layer):
         if propagate_down[0]:
             dy, dx = diff_pair(top[0], bottom[0])
             launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, dy, scale.device_data("read"), 0, dx, 0)
+
+    def epilogue(self, shape: tuple[int, ...]) -> Epilogue | None:
+        if not is_by_channel(self.split, shape):
+            return None
+        return Epilogue(vector(self.blobs[0]), vector(self.blobs[1]) if self.param.scale_param.bias_term else None)
+
+    def gradient(self) -> Epilogue:
+        return Epilogue(vector(self.blobs[0]))
+
+    def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue | None:
+        if not is_by_channel(self.split, shape) or before.scale is not None or before.addend is not None:
+            return None
+        return replace(before, scale=self.blobs[0], shift=self.blobs[1] if self.param.scale_param.bias_term else None)

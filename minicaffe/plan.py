@@ -38,19 +38,10 @@ from .cuda.replay import Graphs
 from .kernels import KeptStep, compiled, may_have_steps, program_of, sharing_step, step_of
 from .layer import Layer
 from .layers.conv.convolution_products import wanted_way
-from .layers.conv.epilogue_gpu import DeviceEpilogue
-from .layers.conv.epilogue_of import (
-    device_epilogue_of,
-    epilogue_of,
-    gradient_of,
-    is_last,
-    may_be_alone,
-    may_be_epilogue,
-    may_follow,
-    takes_epilogue,
-)
 from .layers.elementwise.channels import by_channel
 from .layers.elementwise.epilogue import Epilogue, epilogue_step, joined
+from .layers.elementwise.epilogue_gpu import DeviceEpilogue
+from .layers.elementwise.fusion import Channelwise, Fusing, device_epilogue_of, may_be_epilogue, takes_epilogue
 from .mode import TEST, gpu_mode
 from .node import Node
 from .threads import get_num_threads
@@ -114,7 +105,7 @@ class Chain:
         ):
             return False
         with np.errstate(all="ignore"):  # as Layer.backward
-            gradient = joined([gradient_of(node.layer) for node in rest], first.layer.dtype)
+            gradient = joined([_channelwise(node).gradient() for node in rest], first.layer.dtype)
             rest[-1].layer.guard(lambda: _run_back(first.tops[0], gradient))
         return True
 
@@ -167,7 +158,7 @@ class Chain:
         if gpu_mode():
             on_device = device_epilogue_of(first.layer, [node.layer for node in after], first.tops[0].shape)
             return None if on_device is None else partial(_run_gpu, first, on_device)
-        found = [epilogue_of(node.layer, node.bottoms) for node in after]
+        found = [_channelwise(node).epilogue(node.bottoms[0].shape) for node in after]
         epilogues = [one for one in found if one is not None]
         return _step_of(first, joined(epilogues, first.layer.dtype)) if len(epilogues) == len(found) else None
 
@@ -341,7 +332,7 @@ def _chains(nodes: Sequence[Node]) -> Iterator[Chain]:
     while i < len(nodes):
         end = i + 1
         if _begins(nodes[i]):
-            while end < len(nodes) and not is_last(nodes[end - 1].layer) and _follows(nodes[end], nodes[i]):
+            while end < len(nodes) and not _is_rectifier(nodes[end - 1].layer) and _follows(nodes[end], nodes[i]):
                 end += 1
         alone = end == i + 1 and not takes_epilogue(nodes[i].layer) and _keeps_step(nodes[i])
         chain = Chain(i, list(nodes[i:end]), alone)
@@ -361,14 +352,25 @@ def _keeps_step(node: Node) -> bool:
     """Whether it has a step, or is one pass over a blob: of our classes, since one derived from them may compute anything."""
     layer = node.layer
     has = layer.only_shares or may_have_steps(layer)
-    return (may_be_alone(layer) or (type(layer).__module__.startswith(OURS) and has)) and not any(layer.loss_weights)
+    alone = may_be_epilogue(layer) and layer.is_exact_alone
+    return (alone or (type(layer).__module__.startswith(OURS) and has)) and not any(layer.loss_weights)
+
+
+def _is_rectifier(layer: Layer) -> bool:
+    return isinstance(layer, Channelwise) and layer.is_rectifier
+
+
+def _channelwise(node: Node) -> Channelwise:
+    """The layer, which may be an Epilogue."""
+    assert isinstance(node.layer, Channelwise)
+    return node.layer
 
 
 def _follows(node: Node, first: Node) -> bool:
     layer = node.layer
     if not may_be_epilogue(layer) or any(layer.loss_weights) or not node.bottoms[0] is node.tops[0] is first.tops[0]:
         return False
-    return may_follow(layer, first.layer)
+    return not isinstance(first.layer, Fusing) or first.layer.may_apply(_channelwise(node))
 
 
 def _overwrites(chain: Chain) -> bool:
@@ -389,9 +391,9 @@ def _step_alone(node: Node) -> KeptStep | None:
     layer, bottoms, tops = node.layer, node.bottoms, node.tops
     if layer.only_shares:
         return sharing_step(layer, bottoms, tops)
-    if not may_be_alone(layer):
+    if not may_be_epilogue(layer) or not layer.is_exact_alone:
         return step_of(layer, bottoms, tops)
-    epilogue = epilogue_of(layer, bottoms)
+    epilogue = layer.epilogue(bottoms[0].shape)
     step = None if epilogue is None else epilogue_step(bottoms[0], tops[0], joined([epilogue], layer.dtype))
     return step if isinstance(step, KeptStep) else None
 

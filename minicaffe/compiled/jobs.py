@@ -59,7 +59,7 @@ def _room_of(size: int) -> _Room:
 class Calls:
     """Calls of one compiled loop, on all threads: a job of worker_sync.py, to be run again and again, with other arrays.
 
-    calls: each one's arguments, of which some arrays are Later or Room (loops.py); they are independent of each other. dtype:
+    calls: each one's arguments, of which some arrays are Later or Room (jit.py); they are independent of each other. dtype:
     the loop's T.
     """
 

@@ -23,7 +23,7 @@ Nor has a helper that was woken for a list anything to do in Python at its end, 
 wants it back.
 
     list: JOBS words, then the addresses of jobs; for one time
-    job: HEAD words, then a row for each call: ROW words, and what its loop reads its arguments from (loops.py)
+    job: HEAD words, then a row for each call: ROW words, and what its loop reads its arguments from (jit.py)
 
 A thread begins with its own part of a job's calls, as long as nobody has begun them, and then helps with the others': what it
 has written in one job it often reads in the next. Loops are given the addresses of both.
