@@ -47,8 +47,7 @@ from .elementwise.batch_norm_layouts import (
 )
 from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
 from .elementwise.epilogue import Epilogue, epilogue_step
-from .elementwise.epilogue_gpu import DeviceEpilogue
-from .elementwise.fusion import Channelwise, vector
+from .elementwise.fusion import Channelwise, DeviceEpilogue, vector
 
 WHOSE = {BVLC: "BVLC Caffe", INTEL[:4]: "Intel Caffe", INTEL: "Intel Caffe", NVIDIA_15: "NVIDIA Caffe 0.15"}
 WHOSE |= {NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_17: "NVIDIA Caffe 0.17"}

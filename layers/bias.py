@@ -14,8 +14,7 @@ from minicaffe.layer import Layer
 
 from .elementwise.channels import affine, sum_channels
 from .elementwise.epilogue import Epilogue, epilogue_step
-from .elementwise.epilogue_gpu import DeviceEpilogue
-from .elementwise.fusion import Channelwise, vector
+from .elementwise.fusion import Channelwise, DeviceEpilogue, vector
 
 
 class Bias(Channelwise):

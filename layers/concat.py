@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.coordinates import IDENTITY, Map
 from minicaffe.cuda.blocks import launch_planes
 from minicaffe.layer import Layer
-
-from .conv.coordinates import IDENTITY, Map
 
 
 class Concat(Layer):

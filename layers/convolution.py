@@ -12,24 +12,21 @@ from typing import ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import data_bytes
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.threads import get_num_threads
 
-from .conv import winograd_memory
-from .conv.convolution_blocks import BLOCK_BYTES, LEAST
-from .conv.convolution_products import Product, chosen, suits
-from .conv.coordinates import Map, windowed
+from .conv import winograd_weights
+from .conv.convolution_products import KeptWeights, Product, chosen, factors_bytes, panels_bytes, suits
+from .conv.convolve import BLOCK_BYTES, LEAST
 from .conv.gradients import gradients
-from .conv.kept_weights import KeptWeights, factors_bytes, panels_bytes
-from .conv.window import Window, checked_output, read_window
-from .conv.winograd_memory import Numbers
+from .conv.window import Window, checked_output, folded, read_window
+from .conv.winograd_weights import Numbers
 from .elementwise.channels import sum_channels
 from .elementwise.epilogue import NOTHING, Epilogue, joined
-from .elementwise.epilogue_gpu import DeviceEpilogue
-from .elementwise.fusion import Fusing
-from .im2col import folded
+from .elementwise.fusion import DeviceEpilogue, Fusing
 
 MOST_MAPS = 32
 """For how many shapes a layer keeps what the GPU's products need to know."""
@@ -110,7 +107,7 @@ class Convolution(Fusing):
                 passes = passes[:1]
             elif not any(propagate_down):
                 passes = passes[::2]
-            return winograd_memory.working_bytes(passes)
+            return winograd_weights.working_bytes(passes)
         filters, *of_filter = self._weight_shape()
         columns = min(LEAST, math.prod(x[2:]), math.prod(y[2:]))  # of a block, at least
         column_bytes = (math.prod(of_filter) + filters // self.group) * self.dtype.itemsize
@@ -254,7 +251,7 @@ class Convolution(Fusing):
 
     def _winograd_passes(self, x: tuple[int, ...], y: tuple[int, ...]) -> Sequence[Numbers]:
         """What Winograd's forward and its gradients of data and of weights take, of maps of these shapes."""
-        return winograd_memory.of_passes((x, self._weight_shape(), y), self.window, self.group, made=self.phase == TRAIN)
+        return winograd_weights.of_passes((x, self._weight_shape(), y), self.window, self.group, made=self.phase == TRAIN)
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = bottom[0].shape

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.coordinates import Map, alignment, offsets_of
 from minicaffe.errors import AlignmentError, Error, ways
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 from minicaffe.node import Node
 
-from .conv.coordinates import Map, alignment, offsets_of
 from .elementwise.rearranged import Tables, on_device, steps_of
 
 BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
+from minicaffe.coordinates import Map, spread
 from minicaffe.cuda import convolution as gpu
 
 from .conv.convolution_products import Product, add_weight_gradient, convolve, data_gradient
-from .conv.coordinates import Map, spread
-from .conv.winograd_memory import Numbers
+from .conv.winograd_weights import Numbers
 from .convolution import Convolution
 from .elementwise.epilogue import Epilogue
 

@@ -13,8 +13,7 @@ from minicaffe.blocks import Index, each_block
 from minicaffe.proto import caffe_pb2
 
 from .elementwise.epilogue import NOTHING, Epilogue
-from .elementwise.epilogue_gpu import DeviceEpilogue
-from .elementwise.fusion import Channelwise, Fusing
+from .elementwise.fusion import Channelwise, DeviceEpilogue, Fusing
 
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 

@@ -16,11 +16,11 @@ from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
+from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
 
-from .conv.coordinates import Map, windowed
-from .conv.window import Window, checked_output, read_window
+from .conv.window import Window, checked_output, folded, read_window
 
 Index = tuple[Any, ...]
 
@@ -89,11 +89,6 @@ def channel_axis(layer: Layer, bottom: Blob) -> int:
             f"axis {axis} must have spatial axes after it, the bottom's shape is {bottom.shape}", "convolution_param.axis"
         )
     return axis % axes
-
-
-def folded(x: Array, axis: int) -> Array:
-    """x (..., C, *map) with the axes before C as one: (N, C, *map), a view."""
-    return x.reshape(math.prod(x.shape[:axis]), *x.shape[axis:])
 
 
 def im2col(x: Array, window: Window) -> Array:

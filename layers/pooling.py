@@ -17,6 +17,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
+from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
@@ -24,7 +25,6 @@ from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
-from .conv.coordinates import Map, windowed
 from .pool import pooling_methods as methods
 from .pool.pooling_sizes import counts_padding, is_average, read_sizes, rounds_down
 from .pool.pooling_windows import maps_at_once, plane_blocks, pool_axes

@@ -10,8 +10,7 @@ from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair
 
 from .elementwise.epilogue import Epilogue, epilogue_step, relu, relu_backward
-from .elementwise.epilogue_gpu import DeviceEpilogue
-from .elementwise.fusion import Channelwise
+from .elementwise.fusion import Channelwise, DeviceEpilogue
 
 
 class ReLU(Channelwise):

@@ -14,8 +14,7 @@ from minicaffe.layer import data_bytes
 from .bias import is_by_channel, learnt_shape, split_shape
 from .elementwise.channels import affine, sum_channels, sum_products
 from .elementwise.epilogue import Epilogue, epilogue_step
-from .elementwise.epilogue_gpu import DeviceEpilogue
-from .elementwise.fusion import Channelwise, vector
+from .elementwise.fusion import Channelwise, DeviceEpilogue, vector
 from .elementwise.kept import KeptInput
 
 

@@ -40,8 +40,7 @@ from .layer import Layer
 from .layers.conv.convolution_products import wanted_way
 from .layers.elementwise.channels import by_channel
 from .layers.elementwise.epilogue import Epilogue, epilogue_step, joined
-from .layers.elementwise.epilogue_gpu import DeviceEpilogue
-from .layers.elementwise.fusion import Channelwise, Fusing, device_epilogue_of, may_be_epilogue, takes_epilogue
+from .layers.elementwise.fusion import Channelwise, DeviceEpilogue, Fusing, device_epilogue_of, may_be_epilogue, takes_epilogue
 from .mode import TEST, gpu_mode
 from .node import Node
 from .threads import get_num_threads

@@ -20,7 +20,7 @@ from minicaffe import TEST, TRAIN, Net, kernels
 from minicaffe.blob import Array
 from minicaffe.compiled import jit
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.conv import convolution_blocks, gradients
+from minicaffe.layers.conv import convolve, gradients
 
 SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes"
 
@@ -125,7 +125,7 @@ def unequal(runs: int) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("loops_way", "products_round_alike")
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution_blocks, "MOST_ALONE", 0)  # threads share small convolutions, too
+    monkeypatch.setattr(convolve, "MOST_ALONE", 0)  # threads share small convolutions, too
     assert list(unequal(1)) == []
 
 

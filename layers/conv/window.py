@@ -8,6 +8,7 @@ Source: Caffe's base_conv_layer.cpp, LayerSetUp and compute_output_shape.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Literal
 
 from google.protobuf.message import Message
 
+from minicaffe.blob import Array
 from minicaffe.layer import Layer
 
 PAIRS = {"kernel": ("kernel_h", "kernel_w"), "stride": ("stride_h", "stride_w"), "pad": ("pad_h", "pad_w")}
@@ -124,3 +126,8 @@ def _dilation(layer: Layer, axes: int) -> tuple[int, ...]:
 
 def _times(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
+
+
+def folded(x: Array, axis: int) -> Array:
+    """x (..., C, *map) with the axes before C as one: (N, C, *map), a view."""
+    return x.reshape(math.prod(x.shape[:axis]), *x.shape[axis:])

@@ -22,14 +22,27 @@ from minicaffe.kernels import kernel
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 
 from . import winograd_outliers
-from .convolution_blocks import LEAST_PRODUCT
+from .convolve import LEAST_PRODUCT
 from .convolve import data_gradient as data_gradient_directly
 from .window import Window
-from .winograd_blocks import Block, Tiling
-from .winograd_matrices import ACROSS, BT, TILE, G
 from .winograd_outliers import Flags, Taps, all_taps
-from .winograd_pieces import count_of_pieces, phases, shared_taps, taps_of_phases, to_pieces
-from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
+from .winograd_tiles import (
+    ACROSS,
+    BT,
+    TILE,
+    Block,
+    G,
+    Scratch,
+    Tiling,
+    count_of_pieces,
+    from_tiles,
+    phases,
+    shared_taps,
+    taken,
+    taps_of_phases,
+    to_pieces,
+    to_tiles,
+)
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Of x, weight and y."""

@@ -25,9 +25,7 @@ from minicaffe import threads
 from minicaffe.blob import Array
 
 from .window import Window
-from .winograd_blocks import Block, Tiling
-from .winograd_matrices import TILE
-from .winograd_pieces import TAPS, pieces
+from .winograd_tiles import TAPS, TILE, Block, Tiling, pieces
 
 LIMIT = 16
 """The sum over a tile of equal values is 4 times that over a window. Trained nets have hardly any tiles above 16 times."""

@@ -1,4 +1,28 @@
-"""Winograd's transforms of blocks of tiles, as matrix products: maps with channels first to tiles with channels last, and back.
+"""Winograd's F(4x4, 3x3): its constants, how maps are cut into tiles, and the tiles' transforms.
+
+    y = AT [ (G w G^T) * (BT d BT^T) ] A        (w 3x3, d 6x6, * number by number: 36 products instead of 144)
+
+**Constants.** By Cook and Toom: d, w and y are read as polynomials, multiplied by their values at five points and at infinity.
+The points 0, +-5/8, +-3/2 were chosen by measurement: with 256 channels the rms error against float64 is 4 times that of the
+direct way in float32. With the usual 0, +-1, +-2 it is 9 times, with 0, +-1, 1/2, -2 it is 6 times. Every coefficient of AT and
+BT is exact in float32. Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (2016); Barabasz et al., Error
+Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks (2020), on the choice of points.
+
+**Pieces.** A larger kernel or stride is a sum of 3x3 convolutions of stride 1.
+
+    y[o] = sum over i of w[i] x[o s - p + i]
+         = sum over pieces of [ sum over t < 3 of w[first + t s] x[(o + t) s - p + first] ]
+
+On each axis, the taps that a stride of s takes together are those s apart; three of them, or what is left, are a piece: of 5
+taps with stride 1 those from 0 and from 3 on, with stride 2 those from 0 and from 1 on. Each piece is a 3x3 convolution of the
+pixels s apart, and y their sum: one convolution, of as many times the channels as there are pieces. 5x5 has four pieces, so 9
+products for each output instead of 25.
+
+**Tiles and blocks.** A dilation of d leaves d x d sub-maps that do not mix: rows and columns d apart, each an ordinary
+convolution. A plane is one sub-map of one image. A block is some tile rows and columns of one plane, or several whole planes
+where they are small. What lies outside a map is filled with zeros or left out, so that the work in between knows no edges.
+
+**Transforms** are matrix products: maps with channels first to tiles with channels last, and back.
 
     slab (S, C, rows + o, columns + o)  -- across each row, four tiles at once -->  (S, rows + o, tile, 6, C)
                                         -- down the rows of each tile row -->  tiles (6, T, 6, C), T tiles in all
@@ -10,13 +34,278 @@ o is how far tiles overlap, 2 or 0. BLAS packs its factors anyway, so the turns 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
+from minicaffe import threads
 from minicaffe.blob import Array
 
-from .winograd_blocks import STEP
-from .winograd_matrices import AT, BACK, TILE
+from .window import Window
+
+POINTS = (0.0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)
+TILE = 4
+"""Outputs of a tile, on each axis; it takes TILE + 2 inputs and as many products."""
+TOGETHER = 4
+"""Tiles that lie side by side and are transformed by one matrix: a product of 6 x 6 alone is too small to be fast."""
+
+Matrix = Array
+
+
+def cook_toom(points: tuple[float, ...]) -> tuple[Matrix, Matrix, Matrix]:
+    """AT (4, 6), G (6, 3) and BT (6, 6) for five points and infinity, in float64."""
+    a, g, b = np.zeros((6, 4)), np.zeros((6, 3)), np.zeros((6, 6))  # a is A = AT^T: row i has the powers of point i
+    for i, point in enumerate(points):
+        others = [other for other in points if other != point]
+        a[i] = point ** np.arange(4)
+        # Lagrange's divisors go into G, which is applied once to the weights: AT and BT stay short numbers
+        g[i] = point ** np.arange(3) / np.prod([point - other for other in others])
+        b[i, :5] = np.poly(others)[::-1]  # the polynomial that is 0 at all other points, lowest power first
+    a[5, 3] = g[5, 2] = 1  # at infinity only the leading coefficient counts
+    b[5] = np.poly(points)[::-1]
+    return a.T, g, b
+
+
+def side_by_side(matrix: Matrix, step: int) -> Matrix:
+    """matrix (I, J) for TOGETHER tiles, `step` columns apart: (TOGETHER * I, J + step * (TOGETHER - 1))."""
+    rows, columns = matrix.shape
+    out = np.zeros((TOGETHER, rows, columns + step * (TOGETHER - 1)), matrix.dtype)
+    for i in range(TOGETHER):
+        out[i, :, i * step : i * step + columns] = matrix  # tile i reads (or writes) from column i * step on
+    return out.reshape(TOGETHER * rows, -1)
+
+
+_AT, G, _BT = cook_toom(POINTS)
+AT: Matrix = np.ascontiguousarray(_AT, np.float32)
+BT: Matrix = np.ascontiguousarray(_BT, np.float32)
+ACROSS: Matrix = side_by_side(BT, TILE)
+"""BT along a row, (24, 18): the 18 pixels that four tiles reach to their 24 numbers."""
+BACK: Matrix = np.ascontiguousarray(side_by_side(np.ascontiguousarray(AT.T), TILE))
+"""AT along a row, (24, 16): the 24 numbers of four tiles to their 16 outputs, to be multiplied from the right."""
+
+
+TAPS = 3
+"""Of a piece, on each axis."""
+
+
+@lru_cache(maxsize=512)
+def pieces(window: Window) -> tuple[tuple[int, ...], ...]:
+    """The first tap of each piece, on each axis."""
+    return tuple(product(*map(_first_taps, window.kernel, window.stride)))
+
+
+def count_of_pieces(window: Window) -> int:
+    """How many pieces there are, counted without making them."""
+    count = 1
+    for kernel, stride in zip(window.kernel, window.stride, strict=True):
+        each, more = divmod(kernel, stride)  # taps of a phase, and how many phases have one more
+        count *= more * -(-(each + 1) // TAPS) + (stride - more) * -(-each // TAPS)
+    return count
+
+
+def offsets(window: Window) -> Sequence[tuple[int, ...]]:
+    """How far on the map each piece's first tap lies from the window's."""
+    return [tuple(f * d for f, d in zip(first, window.dilation)) for first in pieces(window)]
+
+
+def each_piece(weight: Array, window: Window) -> Iterator[Array]:
+    """Views of the pieces of weight (M, C, *kernel), each (M, C, up to 3, up to 3)."""
+    for first in pieces(window):
+        rows, columns = map(_slice, first, window.stride)
+        yield weight[:, :, rows, columns]
+
+
+def to_pieces(weight: Array, window: Window) -> Array:
+    """weight (M, C, *kernel) as (M, pieces * C, 3, 3), 0 where a piece has fewer taps."""
+    if window.kernel == (TAPS, TAPS):
+        return weight
+    (m, c), all_ = weight.shape[:2], pieces(window)
+    made = np.zeros((m, len(all_), c, TAPS, TAPS), weight.dtype)
+    for number, taps in enumerate(each_piece(weight, window)):
+        made[:, number, :, : taps.shape[2], : taps.shape[3]] = taps
+    return made.reshape(m, len(all_) * c, TAPS, TAPS)
+
+
+def add_pieces(gradient: Array, window: Window, dweight: Array) -> None:
+    """Add gradient (M, pieces, C, 3, 3) of to_pieces(weight) to that of weight, dweight (M, C, *kernel)."""
+    for number, to in enumerate(each_piece(dweight, window)):
+        np.add(to, gradient[:, number, :, : to.shape[2], : to.shape[3]], out=to)
+
+
+def phases(weight: Array, window: Window, group: int) -> Array:
+    """The weights of the convolution of stride 1 that makes of dy the data gradient, of each phase (row and column modulo the
+    stride) a map: of weight (M, C / group, *kernel) those (group * phases * C / group, M / group, *taps). Padded by
+    dilation * (taps - 1) it makes whole maps."""
+    m, c = weight.shape[:2]
+    (down, across), (rows, columns) = window.stride, taps_of_phases(window)
+    padded = weight
+    if window.kernel != (rows * down, columns * across):
+        padded = np.zeros((m, c, rows * down, columns * across), weight.dtype)
+        padded[:, :, : window.kernel[0], : window.kernel[1]] = weight
+    # a correlation's gradient correlates with kernels turned by 180 degrees, filters and channels exchanged
+    turned = padded.reshape(group, m // group, c, rows, down, columns, across)[:, :, :, ::-1, :, ::-1]
+    filters: Array = turned.transpose(0, 4, 6, 2, 1, 3, 5).reshape(group * down * across * c, m // group, rows, columns)
+    return filters
+
+
+def taps_of_phases(window: Window) -> tuple[int, ...]:
+    """How many taps, at most, a pixel of one phase meets on each axis."""
+    return tuple(-(-k // s) for k, s in zip(window.kernel, window.stride))
+
+
+def shared_taps(window: Window) -> tuple[tuple[bool, ...], ...]:
+    """Of the taps of phases, on each axis, those that are not 0 in any phase; all where one has none."""
+    return tuple((k % s == 0 or k < s,) + (True,) * (-(-k // s) - 1) for k, s in zip(window.kernel, window.stride))
+
+
+def _first_taps(kernel: int, stride: int) -> list[int]:
+    return [first for phase in range(min(kernel, stride)) for first in range(phase, kernel, TAPS * stride)]
+
+
+def _slice(first: int, stride: int) -> slice:
+    return slice(first, first + (TAPS - 1) * stride + 1, stride)
+
+
+STEP = TILE * TOGETHER
+"""Output columns of a group of tiles, which are transformed together."""
+MOST_GROUPS = 8
+"""Groups of tiles side by side in a block; more rows under each other instead share the rows that tiles overlap on."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Planes, rows of tiles in them and groups of tiles along these."""
+
+    planes: range
+    rows: range
+    groups: range
+
+    @property
+    def tiles(self) -> int:
+        """Of all its planes."""
+        return len(self.planes) * len(self.rows) * len(self.groups) * TOGETHER
+
+    @property
+    def places(self) -> tuple[slice, ...]:
+        """Where they are among all tiles (planes, rows, columns)."""
+        columns = slice(self.groups.start * TOGETHER, self.groups.stop * TOGETHER)
+        return slice(self.planes.start, self.planes.stop), slice(self.rows.start, self.rows.stop), columns
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        """Rows and columns of a plane that the block reads: its slab's size."""
+        return TILE * len(self.rows) + 2, STEP * len(self.groups) + 2
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """`images` maps of `size` outputs each, in tiles. Cuts into blocks, reads and writes them. window: of the convolution."""
+
+    images: int
+    size: Sequence[int]
+    window: Window
+
+    @property
+    def planes(self) -> int:
+        return self.images * self.window.dilation[0] * self.window.dilation[1]
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Rows of tiles and groups of tiles of one plane."""
+        (height, width), (down, across) = self.size, self.window.dilation
+        return -(-height // (TILE * down)), -(-width // (STEP * across))
+
+    @property
+    def whole(self) -> Block:
+        """All tiles as one block."""
+        rows, groups = self.tiles
+        return Block(range(self.planes), range(rows), range(groups))
+
+    def blocks(self, tiles: int, least: int = 1, workers: int | None = None) -> Iterator[Block]:
+        """Blocks of about `tiles` tiles or fewer, about equally many for each of the workers (the threads), but of at least
+        `least` tiles: BLAS rounds small products otherwise than large ones."""
+        rows, groups = self.tiles
+        workers = workers or threads.get_num_threads()
+        count = self.planes * rows * groups * TOGETHER
+        tiles = min(tiles, max(-(-count // workers), least))  # no more than an even part for each worker
+        group_parts = -(-groups // MOST_GROUPS)
+        row_parts = min(rows, -(-rows * groups * TOGETHER // tiles // group_parts))
+        plane_parts = self.planes
+        if row_parts == group_parts == 1:  # small planes: several to a block
+            plane_parts = min(self.planes, -(-count // tiles))
+        elif plane_parts * row_parts * group_parts < 4 * workers:  # few blocks: all workers should get equally many
+            more = row_parts
+            while more < rows and plane_parts * more * group_parts % workers:
+                more += 1
+            if count >= plane_parts * more * group_parts * least:
+                row_parts = more
+        parts = (_parts(self.planes, plane_parts), _parts(rows, row_parts), _parts(groups, group_parts))
+        return (Block(*block) for block in product(*parts))
+
+    def read(self, block: Block, x: Array, slab: Array) -> None:
+        """slab (planes, pieces * C, *block.inputs) is what the block reads of x (N, C, H, W), zeros outside of it."""
+        channels, apart = x.shape[1], self.apart
+        for of_plane, plane in zip(slab, block.planes, strict=True):
+            image, *start = self.inputs_at(block, plane)
+            for number, offset in enumerate(offsets(self.window)):
+                to, first = of_plane[number * channels :][:channels], (start[0] + offset[0], start[1] + offset[1])
+                (rows, rows_of_x), (columns, columns_of_x) = map(_overlap, first, apart, slab.shape[2:], x.shape[2:])
+                to[:, : rows.start] = 0  # scratch holds old numbers: what lies off the map must be cleared
+                to[:, rows.stop :] = 0
+                to[:, rows, : columns.start] = 0
+                to[:, rows, columns.stop :] = 0
+                to[:, rows, columns] = x[image, :, rows_of_x, columns_of_x]
+
+    def write(self, block: Block, out: Array, y: Array) -> None:
+        """The block's outputs, out (planes, M, rows, columns), to their places in y (N, M, H, W)."""
+        for part, plane in zip(out, block.planes, strict=True):
+            image, *first = self.outputs_at(block, plane)
+            (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.window.dilation, out.shape[2:], y.shape[2:])
+            # what the last tiles have past the map's end is left out
+            y[image, :, rows_of_y, columns_of_y] = part[:, rows, columns]
+
+    def write_tile(self, block: Block, tile: Sequence[int], out: Array, y: Array) -> None:
+        """The outputs (M, TILE, TILE) of a tile to their places in y. tile: its plane, row and column in the block."""
+        plane, row, column = tile
+        image, *starts = self.outputs_at(block, block.planes[plane])
+        first = [at + d * TILE * number for at, d, number in zip(starts, self.window.dilation, (row, column), strict=True)]
+        (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.window.dilation, out.shape[1:], y.shape[2:])
+        y[image, :, rows_of_y, columns_of_y] = out[:, rows, columns]
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """How far on the map of inputs those of a tile lie apart, down and across."""
+        return tuple(d * s for d, s in zip(self.window.dilation, self.window.stride))
+
+    def inputs_at(self, block: Block, plane: int) -> tuple[int, int, int]:
+        """The plane's image, and the row and column of the inputs, maybe off the map, at which the block's windows begin."""
+        image, row, column = self.outputs_at(block, plane)
+        (down, across), (rows, columns) = self.window.stride, self.window.pad
+        return image, row * down - rows, column * across - columns
+
+    def outputs_at(self, block: Block, plane: int) -> tuple[int, int, int]:
+        """The plane's image, and the row and column of the outputs at which the block begins."""
+        dilation = self.window.dilation
+        image, offset = divmod(plane, dilation[0] * dilation[1])
+        # neighbours in a sub-map are d apart on the map, from the sub-map's first row and column on
+        row, column = divmod(offset, dilation[1])
+        return image, row + dilation[0] * TILE * block.rows.start, column + dilation[1] * STEP * block.groups.start
+
+
+def _parts(length: int, count: int) -> list[range]:
+    """range(length) in `count` about equal parts."""
+    return [range(part.start, part.stop) for part in threads.cut(length, count)]
+
+
+def _overlap(first: int, step: int, count: int, size: int) -> tuple[slice, slice]:
+    """Which of the `count` positions first, first + step, ... lie in range(size): the slices of the count and of the range."""
+    low = min(count, max(0, -(first // step)))  # ceil(-first / step): the first that is not below 0
+    high = max(low, min(count, -((first - size) // step)))  # ceil((size - first) / step): one past the last below size
+    inside = slice(first + low * step, first + (high - 1) * step + 1, step) if high > low else slice(0, 0)
+    return slice(low, high), inside
 
 
 class Scratch:

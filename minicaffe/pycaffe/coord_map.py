@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.errors import AlignmentError, UnconnectedError
-from minicaffe.layer import Layer
-from minicaffe.layers.conv.coordinates import (
+from minicaffe.coordinates import (
     IDENTITY,
     AxisMismatchException,
     Map,
@@ -23,6 +21,8 @@ from minicaffe.layers.conv.coordinates import (
     spread,
     windowed,
 )
+from minicaffe.errors import AlignmentError, UnconnectedError
+from minicaffe.layer import Layer
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.deconvolution import Deconvolution

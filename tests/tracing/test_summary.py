@@ -16,8 +16,8 @@ from minicaffe.blob import Blob, MemoryState
 from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.kernels import compiled
-from minicaffe.layers.conv.convolution_blocks import BLOCK_BYTES
-from minicaffe.layers.conv.kept_weights import panels_bytes
+from minicaffe.layers.conv.convolution_products import panels_bytes
+from minicaffe.layers.conv.convolve import BLOCK_BYTES
 from minicaffe.mode import Phase
 from minicaffe.net import Keep
 from minicaffe.tracing.summary import summarize

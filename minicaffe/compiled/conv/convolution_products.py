@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.kernels import provides
 from minicaffe.layers.conv import convolution_products as kernels
-from minicaffe.layers.conv.convolution_products import LEAST_FILTERS, Product, suits_from
-from minicaffe.layers.conv.kept_weights import KeptWeights
+from minicaffe.layers.conv.convolution_products import LEAST_FILTERS, KeptWeights, Product, suits_from
 from minicaffe.layers.conv.window import Window
+from minicaffe.layers.conv.winograd import Shapes
 from minicaffe.layers.elementwise.epilogue import Epilogue
 
 from . import depthwise, tiled
-from .kept_weights import takes_panels
 from .winograd import LoopsProduct, takes_factors
 
 LEAST_CHANNELS, LEAST_TILES = LEAST_FILTERS, 16
@@ -92,3 +94,15 @@ def _are_channels_of_weights(x: Array, dy: Array, window: Window, group: int, dw
 @provides(kernels.add_weight_gradient, _are_channels_of_weights)
 def add_weight_gradient_by_channels(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     depthwise.add_weight_gradient(x, dy, window, dweight)
+
+
+def takes_panels(shapes: Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> bool:
+    """Whether panels are kept of weights of which no factors are, in TEST. shapes: of x, weight and y."""
+    possible = not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window, turned=True)
+    return possible and tiled.keeps_panels(shapes, group, dtype)
+
+
+@provides(kernels.panels_bytes)
+def panels_bytes(shapes: Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> int:
+    keeps = takes_panels(shapes, window, group, dtype)
+    return math.prod(tiled.panels_shape(shapes[1], group, dtype)) * dtype.itemsize if keeps else 0

@@ -22,7 +22,7 @@ from minicaffe.blob import Array
 from minicaffe.compiled.jit import Later, Loop, Registers, Room, intrinsic, loop
 from minicaffe.compiled.jobs import Calls
 from minicaffe.compiled.vectors import Vectors, copy, copy_every_other
-from minicaffe.layers.conv.runs import runs_of
+from minicaffe.layers.conv.columns import runs_of
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.threads import get_num_threads, parts, run

@@ -20,10 +20,8 @@ from minicaffe.kernels import provides
 from minicaffe.layers.conv import winograd, winograd_outliers
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd import Shapes, channels_of, mend, tiles_at_once
-from minicaffe.layers.conv.winograd_blocks import Block, Tiling
-from minicaffe.layers.conv.winograd_matrices import TOGETHER, G
 from minicaffe.layers.conv.winograd_outliers import Flags, Taps, all_taps, taps_of_pieces
-from minicaffe.layers.conv.winograd_pieces import count_of_pieces, offsets, to_pieces
+from minicaffe.layers.conv.winograd_tiles import TOGETHER, Block, G, Tiling, count_of_pieces, offsets, to_pieces
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
 
 from . import winograd_loops

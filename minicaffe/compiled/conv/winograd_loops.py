@@ -22,7 +22,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.compiled.jit import Registers, intrinsic, loop
 from minicaffe.compiled.vectors import Vectors
-from minicaffe.layers.conv.winograd_matrices import POINTS
+from minicaffe.layers.conv.winograd_tiles import POINTS
 
 from .tiles import LANES, panel_products
 

@@ -10,7 +10,7 @@ from minicaffe import TEST, TRAIN, Phase, kernels
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.layers.conv import convolution_products as products
-from minicaffe.layers.conv import kept_weights, winograd
+from minicaffe.layers.conv import winograd
 from minicaffe.layers.conv.window import Window
 
 SQUARE = Window((3, 3), (1, 1), (1, 1), (1, 1))
@@ -124,7 +124,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(group)
         return factors_of(weight, window, group, out)
 
-    for module in (winograd, kept_weights):
+    for module in (winograd, products):
         monkeypatch.setattr(module, "factors_of", count)
     return made
 
@@ -158,7 +158,7 @@ def test_weights_that_nobody_holds_are_not_copied(monkeypatch: pytest.MonkeyPatc
 
     def kept(held: bool) -> bool:
         told = case.layer.cached_bytes(case.bottom, case.top)
-        return case.layer._kept.nbytes == told == kept_weights.factors_bytes((16, 32, 3, 3), SQUARE, 1, held)
+        return case.layer._kept.nbytes == told == products.factors_bytes((16, 32, 3, 3), SQUARE, 1, held)
 
     first = case.forward()[0].copy()
     case.forward()
@@ -263,13 +263,13 @@ def test_nothing_is_kept_in_train(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("window", "pieces"), [(SQUARE, 1), (STRIDED, 4)])
 def test_how_much_is_kept_is_known(window: Window, pieces: int, loops_way: str) -> None:
     weight = np.zeros((6, 4, *window.kernel), np.float32)
-    kept = kept_weights.KeptWeights()
+    kept = products.KeptWeights()
     assert kept.nbytes == 0
     made = kept.factors(weight, window, 2)
-    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, window, 2, held=True)
+    assert kept.nbytes == products.factors_bytes(weight.shape, window, 2, held=True)
     rows = made.shape[-1] if loops_way == "numba" else 3
     assert kept.nbytes == weight.nbytes + 2 * 36 * rows * pieces * 4 * 4
-    blob, kept = Blob(weight.shape), kept_weights.KeptWeights()
+    blob, kept = Blob(weight.shape), products.KeptWeights()
     kept.look_at(blob)
     kept.factors(blob.read_data(), window, 2)
-    assert kept.nbytes == kept_weights.factors_bytes(weight.shape, window, 2, held=False) == 2 * 36 * rows * pieces * 4 * 4
+    assert kept.nbytes == products.factors_bytes(weight.shape, window, 2, held=False) == 2 * 36 * rows * pieces * 4 * 4

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from minicaffe.layers.conv import convolution_blocks
+from minicaffe.layers.conv import convolve as module
 from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import Epilogue
@@ -38,7 +38,7 @@ BLOCKS = [(1, 1), (1000, 7), (5000, 30)]
 @pytest.fixture(params=[1, 2, 3])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """So many, which share small convolutions, too."""
-    monkeypatch.setattr(convolution_blocks, "MOST_ALONE", 0)
+    monkeypatch.setattr(module, "MOST_ALONE", 0)
     set_num_threads(request.param)
     return request.param
 
@@ -91,9 +91,9 @@ def test_against_sums_written_out(window: Window, group: int, threads: int) -> N
 def test_blocks_change_nothing(
     window: Window, group: int, block_bytes: int, least: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convolution_blocks, "BLOCK_BYTES", block_bytes)
-    monkeypatch.setattr(convolution_blocks, "LEAST", least)
-    monkeypatch.setattr(convolution_blocks, "MOST_DIRECT", least)
+    monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(module, "LEAST", least)
+    monkeypatch.setattr(module, "MOST_DIRECT", least)
     given = arrays(window, group, count=3)
     for actual, expected in zip(products(*given, window, group), written_out(*given, window, group), strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-12)
@@ -124,7 +124,7 @@ def test_repeatable_bit_for_bit(window: Window, group: int, threads: int) -> Non
 def test_memory_is_bounded_whatever_the_batch(group: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The columns of all images would take 13 MB."""
     block = 256 << 10
-    monkeypatch.setattr(convolution_blocks, "BLOCK_BYTES", block)
+    monkeypatch.setattr(module, "BLOCK_BYTES", block)
     window = Window((3, 3), (2, 2), (1, 1), (1, 1))
     x, weight = np.ones((12, 8, 128, 120), np.float32), np.ones((8, 8 // group, 3, 3), np.float32)
     dy = np.ones((12, 8, 64, 60), np.float32)
@@ -145,8 +145,8 @@ def test_threads_share_what_takes_longer_than_to_begin(
     each: int, shared: bool, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes of columns count, too: to copy them takes as long as many multiplications."""
-    monkeypatch.setattr(convolution_blocks, "get_num_threads", lambda: 5)
-    work = convolution_blocks.Work(1, 40, 150, 1, 12, columns, each - convolution_blocks.COPIED * columns)
+    monkeypatch.setattr(module, "get_num_threads", lambda: 5)
+    work = module.Work(1, 40, 150, 1, 12, columns, each - module.COPIED * columns)
     assert (len(work.forward()) == 5) == shared and work.is_small != shared
 
 
@@ -154,10 +154,10 @@ def test_one_thread_computes_several_small_images(monkeypatch: pytest.MonkeyPatc
     window, numbers = Window((3, 3), (1, 1), (1, 1), (1, 1)), np.random.default_rng(0)
     x, weight = numbers.normal(size=(3, 8, 20, 30)).astype(np.float32), numbers.normal(size=(4, 8, 3, 3)).astype(np.float32)
     y, others = np.empty((3, 4, 20, 30), np.float32), list[int]()
-    run = convolution_blocks.run
-    monkeypatch.setattr(convolution_blocks, "run", lambda tasks: others.append(len(tasks := list(tasks))) or run(tasks))
-    for most in (convolution_blocks.MOST_ALONE, 0):
-        monkeypatch.setattr(convolution_blocks, "MOST_ALONE", most)
+    run = module.run
+    monkeypatch.setattr(module, "run", lambda tasks: others.append(len(tasks := list(tasks))) or run(tasks))
+    for most in (module.MOST_ALONE, 0):
+        monkeypatch.setattr(module, "MOST_ALONE", most)
         convolve(x, weight, window, 1, y)
     assert others[0] == 1 < others[1]
 

@@ -14,11 +14,10 @@ from minicaffe.compiled.conv import winograd_loops
 from minicaffe.compiled.elementwise.epilogue import table
 from minicaffe.compiled.jit import Later
 from minicaffe.layers.conv import convolve as direct
-from minicaffe.layers.conv import winograd, winograd_outliers, winograd_pieces, winograd_weights
+from minicaffe.layers.conv import winograd, winograd_outliers, winograd_tiles, winograd_weights
 from minicaffe.layers.conv.window import Window
-from minicaffe.layers.conv.winograd_blocks import Tiling
-from minicaffe.layers.conv.winograd_matrices import POINTS, cook_toom
 from minicaffe.layers.conv.winograd_outliers import all_taps
+from minicaffe.layers.conv.winograd_tiles import POINTS, Tiling, cook_toom
 from minicaffe.layers.elementwise.epilogue import Epilogue
 
 
@@ -144,7 +143,7 @@ def test_pieces_are_counted_without_being_made() -> None:
     for kernel in range(1, 14):
         for stride in range(1, 16):
             window = Window((kernel, 5), (stride, 2), (0, 0), (1, 1))
-            assert winograd_pieces.count_of_pieces(window) == len(winograd_pieces.pieces(window))
+            assert winograd_tiles.count_of_pieces(window) == len(winograd_tiles.pieces(window))
     assert winograd.possible(Window((30_000, 30_000), (1, 1), (0, 0), (1, 1)))
 
 

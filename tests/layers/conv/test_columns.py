@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.conv.runs import runs_of
+from minicaffe.layers.conv.columns import runs_of
 from minicaffe.layers.conv.window import Window
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import AlignmentError, Error
-from minicaffe.layer import Layer
-from minicaffe.node import Node
+from .errors import AlignmentError, Error
+from .layer import Layer
+from .node import Node
 
 Map = tuple[int | None, Any, Any]
 """axis, and a and b: one value, or one for each axis behind it."""
