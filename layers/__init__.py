@@ -10,13 +10,12 @@ from numpy.typing import DTypeLike
 from minicaffe import registry
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.settings import settings_or_current as settings_or_current
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, nearest
 from minicaffe.formats.fork_kinds import UNKNOWN, NetFork
 from minicaffe.formats.fork_types import FORK_TYPES as FORK_TYPES
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
-from minicaffe.nearest import nearest
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import Kinds
 from minicaffe.registry import register as register

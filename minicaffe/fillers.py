@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from . import rng
 from .access import granted
-from .errors import DataError, FillerError
+from .errors import DataError, FillerError, nearest
 from .files import read_text
-from .nearest import nearest
 from .proto import caffe_pb2
 
 Array = NDArray[Any]

@@ -1,9 +1,25 @@
-"""Hooks: functions called before and after each layer's forward and backward (by the tracer, the timer, debug_info)."""
+"""Hooks: functions called before and after each layer's forward and backward (by the tracer, the timer, debug_info).
+
+debug_info logs the mean absolute value of every blob and weight, layer by layer, as lines like Caffe's. Source: Caffe's net.cpp
+(ForwardDebugInfo, BackwardDebugInfo). The lines go to the logger "minicaffe.solver".
+"""
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .layer import Layer
+
+if TYPE_CHECKING:
+    from .net import Net
 
 Hook = Callable[[int], None]
 """Called with a layer's index, before or after its forward or backward."""
@@ -59,3 +75,65 @@ class Hooked:
     def _call(self, when: str, i: int) -> None:
         for hook in tuple(self._hooks[when]):  # one may remove itself
             hook(i)
+
+
+logger = logging.getLogger("minicaffe.solver")
+
+
+@contextmanager
+def debug_info(net: Net, wanted: bool = True, *, whole: bool = True) -> Iterator[None]:
+    """In the block, each layer's forward and backward logs its lines; not with wanted False.
+    whole: a backward that reaches the first layer ends with a line on all parameters."""
+    if not wanted:
+        yield
+        return
+    forward = net.after_forward(lambda i: _forward_lines(net, i))
+    backward = net.after_backward(lambda i: _backward_lines(net, i, whole))
+    try:
+        yield
+    finally:
+        net.remove_hook(forward)
+        net.remove_hook(backward)
+
+
+def mean_abs(array: NDArray[Any]) -> float:
+    """The mean of the absolute values; 0 for an empty array."""
+    return float(np.abs(array).mean(dtype=np.float64)) if array.size else 0.0
+
+
+def display_name(layer: Layer, i: int) -> str:
+    """A learnable blob's name in the log: that of its `param { name }`, else its number."""
+    specs = layer.param.param
+    return specs[i].name if i < len(specs) and specs[i].name else str(i)
+
+
+def _forward_lines(net: Net, i: int) -> None:
+    layer = net.layers[i]
+    for name in net.nodes[i].top_names:
+        logger.info("    [Forward] Layer %s, top blob %s data: %g", layer.name, name, mean_abs(net.blobs[name].data))
+    for j, blob in enumerate(layer.blobs):
+        logger.info("    [Forward] Layer %s, param blob %s data: %g", layer.name, display_name(layer, j), mean_abs(blob.data))
+
+
+def _backward_lines(net: Net, i: int, whole: bool) -> None:
+    layer = net.layers[i]
+    if net.nodes[i].needs_backward:
+        for name, needs in zip(net.nodes[i].bottom_names, net.nodes[i].bottom_needs, strict=True):
+            if needs:
+                logger.info(
+                    "    [Backward] Layer %s, bottom blob %s diff: %g", layer.name, name, mean_abs(net.blobs[name].diff)
+                )
+        # Caffe numbers these, named or not.
+        for j, (blob, needs) in enumerate(zip(layer.blobs, layer.param_propagate_down, strict=True)):
+            if needs:
+                logger.info("    [Backward] Layer %s, param blob %d diff: %g", layer.name, j, mean_abs(blob.diff))
+    if i == 0 and whole:
+        _all_lines(net)
+
+
+def _all_lines(net: Net) -> None:
+    blobs = net.learnable_params
+    both = [blob.data for blob in blobs], [blob.diff for blob in blobs]
+    l1 = [sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays) for arrays in both]
+    l2 = [math.sqrt(sum(float(np.vdot(array, array)) for array in arrays)) for arrays in both]
+    logger.info("    [Backward] All net params (data, diff): L1 norm = (%g, %g); L2 norm = (%g, %g)", *l1, *l2)

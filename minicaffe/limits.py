@@ -17,8 +17,7 @@ from numbers import Real
 from types import ModuleType
 from typing import Any
 
-from .errors import Error, LimitError
-from .nearest import nearest
+from .errors import Error, LimitError, nearest
 
 blob_elements: int = 2**31 - 1
 """Most elements of one blob; Caffe's INT_MAX, which cannot be raised."""

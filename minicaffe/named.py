@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, NoReturn, TypeVar
 
 from .blob import Blob, BlobList
-from .errors import Error
+from .errors import Error, nearest
 from .layer import Layer
-from .nearest import nearest
 
 Value = TypeVar("Value")
 SHOWN = 8

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from . import limits, skipped_fields
+from . import limits
 from .at_fork import renewed
-from .batching import forward_all
 from .blob import Arrays, Blob, note_change, put_numbers
 from .blob_memory import BlobMemory
 from .cuda import graph as cuda_graph
@@ -39,12 +38,20 @@ from .layers import create, settings_or_current
 from .layers.crop import settle_crops
 from .mode import TEST, TRAIN, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
-from .net_arguments import AnyNet, net_file_of, phase_of, sorted_arguments, state_applied
+from .net_arguments import (
+    AnyNet,
+    net_file_of,
+    phase_of,
+    sorted_arguments,
+    state_applied,
+    unknown_of_layer,
+    unknown_of_net,
+)
 from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters, param_names
 from .plan import ExecutionPlan
 from .proto import caffe_pb2
-from .pycaffe_net import PycaffeNet
+from .pycaffe_net import PycaffeNet, forward_all
 from .registry import outputs_field
 from .threads import computing
 
@@ -136,7 +143,7 @@ class Net(PycaffeNet, Hooked):
         self.lock = renewed(RLock())
         self._loops_asked_for = False
         self.weights_files: list[str] = []
-        self.skipped = skipped_fields.of_net(net_file, strict)
+        self.skipped = unknown_of_net(net_file, strict)
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
         drop_notes(self.param)
@@ -177,7 +184,7 @@ class Net(PycaffeNet, Hooked):
     ) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
         layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings, fork=self._fork)
-        self.skipped += skipped_fields.of_layer(layer, strict)
+        self.skipped += unknown_of_layer(layer, strict)
         if watch:
             watch(self, layer, "created")
         if param.propagate_down and len(param.propagate_down) != len(param.bottom):

@@ -15,10 +15,10 @@ from minicaffe.blob import Blob, Unchanged
 from minicaffe.compiled import jobs as job_lists
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
-from minicaffe.debug_info import debug_info
 from minicaffe.detection.detect import detect
 from minicaffe.errors import Error, LayerError
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.hooks import debug_info
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.layers.pooling import AVE, Pooling

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.errors import Error
+from minicaffe.errors import Error, nearest
 from minicaffe.formats.param_str import read_yaml
 from minicaffe.layer import Layer
 from minicaffe.layers.python import own_module
-from minicaffe.nearest import nearest
 
 from .anchor_defaults import NAMES, RATIOS, SCALES, fitting, own_defaults
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minicaffe.blob import Array, Blob
-from minicaffe.debug_info import debug_info
+from minicaffe.hooks import debug_info
 from minicaffe.proto import caffe_pb2
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from minicaffe.files import replacing
 from minicaffe.formats.prototxt import NetFile, parse_net, read_net
 from minicaffe.formats.skipped import skip
 from minicaffe.formats.source import LayerSource, Place
+from minicaffe.net_arguments import unknown_of_file
 from minicaffe.porting.deploy import deploy
-from minicaffe.skipped_fields import of_file
 
 from .common import check_target, listed, shape_text
 from .groups import StateOptions
@@ -39,7 +39,7 @@ def command(options: Options) -> None:
     check_target("--out", options.out, [options.net])
     file = read_net(options.net, warn=False)
     kept = [source for layer, source in zip(file.param.layer, file.sources, strict=True) if not is_data(layer)]
-    skip(of_file(replace(file, sources=kept), None))  # a data layer's fields mean nothing to what is written
+    skip(unknown_of_file(replace(file, sources=kept), None))  # a data layer's fields mean nothing to what is written
     deployed = deploy(file, options.state_of(file), dict(options.shapes or ()))
     net = options.build(_placed(parse_net(deployed.text, options.out or ""), file))  # what does not run is not written
     if options.out:

@@ -6,8 +6,7 @@ import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 
-from minicaffe.errors import Error, install
-from minicaffe.nearest import nearest
+from minicaffe.errors import Error, install, nearest
 
 from .options import argument, option, with_options
 from .terminal import echo

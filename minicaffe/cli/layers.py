@@ -6,9 +6,8 @@ import inspect
 import re
 from dataclasses import dataclass
 
-from minicaffe.errors import Error
+from minicaffe.errors import Error, nearest
 from minicaffe.layers import CATALOGUE
-from minicaffe.nearest import nearest
 from minicaffe.registry import load_packages
 from minicaffe.tracing.layer_table import markdown
 from minicaffe.tracing.layer_text import layer_text

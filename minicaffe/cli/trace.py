@@ -14,13 +14,13 @@ from click.core import ParameterSource
 from numpy.typing import NDArray
 
 from minicaffe.data.images import load_image
-from minicaffe.debug_info import debug_info
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, rows_end
 from minicaffe.detection.inputs import image_inputs, put_array
 from minicaffe.errors import Error
 from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz
+from minicaffe.hooks import debug_info
 from minicaffe.net import Net
 from minicaffe.tracing.gradient_seed import gradient_seed
 from minicaffe.tracing.tours import SHIPPED, load_tour

@@ -13,8 +13,8 @@ from minicaffe.formats.prototxt import read_net, read_solver, to_text
 from minicaffe.formats.skipped import skip
 from minicaffe.formats.upgrade import upgrade_net
 from minicaffe.formats.wire import MESSAGE_BYTES
+from minicaffe.net_arguments import unknown_of_file
 from minicaffe.proto import caffe_pb2
-from minicaffe.skipped_fields import of_file
 
 from .groups import UnknownFieldOptions
 from .options import argument, option, with_options
@@ -60,7 +60,7 @@ def command(options: Options) -> None:
 def _net(source: str) -> caffe_pb2.NetParameter:
     """The upgraded net of a prototxt, of which nothing that matters may get lost. Raises PrototxtError."""
     file = read_net(source, warn=False)
-    skip(of_file(file, None))
+    skip(unknown_of_file(file, None))
     return file.param
 
 

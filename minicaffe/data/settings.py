@@ -19,9 +19,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from minicaffe.errors import Error, SettingsError
+from minicaffe.errors import Error, SettingsError, nearest
 from minicaffe.formats.param_str import read_yaml_file
-from minicaffe.nearest import nearest
 
 Four = tuple[float, float, float, float]
 

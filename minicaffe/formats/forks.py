@@ -15,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import minicaffe.proto
-from minicaffe.errors import Error, shortened
-from minicaffe.nearest import nearest
+from minicaffe.errors import Error, nearest, shortened
 
 _LONGEST_VALUE = 100
 """Most characters of a value that is harmless."""

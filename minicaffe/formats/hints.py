@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from minicaffe.nearest import nearest
+from minicaffe.errors import nearest
 from minicaffe.proto import caffe_pb2
 
 from .forks import fork_field

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from minicaffe.errors import nearest
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
-from minicaffe.nearest import nearest
 from minicaffe.net import Net
 
 LEAST = 0.5

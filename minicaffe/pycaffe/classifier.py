@@ -8,10 +8,10 @@ from os import PathLike
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minicaffe.batching import forward_all
 from minicaffe.errors import Error
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.pycaffe_net import forward_all
 
 from . import io
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minicaffe.batching import forward_all
 from minicaffe.errors import Error
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.pycaffe_net import forward_all
 
 from .classifier import File, transformer_of
 from .io import load_image, resize_image

@@ -18,8 +18,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from minicaffe.errors import NetSpecError
-from minicaffe.nearest import nearest
+from minicaffe.errors import NetSpecError, nearest
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from minicaffe.errors import Error, os_errors_as
+from minicaffe.errors import Error, nearest, os_errors_as
 from minicaffe.files import read_bytes
-from minicaffe.nearest import nearest
 
 from .tour_numbers import filled
 from .trace import LayerFacts, Trace

@@ -26,10 +26,10 @@ from minicaffe.access import granted
 from minicaffe.blob import Arrays, Blob
 from minicaffe.cuda.updates import Rule
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.debug_info import debug_info
 from minicaffe.errors import SolverError, os_errors_as, pasted
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.formats.upgrade import upgrade_solver
+from minicaffe.hooks import debug_info
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.rng import set_random_seed

@@ -17,8 +17,7 @@ import numpy as np
 
 from minicaffe import limits
 from minicaffe.blob import Array
-from minicaffe.errors import Error, first_of, pasted
-from minicaffe.nearest import nearest
+from minicaffe.errors import Error, first_of, nearest, pasted
 
 from .node import Node, Shape
 from .windows import pool_windows

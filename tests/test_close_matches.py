@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.nearest import LONGEST, TRIED, nearest
+from minicaffe.errors import LONGEST, TRIED, nearest
 
 NAMES = st.lists(st.text("abc_1", min_size=1, max_size=LONGEST), max_size=TRIED, unique=True)
 
