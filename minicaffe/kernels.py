@@ -37,10 +37,8 @@ Provider = TypeVar("Provider", bound=Callable[..., Any])
 
 LAYERS, COMPILED = "minicaffe.layers.", "minicaffe.compiled."
 
-
 JIT, JOBS, PROGRAM = "minicaffe.compiled.jit", "minicaffe.compiled.jobs", "minicaffe.compiled.program"
 """What knows whether loops can be compiled; what makes steps; what runs them."""
-
 
 AHEAD = "minicaffe loops"
 """The name of the thread that compiles ahead."""
@@ -52,20 +50,25 @@ def compiled() -> bool:
     The first call imports Numba, which takes about half a second. Raises Error for another MINICAFFE_LOOPS than auto, numpy
     or numba, and where that is "numba" and Numba cannot be imported or does not compile.
     """
-    is_compiled: bool = importlib.import_module(JIT).compiled()
+    is_compiled: bool = _jit().compiled()
     return is_compiled
 
 
 def description() -> str:
     """Say which way kernels with compiled loops are computed, and what would make it another."""
-    text: str = importlib.import_module(JIT).description()
+    text: str = _jit().description()
     return text
 
 
 def using(way: str) -> AbstractContextManager[None]:
     """In the block, in all threads: kernels computed as with MINICAFFE_LOOPS=way."""
-    block: AbstractContextManager[None] = importlib.import_module(JIT).using(way)
+    block: AbstractContextManager[None] = _jit().using(way)
     return block
+
+
+@lru_cache(maxsize=1)
+def _jit() -> Any:
+    return importlib.import_module(JIT)
 
 
 class _Offer(NamedTuple):
@@ -100,8 +103,8 @@ class Kernel(Generic[P, R]):
 
     def _loaded(self) -> list[_Offer]:
         if not self._is_loaded:
-            self._is_loaded = True
             load_providers(self.by_numpy.__module__)
+            self._is_loaded = True  # other threads wait for the import until then
         return self._offers
 
 
@@ -229,7 +232,7 @@ def loops_of_net(layers: Sequence[Layer], backward: bool) -> Iterator[tuple[Loop
 def compile_ahead(layers: Sequence[Layer], backward: bool) -> None:
     """Begin to compile in the background what the layers' passes run; a call of a loop that is not ready waits for it."""
     if wanted := list(loops_of_net(layers, backward)):
-        importlib.import_module(JIT).compile_ahead(wanted)
+        _jit().compile_ahead(wanted)
 
 
 def _maker_of(layer: Layer) -> _Maker | None:
