@@ -312,6 +312,14 @@ def test_an_empty_folder_and_one_that_leads_into_itself(tmp_path: Path) -> None:
     assert "deeper than 12 folders" in report.left_out[0]
 
 
+def test_what_python_and_git_keep_is_left_out(tmp_path: Path) -> None:
+    for name in ("__pycache__/scenes.cpython-311.pyc", ".git/index", "names.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("cat\ndog\n")
+    items, left_out = scan.scan(tmp_path)
+    assert ([item.path for item in items], left_out) == (["names.txt"], [])
+
+
 def test_pipes_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.caffemodel")
     assert look(tmp_path).items[0].problem == "no regular file: it is not opened"

@@ -82,7 +82,7 @@ def _files(folder: Path, left_out: list[str], depth: int = 0) -> Iterator[Path]:
         return
     for entry in inside:
         path = Path(entry.path)
-        if entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+        if (entry.name.startswith(".") or entry.name == "__pycache__") and entry.is_dir(follow_symlinks=False):
             continue
         if not entry.is_dir(follow_symlinks=False):
             yield path
