@@ -80,7 +80,7 @@ class BatchNorm(Channelwise):
     param_block = ("batch_norm_param",)
     weight_names = ("mean_sum", "variance_sum", "factor")
     copies = (0, 0)
-    kernels = ((epilogue_step,), ())
+    uses_kernels = ((epilogue_step,), ())
     channelwise = True
     is_exact_alone = False  # forward subtracts the mean before it multiplies, which is more exact where it is far from 0
     kinds = (

@@ -34,7 +34,7 @@ class Bias(Channelwise):
     param_block = ("bias_param",)
     weight_names = ("bias",)
     copies = (0, 0)
-    kernels = ((epilogue_step,), ())
+    uses_kernels = ((epilogue_step,), ())
     channelwise = True
     split: tuple[int, int, int]
     """x's elements before the axes of the bias, along them, and after them."""

@@ -177,7 +177,11 @@ class Convolution(Fusing):
         return self.spatial_axes <= gpu.MOST_AXES
 
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
-        product, weight = self.product(bottom[0], top[0], epilogue), self.blobs[0]
+        return self.running(self.product(bottom[0], top[0], epilogue), bottom, top)
+
+    def running(self, product: Product, bottom: Sequence[Blob], top: Sequence[Blob]) -> Callable[[], None]:
+        """What runs a product on all bottoms."""
+        weight = self.blobs[0]
 
         def run() -> None:
             numbers = weight.data_for_loops()

@@ -74,7 +74,7 @@ class Correlation(Layer):
     num_top = 1
     param_block = ("correlation_param",)
     weight_names = ()
-    kernels = ((add_products,), ())
+    uses_kernels = ((add_products,), ())
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.correlation_param

@@ -47,7 +47,7 @@ class DeformableConvolution(Layer):
     linear = True
     rim: ClassVar[int] = 0
     """How many pixels of zeros around the map a sample can be made of."""
-    kernels = ((samples_of,), (samples_of,))
+    uses_kernels = ((samples_of,), (samples_of,))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         block = self.param_block[0]

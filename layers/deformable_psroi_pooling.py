@@ -234,7 +234,7 @@ class DeformablePSROIPooling(PSROILayer):
     type = "DeformablePSROIPooling"
     num_bottom = (2, 3)
     param_block = (BLOCK,)
-    kernels = ((pool_moved,), (add_moved, pool_moved))
+    uses_kernels = ((pool_moved,), (add_moved, pool_moved))
 
     kind = DeformablePsRoiPool
     operator: DeformablePsRoiPool

@@ -51,7 +51,7 @@ class DetectionOutput(Layer):
     weight_names = ()
     has_gradient = False
     found_axis = 2
-    kernels = ((decode_images, rows_of_classes), ())
+    uses_kernels = ((decode_images, rows_of_classes), ())
     kinds = (
         Kind("SSD", ("ssd",), "3 or 4 bottoms"),
         Kind("RefineDet", ("refinedet",), "5 bottoms, or a fourth (N, P * 2)"),

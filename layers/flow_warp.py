@@ -207,7 +207,7 @@ class FlowWarp(Layer):
     num_top = 1
     param_block = ("flow_warp_param",)
     weight_names = ()
-    kernels = ((warp,), (warp_backward,))
+    uses_kernels = ((warp,), (warp_backward,))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, flow = bottom[0].shape, bottom[1].shape

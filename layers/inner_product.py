@@ -61,7 +61,7 @@ class InnerProduct(Layer):
         shapes = [matrix, (param.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         if math.prod(matrix) > LARGE:
-            self.kernels = (multiply,), (multiply,)
+            self.uses_kernels = (multiply,), (multiply,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

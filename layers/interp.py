@@ -280,7 +280,7 @@ class Interp(Layer):
     param_block = ("interp_param",)
     weight_names = ()
     copies = (0, 0)
-    kernels = ((resize,), (resize_backward,))
+    uses_kernels = ((resize,), (resize_backward,))
     rows: Taps
     columns: Taps
 
@@ -288,7 +288,6 @@ class Interp(Layer):
         param = self.param.interp_param
         self.pads = param.pad_beg, param.pad_end
         self.rows = self.columns = Taps(0, 0)
-        self.how = Resizing(self.pads, self.rows, self.columns)
         if max(self.pads) > 0:
             raise self.error(f"pad_beg and pad_end must be <= 0 (they crop), got {self.pads}", "interp_param")
         factors = [param.HasField(name) for name in ("shrink_factor", "zoom_factor")]
@@ -309,7 +308,11 @@ class Interp(Layer):
         top[0].reshape(*shape[:2], *(taps.out for taps in axes))
         if axes != (self.rows, self.columns):  # of the same sizes, what they have computed stays
             self.rows, self.columns = axes
-            self.how = Resizing(self.pads, *axes)
+
+    @property
+    def how(self) -> Resizing:
+        """How maps are resized."""
+        return Resizing(self.pads, self.rows, self.columns)
 
     def resized(self, size: int, axis: int) -> int:
         """How many rows (axis 0) or columns (axis 1) `size` become."""

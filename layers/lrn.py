@@ -197,9 +197,13 @@ class LRN(Layer):
         # Caffe's WITHIN_CHANNEL ends in a Power layer whose shift is always 1
         self.size, self.beta, self.k = param.local_size, param.beta, 1.0 if within else param.k
         self.alpha = param.alpha / param.local_size ** len(self.axes)
-        self.around = Neighbours(self.size, self.alpha, self.beta, self.k)
         self._ratio = Blob((0,), self.dtype)  # on the GPU: what backward adds up
-        self.kernels = WITHIN if within else ACROSS
+        self.uses_kernels = WITHIN if within else ACROSS
+
+    @property
+    def around(self) -> Neighbours:
+        """The numbers of the formula."""
+        return Neighbours(self.size, self.alpha, self.beta, self.k)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom[0].shape) != 4:
@@ -207,7 +211,7 @@ class LRN(Layer):
         top[0].reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.kernels[0][0](bottom[0].data, top[0].data, self.around)
+        self.uses_kernels[0][0](bottom[0].data, top[0].data, self.around)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
@@ -221,7 +225,7 @@ class LRN(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            self.kernels[1][0](bottom[0].data, top[0].diff, bottom[0].diff, self.around)
+            self.uses_kernels[1][0](bottom[0].data, top[0].diff, bottom[0].diff, self.around)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:

@@ -57,7 +57,7 @@ class MultiStageMeanfield(Layer):
     index_bottoms = (2,)
     param_block = ("multi_stage_meanfield_param",)
     weight_names = ("spatial", "bilateral", "compat")
-    kernels = ((filter_maps,), (filter_maps,))
+    uses_kernels = ((filter_maps,), (filter_maps,))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.multi_stage_meanfield_param

@@ -69,7 +69,7 @@ class Pooling(Layer):
         self.sizes = self._kernel, self._stride, self._pad = read_sizes(self, param)
         self.floor = rounds_down(self, param)
         if self.method == MAX:
-            self.kernels = (methods.max_pool_places,), (methods.max_pool_gradient,)
+            self.uses_kernels = (methods.max_pool_places,) if len(top) > 1 else (), (methods.max_pool_gradient,)
 
     def _read_fork(self, param: Param) -> None:
         padded = param.pool == AVE and any((param.pad, param.pad_h, param.pad_w))

@@ -66,7 +66,7 @@ class Proposal(StandIn):
     makes_rois = True
     found_axis = 0
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
-    kernels = ((kept_boxes,), ())
+    uses_kernels = ((kept_boxes,), ())
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios")
     inert_keys: ClassVar[tuple[str, ...]] = ("allowed_border", "num_classes")
 

@@ -96,7 +96,7 @@ class PSROIAlign(PSROILayer):
     type = "PSROIAlign"
     param_block = ("psroi_align_param",)
 
-    kernels = ((ps_roi_align,), (ps_roi_align_backward,))
+    uses_kernels = ((ps_roi_align,), (ps_roi_align_backward,))
 
     kind = PsRoiAlign
     operator: PsRoiAlign

@@ -135,7 +135,7 @@ class PSROIPooling(PSROILayer):
     type = "PSROIPooling"
     param_block = ("psroi_pooling_param",)
 
-    kernels = ((ps_roi_pool,), (ps_roi_pool_backward,))
+    uses_kernels = ((ps_roi_pool,), (ps_roi_pool_backward,))
 
     kind = PsRoiPool
     operator: PsRoiPool

@@ -27,7 +27,7 @@ class ReLU(Channelwise):
     weight_names = ()
     elementwise = True
     copies = (0, 0)
-    kernels = ((epilogue_step,), ())
+    uses_kernels = ((epilogue_step,), ())
     channelwise = True
     is_rectifier = True
 

@@ -77,7 +77,7 @@ class ROIAlign(RoiLayer):
 class ROIAlignMax(ROIAlign, MaximaLayer):
     """Caffe's ROIAlign, pool: MAX. A third bottom's first value, made positive, replaces spatial_scale."""
 
-    kernels = ((pool_maxima,), (add_at_samples,))
+    uses_kernels = ((pool_maxima,), (add_at_samples,))
     kind = RoiAlignMax
     operator: RoiAlignMax
 
@@ -104,7 +104,7 @@ class ROIAlignMax(ROIAlign, MaximaLayer):
 class ROIAlignMean(ROIAlign):
     """Mask R-CNN's ROIAlign, pool: AVE."""
 
-    kernels = MEAN_KERNELS
+    uses_kernels = MEAN_KERNELS
     kind = RoiAlign
     operator: RoiAlign
 
@@ -117,7 +117,7 @@ class ROIAlignMean(ROIAlign):
 class ROIAlignGrid(ROIAlign):
     """Cascade R-CNN's ROIAlign, which MS-CNN has too."""
 
-    kernels = MEAN_KERNELS
+    uses_kernels = MEAN_KERNELS
     kind = RoiAlignGrid
     operator: RoiAlignGrid
 

@@ -77,6 +77,6 @@ class ROIPooling(MaximaLayer):
 
     type = "ROIPooling"
     param_block = ("roi_pooling_param",)
-    kernels = ((), (add_at_maxima,))
+    uses_kernels = ((), (add_at_maxima,))
     kind = RoiPool
     operator: RoiPool

@@ -55,7 +55,7 @@ class ROIWarping(RoiLayer):
     type = "ROIWarping"
     param_block = ("roi_warping_param",)
 
-    kernels = MEAN_KERNELS
+    uses_kernels = MEAN_KERNELS
 
     kind = RoiWarp
     operator: RoiWarp

@@ -37,7 +37,7 @@ class Scale(Channelwise):
     weight_names: tuple[str, ...] = ("scale", "bias")
     keeps_input = True
     copies = (0, 0)
-    kernels = ((epilogue_step,), ())
+    uses_kernels = ((epilogue_step,), ())
     channelwise = True
     split: tuple[int, int, int]
     """x's elements before the axes of the scale, along them, and after them."""

@@ -48,7 +48,7 @@ class Unpooling(Layer):
         if self.method == AVE:
             self.copies = (1, 1)
         if self.method == MAX:
-            self.kernels = ((put,), (put_gradient,))
+            self.uses_kernels = ((put,), (put_gradient,))
         self.kernel, self.stride, self.size = (
             self._pair(*names)
             for names in (

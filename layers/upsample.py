@@ -55,7 +55,7 @@ class Upsample(Layer):
             self.scale = (param.scale if "scale" in named else 1,) * 2
         else:
             self.scale = self._scales(named)
-            self.kernels = ((put,), (put_gradient,))
+            self.uses_kernels = ((put,), (put_gradient,))
         if min(self.scale) < 1:
             raise self.error(f"the scale must be > 0, got {min(self.scale)}", "upsample_param.scale")
 

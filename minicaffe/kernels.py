@@ -17,6 +17,7 @@ loops are compiled at all.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, update_wrapper
@@ -24,6 +25,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
+
+from .at_fork import held
 
 if TYPE_CHECKING:
     from .blob import Blob
@@ -33,15 +36,25 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Provider = TypeVar("Provider", bound=Callable[..., Any])
+Maker = TypeVar("Maker", bound=Callable[..., Any])
 
 LAYERS, COMPILED = "minicaffe.layers.", "minicaffe.compiled."
 
 JIT, JOBS, PROGRAM = "minicaffe.compiled.jit", "minicaffe.compiled.jobs", "minicaffe.compiled.program"
 """What knows whether loops can be compiled; what makes steps; what runs them."""
 
+FREE = {"setup", "reshape", "forward_gpu", "backward_cpu", "backward_gpu"}
+"""Methods that a class derived from a built-in one may have, and still compute as that does."""
+
 AHEAD = "minicaffe loops"
 """The name of the thread that compiles ahead."""
+
+
+_importing = threading.RLock()
+"""Held while a module is imported: in a forked child nobody would end the import of another thread."""
+held(lambda: [_importing])
+_loaded = set[str]()
+"""The modules of layers whose providers are there."""
 
 
 def compiled() -> bool:
@@ -68,15 +81,17 @@ def using(way: str) -> AbstractContextManager[None]:
 
 @lru_cache(maxsize=1)
 def _jit() -> Any:
-    return importlib.import_module(JIT)
+    with _importing:
+        return importlib.import_module(JIT)
 
 
 class _Offer(NamedTuple):
-    """A provider, whether it takes the arguments, and the compiled loops that it runs."""
+    """A provider, whether it takes the arguments, and the compiled loops that it runs; backward: in a backward alone."""
 
     takes: Callable[..., bool] | None
     run: Callable[..., Any]
     loops: Sequence[Loop[Any]]
+    backward: Sequence[Loop[Any]]
 
 
 class Kernel(Generic[P, R]):
@@ -84,24 +99,28 @@ class Kernel(Generic[P, R]):
 
     def __init__(self, by_numpy: Callable[P, R]) -> None:
         self.by_numpy = by_numpy
-        self._offers: list[_Offer] = []
+        self._offers: dict[str, _Offer] = {}
         self._is_loaded = False
         update_wrapper(self, by_numpy)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if compiled():
-            for offer in self._loaded():
+            for offer in self._loaded().values():
                 if offer.takes is None or offer.takes(*args, **kwargs):
                     result: R = offer.run(*args, **kwargs)
                     return result
         return self.by_numpy(*args, **kwargs)
 
-    @property
-    def loops(self) -> list[Loop[Any]]:
-        """The compiled loops that its providers run."""
-        return [one for offer in self._loaded() for one in offer.loops]
+    def loops(self, backward: bool = False) -> list[Loop[Any]]:
+        """Return the compiled loops that its providers run, in a forward or in a backward."""
+        offers = self._loaded().values()
+        return [one for offer in offers for one in (*offer.loops, *(offer.backward if backward else ()))]
 
-    def _loaded(self) -> list[_Offer]:
+    def add(self, name: str, offer: _Offer) -> None:
+        """Take a provider. One of the same name is that of an import that an error ended."""
+        self._offers[name] = offer
+
+    def _loaded(self) -> dict[str, _Offer]:
         if not self._is_loaded:
             load_providers(self.by_numpy.__module__)
             self._is_loaded = True  # other threads wait for the import until then
@@ -114,7 +133,11 @@ def kernel(by_numpy: Callable[P, R]) -> Kernel[P, R]:
 
 
 def provides(
-    of: Kernel[P, R], takes: Callable[..., bool] | None = None, *, loops: Sequence[Loop[Any]] = ()
+    of: Kernel[P, R],
+    takes: Callable[..., bool] | None = None,
+    *,
+    loops: Sequence[Loop[Any]] = (),
+    backward: Sequence[Loop[Any]] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register a provider of a kernel.
 
@@ -126,14 +149,19 @@ def provides(
         Return whether the provider takes these arguments. Without it the provider takes all.
     loops : sequence of Loop
         The compiled loops that it runs, to compile them before the first forward needs them.
+    backward : sequence of Loop
+        Those that what it returns runs in a backward alone.
     """
 
     def register(run: Callable[P, R]) -> Callable[P, R]:
-        of._offers.append(_Offer(takes, run, loops))
+        of.add(f"{run.__module__}.{run.__name__}", _Offer(takes, run, loops, backward))
         return run
 
     return register
 
+
+Step = Callable[[], None]
+"""What runs a forward; a KeptStep, if a program may."""
 
 Loops: TypeAlias = "tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]"
 """Those of a layer's forward and of its backward."""
@@ -149,9 +177,10 @@ class KeptStep:
 
 
 class _Maker(NamedTuple):
-    """What makes the steps of a layer's forward, and which loops its passes run."""
+    """What makes the steps of the forward of a class, and which loops its passes run."""
 
-    step: Callable[..., KeptStep | None]
+    kind: type[Layer]
+    step: Callable[..., Step | None]
     loops: Callable[[Any], Loops]
 
 
@@ -159,9 +188,7 @@ _makers: dict[object, _Maker] = {}
 """By the forward_cpu whose work the step does."""
 
 
-def step_of_layer(
-    kind: type[Layer], loops: Callable[[Any], Loops] = lambda layer: ((), ())
-) -> Callable[[Callable[..., KeptStep | None]], Callable[..., KeptStep | None]]:
+def step_of_layer(kind: type[Layer], loops: Callable[[Any], Loops] = lambda layer: ((), ())) -> Callable[[Maker], Maker]:
     """Register what makes the step that does the work of forward_cpu, for a class and those that inherit it.
 
     Parameters
@@ -173,29 +200,51 @@ def step_of_layer(
         Return the compiled loops that the layer's passes run, to compile them before the first forward needs them.
     """
 
-    def register(step: Callable[..., KeptStep | None]) -> Callable[..., KeptStep | None]:
-        _makers[kind.forward_cpu] = _Maker(step, loops)
+    def register(step: Maker) -> Maker:
+        _makers[kind.forward_cpu] = _Maker(kind, step, loops)
         return step
 
     return register
 
 
-def step_of(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], *after: Any) -> KeptStep | None:
+def step_of(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], *after: Any) -> Step | None:
     """Return what runs the layer's forward on these blobs by compiled loops, as long as their shapes and the layer's attributes
     are the same; None where NumPy computes."""
     maker = _maker_of(layer) if has_steps(layer) else None
-    return None if maker is None else maker.step(layer, bottom, top, *after)
+    if maker is None or not _computes_as(layer, maker.kind):
+        return None
+    return maker.step(layer, bottom, top, *after)
+
+
+def makes_steps(layer: Layer) -> bool:
+    """Whether steps are made of the layer's forward, unless they decline."""
+    return has_steps(layer) and _maker_of(layer) is not None
+
+
+def _computes_as(layer: Layer, kind: type[Layer]) -> bool:
+    """Whether the layer's forward is surely that of the class: nothing that it calls is another's."""
+    if "forward_cpu" in vars(layer):
+        return False
+    own = type(layer)
+    if own is kind or own.__module__.startswith(LAYERS):
+        return True
+    others = {name for base in own.__mro__[: own.__mro__.index(kind)] for name in vars(base)}
+    return not any(callable(vars(kind).get(name)) for name in others - FREE)
 
 
 def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
     """Return the step of a layer that `only_shares`, among those of other layers."""
-    step: KeptStep = importlib.import_module(JOBS).sharing_step(layer, bottom, top)
+    with _importing:
+        jobs = importlib.import_module(JOBS)
+    step: KeptStep = jobs.sharing_step(layer, bottom, top)
     return step
 
 
 def program_of(plan: ExecutionPlan) -> Program:
     """Return what runs the plan's kept steps at once."""
-    program: Program = importlib.import_module(PROGRAM).JobLists(plan)
+    with _importing:
+        made = importlib.import_module(PROGRAM)
+    program: Program = made.JobLists(plan)
     return program
 
 
@@ -213,13 +262,13 @@ def loops_of(layer: Layer) -> Loops:
     """Return the compiled loops that the layer's passes run, if loops are compiled."""
     maker = _maker_of(layer)
     steps: Loops = ((), ()) if maker is None else maker.loops(layer)
-    forward, backward = ([*steps[i], *(one for each in layer.kernels[i] for one in each.loops)] for i in (0, 1))
+    forward, backward = ([*steps[i], *(one for each in layer.uses_kernels[i] for one in each.loops(bool(i)))] for i in (0, 1))
     return forward, backward
 
 
 def loops_of_net(layers: Sequence[Layer], backward: bool) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
     """The compiled loops that the layers' passes run, in their order, each with the type of numbers."""
-    able = [layer for layer in layers if may_have_steps(layer) or any(layer.kernels)]
+    able = [layer for layer in layers if may_have_steps(layer) or any(layer.uses_kernels)]
     if not able or not compiled():
         return
     for layer in able:
@@ -243,8 +292,10 @@ def _maker_of(layer: Layer) -> _Maker | None:
 
 def load_providers(module: str) -> None:
     """Import the providers of the kernels of a module of layers, if it has any."""
-    if _has_providers(module):
-        importlib.import_module(_providers_of(module))
+    if module not in _loaded and _has_providers(module):
+        with _importing:
+            importlib.import_module(_providers_of(module))
+            _loaded.add(module)
 
 
 def _providers_of(module: str) -> str:

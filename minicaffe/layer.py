@@ -42,6 +42,10 @@ Count = int | tuple[int, int | None]
 """How many bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
 
 
+_UNSET = object()
+"""What an attribute is that is not there."""
+
+
 class Layer:
     """One step of a net.
 
@@ -73,7 +77,7 @@ class Layer:
       (setup may set it); about 0 for work block by block.
     - in_sequence: whether forwards must follow each other in one process, because a forward depends on those before it, or
       writes to a file (setup may set it).
-    - kernels: those that forward and backward call, to compile ahead what computes them (setup may set it).
+    - uses_kernels: those that forward and backward call, to compile ahead what computes them (setup may set it).
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
@@ -114,7 +118,7 @@ class Layer:
     copies: tuple[float, float] = (1, 1)
     only_shares: bool = False
     in_sequence: bool = False
-    kernels: tuple[Sequence[Kernel[..., Any]], Sequence[Kernel[..., Any]]] = ((), ())
+    uses_kernels: tuple[Sequence[Kernel[..., Any]], Sequence[Kernel[..., Any]]] = ((), ())
     kinds: ClassVar[tuple[Kind, ...]] = ()
     is_open: bool = False
     fork: NetFork = UNKNOWN
@@ -148,10 +152,16 @@ class Layer:
         self.param_str_ = self.param_str
 
     def __setattr__(self, name: str, value: object) -> None:
-        if self.watched and not _are_same(vars(self).get(name), value):
-            vars(self)["changes"] = self.changes + 1
-            note_change()
+        if not self.watched or _are_same(getattr(self, name, _UNSET), value):
+            super().__setattr__(name, value)
+            return
+        self._note_change()  # before, for an interrupt may come, and after, for another thread may have read the old value
         super().__setattr__(name, value)
+        self._note_change()
+
+    def _note_change(self) -> None:
+        vars(self)["changes"] = self.changes + 1
+        note_change()
 
     # What a layer defines.
 
@@ -350,7 +360,7 @@ class Layer:
         return self.error(text, "type")
 
     def coordinates(self) -> tuple[int | None, Any, Any] | None:
-        """After setup: how places of the first bottom map to those of the top (layers/conv/coordinates.py); None: not."""
+        """After setup: how places of the first bottom map to those of the top (minicaffe/coordinates.py); None: not."""
         return (None, 1, 0) if self.elementwise or self.keeps_places else None
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
@@ -480,7 +490,7 @@ def _are_same(one: object, other: object) -> bool:
         return True
     try:
         return bool(one == other)
-    except ValueError:  # arrays
+    except Exception:  # arrays, tensors
         return False
 
 

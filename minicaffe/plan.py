@@ -35,7 +35,7 @@ from .blob_memory import BlobMemory
 from .blocks import each_block
 from .cuda.pairs import data_pair
 from .cuda.replay import Graphs
-from .kernels import KeptStep, compiled, may_have_steps, program_of, sharing_step, step_of
+from .kernels import KeptStep, compiled, makes_steps, may_have_steps, program_of, sharing_step, step_of
 from .layer import Layer
 from .layers.conv.convolution_products import wanted_way
 from .layers.elementwise.channels import by_channel
@@ -141,7 +141,9 @@ class Chain:
 
     def _may_keep(self) -> bool:
         keeps = self.nodes[0].layer.phase == TEST and not gpu_mode()
-        return keeps and (not self.alone or (compiled() and self.hopeless != self._shapes()))
+        return keeps and (
+            not self.alone or (compiled() and self.hopeless != self._shapes() and _makes_step(self.nodes[0].layer))
+        )
 
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(blob.shape for blob in self.nodes[0].bottoms)
@@ -355,6 +357,11 @@ def _keeps_step(node: Node) -> bool:
     return (alone or (type(layer).__module__.startswith(OURS) and has)) and not any(layer.loss_weights)
 
 
+def _makes_step(layer: Layer) -> bool:
+    """The same, once loops are compiled."""
+    return layer.only_shares or may_be_epilogue(layer) or makes_steps(layer)
+
+
 def _is_rectifier(layer: Layer) -> bool:
     return isinstance(layer, Channelwise) and layer.is_rectifier
 
@@ -391,7 +398,8 @@ def _step_alone(node: Node) -> KeptStep | None:
     if layer.only_shares:
         return sharing_step(layer, bottoms, tops)
     if not may_be_epilogue(layer) or not layer.is_exact_alone:
-        return step_of(layer, bottoms, tops)
+        made = step_of(layer, bottoms, tops)
+        return made if isinstance(made, KeptStep) else None
     epilogue = layer.epilogue(bottoms[0].shape)
     step = None if epilogue is None else epilogue_step(bottoms[0], tops[0], joined([epilogue], layer.dtype))
     return step if isinstance(step, KeptStep) else None

@@ -7,25 +7,17 @@ forward_all runs more items than a net's batch holds: in batches, the last padde
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .blob import Array, Arrays, numbers
-from .errors import Error
-from .named import check_names
-
-if TYPE_CHECKING:
-    from .net import Net
-from collections import OrderedDict
-from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
-
-from .blob import Blob
-from .errors import LayerError
-from .named import Blobs
+from .blob import Array, Arrays, Blob, numbers
+from .errors import Error, LayerError
+from .named import Blobs, check_names
 from .parameters import check_names_differ
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ done
 python --version
 if [ -z "$oldest" ]; then
     bash -euo pipefail -c "$(awk '/^```bash$/ {n++; inside = 1; next} /^```$/ {inside = 0} inside && n == 2' README.md)"
-    own=$(python -c "from minicaffe.loops import registers; print(32 * registers(32).lanes)")
+    own=$(python -c "from minicaffe.compiled.jit import registers; print(32 * registers(32).lanes)")
     for width in 128 256 512; do  # bits of a vector: those of other machines; the command above had this processor's
         [ "$width" != "$own" ] || continue
         MINICAFFE_TEST_VECTORS=$width NUMBA_CACHE_DIR="$folder/vectors$width" PYTHONPATH=tests/support python -m pytest -q \

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.compiled.jobs import KeptStep
-from minicaffe.kernels import Loops, step_of_layer
+from minicaffe.kernels import Loops, Step, step_of_layer
 from minicaffe.layers.conv.winograd import possible
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
@@ -38,12 +37,8 @@ def loops_of(layer: Convolution) -> Loops:
 
 
 @step_of_layer(Convolution, loops_of)
-def convolution_step(
-    layer: Convolution, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue = NOTHING
-) -> KeptStep | None:
-    if len(bottom) > 1:
-        return None
+def convolution_step(layer: Convolution, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue = NOTHING) -> Step:
     product = layer.product(bottom[0], top[0], epilogue)
-    if isinstance(product, CompiledProduct | LoopsProduct):
+    if isinstance(product, CompiledProduct | LoopsProduct) and len(bottom) == 1:
         return product.step(bottom[0], layer.blobs[0], top[0])
-    return None
+    return layer.running(product, bottom, top)

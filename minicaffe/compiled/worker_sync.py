@@ -512,13 +512,13 @@ def run_jobs(jobs: array[int], widest: int) -> int:
     The loops have to be compiled.
     """
     (address, _), words, many, left = jobs.buffer_info(), NOBODY, 0, 0  # of NumPy's arrays it would take ten times as long
+    code = machine_code()  # before a pool is made, which others may wait for
     helpers = 0 if threads.is_working() else min(threads.get_num_threads(), widest) - 1
     if helpers > 0:
         threads.use_pool(AwakePool)  # from the first list on
         pool = threads.the_pool()
         assert isinstance(pool, AwakePool)
         words, many, helpers = pool.words, looks()[0], min(helpers, pool.with_cores)
-    code = machine_code()
     try:
         asleep = code.begin(address, words, max(0, helpers))
         while asleep:

@@ -1,4 +1,4 @@
-"""Maps (layers/conv/coordinates.py) between tops of a NetSpec, and the crop that aligns two. Source: pycaffe's coord_map.
+"""Maps (minicaffe/coordinates.py) between tops of a NetSpec, and the crop that aligns two. Source: pycaffe's coord_map.
 
 It aligns the scores of a fully convolutional net with its image: n.score = crop(n.upscored, n.data).
 """

@@ -155,7 +155,7 @@ class LoopSamples(NamedTuple):
         dx.reshape(len(dx), -1)[...] = dmaps.reshape(-1, len(dx)).T
 
 
-@provides(samples_of, loops=(find_samples, sample_rows, sample_slopes, add_samples))
+@provides(samples_of, loops=(find_samples, sample_rows), backward=(sample_slopes, add_samples))
 def samples_by_loops(x: Array, offset: Array, window: Window) -> LoopSamples:
     taps, windows = math.prod(window.kernel), math.prod(offset.shape[1:])
     groups = len(offset) // (2 * taps)

@@ -2,10 +2,9 @@
 
     y[c J + j, o] = sum over taps of weight[c J + j, tap] * x[c, o * stride - pad + tap * dilation]
 
-There is no product of matrices in them. A channel is laid out as runs (runs.py), so that what one tap sees over all windows is
-one run of numbers: the sums are as many multiples of runs as the kernel has taps, added up in a core's first cache, some rows
-at a time, with the epilogue behind them. Kernels of 3x3, those of most nets, need no layout forward (depthwise_3x3.py). Without
-compiled loops, convolve.py makes columns of several channels.
+There is no product of matrices in them. A channel is laid out as runs (columns.py), so that what one tap sees over all windows
+is one run of numbers. The sums are as many multiples of runs as the kernel has taps, added up in a core's first cache, some
+rows at a time, with the epilogue behind them. Kernels of 3x3, those of most nets, need no layout forward (depthwise_3x3.py).
 """
 
 from __future__ import annotations
