@@ -527,7 +527,7 @@ def test_a_helper_that_comes_late_takes_part_in_what_is_left(many: int, monkeypa
     monkeypatch.setattr(worker_sync.Apart, "let_back", slow)
     arrays[0][:] = 3
     assert JobList([job, meeting]).run() == 2
-    assert late == [0]
+    assert {*late} == {0}  # it may be woken twice
     np.testing.assert_array_equal(arrays[1], np.full(LENGTH, 6, np.float32))
     np.testing.assert_array_equal(y, [2, 2])
 

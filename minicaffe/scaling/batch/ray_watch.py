@@ -70,6 +70,17 @@ def reported(raylet: str) -> Iterator[None]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as process:
         try:
             yield
+        except BaseException:
+            if not _listens(raylet):  # Ray's core is about to end this process: whatever came first, one line says why
+                process.communicate()
+                os._exit(1)
+            raise
         finally:
-            with suppress(OSError):  # it was killed
+            with suppress(OSError, ValueError):  # it was killed, or has reported
                 process.communicate(b".")
+
+
+def _listens(path: str) -> bool:
+    """Whether somebody listens at the socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(path) == 0
