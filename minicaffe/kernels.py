@@ -9,7 +9,7 @@
     @step_of_layer(Pooling)                     # in compiled/pooling.py: a whole forward, as a step that can be kept
     def pooling_step(layer, bottom, top): ...
 
-This is the only place that chooses: the first provider that takes the arguments computes, else NumPy. A provider is in the
+This is the only place that chooses: a kernel has at most one provider, which may leave some arguments to NumPy. It is in the
 module of `compiled` that is named as the kernel's, or the layer's, own module of `layers`. It is imported at the first call, if
 loops are compiled at all.
 """
@@ -85,46 +85,36 @@ def _jit() -> Any:
         return importlib.import_module(JIT)
 
 
-class _Offer(NamedTuple):
-    """A provider, whether it takes the arguments, and the compiled loops that it runs; backward: in a backward alone."""
+class _Provider(NamedTuple):
+    """What computes a kernel, and the compiled loops that it runs; backward: in a backward alone."""
 
-    takes: Callable[..., bool] | None
     run: Callable[..., Any]
     loops: Sequence[Loop[Any]]
     backward: Sequence[Loop[Any]]
 
 
 class Kernel(Generic[P, R]):
-    """A function that NumPy defines. `by_numpy` is that function; a call is computed by the first provider that takes it."""
+    """A function that NumPy defines, `by_numpy`, and that its provider computes where loops are compiled."""
 
     def __init__(self, by_numpy: Callable[P, R]) -> None:
         self.by_numpy = by_numpy
-        self._offers: dict[str, _Offer] = {}
-        self._is_loaded = False
+        self._provider: _Provider | None = None
         update_wrapper(self, by_numpy)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if compiled():
-            for offer in self._loaded().values():
-                if offer.takes is None or offer.takes(*args, **kwargs):
-                    result: R = offer.run(*args, **kwargs)
-                    return result
+        if compiled() and (provider := self._loaded()):
+            result: R = provider.run(*args, **kwargs)
+            return result
         return self.by_numpy(*args, **kwargs)
 
     def loops(self, backward: bool = False) -> list[Loop[Any]]:
-        """Return the compiled loops that its providers run, in a forward or in a backward."""
-        offers = self._loaded().values()
-        return [one for offer in offers for one in (*offer.loops, *(offer.backward if backward else ()))]
+        """Return the compiled loops that its provider runs, in a forward or in a backward."""
+        provider = self._loaded()
+        return [*provider.loops, *(provider.backward if backward else ())] if provider else []
 
-    def add(self, name: str, offer: _Offer) -> None:
-        """Take a provider. One of the same name is that of an import that an error ended."""
-        self._offers[name] = offer
-
-    def _loaded(self) -> dict[str, _Offer]:
-        if not self._is_loaded:
-            load_providers(self.by_numpy.__module__)
-            self._is_loaded = True  # other threads wait for the import until then
-        return self._offers
+    def _loaded(self) -> _Provider | None:
+        load_providers(self.by_numpy.__module__)
+        return self._provider
 
 
 def kernel(by_numpy: Callable[P, R]) -> Kernel[P, R]:
@@ -133,20 +123,14 @@ def kernel(by_numpy: Callable[P, R]) -> Kernel[P, R]:
 
 
 def provides(
-    of: Kernel[P, R],
-    takes: Callable[..., bool] | None = None,
-    *,
-    loops: Sequence[Loop[Any]] = (),
-    backward: Sequence[Loop[Any]] = (),
+    of: Kernel[P, R], *, loops: Sequence[Loop[Any]] = (), backward: Sequence[Loop[Any]] = ()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register a provider of a kernel.
+    """Register the provider of a kernel. What it does not take it leaves to the kernel's `by_numpy`.
 
     Parameters
     ----------
     of : Kernel
         What the decorated function computes.
-    takes : callable, optional
-        Return whether the provider takes these arguments. Without it the provider takes all.
     loops : sequence of Loop
         The compiled loops that it runs, to compile them before the first forward needs them.
     backward : sequence of Loop
@@ -154,7 +138,7 @@ def provides(
     """
 
     def register(run: Callable[P, R]) -> Callable[P, R]:
-        of.add(f"{run.__module__}.{run.__name__}", _Offer(takes, run, loops, backward))
+        of._provider = _Provider(run, loops, backward)
         return run
 
     return register

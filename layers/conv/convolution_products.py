@@ -169,8 +169,17 @@ def chosen(  # noqa: PLR0917
     kept: keeps what is made of the weights, which is good for as long as they have these values; None: it is for any weights.
     """
     if suits(x, weight, window, group, y, kept is not None):
-        factors = kept.factors(weight, window, group) if kept else None
-        return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
+        return by_winograd(window, group, epilogue, kept.factors(weight, window, group) if kept else None)
+    return directly(window, group, epilogue)
+
+
+def by_winograd(window: Window, group: int, epilogue: Epilogue, factors: Array | None) -> Product:
+    """Winograd's way; factors: of the weights that it will be given, if at hand."""
+    return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
+
+
+def directly(window: Window, group: int, epilogue: Epilogue) -> Product:
+    """By columns and BLAS."""
     return lambda x, weight, y: direct.convolve(x, weight, window, group, y, epilogue)
 
 

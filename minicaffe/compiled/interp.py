@@ -99,14 +99,13 @@ def resize(x: Array, how: Resizing, y: Array) -> None:
     each_part(interpolate, x, how, y)
 
 
-def _takes(dy: Array, how: Resizing, dx: Array) -> bool:
-    return how.rows.out * how.columns.out > SMALL
-
-
-@provides(interp.resize_backward, _takes, loops=(interpolate_backward,))
+@provides(interp.resize_backward, loops=(interpolate_backward,))
 def resize_backward(dy: Array, how: Resizing, dx: Array) -> None:
     """Split the maps across the threads."""
-    each_part(interpolate_backward, dy, how, dx)
+    if how.rows.out * how.columns.out > SMALL:
+        each_part(interpolate_backward, dy, how, dx)
+    else:
+        interp.resize_backward.by_numpy(dy, how, dx)
 
 
 def each_part(step: Loop[...], source: Array, how: Resizing, to: Array) -> None:

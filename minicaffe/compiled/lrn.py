@@ -141,34 +141,41 @@ def _add_neighbours(columns: Array, total: Array, size: int) -> None:
             total[j] += row[j]
 
 
-def _takes(*arguments: object) -> bool:
-    """Whether the loops compute this formula, which comes last."""
-    around = arguments[-1]
-    return isinstance(around, Neighbours) and around.beta == 0.75 and around.size <= LONGEST_SUM
-
-
-@provides(lrn.normalise_across, _takes, loops=(strips_forward,))
+@provides(lrn.normalise_across, loops=(strips_forward,))
 def normalise_across(x: Array, y: Array, around: Neighbours) -> None:
-    """Split the strips of pixels across the threads."""
-    _each_strip(strips_forward, (x,), y, around)
+    if _takes(around):
+        _each_strip(strips_forward, (x,), y, around)
+    else:
+        lrn.normalise_across.by_numpy(x, y, around)
 
 
-@provides(lrn.normalise_across_backward, _takes, loops=(strips_backward,))
+@provides(lrn.normalise_across_backward, loops=(strips_backward,))
 def normalise_across_backward(x: Array, dy: Array, dx: Array, around: Neighbours) -> None:
-    """Split the strips of pixels across the threads."""
-    _each_strip(strips_backward, (x, dy), dx, around)
+    if _takes(around):
+        _each_strip(strips_backward, (x, dy), dx, around)
+    else:
+        lrn.normalise_across_backward.by_numpy(x, dy, dx, around)
 
 
-@provides(lrn.normalise_within, _takes, loops=(maps_forward,))
+@provides(lrn.normalise_within, loops=(maps_forward,))
 def normalise_within(x: Array, y: Array, around: Neighbours) -> None:
-    """Split the maps across the threads."""
-    _each_map(maps_forward, (x,), y, around)
+    if _takes(around):
+        _each_map(maps_forward, (x,), y, around)
+    else:
+        lrn.normalise_within.by_numpy(x, y, around)
 
 
-@provides(lrn.normalise_within_backward, _takes, loops=(maps_backward,))
+@provides(lrn.normalise_within_backward, loops=(maps_backward,))
 def normalise_within_backward(x: Array, dy: Array, dx: Array, around: Neighbours) -> None:
-    """Split the maps across the threads."""
-    _each_map(maps_backward, (x, dy), dx, around)
+    if _takes(around):
+        _each_map(maps_backward, (x, dy), dx, around)
+    else:
+        lrn.normalise_within_backward.by_numpy(x, dy, dx, around)
+
+
+def _takes(around: Neighbours) -> bool:
+    """Whether the loops compute this formula."""
+    return around.beta == 0.75 and around.size <= LONGEST_SUM
 
 
 def _each_map(step: Loop[...], given: Sequence[Array], out: Array, around: Neighbours) -> None:

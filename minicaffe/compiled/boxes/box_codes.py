@@ -17,13 +17,11 @@ from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE
 from .nms import suppress, takes
 
 
-def _takes(boxes: Array, areas: Array, overlap: float, eta: float) -> bool:
-    return takes(boxes, areas, overlap)
-
-
-@provides(box_codes.kept_of, _takes, loops=(suppress,))
+@provides(box_codes.kept_of, loops=(suppress,))
 def kept_of(boxes: Array, areas: Array, overlap: float, eta: float) -> NDArray[np.intp]:
     """Run the loop on one thread."""
+    if not takes(boxes, areas, overlap):
+        return box_codes.kept_of.by_numpy(boxes, areas, overlap, eta)
     unit = boxes.dtype.type(0)
     kept: NDArray[np.intp] = suppress(np.ascontiguousarray(boxes), areas, unit, float(overlap), float(eta), 0)
     return kept

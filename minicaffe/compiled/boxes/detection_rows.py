@@ -89,15 +89,13 @@ def class_rows(  # noqa: PLR0913, PLR0917
     return rows[:found]
 
 
-def _takes(boxes: Array, areas: Array, scores: Array, image: int, rules: Rules, *, are_finite: bool) -> bool:
-    possible = rules.threshold >= 0 and (rules.top_k is None or rules.top_k > 0)
-    return possible and (are_finite or bool(np.isfinite(boxes).all() and np.isfinite(areas).all()))
-
-
-@provides(detection_rows.rows_of_classes, _takes, loops=(class_rows,))
+@provides(detection_rows.rows_of_classes, loops=(class_rows,))
 def rows_of_classes(boxes: Array, areas: Array, scores: Array, image: int, rules: Rules, *, are_finite: bool) -> Array:
     """Run the loop on one thread."""
     background, least, threshold, top_k, eta = rules
+    possible = threshold >= 0 and (top_k is None or top_k > 0)
+    if not possible or not (are_finite or (np.isfinite(boxes).all() and np.isfinite(areas).all())):
+        return detection_rows.rows_of_classes.by_numpy(boxes, areas, scores, image, rules, are_finite=are_finite)
     wide = scores.astype(np.result_type(boxes, scores), copy=False)  # rows have the scores' type
     bound = wide.dtype.type(scores.dtype.type(least))
     whole = np.ascontiguousarray(boxes), areas, wide, image, background

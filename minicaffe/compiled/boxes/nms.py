@@ -60,13 +60,11 @@ def takes(boxes: Array, areas: Array, threshold: float) -> bool:
     return threshold >= 0 and bool(np.isfinite(boxes).all() and np.isfinite(areas).all())
 
 
-def _takes(boxes: Array, areas: Array, threshold: float, measure: Measure = PIXELS, limit: int = 0) -> bool:
-    return measure.divisor == "IOU" and takes(boxes, areas, threshold)
-
-
-@provides(nms.kept_boxes, _takes, loops=(suppress,))
+@provides(nms.kept_boxes, loops=(suppress,))
 def kept_boxes(boxes: Array, areas: Array, threshold: float, measure: Measure = PIXELS, limit: int = 0) -> NDArray[np.intp]:
     """Run the loop on one thread."""
+    if measure.divisor != "IOU" or not takes(boxes, areas, threshold):
+        return nms.kept_boxes.by_numpy(boxes, areas, threshold, measure, limit)
     unit = boxes.dtype.type(measure.unit)
     kept: NDArray[np.intp] = suppress(np.ascontiguousarray(boxes), areas, unit, float(threshold), 1.0, limit)
     return kept

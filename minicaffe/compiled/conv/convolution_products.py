@@ -28,72 +28,42 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
     return suits_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
 
 
-def _are_channels(  # noqa: PLR0917
-    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
-) -> bool:
-    return depthwise.suits(x, weight, window, group, y)
-
-
-@provides(kernels.chosen, _are_channels)
-def by_channels(  # noqa: PLR0917
+@provides(kernels.chosen)
+def chosen(  # noqa: PLR0917
     x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
 ) -> Product:
-    return depthwise.product(window, (x.shape, weight.shape, y.shape), y.dtype, epilogue)
-
-
-def _suits_winograd(  # noqa: PLR0917
-    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
-) -> bool:
-    return suits(x, weight, window, group, y, kept is not None)
-
-
-@provides(kernels.chosen, _suits_winograd)
-def by_winograd(  # noqa: PLR0917
-    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
-) -> Product:
-    factors = kept.factors(weight, window, group) if kept else None
-    if factors is not None and takes_factors(factors):
-        return LoopsProduct(window, group, (x.shape, weight.shape, y.shape), factors, epilogue)
-    return kernels.chosen.by_numpy(x, weight, window, group, y, epilogue, kept)
-
-
-def _suits_tiles(  # noqa: PLR0917
-    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
-) -> bool:
-    return tiled.suits(x, weight, window, y, _keeps_panels(x, weight, window, group, y, kept))
-
-
-@provides(kernels.chosen, _suits_tiles)
-def by_tiles(  # noqa: PLR0917
-    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
-) -> Product:
+    shapes = x.shape, weight.shape, y.shape
+    if depthwise.suits(x, weight, window, group, y):
+        return depthwise.product(window, shapes, y.dtype, epilogue)
+    if suits(x, weight, window, group, y, kept is not None):
+        factors = kept.factors(weight, window, group) if kept else None
+        if factors is not None and takes_factors(factors):
+            return LoopsProduct(window, group, shapes, factors, epilogue)
+        return kernels.by_winograd(window, group, epilogue, factors)
+    turned = kept is not None and takes_panels(shapes, window, group, y.dtype)
+    if not tiled.suits(x, weight, window, y, turned):
+        return kernels.directly(window, group, epilogue)
     panels = None
-    if kept is not None and _keeps_panels(x, weight, window, group, y, kept):
+    if kept is not None and turned:
         made = kept.room(tiled.panels_shape(weight.shape, group, weight.dtype), weight.dtype)
         panels = tiled.panels_of(weight, group, made)
-    return tiled.product(window, group, (x.shape, weight.shape, y.shape), y.dtype, epilogue, panels)
+    return tiled.product(window, group, shapes, y.dtype, epilogue, panels)
 
 
-def _keeps_panels(x: Array, weight: Array, window: Window, group: int, y: Array, kept: KeptWeights | None) -> bool:
-    return kept is not None and takes_panels((x.shape, weight.shape, y.shape), window, group, y.dtype)
+@provides(kernels.data_gradient)
+def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
+    if depthwise.suits(dx, weight, window, group, dy):
+        depthwise.data_gradient(dy, weight, window, dx)
+    else:
+        kernels.data_gradient.by_numpy(dy, weight, window, group, dx)
 
 
-def _are_channels_back(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> bool:
-    return depthwise.suits(dx, weight, window, group, dy)
-
-
-@provides(kernels.data_gradient, _are_channels_back)
-def data_gradient_by_channels(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
-    depthwise.data_gradient(dy, weight, window, dx)
-
-
-def _are_channels_of_weights(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
-    return depthwise.suits(x, dweight, window, group, dy) and math.prod(dy.shape[2:]) >= depthwise.LEAST_WINDOWS
-
-
-@provides(kernels.add_weight_gradient, _are_channels_of_weights)
-def add_weight_gradient_by_channels(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
-    depthwise.add_weight_gradient(x, dy, window, dweight)
+@provides(kernels.add_weight_gradient)
+def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
+    if depthwise.suits(x, dweight, window, group, dy) and math.prod(dy.shape[2:]) >= depthwise.LEAST_WINDOWS:
+        depthwise.add_weight_gradient(x, dy, window, dweight)
+    else:
+        kernels.add_weight_gradient.by_numpy(x, dy, window, group, dweight)
 
 
 def takes_panels(shapes: Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> bool:

@@ -24,7 +24,8 @@ MOST_PUT = 1 << 19
 """Numbers of a factor that is put in one piece of memory for tiles: 0.85 to 0.97 of the time; more take too long."""
 
 
-def _takes(a: Array, b: Array, out: Array) -> bool:
+def _are_tiled(a: Array, b: Array, out: Array) -> bool:
+    """Whether tiles compute this product, and faster than BLAS."""
     if a.dtype not in (np.float32, np.float64) or not a.dtype == b.dtype == out.dtype:
         return False
     if has_few_rows(a, b, out):
@@ -33,9 +34,11 @@ def _takes(a: Array, b: Array, out: Array) -> bool:
     return is_large and b.flags.c_contiguous and out.flags.c_contiguous and (a.flags.c_contiguous or a.size <= MOST_PUT)
 
 
-@provides(multiply, _takes, loops=(convolve_strips,))
+@provides(multiply, loops=(convolve_strips,))
 def multiply_by_tiles(a: Array, b: Array, out: Array) -> None:
-    if has_few_rows(a, b, out):
+    if not _are_tiled(a, b, out):
+        multiply.by_numpy(a, b, out)
+    elif has_few_rows(a, b, out):
         made = np.empty(out.shape[::-1], out.dtype)
         _by_tiles(b.T, np.ascontiguousarray(a.T), made)
         out[...] = made.T

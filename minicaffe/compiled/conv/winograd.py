@@ -164,17 +164,14 @@ def _panel_rows() -> int:
     return panel_rows(jit.registers(32))
 
 
-def _takes(  # noqa: PLR0917
-    x: Array, weight: Array, factors: Array, window: Window, y: Array, epilogue: Epilogue, taps: Taps
-) -> bool:
-    return takes_factors(factors) and bool(x.flags.c_contiguous) and bool(y.flags.c_contiguous)  # maps as flat arrays
-
-
-@provides(winograd.convolve_by_factors, _takes, loops=(winograd_loops.convolve_planes,))
+@provides(winograd.convolve_by_factors, loops=(winograd_loops.convolve_planes,))
 def convolve_by_loops(  # noqa: PLR0917
     x: Array, weight: Array, factors: Array, window: Window, y: Array, epilogue: Epilogue, taps: Taps
 ) -> None:
-    LoopsProduct(window, len(factors), (x.shape, weight.shape, y.shape), factors, epilogue, taps)(x, weight, y)
+    if takes_factors(factors) and x.flags.c_contiguous and y.flags.c_contiguous:  # maps as flat arrays
+        LoopsProduct(window, len(factors), (x.shape, weight.shape, y.shape), factors, epilogue, taps)(x, weight, y)
+    else:
+        winograd.convolve_by_factors.by_numpy(x, weight, factors, window, y, epilogue, taps)
 
 
 @provides(winograd.factors_shape)
@@ -183,14 +180,11 @@ def factors_shape_by_loops(weight: Sequence[int], window: Window, group: int) ->
     return group, 36, -(-(weight[0] // group) // rows), count_of_pieces(window) * weight[1], rows
 
 
-def _are_panels(weight: Array, window: Window, group: int, out: Array | None = None) -> bool:
-    shape = factors_shape_by_loops(weight.shape, window, group) if out is None else out.shape
-    return int(shape[2]) > 1
-
-
-@provides(winograd.factors_of, _are_panels, loops=(winograd_loops.make_factors,))
+@provides(winograd.factors_of, loops=(winograd_loops.make_factors,))
 def factors_of_by_loops(weight: Array, window: Window, group: int, out: Array | None = None) -> Array:
     factors = np.empty(factors_shape_by_loops(weight.shape, window, group), np.float32) if out is None else out
+    if factors.shape[2] == 1:
+        return winograd.factors_of.by_numpy(weight, window, group, factors)
     weight = to_pieces(weight, window)
     given = np.broadcast_to(weight, (2, *weight.shape))  # twice: Numba would compile contiguous arrays another time
     m = len(weight) // group

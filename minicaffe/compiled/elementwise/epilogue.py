@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -99,33 +100,28 @@ def flat(y: Array) -> Array:
     return as_strided(y, (last // y.itemsize + 1,), (y.itemsize,))
 
 
-def _takes(epilogue: Epilogue, y: Array, channels: slice) -> bool:
-    return y.size > SMALL and places_of(y) is not None
-
-
-@provides(kernels.scale_shift_relu, _takes, loops=(scale_shift_relu,))
+@provides(kernels.scale_shift_relu, loops=(scale_shift_relu,))
 def scale_shift_relu_by_loops(epilogue: Epilogue, y: Array, channels: slice) -> None:
-    if places := places_of(y):
+    places = places_of(y) if y.size > SMALL else None
+    if places is None:
+        kernels.scale_shift_relu.by_numpy(epilogue, y, channels)
+    else:
         scale_shift_relu(table(epilogue, channels, y.shape[1], y.dtype), (places[0], 0, *places[1:]), flat(y))
 
 
-def _takes_back(epilogue: Epilogue, y: Array, diff: Array, channels: slice) -> bool:
-    places = places_of(diff)
-    return places is not None and places_of(y) == places
-
-
-@provides(kernels.scale_shift_relu_backward, _takes_back, loops=(backward,))
+@provides(kernels.scale_shift_relu_backward, loops=(backward,))
 def backward_by_loops(epilogue: Epilogue, y: Array, diff: Array, channels: slice) -> None:
-    if places := places_of(diff):
+    places = places_of(diff)
+    if places is None or places_of(y) != places:
+        kernels.scale_shift_relu_backward.by_numpy(epilogue, y, diff, channels)
+    else:
         backward(flat(y), flat(diff), places, table(epilogue, channels, y.shape[1], y.dtype))
 
 
-def _takes_step(x: Blob, y: Blob, epilogue: Epilogue) -> bool:
-    return y.dtype == x.dtype and y.count > 0
-
-
-@provides(epilogue_step, _takes_step, loops=(scale_shift_relu, scale_shift_relu_planes))
-def epilogue_step_by_loops(x: Blob, y: Blob, epilogue: Epilogue) -> KeptStep:
+@provides(epilogue_step, loops=(scale_shift_relu, scale_shift_relu_planes))
+def epilogue_step_by_loops(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
+    if y.dtype != x.dtype or not y.count:
+        return epilogue_step.by_numpy(x, y, epilogue)
     by_number = epilogue.dtype is None and (y is x or len(y.shape) < 2)
     images, channels, *rest = (1, 1, y.count) if by_number else y.shape
     sizes, after = (images, channels, math.prod(rest)), table(epilogue, EVERY, channels, y.dtype)

@@ -18,13 +18,12 @@ add_channels = loop("Array(T, 3, 'C', True), int64[::1], Array(int32, 3, 'C', Tr
 )
 
 
-def _takes(dy: Array, images: Ints, argmax: Array, dx: Array) -> bool:
-    return argmax.size > 0
-
-
-@provides(roi_bin_maxima.add_at_maxima, _takes, loops=(add_channels,))
+@provides(roi_bin_maxima.add_at_maxima, loops=(add_channels,))
 def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
     """Split the channels across the threads."""
+    if not argmax.size:
+        roi_bin_maxima.add_at_maxima.by_numpy(dy, images, argmax, dx)
+        return
     count, channels, height, width = dx.shape
     given = read_only(dy.reshape(len(dy), channels, -1)), images, read_only(argmax.reshape(len(dy), channels, -1))
 
