@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import limits
+from minicaffe.data import prefetch
 from minicaffe.errors import DataError, LayerError
 from minicaffe.mode import TEST, TRAIN
 
@@ -30,13 +32,14 @@ def write(name: str, first: int, rows: int, **more: np.ndarray) -> None:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory with files of 4 and 3 rows and a list of both."""
     monkeypatch.chdir(tmp_path)
     write("a.h5", 0, 4)
     write("b.h5", 4, 3)
     (tmp_path / "list.txt").write_text("a.h5\nb.h5\n")
-    return tmp_path
+    yield tmp_path
+    prefetch._end_all()  # a thread of this test would read the next one's files: their names are relative
 
 
 def text(batch: int = 2, more: str = "", tops: tuple[str, ...] = ("data", "label")) -> str:
