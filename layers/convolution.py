@@ -180,7 +180,7 @@ class Convolution(Fusing):
         return self.running(self.product(bottom[0], top[0], epilogue), bottom, top)
 
     def running(self, product: Product, bottom: Sequence[Blob], top: Sequence[Blob]) -> Callable[[], None]:
-        """What runs a product on all bottoms."""
+        """Return a function that runs a product on all bottoms."""
         weight = self.blobs[0]
 
         def run() -> None:
@@ -191,7 +191,7 @@ class Convolution(Fusing):
         return run
 
     def product(self, x: Blob, y: Blob, epilogue: Epilogue) -> Product:
-        """What computes y, of these blobs or others of their shapes, and then what comes after it."""
+        """Return the product that computes y, then the epilogue, for these blobs or others of their shapes."""
         weight, *bias = self.blobs
         if bias:  # it comes first: it is part of y
             epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)

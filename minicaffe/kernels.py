@@ -41,7 +41,7 @@ Maker = TypeVar("Maker", bound=Callable[..., Any])
 LAYERS, COMPILED = "minicaffe.layers.", "minicaffe.compiled."
 
 JIT, JOBS, PROGRAM = "minicaffe.compiled.jit", "minicaffe.compiled.jobs", "minicaffe.compiled.program"
-"""What knows whether loops can be compiled; what makes steps; what runs them."""
+"""The modules that compile loops, make steps and run them."""
 
 FREE = {"setup", "reshape", "forward_gpu", "backward_cpu", "backward_gpu"}
 """Methods that a class derived from a built-in one may have, and still compute as that does."""
@@ -58,7 +58,7 @@ _loaded = set[str]()
 
 
 def compiled() -> bool:
-    """Whether compiled loops provide kernels: Numba can be imported, and MINICAFFE_LOOPS is not "numpy".
+    """Return whether compiled loops provide kernels: Numba can be imported, and MINICAFFE_LOOPS is not "numpy".
 
     The first call imports Numba, which takes about half a second. Raises Error for another MINICAFFE_LOOPS than auto, numpy
     or numba, and where that is "numba" and Numba cannot be imported or does not compile.
@@ -86,7 +86,7 @@ def _jit() -> Any:
 
 
 class _Provider(NamedTuple):
-    """What computes a kernel, and the compiled loops that it runs; backward: in a backward alone."""
+    """A provider of a kernel, the compiled loops that it runs, and those that it runs in a backward only."""
 
     run: Callable[..., Any]
     loops: Sequence[Loop[Any]]
@@ -145,15 +145,14 @@ def provides(
 
 
 Step = Callable[[], None]
-"""What runs a forward; a KeptStep, if a program may."""
+"""A function that runs a forward. A program can run a KeptStep."""
 
 Loops: TypeAlias = "tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]]"
-"""Those of a layer's forward and of its backward."""
+"""The loops of a layer's forward, and those of its backward."""
 
 
 class KeptStep:
-    """What a layer does in a forward, to be run again as long as shapes, weights and settings are the same. A program may run
-    several at once."""
+    """The work of a layer's forward, valid while shapes, weights and settings stay the same. A program can run several."""
 
     def __call__(self) -> None:
         """Do it."""
@@ -161,7 +160,7 @@ class KeptStep:
 
 
 class _Maker(NamedTuple):
-    """What makes the steps of the forward of a class, and which loops its passes run."""
+    """A factory of the steps of a class, and of the list of loops that its passes run."""
 
     kind: type[Layer]
     step: Callable[..., Step | None]
@@ -192,8 +191,10 @@ def step_of_layer(kind: type[Layer], loops: Callable[[Any], Loops] = lambda laye
 
 
 def step_of(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], *after: Any) -> Step | None:
-    """Return what runs the layer's forward on these blobs by compiled loops, as long as their shapes and the layer's attributes
-    are the same; None where NumPy computes."""
+    """Return the step of the layer's forward on these blobs, or None where NumPy computes.
+
+    The step is valid while the shapes and the layer's attributes stay the same.
+    """
     maker = _maker_of(layer) if has_steps(layer) else None
     if maker is None or not _computes_as(layer, maker.kind):
         return None
@@ -201,12 +202,12 @@ def step_of(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], *after: A
 
 
 def makes_steps(layer: Layer) -> bool:
-    """Whether steps are made of the layer's forward, unless they decline."""
+    """Return whether the layer's class has a factory of steps, and loops are compiled."""
     return has_steps(layer) and _maker_of(layer) is not None
 
 
 def _computes_as(layer: Layer, kind: type[Layer]) -> bool:
-    """Whether the layer's forward is surely that of the class: nothing that it calls is another's."""
+    """Return whether the layer runs the forward of this class, with none of its methods overridden."""
     if "forward_cpu" in vars(layer):
         return False
     own = type(layer)
@@ -225,7 +226,7 @@ def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> K
 
 
 def program_of(plan: ExecutionPlan) -> Program:
-    """Return what runs the plan's kept steps at once."""
+    """Return a program that runs the kept steps of the plan."""
     with _importing:
         made = importlib.import_module(PROGRAM)
     program: Program = made.JobLists(plan)
@@ -233,12 +234,12 @@ def program_of(plan: ExecutionPlan) -> Program:
 
 
 def may_have_steps(layer: Layer) -> bool:
-    """Whether the layer's class has providers, which may decline for its attributes or shapes."""
+    """Return whether the layer's class has a module of providers. They may decline its attributes or shapes."""
     return _has_providers(type(layer).forward_cpu.__module__)
 
 
 def has_steps(layer: Layer) -> bool:
-    """Whether the layer's class has providers, and loops are compiled."""
+    """Return whether the layer's class has a module of providers, and loops are compiled."""
     return may_have_steps(layer) and compiled()
 
 
@@ -251,7 +252,7 @@ def loops_of(layer: Layer) -> Loops:
 
 
 def loops_of_net(layers: Sequence[Layer], backward: bool) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
-    """The compiled loops that the layers' passes run, in their order, each with the type of numbers."""
+    """Yield the compiled loops of the layers' passes in the order of their first use, each with its dtype."""
     able = [layer for layer in layers if may_have_steps(layer) or any(layer.uses_kernels)]
     if not able or not compiled():
         return
@@ -263,7 +264,7 @@ def loops_of_net(layers: Sequence[Layer], backward: bool) -> Iterator[tuple[Loop
 
 
 def compile_ahead(layers: Sequence[Layer], backward: bool) -> None:
-    """Begin to compile in the background what the layers' passes run; a call of a loop that is not ready waits for it."""
+    """Start to compile the loops of the layers' passes in the background. A call of a loop waits until it is compiled."""
     if wanted := list(loops_of_net(layers, backward)):
         _jit().compile_ahead(wanted)
 

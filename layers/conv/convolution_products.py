@@ -126,7 +126,7 @@ def factors_bytes(weight: Sequence[int], window: Window, group: int, held: bool)
 
 @kernel
 def panels_bytes(shapes: Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> int:
-    """What is kept, in bytes, of weights of which no factors are. shapes: of x, weight and y."""
+    """Return the bytes kept for weights without Winograd factors. shapes: of x, weight and y."""
     return 0
 
 
@@ -174,12 +174,12 @@ def chosen(  # noqa: PLR0917
 
 
 def by_winograd(window: Window, group: int, epilogue: Epilogue, factors: Array | None) -> Product:
-    """Winograd's way; factors: of the weights that it will be given, if at hand."""
+    """Return Winograd's product. factors: of the weights that it will be given, if at hand."""
     return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
 
 
 def directly(window: Window, group: int, epilogue: Epilogue) -> Product:
-    """By columns and BLAS."""
+    """Return the product by columns and BLAS."""
     return lambda x, weight, y: direct.convolve(x, weight, window, group, y, epilogue)
 
 

@@ -67,25 +67,24 @@ class Channelwise(Layer):
 
     channelwise: ClassVar[bool] = False
     is_rectifier: ClassVar[bool] = False
-    """Whether nothing comes after it in one step."""
+    """No layer is fused after it."""
     is_exact_alone: ClassVar[bool] = True
-    """Whether its Epilogue alone gives the numbers of its forward."""
+    """Its Epilogue alone gives the numbers of its forward."""
 
     def may_be_epilogue(self) -> bool:
-        """Whether what the layer does, with its parameters, can be an Epilogue, and its backward needs nothing of its input."""
+        """Return whether the layer, with its parameters, can be an Epilogue whose backward does not need the input."""
         return len(self.param.bottom) == 1
 
     def epilogue(self, shape: tuple[int, ...]) -> Epilogue | None:
-        """What the layer does to a bottom (N, M, ...) of this shape, in float64; None where its numbers lie along others."""
+        """Return the layer as an Epilogue in float64, or None if its numbers lie along other axes than axis 1 of the shape."""
         raise NotImplementedError
 
     def gradient(self) -> Epilogue:
-        """What multiplies a gradient on its way back through the layer, once it has run as an Epilogue."""
+        """Return the factors of a gradient that passes back through the layer after it ran as an Epilogue."""
         raise NotImplementedError
 
     def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue | None:
-        """What comes before in one launch, and then the layer; None where the launch has another order, or the layer runs on
-        the host."""
+        """Return the launch `before` with the layer added, or None if it has another order or the layer runs on the host."""
         raise NotImplementedError
 
 
@@ -95,39 +94,41 @@ class Fusing(Layer):
     fuses: ClassVar[bool] = False
 
     def may_fuse(self) -> bool:
-        """Whether the layer, with its parameters, can."""
+        """Return whether the layer, with its parameters, can apply others."""
         return True
 
     def may_apply(self, other: Channelwise) -> bool:
-        """Whether it can apply this one."""
+        """Return whether it can apply this layer."""
         return True
 
     def fuses_on_device(self) -> bool:
-        """Whether it can on the GPU."""
+        """Return whether it can apply others on the GPU."""
         return True
 
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
-        """forward_cpu, and then on the tops what comes after it: to be run as long as the shapes and weights are these."""
+        """Return a function that runs forward_cpu and the epilogue, valid while shapes and weights stay the same."""
         raise NotImplementedError
 
     def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
-        """forward_gpu, and then on the tops what comes after it; None: nothing."""
+        """Run forward_gpu, then the epilogue on the tops, if there is one."""
         raise NotImplementedError
 
 
 def may_be_epilogue(layer: Layer) -> TypeGuard[Channelwise]:
-    """Whether the layer before may apply this one."""
+    """Return whether the layer before it can apply this layer."""
     return isinstance(layer, Channelwise) and "channelwise" in vars(type(layer)) and layer.may_be_epilogue()
 
 
 def takes_epilogue(layer: Layer) -> TypeGuard[Fusing]:
-    """Whether the layer can apply what comes after it."""
+    """Return whether the layer can apply layers that follow it."""
     return isinstance(layer, Fusing) and "fuses" in vars(type(layer)) and layer.may_fuse()
 
 
 def device_epilogue_of(first: Layer, after: Sequence[Layer], shape: tuple[int, ...]) -> DeviceEpilogue | None:
-    """What the layers, which may be Epilogues and have their shapes, do to first's top of this shape on the GPU, in one launch;
-    None where they are not in the launch's order, or one runs on the host."""
+    """Return the one launch that applies these layers to the top of `first`, of this shape.
+
+    None if they are not in the launch's order, or one runs on the host.
+    """
     if not math.prod(shape) or (isinstance(first, Fusing) and not first.fuses_on_device()):
         return None
     made: DeviceEpilogue | None = DeviceEpilogue()
@@ -137,5 +138,5 @@ def device_epilogue_of(first: Layer, after: Sequence[Layer], shape: tuple[int, .
 
 
 def vector(blob: Blob) -> NDArray[np.float64]:
-    """A blob's values (M,) as float64."""
+    """Return a blob's values (M,) as float64."""
     return blob.read_data().reshape(-1).astype(np.float64)

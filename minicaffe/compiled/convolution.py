@@ -23,7 +23,7 @@ from .elementwise.epilogue import backward, scale_shift_relu
 
 
 def loops_of(layer: Convolution) -> Loops:
-    """Those of its passes; a Deconvolution has them the other way round."""
+    """Return the loops of the layer's passes. A Deconvolution swaps forward and backward."""
     window, is_turned = layer.window, isinstance(layer, Deconvolution)
     if depthwise.possible(layer.blobs[0].shape, layer.group):
         forward, gradient = depthwise.forward_loop(window), depthwise.channels_gradient

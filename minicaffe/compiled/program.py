@@ -160,5 +160,5 @@ class JobLists:
 
 
 def _has_weights_in(chain: Chain, memories: Container[SyncedMemory]) -> bool:
-    """Whether a blob of its layers shares one of these memories: what is written there has to be read first."""
+    """Return whether a layer's weights lie in one of these memories: then a list must not write there first."""
     return any(blob.data_memory in memories for node in chain.nodes for blob in node.layer.blobs)
