@@ -25,7 +25,7 @@ from minicaffe.blob import Array
 from minicaffe.data.images import resize_bilinear
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import create
-from minicaffe.layers.softmax import softmax
+from minicaffe.layers.loss.softmax import softmax
 
 CLASSES, SIZE, ITERATIONS = 21, usual(500, 12), 10
 NAME = f"MultiStageMeanfield, {CLASSES} x {SIZE} x {SIZE}, {ITERATIONS} iterations"

@@ -14,7 +14,7 @@ from benchmarks._nets import randomise
 from benchmarks.train import images
 from minicaffe import SGDSolver, set_random_seed
 from minicaffe.formats.prototxt import read_net
-from minicaffe.layers.roi_data import RoIData
+from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
 from minicaffe.scaling import mpi
 from minicaffe.scaling.mpi.exchange import RankExchange

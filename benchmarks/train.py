@@ -24,7 +24,7 @@ from benchmarks._smoke import usual
 from minicaffe import SGDSolver, kernels, set_random_seed
 from minicaffe.data.roidb_entry import Entry
 from minicaffe.formats.prototxt import read_net
-from minicaffe.layers.roi_data import RoIData
+from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
 
 SHAPES = Path(__file__).parents[1] / "examples" / "shapes"

@@ -1,4 +1,4 @@
-// Accuracy. See layers/accuracy.py.
+// Accuracy. See layers/metric/accuracy.py.
 #include "labels.cuh"
 #include "loss.cuh"
 

@@ -1,4 +1,4 @@
-// ArgMax along the middle axis of x (outer, length, inner): a block a line. See layers/arg_max.py.
+// ArgMax along the middle axis of x (outer, length, inner): a block a line. See layers/metric/arg_max.py.
 #include "common.cuh"
 
 struct Found {

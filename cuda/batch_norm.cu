@@ -1,4 +1,4 @@
-// BatchNorm over x (N, channels, positions). See layers/batch_norm.py.
+// BatchNorm over x (N, channels, positions). See layers/norm/batch_norm.py.
 #include "common.cuh"
 #include "planes.cuh"
 #include "statistics.cuh"

@@ -1,4 +1,4 @@
-// BN over x (N, channels, positions). See layers/bn.py.
+// BN over x (N, channels, positions). See layers/norm/bn.py.
 #include "common.cuh"
 #include "planes.cuh"
 #include "sums.cuh"

@@ -1,4 +1,4 @@
-// DeformablePSROIPooling: averages of bilinear samples in moved position-sensitive bins. See layers/deformable_psroi_pooling.py.
+// DeformablePSROIPooling: averages of bilinear samples in moved position-sensitive bins. See layers/roi/deformable_psroi_pooling.py.
 #include "roi.cuh"
 
 // A bin of one class: where its samples start along an axis, and the distance to the next; extent: the roi's.

@@ -1,4 +1,4 @@
-// Dropout: y = x * mask * factor. See layers/dropout.py.
+// Dropout: y = x * mask * factor. See layers/neuron/dropout.py.
 #include "common.cuh"
 
 // mask: nullptr, or 0 and 1, one byte an element; y may be x.

@@ -1,4 +1,4 @@
-// Eltwise: product, weighted sum and maximum of two arrays; more of them by further launches. See layers/eltwise.py.
+// Eltwise: product, weighted sum and maximum of two arrays; more of them by further launches. See layers/elementwise/eltwise.py.
 //
 // slope: of a ReLU behind the layer, 1 for none; only in the last launch of a top.
 #include "common.cuh"

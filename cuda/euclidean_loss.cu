@@ -1,4 +1,4 @@
-// EuclideanLoss. See layers/euclidean_loss.py.
+// EuclideanLoss. See layers/loss/euclidean_loss.py.
 #include "loss.cuh"
 
 // difference = x - target; count elements each.

@@ -1,4 +1,4 @@
-// Windows of maps as columns, and columns added to their windows. See layers/im2col.py and convolution.py.
+// Windows of maps as columns, and columns added to their windows. See layers/conv/im2col.py and convolution.py.
 #include "common.cuh"
 #include "window.cuh"
 

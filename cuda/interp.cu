@@ -1,4 +1,4 @@
-// Interp: maps resized bilinearly, corners on corners. See layers/interp.py.
+// Interp: maps resized bilinearly, corners on corners. See layers/shape/interp.py.
 // x is (maps, height, width), of which (h, w) from (first, first) on become (out_h, out_w).
 #include "common.cuh"
 

@@ -1,4 +1,4 @@
-// Whole labels, as layers/losses/loss_bottoms.py reads them.
+// Whole labels, as layers/loss/loss_bottoms.py reads them.
 #pragma once
 
 #include "common.cuh"

@@ -1,4 +1,4 @@
-// LRN: x / scale^beta, over channels or within a channel. See layers/lrn.py.
+// LRN: x / scale^beta, over channels or within a channel. See layers/norm/lrn.py.
 //
 // Sums are in the CPU's order.
 #include "common.cuh"

@@ -1,4 +1,4 @@
-// MVN: rows of `numbers` numbers, each brought to mean 0 and, with scale, deviation 1. A block a row. See layers/mvn.py.
+// MVN: rows of `numbers` numbers, each brought to mean 0 and, with scale, deviation 1. A block a row. See layers/norm/mvn.py.
 #include "common.cuh"
 #include "sums.cuh"
 

@@ -1,4 +1,4 @@
-// The layers that apply one function to every element: y = f(x), dx = dy f'(x). See layers/elementwise/neuron.py.
+// The layers that apply one function to every element: y = f(x), dx = dy f'(x). See layers/neuron/neuron.py.
 //
 // Every kernel takes the same: a, b, c are the function's constants, as its layer's `constants` lists them. Forward's y may be x;
 // kept is nullptr, or a copy of x. Backward's dx may be dy.

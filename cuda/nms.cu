@@ -1,4 +1,4 @@
-// Non-maximum suppression of sorted boxes, SLAB at a time. See nms.py; the definition is layers/boxes/nms.py's.
+// Non-maximum suppression of sorted boxes, SLAB at a time. See nms.py; the definition is layers/proposal/nms.py's.
 #include "sort.cuh"
 
 constexpr int SLAB = 2048;        // nms.py's SLAB

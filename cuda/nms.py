@@ -1,4 +1,4 @@
-"""Non-maximum suppression on the GPU, of boxes sorted there. It keeps the same boxes as layers/boxes/nms.py.
+"""Non-maximum suppression on the GPU, of boxes sorted there. It keeps the same boxes as layers/proposal/nms.py.
 
     2048 boxes at a time: which clash, as bits (64 x 64 a block) -> one block takes them in order and appends the kept ones
     -> those remove the later boxes that they clash with
@@ -65,7 +65,7 @@ class Suppression:
 
 
 def nms(dets: NDArray[Any], threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """layers/boxes/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
+    """layers/proposal/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
     count, dtype = len(dets), dets.dtype
     table, ranked = Blob(dets.shape, dtype), Blob((count, 4), dtype)
     number, found = Blob((), np.int32), Blob((count,), np.int32)

@@ -1,4 +1,4 @@
-// Normalize over x (N, channels, positions). See layers/normalize.py.
+// Normalize over x (N, channels, positions). See layers/norm/normalize.py.
 //
 // Each image has `groups` lengths: one for each position, or 1 for all of it. scale: one number, or (shared = 0) one a channel.
 #include "common.cuh"

@@ -1,4 +1,4 @@
-// Permute, Crop and others: two arrays with different strides. See layers/elementwise/rearranged.py and crop.py.
+// Permute, Crop and others: two arrays with different strides. See layers/shape/rearranged.py and crop.py.
 #include "common.cuh"
 
 // The place in the other array of number i; table: the lengths of the axes, then the other array's strides, which may be

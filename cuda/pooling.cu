@@ -1,4 +1,4 @@
-// Pooling, MAX and AVE, of maps x (planes, H, W) to y (planes, PH, PW). See layers/pooling.py.
+// Pooling, MAX and AVE, of maps x (planes, H, W) to y (planes, PH, PW). See layers/pool/pooling.py.
 //
 // Backward is a gather: each pixel adds up its windows, in the CPU's order.
 #include "common.cuh"

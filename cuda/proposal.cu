@@ -1,4 +1,4 @@
-// Proposal: from the RPN's maps to sorted boxes, and from the kept ones to rois. See layers/proposal.py.
+// Proposal: from the RPN's maps to sorted boxes, and from the kept ones to rois. See layers/proposal/proposal.py.
 #include "sort.cuh"
 
 __device__ __forceinline__ REAL clipped(REAL x, REAL high) {  // a NaN stays NaN

@@ -1,4 +1,4 @@
-"""The proposals of one image on the GPU: the same boxes as layers/proposal.py's `proposals`, in the same order.
+"""The proposals of one image on the GPU: the same boxes as layers/proposal/proposal.py's `proposals`, in the same order.
 
     proposal_boxes: anchors + deltas -> clipped, with keys -> sort.py -> proposal_best -> nms.py -> proposal_rois
 
@@ -21,7 +21,7 @@ from .nms import Suppression
 from .sort import Sorting
 
 if TYPE_CHECKING:
-    from minicaffe.layers.proposal import ProposalLimits
+    from minicaffe.layers.proposal.proposal import ProposalLimits
 
 
 class ProposalKernels:

@@ -1,4 +1,4 @@
-// PSROIAlign: averages of bilinear samples in position-sensitive bins. See layers/psroi_align.py.
+// PSROIAlign: averages of bilinear samples in position-sensitive bins. See layers/roi/psroi_align.py.
 #include "roi.cuh"
 
 // Clipped to [0, size - 1]. The samples of a bin: start + 1, 2, ... steps, below end.

@@ -1,4 +1,4 @@
-// PSROIPooling: averages over position-sensitive bins. See layers/psroi_pooling.py.
+// PSROIPooling: averages over position-sensitive bins. See layers/roi/psroi_pooling.py.
 #include "roi.cuh"
 
 typedef Span Extent;  // [floor, ceil), clipped to the map

@@ -1,4 +1,4 @@
-// Reduction of rows of `numbers` numbers. operation: 1 SUM, 2 ASUM, 3 SUMSQ, 4 MEAN (a SUM with another coeff). See layers/reduction.py.
+// Reduction of rows of `numbers` numbers. operation: 1 SUM, 2 ASUM, 3 SUMSQ, 4 MEAN (a SUM with another coeff). See layers/shape/reduction.py.
 #include "common.cuh"
 #include "sums.cuh"
 

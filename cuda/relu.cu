@@ -1,4 +1,4 @@
-// ReLU: y = x where x > 0, else slope * x. A NaN stays NaN. See layers/relu.py.
+// ReLU: y = x where x > 0, else slope * x. A NaN stays NaN. See layers/neuron/relu.py.
 #include "common.cuh"
 #include "relu.cuh"
 

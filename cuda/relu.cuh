@@ -1,4 +1,4 @@
-// ReLU's function. See layers/relu.py.
+// ReLU's function. See layers/neuron/relu.py.
 #pragma once
 
 // value where it is above 0, else slope * value; a NaN stays NaN. A slope of 1 changes nothing.

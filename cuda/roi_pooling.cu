@@ -1,4 +1,4 @@
-// ROIPooling: maxima over bins. See layers/roi_pooling.py.
+// ROIPooling: maxima over bins. See layers/roi/roi_pooling.py.
 #include "roi.cuh"
 
 struct alignas(16) Bin {

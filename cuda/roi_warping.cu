@@ -1,4 +1,4 @@
-// MNC's ROIWarping: one bilinear sample at the start of each bin. See layers/roi_warping.py.
+// MNC's ROIWarping: one bilinear sample at the start of each bin. See layers/roi/roi_warping.py.
 #include "roi.cuh"
 
 struct Axis {

@@ -1,4 +1,4 @@
-// Scale and Bias: y = x * scale + bias along some axes. x is (before, lanes, after), scale and bias (lanes). See layers/scale.py and
+// Scale and Bias: y = x * scale + bias along some axes. x is (before, lanes, after), scale and bias (lanes). See layers/elementwise/scale.py and
 // bias.py.
 #include "common.cuh"
 #include "planes.cuh"

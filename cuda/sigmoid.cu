@@ -1,4 +1,4 @@
-// Sigmoid: y = 1 / (1 + exp(-x)). See layers/sigmoid.py.
+// Sigmoid: y = 1 / (1 + exp(-x)). See layers/neuron/sigmoid.py.
 #include "common.cuh"
 
 // y may be x.

@@ -1,4 +1,4 @@
-// SigmoidCrossEntropyLoss. See layers/sigmoid_cross_entropy_loss.py.
+// SigmoidCrossEntropyLoss. See layers/loss/sigmoid_cross_entropy_loss.py.
 #include "loss.cuh"
 
 // 1 where the target counts, 0 where it is ignored.

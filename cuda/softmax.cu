@@ -1,4 +1,4 @@
-// Softmax along the middle axis of x (outer, length, inner). See layers/softmax.py.
+// Softmax along the middle axis of x (outer, length, inner). See layers/loss/softmax.py.
 #include "common.cuh"
 #include "sums.cuh"
 

@@ -1,4 +1,4 @@
-// The cross entropy of SoftmaxWithLoss, from probabilities. See layers/softmax_with_loss.py.
+// The cross entropy of SoftmaxWithLoss, from probabilities. See layers/loss/softmax_with_loss.py.
 #include "labels.cuh"
 #include "loss.cuh"
 

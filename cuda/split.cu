@@ -1,4 +1,4 @@
-// Split's backward: the sum of up to 4 arrays. See layers/split.py.
+// Split's backward: the sum of up to 4 arrays. See layers/shape/split.py.
 #include "common.cuh"
 
 // a, b, c, d, y: count elements; c and d may be nullptr, y may be any of them.

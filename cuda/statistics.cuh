@@ -1,4 +1,4 @@
-// BatchNorm's stored statistics. See layers/batch_norm.py.
+// BatchNorm's stored statistics. See layers/norm/batch_norm.py.
 #pragma once
 
 struct Statistics {

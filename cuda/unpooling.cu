@@ -1,5 +1,5 @@
 // Unpooling with AVE and TILE: x (maps, h, w) spread over windows of y (maps, out_h, out_w). MAX is in upsample.cu.
-// See layers/unpooling.py.
+// See layers/pool/unpooling.py.
 #include "common.cuh"
 
 // How many pixels window i has on an axis; 0 past the end.

@@ -28,7 +28,7 @@ from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
 from .gradient_check import GradientError, check_gradient
 from .layer import Layer
 from .layers import register
-from .layers.python import allow_module
+from .layers.python.python import allow_module
 from .mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
 from .net import Net
 from .rng import set_random_seed

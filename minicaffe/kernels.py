@@ -1,12 +1,12 @@
 """Kernels: functions on arrays that NumPy defines and that a faster provider may compute.
 
-    @kernel                                     # in layers/flow_warp.py: what is computed, and NumPy's way to do it
-    def warp(x, flow, fill, y): ...
+    @kernel                     # in layers/shape/interp.py: what is computed, and NumPy's way to do it
+    def interpolate(x, y, rows, columns): ...
 
-    @provides(warp)                             # in compiled/flow_warp.py: the same, by loops that Numba compiles
-    def warp_by_loops(x, flow, fill, y): ...
+    @provides(interpolate)      # in compiled/shape/interp.py: the same, by loops that Numba compiles
+    def interpolate_by_loops(x, y, rows, columns): ...
 
-    @step_of_layer(Pooling)                     # in compiled/pooling.py: a whole forward, as a step that can be kept
+    @step_of_layer(Pooling)     # in compiled/pool/pooling.py: a whole forward, as a step that can be kept
     def pooling_step(layer, bottom, top): ...
 
 This is the only place that chooses: a kernel has at most one provider, which may leave some arguments to NumPy. It is in the

@@ -37,6 +37,13 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 DecoratedLayer = TypeVar("DecoratedLayer", bound=Kind)
 
 
+def load(place: str) -> Kind:
+    """Return the class at a place "module:Class". So a layer reaches those of layers/forks, which nothing imports."""
+    module, _, name = place.partition(":")
+    kind: Kind = getattr(importlib.import_module(module), name)
+    return kind
+
+
 class Kinds(MutableMapping[Name, Kind]):
     """Layer classes by name. A class given as the text "module:Class" is imported when it is first asked for: a net needs ten
     of the catalogue's hundred files."""
@@ -47,8 +54,7 @@ class Kinds(MutableMapping[Name, Kind]):
     def __getitem__(self, name: Name) -> Kind:
         kind = self._kinds[name]
         if isinstance(kind, str):
-            module, _, attribute = kind.partition(":")
-            kind = self._kinds[name] = getattr(importlib.import_module(module), attribute)
+            kind = self._kinds[name] = load(kind)
         return kind
 
     def __setitem__(self, name: Name, kind: Kind) -> None:

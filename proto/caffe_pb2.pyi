@@ -1653,7 +1653,7 @@ Global___ROIPoolingParameter: _TypeAlias = ROIPoolingParameter  # noqa: Y015
 
 @_typing.final
 class ROIAlignParameter(_message.Message):
-    """Two kinds under one type: see layers/roi_align.py. pool decides; without it a given sampling_ratio means AVE.
+    """Two kinds under one type: see layers/roi/roi_align.py. pool decides; without it a given sampling_ratio means AVE.
     [minicaffe]
     """
 
@@ -6908,7 +6908,7 @@ Global___AccumParameter: _TypeAlias = AccumParameter  # noqa: Y015
 
 @_typing.final
 class AugmentationCoeff(_message.Message):
-    """The order is that of a blob with coefficients, layers/augment/coefficients.py."""
+    """The order is that of a blob with coefficients, layers/forks/flownet/coefficients.py."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

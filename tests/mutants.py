@@ -32,12 +32,12 @@ from typing import Any
 
 TOP = Path(__file__).resolve().parents[1]
 ROOMS = {
-    "conv": ["layers/conv/*.py", "layers/convolution.py"],
-    "roi": ["layers/roi/*.py", "layers/psroi_*.py", "layers/roi_*.py"],
-    "boxes": ["layers/boxes/*.py"],
-    "losses": ["layers/losses/*.py", "layers/*_loss.py"],
-    "pooling": ["layers/pool/*.py", "layers/pooling.py", "layers/unpooling.py"],
-    "normalisation": ["layers/lrn.py", "layers/mvn.py", "layers/normalize.py", "layers/batch_norm.py", "layers/bn.py"],
+    "conv": ["layers/conv/*.py"],
+    "roi": ["layers/roi/*.py"],
+    "boxes": ["layers/proposal/*.py", "layers/ssd/*.py"],
+    "losses": ["layers/loss/*.py"],
+    "pooling": ["layers/pool/*.py"],
+    "normalisation": ["layers/norm/*.py"],
     "blob": ["minicaffe/blob*.py"],
     "net": ["minicaffe/net*.py"],
     "plan": ["minicaffe/plan.py"],

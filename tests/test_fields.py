@@ -15,7 +15,7 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 from minicaffe.layers import BUILT_IN
-from minicaffe.layers.lrn import neighbour_sum
+from minicaffe.layers.norm.lrn import neighbour_sum
 
 FIELDS = Path(__file__).parent / "fuzz" / "fields.py"
 RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"

@@ -18,7 +18,7 @@ def test_the_cases_of_every_type_are_run() -> None:
     types = {path.name for path in GOLDEN.iterdir() if path.name in CATALOGUE}
     assert len(types) > 60
     assert [kind for kind in sorted(types) if not list((GOLDEN / kind).glob("*.npz"))] == []
-    texts = "\n".join(path.read_text(encoding="utf-8") for path in LAYERS.glob("*.py"))
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in LAYERS.rglob("*.py"))
     run = set(re.findall(r'cases\("(\w+)"\)', texts))
     run |= set(re.findall(r"""\('type: "(\w+)""", (LAYERS / "test_neurons.py").read_text(encoding="utf-8")))
     assert sorted(types - run) == []

@@ -13,8 +13,8 @@ from minicaffe import TEST, Blob, Layer, Net, kernels, register
 from minicaffe.compiled.jit import loop
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.kernels import kernel, makes_steps, provides, step_of
-from minicaffe.layers.eltwise import Eltwise
-from minicaffe.layers.pooling import Pooling
+from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.pool.pooling import Pooling
 
 POOL = 'type: "Pooling" pooling_param { kernel_size: 2 stride: 2 }'
 SUM = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'

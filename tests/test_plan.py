@@ -21,8 +21,8 @@ from minicaffe.formats.prototxt import parse_net
 from minicaffe.hooks import debug_info
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
-from minicaffe.layers.pooling import AVE, Pooling
-from minicaffe.layers.relu import ReLU
+from minicaffe.layers.neuron.relu import ReLU
+from minicaffe.layers.pool.pooling import AVE, Pooling
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
 from minicaffe.plan import Chain
@@ -256,7 +256,7 @@ def test_errors_name_their_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(*_: Any, **__: Any) -> None:
         raise MemoryError("of 3 TiB")
 
-    monkeypatch.setattr("minicaffe.layers.convolution.chosen", no_memory)
+    monkeypatch.setattr("minicaffe.layers.conv.convolution.chosen", no_memory)
     with pytest.raises(LayerError, match='Convolution layer "conv": out of memory: of 3 TiB'):
         net.forward()
 

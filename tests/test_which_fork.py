@@ -24,7 +24,7 @@ from minicaffe.errors import Error, LayerError, PrototxtWarning, WeightsError
 from minicaffe.formats.fork_kinds import fork_named
 from minicaffe.formats.forks import fork_names, forks
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17
+from minicaffe.layers.norm.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.retarget import retarget
 from minicaffe.scaling.batch.detector import Recipe

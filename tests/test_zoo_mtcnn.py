@@ -16,7 +16,7 @@ from recordings import SHARED, needs
 from minicaffe import TEST, Net
 from minicaffe.data.image_bytes import resized
 from minicaffe.data.images import load_image
-from minicaffe.layers.boxes.nms import nms
+from minicaffe.layers.proposal.nms import nms
 
 MTCNN = SHARED / "zoo" / "mtcnn"
 

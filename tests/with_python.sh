@@ -22,7 +22,7 @@ if [ -z "$oldest" ]; then
     for width in 128 256 512; do  # bits of a vector: those of other machines; the command above had this processor's
         [ "$width" != "$own" ] || continue
         MINICAFFE_TEST_VECTORS=$width NUMBA_CACHE_DIR="$folder/vectors$width" PYTHONPATH=tests/support python -m pytest -q \
-            -p vector_width -p no:cacheprovider tests/layers/conv/test_tiled.py tests/layers/test_depthwise_convolution.py \
+            -p vector_width -p no:cacheprovider tests/layers/conv/test_tiled.py tests/layers/conv/test_depthwise_convolution.py \
             tests/layers/pool/test_pooling_loops.py
     done
 else

@@ -1,1 +1,1 @@
-"""Convolution: columns, blocks of products, Winograd's method, and what is fused behind it."""
+"""Convolutions and matrix products: columns, blocks of products, Winograd's method, and what is fused behind them."""

@@ -1,1 +1,1 @@
-"""Helpers of layers that treat every element, or every channel, alike."""
+"""Arithmetic of blobs element by element or channel by channel, and what is fused with it."""

@@ -1,1 +1,1 @@
-"""Pooling: windows, sizes, masks and the ways to compute it."""
+"""Pooling and its inverses: windows, sizes, masks and the ways to compute it."""

@@ -17,7 +17,7 @@ from minicaffe.cuda.device import current
 from minicaffe.errors import LayerError
 from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
-from minicaffe.layers.batch_reindex import whole_numbers
+from minicaffe.layers.shape.batch_reindex import whole_numbers
 
 PIECE = 1 << 15
 """Indices converted at once: 256 KB, which stay in a core's cache."""

@@ -1,1 +1,1 @@
-"""What RNN and LSTM have in common."""
+"""Recurrent layers, and the labels of sequences (CTC)."""

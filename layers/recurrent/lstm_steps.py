@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.lstm_unit import activated, lstm_step, lstm_step_gradient
+
+from .lstm_unit import activated, lstm_step, lstm_step_gradient
 
 
 class LstmSteps:

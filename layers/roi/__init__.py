@@ -1,1 +1,1 @@
-"""The ROI family: geometry of rois and bins, maxima, means and bilinear samples."""
+"""The ROI layers: geometry of rois and bins, maxima, means and bilinear samples."""

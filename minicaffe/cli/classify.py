@@ -17,7 +17,7 @@ from minicaffe.detection.class_names import read_labels
 from minicaffe.detection.outputs import check_scores
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import replacing
-from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 

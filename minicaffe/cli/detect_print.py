@@ -18,7 +18,7 @@ from minicaffe.detection.text_lines import has_text_lines
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
 from minicaffe.formats.skipped import named
-from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.parts import Done

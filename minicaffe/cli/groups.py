@@ -139,7 +139,7 @@ def modules_option() -> Any:
 def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
     """Each module is looked for in the working directory first, as Caffe's users expect, and may import caffe."""
     from minicaffe.aliases import serve_as_caffe
-    from minicaffe.layers.python import allow_module
+    from minicaffe.layers.python.python import allow_module
 
     if modules:
         serve_as_caffe()  # a module of Python layers begins with `import caffe`

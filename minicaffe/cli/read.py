@@ -15,7 +15,7 @@ from minicaffe.detection.reading import decoded_text, read_text
 from minicaffe.detection.text_lines import find_text_lines, has_text_lines
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import read_text as text_of
-from minicaffe.layers.ctc_greedy_decoder import CTCGreedyDecoder
+from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 

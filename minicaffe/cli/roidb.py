@@ -12,7 +12,7 @@ from minicaffe.data.roidb_entry import Roidb
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.class_names import read_names
 from minicaffe.errors import Error, UnknownClassError
-from minicaffe.layers.roi_data import RoIData
+from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import read_proposals
 

@@ -19,7 +19,7 @@ from minicaffe.access import granted
 from minicaffe.data.image_check import MOST, ImageCheck, checking_images
 from minicaffe.errors import Error, pasted
 from minicaffe.formats.prototxt import read_solver
-from minicaffe.layers.proposal_target import ProposalTarget
+from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.training.finite import check_finite

@@ -18,9 +18,9 @@ from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer_list import LayerList, filter_layers
-from minicaffe.layers.accuracy import Accuracy
-from minicaffe.layers.reading.prefetching import absent_source
-from minicaffe.layers.silence import Silence
+from minicaffe.layers.data.prefetching import absent_source
+from minicaffe.layers.metric.accuracy import Accuracy
+from minicaffe.layers.shape.silence import Silence
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 

@@ -21,9 +21,9 @@ from minicaffe.data.drawn_boxes import class_name, draw_boxes
 from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error, in_brackets
-from minicaffe.layers.boxes.nms import nms
-from minicaffe.layers.boxes.yolo import YoloOutput
-from minicaffe.layers.detection_output import DetectionOutput
+from minicaffe.layers.forks.yolo.yolo import YoloOutput
+from minicaffe.layers.proposal.nms import nms
+from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.net import Net
 
 from .inputs import put_array

@@ -23,8 +23,8 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
-from minicaffe.layers.box_output import BoxOutput
-from minicaffe.layers.softmax import softmax
+from minicaffe.layers.forks.mscnn.box_output import BoxOutput
+from minicaffe.layers.loss.softmax import softmax
 from minicaffe.net import Net
 
 from .rows_end import Family, RowsEnd, image_size, script_rows, suppressed_rows

@@ -16,10 +16,10 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error, ways
-from minicaffe.layers.boxes.squeeze_boxes import decoded, grid
-from minicaffe.layers.sigmoid import Sigmoid
-from minicaffe.layers.slice import Slice
-from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.forks.squeezedet.squeeze_boxes import decoded, grid
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.neuron.sigmoid import Sigmoid
+from minicaffe.layers.shape.slice import Slice
 from minicaffe.net import Net
 
 from .rows_end import Family, RowsEnd, image_size, maker, script_rows

@@ -21,8 +21,8 @@ from minicaffe.data.image_bytes import resized
 from minicaffe.data.images import image_blob
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
-from minicaffe.layers.boxes.yolo import YoloOutput
-from minicaffe.layers.detection_output import DetectionOutput
+from minicaffe.layers.forks.yolo.yolo import YoloOutput
+from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.net import Net
 
 from .detect import Detections

@@ -23,12 +23,12 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error, in_brackets, ways
-from minicaffe.layers.boxes.nms import PIXELS
-from minicaffe.layers.boxes.yolo import best_classes, cells_of, decoded, suppressed
-from minicaffe.layers.convolution import Convolution
-from minicaffe.layers.flatten import Flatten
-from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.forks.yolo.yolo import best_classes, cells_of, decoded, suppressed
+from minicaffe.layers.proposal.nms import PIXELS
+from minicaffe.layers.shape.flatten import Flatten
+from minicaffe.layers.shape.reshape import Reshape
 from minicaffe.net import Net
 
 from .rows_end import Family, LastOutput, RowsEnd, last_output, maker, script_rows, suppressed_rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
-from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
 

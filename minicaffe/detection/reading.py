@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error
-from minicaffe.layers.losses.ctc import best_path, until_negative
+from minicaffe.layers.recurrent.ctc import best_path, until_negative
 
 from .outputs import check_scores
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.data.boxes import rows
 from minicaffe.errors import Error
-from minicaffe.layers.boxes.nms import Overlaps
+from minicaffe.layers.proposal.nms import Overlaps
 from minicaffe.named import names_near
 from minicaffe.net import Net
 

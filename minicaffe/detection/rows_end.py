@@ -13,7 +13,7 @@ from minicaffe.blob import Array
 from minicaffe.data.settings import DetectionSettings, changed
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.layers.boxes.nms import Measure, nms_by
+from minicaffe.layers.proposal.nms import Measure, nms_by
 from minicaffe.net import Net
 
 from .inputs import image_inputs

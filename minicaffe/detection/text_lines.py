@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from minicaffe.data.boxes import clip_boxes, rows
 from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.layers.boxes.nms import nms
-from minicaffe.layers.boxes.text_proposal import TextProposal
+from minicaffe.layers.forks.ctpn.text_proposal import TextProposal
+from minicaffe.layers.proposal.nms import nms
 from minicaffe.net import Net
 
 from .detect import Detections

@@ -7,10 +7,10 @@ SSD's in ssd.py.
 from __future__ import annotations
 
 from minicaffe.data import boxes
-from minicaffe.layers import prior_box, proposal
-from minicaffe.layers.boxes import anchors, box_codes
-from minicaffe.layers.boxes import nms as suppression
-from minicaffe.layers.proposal import ProposalLimits
+from minicaffe.layers.proposal import anchors, proposal
+from minicaffe.layers.proposal import nms as suppression
+from minicaffe.layers.proposal.proposal import ProposalLimits
+from minicaffe.layers.ssd import box_codes, prior_box
 
 from . import problems as problems
 from . import rois

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.boxes import box_codes
 from minicaffe.layers.roi import roi_geometry
+from minicaffe.layers.ssd import box_codes
 
 from .checks import Arguments, Problem
 from .ssd import code_number

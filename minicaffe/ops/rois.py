@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Array
-from minicaffe.layers.psroi_align import PsRoiAlign
-from minicaffe.layers.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.operator import RoiOperator
+from minicaffe.layers.roi.psroi_align import PsRoiAlign
+from minicaffe.layers.roi.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
 from minicaffe.layers.roi.roi_bin_maxima import add_at_maxima
-from minicaffe.layers.roi_pooling import RoiPool
-from minicaffe.layers.roi_warping import RoiWarp
+from minicaffe.layers.roi.roi_pooling import RoiPool
+from minicaffe.layers.roi.roi_warping import RoiWarp
 
 Ints = NDArray[np.int32]
 

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error
-from minicaffe.layers.boxes import box_codes, multi_box_matching
-from minicaffe.layers.boxes.detection_rows import image_detections
+from minicaffe.layers.ssd import box_codes, multi_box_matching
+from minicaffe.layers.ssd.detection_rows import image_detections
 from minicaffe.proto import caffe_pb2
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)

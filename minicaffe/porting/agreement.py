@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
-from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 
 TOLERANCE = 1e-4

@@ -16,11 +16,11 @@ from minicaffe.detection.data_inputs import image_shape, is_data
 from minicaffe.errors import Error, PrototxtError, on_one_line
 from minicaffe.formats.prototxt import NetFile, to_text
 from minicaffe.layer_list import filter_layers
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.dummy_data import DummyData
-from minicaffe.layers.frcnn_roi_data import FrcnnRoiData
-from minicaffe.layers.roi_data import RoIData
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.data.dummy_data import DummyData
+from minicaffe.layers.forks.frcnn.frcnn_roi_data import FrcnnRoiData
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 

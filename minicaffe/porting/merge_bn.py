@@ -19,13 +19,13 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.bias import Bias
-from minicaffe.layers.bn import BN, INFERENCE
-from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, least_eps, statistics, stored_layout, uses_global_statistics
-from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.scale import Scale
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.elementwise.bias import Bias
+from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.norm.batch_norm_layouts import BVLC, least_eps, statistics, stored_layout, uses_global_statistics
+from minicaffe.layers.norm.bn import BN, INFERENCE
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import Weights, check_names_differ, put_weights, weights_of

@@ -9,17 +9,17 @@ import numpy as np
 
 from minicaffe.errors import Error
 from minicaffe.formats.weights import LayerWeights, WeightsFile
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.bias import Bias
-from minicaffe.layers.convolution import Convolution
-from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.dummy_data import DummyData
-from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.memory_data import MemoryData
-from minicaffe.layers.normalize import Normalize
-from minicaffe.layers.prelu import PReLU
-from minicaffe.layers.scale import Scale
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.data.dummy_data import DummyData
+from minicaffe.layers.data.memory_data import MemoryData
+from minicaffe.layers.elementwise.bias import Bias
+from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.neuron.prelu import PReLU
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.norm.normalize import Normalize
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of

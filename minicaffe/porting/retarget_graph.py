@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from minicaffe.layer import Layer
 from minicaffe.layer_list import filter_layers
-from minicaffe.layers.concat import Concat
-from minicaffe.layers.eltwise import Eltwise
+from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.shape.concat import Concat
 from minicaffe.mode import Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.errors import Error
-from minicaffe.layers.annotated_data import AnnotatedData
-from minicaffe.layers.detection_evaluate import DetectionEvaluate
-from minicaffe.layers.detection_output import DetectionOutput
-from minicaffe.layers.multi_box_loss import MultiBoxLoss
+from minicaffe.layers.ssd.annotated_data import AnnotatedData
+from minicaffe.layers.ssd.detection_evaluate import DetectionEvaluate
+from minicaffe.layers.ssd.detection_output import DetectionOutput
+from minicaffe.layers.ssd.multi_box_loss import MultiBoxLoss
 from minicaffe.registry import group_cells, outputs_of
 
 from .retarget_graph import Graph, Heads

@@ -23,11 +23,11 @@ from minicaffe.coordinates import (
 )
 from minicaffe.errors import AlignmentError, UnconnectedError
 from minicaffe.layer import Layer
-from minicaffe.layers.convolution import Convolution
-from minicaffe.layers.crop import Crop
-from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.im2col import Im2col
-from minicaffe.layers.pooling import Pooling
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.im2col import Im2col
+from minicaffe.layers.pool.pooling import Pooling
+from minicaffe.layers.shape.crop import Crop
 from minicaffe.registry import types
 
 from .net_spec import Function, Top, layers

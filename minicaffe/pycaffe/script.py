@@ -24,7 +24,7 @@ from minicaffe.access import allow_path
 from minicaffe.aliases import serve_as_caffe
 from minicaffe.errors import Error
 from minicaffe.files import read_bytes
-from minicaffe.layers.python import ANY, allow_module
+from minicaffe.layers.python.python import ANY, allow_module
 
 from . import init_log
 

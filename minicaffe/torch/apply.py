@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 from torch.nn import functional
 
-from minicaffe.layers.dropout import Dropout as DropoutLayer
+from minicaffe.layers.neuron.dropout import Dropout as DropoutLayer
 
 Step: TypeAlias = Callable[..., Any]
 """A function of tensors, that gives one or a tuple of them."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from minicaffe.layers.deformable_convolution import DeformableConvolution as OurDeformableConvolution
-from minicaffe.layers.deformable_psroi_pooling import DeformablePSROIPooling
+from minicaffe.layers.conv.deformable_convolution import DeformableConvolution as OurDeformableConvolution
+from minicaffe.layers.roi.deformable_psroi_pooling import DeformablePSROIPooling
 
 from .apply import Step
 from .boxes import rois_table

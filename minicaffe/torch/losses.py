@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from minicaffe.layers.euclidean_loss import EuclideanLoss
-from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss, balance
-from minicaffe.layers.smooth_l1_loss import SmoothL1Loss
-from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
+from minicaffe.layers.loss.euclidean_loss import EuclideanLoss
+from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss, balance
+from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss
+from minicaffe.layers.loss.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 
 from .apply import Step
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers.lrn import WITHIN_CHANNEL
+from minicaffe.layers.norm.lrn import WITHIN_CHANNEL
+from minicaffe.layers.pool.pooling import AVE, Pooling
 from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis, pool_axes
-from minicaffe.layers.pooling import AVE, Pooling
 
 from .apply import Step
 

@@ -16,12 +16,12 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from minicaffe.errors import Error
-from minicaffe.layers.psroi_align import PsRoiAlign
-from minicaffe.layers.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.operator import RoiOperator
+from minicaffe.layers.roi.psroi_align import PsRoiAlign
+from minicaffe.layers.roi.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
-from minicaffe.layers.roi_pooling import RoiPool
+from minicaffe.layers.roi.roi_pooling import RoiPool
 
 from .boxes import rois_table
 from .roi_gpu import backward_on_gpu, pool_on_gpu

@@ -7,13 +7,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers.interp import Interp
-from minicaffe.layers.permute import Permute
-from minicaffe.layers.reorg import Reorg
-from minicaffe.layers.reshape import Reshape
-from minicaffe.layers.shuffle_channel import ShuffleChannel
-from minicaffe.layers.transpose import Transpose
-from minicaffe.layers.upsample import Upsample
+from minicaffe.layers.pool.upsample import Upsample
+from minicaffe.layers.shape.interp import Interp
+from minicaffe.layers.shape.permute import Permute
+from minicaffe.layers.shape.reorg import Reorg
+from minicaffe.layers.shape.reshape import Reshape
+from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
+from minicaffe.layers.shape.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step

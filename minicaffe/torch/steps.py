@@ -12,52 +12,52 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers.abs_val import AbsVal
-from minicaffe.layers.axpy import Axpy
-from minicaffe.layers.bnll import BNLL
-from minicaffe.layers.broadcast_mul import BroadcastMul
-from minicaffe.layers.channel_norm import ChannelNorm
-from minicaffe.layers.clip import Clip
-from minicaffe.layers.concat import Concat
-from minicaffe.layers.crop import Crop
-from minicaffe.layers.deformable_psroi_pooling import DeformablePSROIPooling
-from minicaffe.layers.elementwise.pixel_shuffle import PixelShuffle
-from minicaffe.layers.eltwise import Eltwise
-from minicaffe.layers.elu import ELU
-from minicaffe.layers.euclidean_loss import EuclideanLoss
-from minicaffe.layers.exp import Exp
-from minicaffe.layers.flatten import Flatten
-from minicaffe.layers.gather import Gather
-from minicaffe.layers.hard_sigmoid import SCALE, SHIFT, HardSigmoid
-from minicaffe.layers.log import Log
-from minicaffe.layers.lrn import LRN
-from minicaffe.layers.padding import Padding
-from minicaffe.layers.permute import Permute
-from minicaffe.layers.power import Power
-from minicaffe.layers.psroi_align import PSROIAlign
-from minicaffe.layers.psroi_pooling import PSROIPooling
-from minicaffe.layers.reduction import Reduction
-from minicaffe.layers.relu import ReLU
-from minicaffe.layers.relu6 import MOST, ReLU6
-from minicaffe.layers.reorg import Reorg
-from minicaffe.layers.reshape import Reshape
-from minicaffe.layers.reverse import Reverse
+from minicaffe.layers.elementwise.axpy import Axpy
+from minicaffe.layers.elementwise.broadcast_mul import BroadcastMul
+from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.elementwise.spatial_product import SpatialProduct
+from minicaffe.layers.forks.flownet.channel_norm import ChannelNorm
+from minicaffe.layers.loss.euclidean_loss import EuclideanLoss
+from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
+from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.neuron.abs_val import AbsVal
+from minicaffe.layers.neuron.bnll import BNLL
+from minicaffe.layers.neuron.clip import Clip
+from minicaffe.layers.neuron.elu import ELU
+from minicaffe.layers.neuron.exp import Exp
+from minicaffe.layers.neuron.hard_sigmoid import SCALE, SHIFT, HardSigmoid
+from minicaffe.layers.neuron.log import Log
+from minicaffe.layers.neuron.power import Power
+from minicaffe.layers.neuron.relu import ReLU
+from minicaffe.layers.neuron.relu6 import MOST, ReLU6
+from minicaffe.layers.neuron.sigmoid import Sigmoid
+from minicaffe.layers.neuron.swish import Swish
+from minicaffe.layers.neuron.tanh import TanH
+from minicaffe.layers.norm.lrn import LRN
+from minicaffe.layers.roi.deformable_psroi_pooling import DeformablePSROIPooling
+from minicaffe.layers.roi.psroi_align import PSROIAlign
+from minicaffe.layers.roi.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi.roi_layer import RoiLayer
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
-from minicaffe.layers.roi_pooling import ROIPooling
-from minicaffe.layers.roi_warping import ROIWarping
-from minicaffe.layers.scatter import Scatter
-from minicaffe.layers.shuffle_channel import ShuffleChannel
-from minicaffe.layers.sigmoid import Sigmoid
-from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
-from minicaffe.layers.silence import Silence
-from minicaffe.layers.smooth_l1_loss import SmoothL1Loss
-from minicaffe.layers.softmax import Softmax
-from minicaffe.layers.spatial_product import SpatialProduct
-from minicaffe.layers.swish import Swish
-from minicaffe.layers.tanh import TanH
-from minicaffe.layers.tile import Tile
-from minicaffe.layers.transpose import Transpose
+from minicaffe.layers.roi.roi_pooling import ROIPooling
+from minicaffe.layers.roi.roi_warping import ROIWarping
+from minicaffe.layers.shape.concat import Concat
+from minicaffe.layers.shape.crop import Crop
+from minicaffe.layers.shape.flatten import Flatten
+from minicaffe.layers.shape.gather import Gather
+from minicaffe.layers.shape.padding import Padding
+from minicaffe.layers.shape.permute import Permute
+from minicaffe.layers.shape.pixel_shuffle import PixelShuffle
+from minicaffe.layers.shape.reduction import Reduction
+from minicaffe.layers.shape.reorg import Reorg
+from minicaffe.layers.shape.reshape import Reshape
+from minicaffe.layers.shape.reverse import Reverse
+from minicaffe.layers.shape.scatter import Scatter
+from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
+from minicaffe.layers.shape.silence import Silence
+from minicaffe.layers.shape.tile import Tile
+from minicaffe.layers.shape.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import torch_form
 

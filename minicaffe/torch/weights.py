@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers import bn as our_bn
-from minicaffe.layers.batch_norm import BatchNorm as OurBatchNorm
-from minicaffe.layers.convolution import Convolution as OurConvolution
+from minicaffe.layers.conv.convolution import Convolution as OurConvolution
+from minicaffe.layers.conv.inner_product import LEAST_SQUARE
+from minicaffe.layers.conv.inner_product import InnerProduct as OurInnerProduct
 from minicaffe.layers.elementwise.channels import channels_of
-from minicaffe.layers.inner_product import LEAST_SQUARE
-from minicaffe.layers.inner_product import InnerProduct as OurInnerProduct
+from minicaffe.layers.norm import bn as our_bn
+from minicaffe.layers.norm.batch_norm import BatchNorm as OurBatchNorm
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 DECONVOLVE = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}

@@ -16,10 +16,10 @@ from minicaffe.files import replacing
 from minicaffe.formats.upgrade import upgrade_net
 from minicaffe.layer import Layer
 from minicaffe.layer_list import filter_layers
-from minicaffe.layers.convolution import Convolution
-from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.pooling import Pooling
-from minicaffe.layers.python import Python
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.pool.pooling import Pooling
+from minicaffe.layers.python.python import Python
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block, outputs_of, types

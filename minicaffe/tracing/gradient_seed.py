@@ -13,9 +13,9 @@ from minicaffe.detection.detect import Detections
 from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.detection.inputs import start_backward
 from minicaffe.errors import Error
-from minicaffe.layers.boxes.box_codes import decode, read_priors
-from minicaffe.layers.detection_output import DetectionOutput
-from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.ssd.box_codes import decode, read_priors
+from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.net import Net
 
 from .trace_picture import names_of

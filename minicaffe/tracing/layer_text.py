@@ -9,7 +9,7 @@ from typing import Any
 
 from minicaffe.formats.forks import fork_field
 from minicaffe.layer import Layer
-from minicaffe.layers.python import STAND_INS
+from minicaffe.layers.python.python import STAND_INS
 from minicaffe.proto import caffe_pb2
 
 from .layer_table import takes

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
-from minicaffe.layers.psroi_align import PSROIAlign
-from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.psroi_align import PSROIAlign
 from minicaffe.layers.roi.psroi_layer import PSROILayer
+from minicaffe.layers.roi.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi.roi_geometry import Bins, RoiPlan
 from minicaffe.layers.roi.roi_layer import RoiLayer
-from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
-from minicaffe.layers.roi_pooling import ROIPooling
-from minicaffe.layers.roi_warping import ROIWarping
+from minicaffe.layers.roi.roi_pooling import ROIPooling
+from minicaffe.layers.roi.roi_warping import ROIWarping
 
 MAP_BYTES = 3 * 2**20
 """The most bytes of a map and of its gradient; half of it for an output."""

@@ -17,11 +17,11 @@ from pages import Open, Opened
 from minicaffe import TEST, Error, Net, Tracer, ops, set_random_seed
 from minicaffe.detection.inputs import start_backward
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.psroi_align import PsRoiAlign
-from minicaffe.layers.psroi_pooling import PsRoiPool
+from minicaffe.layers.roi.psroi_align import PsRoiAlign
+from minicaffe.layers.roi.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
-from minicaffe.layers.roi_pooling import RoiPool
+from minicaffe.layers.roi.roi_pooling import RoiPool
 
 TOP = Path(__file__).resolve().parents[2]
 SHAPES = TOP / "examples" / "shapes"

@@ -120,7 +120,7 @@ def test_messages_name_the_options_of_the_command(name: str) -> None:
 
 @pytest.fixture
 def only_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minicaffe.layers.python._allowed", set())  # a script allows every module
+    monkeypatch.setattr("minicaffe.layers.python.python._allowed", set())  # a script allows every module
 
 
 @pytest.mark.usefixtures("only_built_in")
@@ -130,7 +130,7 @@ def test_a_program_may_use_either_way() -> None:
 
 
 def test_a_script_is_not_told_of_an_option_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minicaffe.layers.python._allowed", set())
+    monkeypatch.setattr("minicaffe.layers.python.python._allowed", set())
     monkeypatch.setattr("minicaffe.access._allowed", set())
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)

@@ -230,7 +230,7 @@ def test_tf32_holds_until_the_command_is_over(
         seen.add(blas._state.tf32)
         blas.gemm(*arguments, **named)
 
-    monkeypatch.setattr("minicaffe.layers.inner_product.gemm", watched)
+    monkeypatch.setattr("minicaffe.layers.conv.inner_product.gemm", watched)
     result = run("time", "net.prototxt", "--device", "gpu", "--iterations", "1", *options)
     assert result.exit_code == 0, result.output
     assert (seen, blas._state.tf32) == ({allowed}, False)

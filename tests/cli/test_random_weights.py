@@ -15,7 +15,7 @@ from minicaffe.cli import main
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.detection.random_weights import draw_weights
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal.proposal import Proposal
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 

@@ -21,7 +21,7 @@ from terminal_text import foreign
 from minicaffe import access
 from minicaffe.cli import main
 from minicaffe.errors import on_one_line, written_out
-from minicaffe.layers import python
+from minicaffe.layers.python import python
 
 TEXTS = (".prototxt", ".html", ".svg", ".train", ".test", ".log", ".json", ".csv", ".md")
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes" / "rfcn"

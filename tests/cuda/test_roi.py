@@ -18,7 +18,7 @@ from minicaffe import TEST, TRAIN, Net
 from minicaffe.blob import Blob
 from minicaffe.cuda import device, roi
 from minicaffe.errors import LayerError
-from minicaffe.layers.psroi_pooling import PsRoiPool
+from minicaffe.layers.roi.psroi_pooling import PsRoiPool
 
 Array = NDArray[Any]
 

@@ -16,7 +16,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.nms import SLAB, Suppression
 from minicaffe.cuda.sort import CHUNK, Sorting
-from minicaffe.layers.boxes.nms import nms
+from minicaffe.layers.proposal.nms import nms
 
 pytestmark = pytest.mark.gpu
 

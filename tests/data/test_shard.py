@@ -13,7 +13,7 @@ from minicaffe import rng
 from minicaffe.data.database import new_database
 from minicaffe.data.shard import WHOLE, Shard, reading_shard
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.roi_data import RoIData
+from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2

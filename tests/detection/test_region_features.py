@@ -17,7 +17,7 @@ from minicaffe.data.image_bytes import read_image
 from minicaffe.data.settings import settings_from
 from minicaffe.detection.region_features import Choice, best_kept, choose, region_features
 from minicaffe.errors import Error, SettingsError
-from minicaffe.layers.boxes.nms import nms
+from minicaffe.layers.proposal.nms import nms
 
 SHAPES = Path(__file__).parents[2] / "examples" / "shapes"
 NET, WEIGHTS = SHAPES / "faster_rcnn" / "test.prototxt", SHAPES / "faster_rcnn" / "shapes_faster_rcnn.caffemodel"

@@ -24,12 +24,12 @@ from minicaffe.formats.forks import ANY, Effect, ForkField, fork_field, fork_fie
 from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE, create
-from minicaffe.layers.upsample import SEGNETS
+from minicaffe.layers.pool.upsample import SEGNETS
 from minicaffe.proto import caffe_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = SHARED / "schema" / "fork_fields.tsv"
-IMPORT = re.compile(r"^from (\.+|minicaffe\.data\.)([\w.]+) import", flags=re.MULTILINE)
+IMPORT = re.compile(r"^from (\.|minicaffe\.)((?:(?:data|layers)\.)?[\w.]+) import", flags=re.MULTILINE)
 SCHEMA = caffe_pb2.DESCRIPTOR.message_types_by_name
 
 
@@ -126,7 +126,7 @@ def test_what_is_honoured_is_read() -> None:
     assert unread == [], "reserve their numbers in proto/forks, and list them in minicaffe/formats/forks.tsv"
 
 
-BESIDE = {"DetectionLoss": "detection_loss_param { cls_num: 3 }"}
+BESIDE = {"DetectionLoss": "detection_loss_param { cls_num: 3 }", "DetectionOutput": 'bottom: "cells"'}
 """What a layer's other fields need."""
 BY_OTHERS = {
     ("DeformableConvolutionParameter", "axis"): "maps have four axes",
@@ -220,7 +220,7 @@ def with_imports(paths: Iterable[Path]) -> set[Path]:
             continue
         found.add(path)
         for dots, name in IMPORT.findall(path.read_text(encoding="utf-8")):
-            folder = ROOT / "minicaffe" / "data" if dots[0] == "m" else path.parents[len(dots) - 1]
+            folder = path.parent if dots == "." else ROOT if name.startswith("layers.") else ROOT / "minicaffe"
             left += [file for file in [folder.joinpath(*name.split(".")).with_suffix(".py")] if file.is_file()]
     return found
 

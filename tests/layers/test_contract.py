@@ -28,15 +28,15 @@ import minicaffe.layers
 from minicaffe import kernels, set_num_threads
 from minicaffe.blob import Array, Blob
 from minicaffe.compiled import jit
-from minicaffe.compiled.boxes.box_codes import decode_all
 from minicaffe.compiled.jit import Loop
+from minicaffe.compiled.ssd.box_codes import decode_all
 from minicaffe.kernels import step_of
-from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE, Priors, box_areas, decode
-from minicaffe.layers.boxes.detection_rows import image_detections
 from minicaffe.layers.conv import convolve, gradients, matrix_products, winograd
 from minicaffe.layers.conv.window import Window
-from minicaffe.layers.crf.permutohedral import Lattice
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
+from minicaffe.layers.forks.crf.permutohedral import Lattice
+from minicaffe.layers.ssd.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE, Priors, box_areas, decode
+from minicaffe.layers.ssd.detection_rows import image_detections
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.ops import nms
 

@@ -17,11 +17,11 @@ import minicaffe
 from minicaffe import TEST, TRAIN
 from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.anchor_target import AnchorTarget
-from minicaffe.layers.boxes.param_str import StandIn
-from minicaffe.layers.boxes.pyramid_rois import SCALES, STRIDES, pyramid_levels
-from minicaffe.layers.proposal import Proposal
-from minicaffe.layers.python import OTHER_FORMS, STAND_INS
+from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.layers.proposal.param_str import StandIn
+from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.proposal.pyramid_rois import SCALES, STRIDES, pyramid_levels
+from minicaffe.layers.python.python import OTHER_FORMS, STAND_INS
 from minicaffe.ops import bbox_overlaps, generate_anchors
 
 pytestmark = pytest.mark.usefixtures("device")

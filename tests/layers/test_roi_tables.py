@@ -13,7 +13,7 @@ from minicaffe import get_num_threads, set_num_threads
 from minicaffe.layers.roi import roi_align_max as roi_align_max_module
 from minicaffe.layers.roi import roi_bin_maxima
 from minicaffe.layers.roi.roi_geometry import Bins
-from minicaffe.layers.roi_pooling import RoiPool
+from minicaffe.layers.roi.roi_pooling import RoiPool
 from minicaffe.ops import (
     roi_align_max,
     roi_align_max_argmax,

@@ -115,8 +115,7 @@ def test_lists_and_whole_numbers_are_taken() -> None:
 
 
 def test_the_layers_call_the_functions_themselves() -> None:
-    from minicaffe.layers import proposal
-    from minicaffe.layers.boxes import nms
+    from minicaffe.layers.proposal import nms, proposal
 
     for module, name in ((nms, "nms"), (proposal, "nms")):
         assert not hasattr(getattr(module, name), "__wrapped__") and hasattr(getattr(ops, name), "__wrapped__")

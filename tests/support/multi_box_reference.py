@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ssd_reference import plain_nms
 
-from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER_SIZE, jaccard
+from minicaffe.layers.ssd.box_codes import CENTER_SIZE, CORNER_SIZE, jaccard
 from minicaffe.proto import caffe_pb2
 
 Param = caffe_pb2.MultiBoxLossParameter

@@ -16,7 +16,7 @@ import numpy as np
 from minicaffe import access, get_num_threads, limits, mode, registry, set_num_threads, threads
 from minicaffe.compiled import jit
 from minicaffe.data import settings
-from minicaffe.layers import python
+from minicaffe.layers.python import python
 
 TABLES = (registry.explains, registry.explains_gradient, registry.explains_weight, registry.exports, registry.torch_form)
 LOGGERS = (logging.getLogger(), logging.getLogger("minicaffe"))

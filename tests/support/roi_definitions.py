@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.layers.psroi_pooling import ps_roi_pool_backward_by_definition, ps_roi_pool_by_definition
 from minicaffe.layers.roi import roi_align_max, roi_bin_maxima
+from minicaffe.layers.roi.psroi_pooling import ps_roi_pool_backward_by_definition, ps_roi_pool_by_definition
 from minicaffe.layers.roi.roi_geometry import LOWEST, RoiPlan
 
 Array = NDArray[Any]

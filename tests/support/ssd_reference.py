@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.boxes.box_codes import jaccard
+from minicaffe.layers.ssd.box_codes import jaccard
 
 
 def made_boxes(count: int, seed: int = 0) -> np.ndarray:

@@ -14,11 +14,11 @@ from minicaffe import ops  # noqa: E402
 from minicaffe import torch as mt  # noqa: E402
 from minicaffe.cuda.device import current  # noqa: E402
 from minicaffe.errors import Error  # noqa: E402
-from minicaffe.layers.psroi_align import PsRoiAlign  # noqa: E402
-from minicaffe.layers.psroi_pooling import PsRoiPool  # noqa: E402
+from minicaffe.layers.roi.psroi_align import PsRoiAlign  # noqa: E402
+from minicaffe.layers.roi.psroi_pooling import PsRoiPool  # noqa: E402
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax  # noqa: E402
 from minicaffe.layers.roi.roi_align_mean import RoiAlign  # noqa: E402
-from minicaffe.layers.roi_pooling import RoiPool  # noqa: E402
+from minicaffe.layers.roi.roi_pooling import RoiPool  # noqa: E402
 from minicaffe.torch import roi_gpu  # noqa: E402
 
 ROIS = torch.tensor([[0, 3, 5, 40, 60], [1, 10.3, 2, 50, 33], [1, 0, 0, 5, 5]], dtype=torch.float64)

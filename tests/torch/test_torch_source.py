@@ -23,7 +23,7 @@ from minicaffe import TEST, Net, registry
 from minicaffe.cli import main
 from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.relu import ReLU
+from minicaffe.layers.neuron.relu import ReLU
 from minicaffe.porting.torch_source import compare_source, source, write_source
 from minicaffe.porting.torch_source.source import MODULE
 from minicaffe.rng import set_random_seed

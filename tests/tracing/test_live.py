@@ -29,7 +29,7 @@ from minicaffe.cli.live import Options, command, in_browser
 from minicaffe.cli.live import session as session_of
 from minicaffe.data.image_bytes import read_image
 from minicaffe.formats.prototxt import NetFile, parse_net
-from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.mode import TEST
 from minicaffe.rng import set_random_seed
 from minicaffe.tracing.explanations import explain

@@ -20,7 +20,7 @@ from minicaffe.blob import MemoryState
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
-from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.trace import Step
 from minicaffe.tracing.trace_document import document

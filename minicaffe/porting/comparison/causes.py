@@ -14,24 +14,24 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.concat import Concat
-from minicaffe.layers.convolution import Convolution
-from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.dropout import Dropout
-from minicaffe.layers.elementwise.batch_norm_layouts import BVLC
-from minicaffe.layers.eltwise import Eltwise
-from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.lrn import LRN, WITHIN_CHANNEL
-from minicaffe.layers.mvn import MVN
-from minicaffe.layers.normalize import Normalize
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.neuron.dropout import Dropout
+from minicaffe.layers.neuron.relu import ReLU
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.norm.batch_norm_layouts import BVLC
+from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
+from minicaffe.layers.norm.mvn import MVN
+from minicaffe.layers.norm.normalize import Normalize
+from minicaffe.layers.pool.pooling import AVE, MAX, Pooling
 from minicaffe.layers.pool.pooling_sizes import counts_padding, is_average, rounds_down
-from minicaffe.layers.pooling import AVE, MAX, Pooling
-from minicaffe.layers.proposal import Proposal
-from minicaffe.layers.relu import ReLU
-from minicaffe.layers.scale import Scale
-from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.shape.concat import Concat
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
 

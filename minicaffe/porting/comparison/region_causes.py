@@ -11,10 +11,10 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.layer import Layer
-from minicaffe.layers.boxes.anchors import by_position, shifted_anchors
-from minicaffe.layers.boxes.nms import nms
-from minicaffe.layers.proposal import Proposal
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid
+from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
+from minicaffe.layers.proposal.nms import nms
+from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid
 
 from .changes import interleaved, of_bottom, parameter
 from .trial import Change, Trial, Variant

@@ -21,20 +21,20 @@ from typing import Any
 
 from minicaffe.formats.forks import fork_fields
 from minicaffe.layer import Layer
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.convolution import Convolution
-from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.eltwise import Eltwise
-from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.lrn import LRN, WITHIN_CHANNEL
-from minicaffe.layers.pooling import AVE, Pooling
-from minicaffe.layers.proposal import Proposal
-from minicaffe.layers.reduction import Reduction
-from minicaffe.layers.reshape import Reshape
-from minicaffe.layers.slice import Slice
-from minicaffe.layers.softmax import Softmax
-from minicaffe.layers.tile import Tile
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
+from minicaffe.layers.pool.pooling import AVE, Pooling
+from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.shape.reduction import Reduction
+from minicaffe.layers.shape.reshape import Reshape
+from minicaffe.layers.shape.slice import Slice
+from minicaffe.layers.shape.tile import Tile
 from minicaffe.net import Net
 from minicaffe.registry import Table
 

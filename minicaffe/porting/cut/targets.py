@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minicaffe.errors import Error
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.bias import Bias
-from minicaffe.layers.bn import BN
-from minicaffe.layers.dropout import Dropout
-from minicaffe.layers.prior_box import PriorBox
-from minicaffe.layers.scale import Scale
+from minicaffe.layers.elementwise.bias import Bias
+from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.neuron.dropout import Dropout
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.norm.bn import BN
+from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 

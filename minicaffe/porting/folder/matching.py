@@ -12,7 +12,7 @@ from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
-from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.porting.dump import Dump

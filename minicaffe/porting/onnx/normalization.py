@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.bias import Bias
-from minicaffe.layers.bn import BN, SEGNET
-from minicaffe.layers.channel_norm import ChannelNorm
-from minicaffe.layers.dropout import Dropout
-from minicaffe.layers.elementwise.batch_norm_layouts import statistics
-from minicaffe.layers.lrn import LRN
-from minicaffe.layers.mvn import MVN
-from minicaffe.layers.normalize import LEAST, Normalize
-from minicaffe.layers.scale import Scale
-from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.elementwise.bias import Bias
+from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.forks.flownet.channel_norm import ChannelNorm
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.neuron.dropout import Dropout
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.norm.batch_norm_layouts import statistics
+from minicaffe.layers.norm.bn import BN, SEGNET
+from minicaffe.layers.norm.lrn import LRN
+from minicaffe.layers.norm.mvn import MVN
+from minicaffe.layers.norm.normalize import LEAST, Normalize
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.layers.pool.pooling import AVE, MAX, Pooling
 from minicaffe.layers.pool.pooling_windows import PoolAxis
-from minicaffe.layers.pooling import AVE, MAX, Pooling
+from minicaffe.layers.pool.spp import SPP
 from minicaffe.layers.roi.roi_geometry import LOWEST
-from minicaffe.layers.spp import SPP
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Value

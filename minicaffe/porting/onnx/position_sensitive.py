@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.psroi_align import PSROIAlign
-from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.psroi_align import PSROIAlign
 from minicaffe.layers.roi.psroi_layer import PSROILayer
+from minicaffe.layers.roi.psroi_pooling import PSROIPooling
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.convolution import Convolution
-from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.embed import Embed
-from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.sparse_inner_product import SparseInnerProduct
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.conv.embed import Embed
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.forks.deepdetect.sparse_inner_product import SparseInnerProduct
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi.roi_geometry import LOWEST
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
-from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Tensor, Value

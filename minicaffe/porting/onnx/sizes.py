@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from minicaffe.errors import Error
-from minicaffe.layers.spp import SPP
+from minicaffe.layers.pool.spp import SPP
 from minicaffe.net import Net
 from minicaffe.node import Node
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER
-from minicaffe.layers.detection_output import DetectionOutput
-from minicaffe.layers.prior_box import PriorBox
+from minicaffe.layers.ssd.box_codes import CENTER_SIZE, CORNER
+from minicaffe.layers.ssd.detection_output import DetectionOutput
+from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value
@@ -58,7 +58,7 @@ def _at_each_place(layer: PriorBox) -> tuple[Array, Array, Array]:
     return half, places[None, None], shifts[None, None]
 
 
-@exports(DetectionOutput)
+@exports(DetectionOutput, subclasses=True)
 def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top: list[Dims]) -> list[str]:
     """The top_k best scores of each image and class (TopK), NonMaxSuppression, and the keep_top_k best of each image."""
     param = layer.param.detection_output_param

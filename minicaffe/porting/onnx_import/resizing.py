@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.interp import Taps
+from minicaffe.layers.shape.interp import Taps
 
 from .arrangement import permuted
 from .builder import Builder, imports

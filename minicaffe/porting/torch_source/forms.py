@@ -9,37 +9,37 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.bias import Bias
-from minicaffe.layers.concat import Concat
-from minicaffe.layers.convolution import Convolution
-from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.detection_output import DetectionOutput
-from minicaffe.layers.dropout import Dropout
-from minicaffe.layers.elementwise.batch_norm_layouts import BVLC
-from minicaffe.layers.eltwise import Eltwise
-from minicaffe.layers.flatten import Flatten
-from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.lrn import LRN, WITHIN_CHANNEL
-from minicaffe.layers.normalize import Normalize
-from minicaffe.layers.permute import Permute
-from minicaffe.layers.pooling import AVE, Pooling
-from minicaffe.layers.power import Power
-from minicaffe.layers.prelu import PReLU
-from minicaffe.layers.prior_box import PriorBox
-from minicaffe.layers.proposal import Proposal
-from minicaffe.layers.psroi_pooling import PSROIPooling
-from minicaffe.layers.relu import ReLU
-from minicaffe.layers.relu6 import ReLU6
-from minicaffe.layers.reshape import Reshape
-from minicaffe.layers.roi_pooling import ROIPooling
-from minicaffe.layers.scale import Scale
-from minicaffe.layers.sigmoid import Sigmoid
-from minicaffe.layers.silence import Silence
-from minicaffe.layers.slice import Slice
-from minicaffe.layers.softmax import Softmax
-from minicaffe.layers.tanh import TanH
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.elementwise.bias import Bias
+from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.neuron.dropout import Dropout
+from minicaffe.layers.neuron.power import Power
+from minicaffe.layers.neuron.prelu import PReLU
+from minicaffe.layers.neuron.relu import ReLU
+from minicaffe.layers.neuron.relu6 import ReLU6
+from minicaffe.layers.neuron.sigmoid import Sigmoid
+from minicaffe.layers.neuron.tanh import TanH
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.norm.batch_norm_layouts import BVLC
+from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
+from minicaffe.layers.norm.normalize import Normalize
+from minicaffe.layers.pool.pooling import AVE, Pooling
+from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.roi.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.roi_pooling import ROIPooling
+from minicaffe.layers.shape.concat import Concat
+from minicaffe.layers.shape.flatten import Flatten
+from minicaffe.layers.shape.permute import Permute
+from minicaffe.layers.shape.reshape import Reshape
+from minicaffe.layers.shape.silence import Silence
+from minicaffe.layers.shape.slice import Slice
+from minicaffe.layers.ssd.detection_output import DetectionOutput
+from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import Table
 
@@ -327,7 +327,7 @@ def prior_box(s: Source, layer: PriorBox, bottom: Sequence[str], top: Shapes) ->
     return f"prior_boxes({', '.join(bottom)}, {numbers})"
 
 
-@source(DetectionOutput)
+@source(DetectionOutput, subclasses=True)
 def detection_output(s: Source, layer: DetectionOutput, bottom: Sequence[str], top: Shapes) -> str:
     p = layer.param.detection_output_param
     if layer.of_cells or layer.refines or p.nms_param.eta < 1 or p.code_type != caffe_pb2.PriorBoxParameter.CENTER_SIZE:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.layers.bn import BN, SEGNET
-from minicaffe.layers.embed import Embed
-from minicaffe.layers.interp import Interp
-from minicaffe.layers.mvn import MVN
-from minicaffe.layers.unpooling import MAX, Unpooling
-from minicaffe.layers.upsample import Upsample
+from minicaffe.layers.conv.embed import Embed
+from minicaffe.layers.norm.bn import BN, SEGNET
+from minicaffe.layers.norm.mvn import MVN
+from minicaffe.layers.pool.unpooling import MAX, Unpooling
+from minicaffe.layers.pool.upsample import Upsample
+from minicaffe.layers.shape.interp import Interp
 
 from .forms import Shapes, number, source
 from .source import Source

@@ -8,11 +8,11 @@ import numpy as np
 
 from minicaffe.blob import Arrays
 from minicaffe.layer import Layer
-from minicaffe.layers.continuation_indicator import ContinuationIndicator
-from minicaffe.layers.ctc_greedy_decoder import CTCGreedyDecoder
-from minicaffe.layers.lstm import LSTM, Lstm
-from minicaffe.layers.lstm_unit import LSTMUnit
-from minicaffe.layers.rnn import RNN
+from minicaffe.layers.recurrent.continuation_indicator import ContinuationIndicator
+from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
+from minicaffe.layers.recurrent.lstm import LSTM, Lstm
+from minicaffe.layers.recurrent.lstm_unit import LSTMUnit
+from minicaffe.layers.recurrent.rnn import RNN
 
 from .forms import Shapes, source
 from .source import Source

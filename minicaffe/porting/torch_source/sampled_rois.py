@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.layers.box_output import BoxOutput
-from minicaffe.layers.decode_bbox import DecodeBBox
-from minicaffe.layers.deformable_convolution import DeformableConvolution
-from minicaffe.layers.mask_resize import MaskResize
-from minicaffe.layers.modulated_deformable_convolution import ModulatedDeformableConvolution
-from minicaffe.layers.psroi_align import PSROIAlign
-from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
-from minicaffe.layers.roi_warping import ROIWarping
+from minicaffe.layers.conv.deformable_convolution import DeformableConvolution
+from minicaffe.layers.conv.modulated_deformable_convolution import ModulatedDeformableConvolution
+from minicaffe.layers.forks.mnc.mask_resize import MaskResize
+from minicaffe.layers.forks.mscnn.box_output import BoxOutput
+from minicaffe.layers.forks.mscnn.decode_bbox import DecodeBBox
+from minicaffe.layers.roi.psroi_align import PSROIAlign
+from minicaffe.layers.roi.roi_align import ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi.roi_warping import ROIWarping
 
 from .forms import Shapes, source
 from .source import Source, literal

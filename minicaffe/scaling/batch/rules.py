@@ -27,7 +27,7 @@ class Rules:
     def apply(self) -> None:
         """Apply them to this process. Raises DeviceError if a GPU is wanted and there is none."""
         from minicaffe.aliases import serve_as_caffe
-        from minicaffe.layers.python import allow_module
+        from minicaffe.layers.python.python import allow_module
 
         if os.path.isdir(self.folder):  # a worker on another machine may lack it
             os.chdir(self.folder)

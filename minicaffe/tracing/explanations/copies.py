@@ -6,22 +6,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.layer import Layer
-from minicaffe.layers.concat import Concat
-from minicaffe.layers.elementwise.pixel_shuffle import PixelShuffle
-from minicaffe.layers.elementwise.rearranged import Rearranged
-from minicaffe.layers.embed import Embed
-from minicaffe.layers.flatten import Flatten
-from minicaffe.layers.gather import Gather
-from minicaffe.layers.parameter import Parameter
-from minicaffe.layers.permute import Permute
-from minicaffe.layers.reorg import Reorg
-from minicaffe.layers.reshape import Reshape
-from minicaffe.layers.reverse import Reverse
-from minicaffe.layers.scatter import Scatter
-from minicaffe.layers.shuffle_channel import ShuffleChannel
-from minicaffe.layers.slice import Slice
-from minicaffe.layers.split import Split
-from minicaffe.layers.transpose import Transpose
+from minicaffe.layers.conv.embed import Embed
+from minicaffe.layers.shape.concat import Concat
+from minicaffe.layers.shape.flatten import Flatten
+from minicaffe.layers.shape.gather import Gather
+from minicaffe.layers.shape.parameter import Parameter
+from minicaffe.layers.shape.permute import Permute
+from minicaffe.layers.shape.pixel_shuffle import PixelShuffle
+from minicaffe.layers.shape.rearranged import Rearranged
+from minicaffe.layers.shape.reorg import Reorg
+from minicaffe.layers.shape.reshape import Reshape
+from minicaffe.layers.shape.reverse import Reverse
+from minicaffe.layers.shape.scatter import Scatter
+from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
+from minicaffe.layers.shape.slice import Slice
+from minicaffe.layers.shape.split import Split
+from minicaffe.layers.shape.transpose import Transpose
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one

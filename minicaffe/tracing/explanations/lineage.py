@@ -22,11 +22,11 @@ from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.detection.inputs import image_scale, input_width
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.layers.boxes.box_codes import jaccard
-from minicaffe.layers.concat import Concat
-from minicaffe.layers.detection_output import DetectionOutput
-from minicaffe.layers.prior_box import PriorBox
-from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.shape.concat import Concat
+from minicaffe.layers.ssd.box_codes import jaccard
+from minicaffe.layers.ssd.detection_output import DetectionOutput
+from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.net import Net
 
 from .boxes import overlaps

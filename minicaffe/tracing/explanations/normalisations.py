@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.batch_norm import BatchNorm
-from minicaffe.layers.bn import BN
-from minicaffe.layers.channel_norm import ChannelNorm
-from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics
-from minicaffe.layers.lrn import LRN
-from minicaffe.layers.softmax import Softmax
-from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.layers.forks.flownet.channel_norm import ChannelNorm
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.layers.norm.batch_norm_layouts import BVLC, statistics
+from minicaffe.layers.norm.bn import BN
+from minicaffe.layers.norm.lrn import LRN
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one, sent

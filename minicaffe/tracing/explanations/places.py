@@ -9,10 +9,10 @@ from numbers import Integral
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.layers.box_annotator_ohem import BoxAnnotatorOHEM
-from minicaffe.layers.detection_output import DetectionOutput
-from minicaffe.layers.proposal import Proposal
-from minicaffe.layers.proposal_target import ProposalTarget
+from minicaffe.layers.proposal.box_annotator_ohem import BoxAnnotatorOHEM
+from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.proposal.proposal_target import ProposalTarget
+from minicaffe.layers.ssd.detection_output import DetectionOutput
 
 from .case import Case
 from .terms import Index

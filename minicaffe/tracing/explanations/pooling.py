@@ -7,9 +7,9 @@ from itertools import islice, product
 
 import numpy as np
 
+from minicaffe.layers.pool.pooling import AVE, MAX, STOCHASTIC, Pooling
 from minicaffe.layers.pool.pooling_methods import max_pool_places
 from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis, window_taps
-from minicaffe.layers.pooling import AVE, MAX, STOCHASTIC, Pooling
 from minicaffe.mode import TRAIN
 from minicaffe.registry import explains, explains_gradient
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
-from minicaffe.layers.boxes.anchors import by_position, shifted_anchors
-from minicaffe.layers.boxes.nms import nms
-from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
+from minicaffe.layers.proposal.nms import nms
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.registry import explains
 
 from .boxes import Move, RowExplanation, corners, overlap_text, overlaps, row_of

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.psroi_align import PSROIAlign
-from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.psroi_align import PSROIAlign
+from minicaffe.layers.roi.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi.roi_align_max import sample_value, two_pixels
 from minicaffe.layers.roi.roi_align_mean import sample_counts
 from minicaffe.layers.roi.roi_geometry import LOWEST, BinPlan
 from minicaffe.layers.roi.roi_layer import RoiLayer
+from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.layers.roi.roi_samples import SamplePlan, Samples, bilinear_taps
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
-from minicaffe.layers.roi_pooling import ROIPooling
-from minicaffe.layers.roi_warping import ROIWarping
+from minicaffe.layers.roi.roi_warping import ROIWarping
 from minicaffe.registry import explains
 
 from . import roi_text

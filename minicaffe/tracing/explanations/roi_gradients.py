@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.psroi_align import PSROIAlign
-from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.psroi_align import PSROIAlign
 from minicaffe.layers.roi.psroi_layer import PSROILayer
+from minicaffe.layers.roi.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi.roi_align_max import pixels_of_maxima
 from minicaffe.layers.roi.roi_geometry import RoiPlan
 from minicaffe.layers.roi.roi_layer import RoiLayer
+from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.layers.roi.roi_samples import SamplePlan, bilinear_taps
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
-from minicaffe.layers.roi_pooling import ROIPooling
-from minicaffe.layers.roi_warping import ROIWarping
+from minicaffe.layers.roi.roi_warping import ROIWarping
 from minicaffe.registry import explains_gradient
 
 from .case import Case, sent

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 from minicaffe.registry import Table, explains, explains_gradient, explains_weight
 

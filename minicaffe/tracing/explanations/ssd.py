@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER, Priors, decode, encode, jaccard, nms, read_priors, refined
-from minicaffe.layers.boxes.multi_box_matching import Truths, read_truths
-from minicaffe.layers.boxes.multi_box_mining import NONE, pick
-from minicaffe.layers.boxes.multi_box_terms import Picks, confidence_loss, confidence_targets, localisation_loss
-from minicaffe.layers.detection_output import DetectionOutput
-from minicaffe.layers.multi_box_loss import MultiBoxLoss
-from minicaffe.layers.prior_box import PriorBox
-from minicaffe.layers.smooth_l1_loss import smooth_l1_backward
+from minicaffe.layers.loss.smooth_l1_loss import smooth_l1_backward
+from minicaffe.layers.ssd.box_codes import CENTER_SIZE, CORNER, Priors, decode, encode, jaccard, nms, read_priors, refined
+from minicaffe.layers.ssd.detection_output import DetectionOutput
+from minicaffe.layers.ssd.multi_box_loss import MultiBoxLoss
+from minicaffe.layers.ssd.multi_box_matching import Truths, read_truths
+from minicaffe.layers.ssd.multi_box_mining import NONE, pick
+from minicaffe.layers.ssd.multi_box_terms import Picks, confidence_loss, confidence_targets, localisation_loss
+from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import explains, explains_gradient
 
@@ -141,7 +141,7 @@ def _found(case: Case[DetectionOutput], image: Image) -> list[Kept]:
     return found
 
 
-@explains(DetectionOutput)
+@explains(DetectionOutput, subclasses=True)
 def detection_output(case: Case[DetectionOutput], at: Index) -> RowExplanation:
     if case.layer.of_cells:
         raise case.error("explain covers DetectionOutput of SSD and RefineDet (3 to 5 bottoms), not of YOLOv2 (1 bottom)")

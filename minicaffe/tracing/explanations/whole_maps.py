@@ -6,8 +6,8 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.layers.elementwise.channels import by_channel
-from minicaffe.layers.mvn import MVN
-from minicaffe.layers.normalize import LEAST, Normalize
+from minicaffe.layers.norm.mvn import MVN
+from minicaffe.layers.norm.normalize import LEAST, Normalize
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, sent

@@ -19,7 +19,7 @@ from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
 from minicaffe.detection.detector import Detector
 from minicaffe.errors import Error, SolverError, on_one_line, os_errors_as
 from minicaffe.files import unlinked
-from minicaffe.layers.roi_data import RoIData
+from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import put_weights, weights_of

@@ -18,9 +18,9 @@ from minicaffe.detection.detect import Detections
 from minicaffe.detection.detector import Detector
 from minicaffe.detection.inputs import image_scale
 from minicaffe.errors import Error, on_one_line
-from minicaffe.layers.accuracy import Accuracy
-from minicaffe.layers.softmax import softmax
-from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.layers.loss.softmax import softmax
+from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.layers.metric.accuracy import Accuracy
 from minicaffe.net import Net
 
 from .frames import Photo, Scored, Seen

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_message
 from minicaffe.layer import Layer
+from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.window import Window, checked_output, read_window
-from minicaffe.layers.convolution import Convolution
 from minicaffe.proto import caffe_pb2
 
 

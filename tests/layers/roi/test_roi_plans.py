@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
-from minicaffe.layers.psroi_align import PsRoiAlign
-from minicaffe.layers.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi import operator
+from minicaffe.layers.roi.psroi_align import PsRoiAlign
 from minicaffe.layers.roi.psroi_bilinear import grid_taps
+from minicaffe.layers.roi.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
 from minicaffe.layers.roi.roi_geometry import RoiPlan
-from minicaffe.layers.roi_pooling import RoiPool
+from minicaffe.layers.roi.roi_pooling import RoiPool
 from minicaffe.mode import TEST, TRAIN
 
 

@@ -1,1 +1,0 @@
-"""FlowNet 2's augmentation of images and flows, for DataAugmentation, FlowAugmentation and GenerateAugmentationParameters."""

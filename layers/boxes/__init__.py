@@ -1,1 +1,0 @@
-"""Boxes: anchors, codes, NMS, and SSD's matching, mining and result files."""

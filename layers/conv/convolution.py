@@ -1,0 +1,277 @@
+"""Convolution: y[m] = bias[m] + sum over c, taps of weight[m, c, taps] * x[c, o * stride - pad + taps * dilation].
+
+Source: Caffe's conv_layer.hpp and base_conv_layer.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.coordinates import Map, windowed
+from minicaffe.cuda import convolution as gpu
+from minicaffe.layer import data_bytes
+from minicaffe.layers.elementwise.channels import sum_channels
+from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue, joined
+from minicaffe.layers.elementwise.fusion import DeviceEpilogue, Fusing
+from minicaffe.mode import TEST, TRAIN
+from minicaffe.threads import get_num_threads
+
+from . import winograd_weights
+from .convolution_products import KeptWeights, Product, chosen, factors_bytes, panels_bytes, suits
+from .convolve import BLOCK_BYTES, LEAST
+from .gradients import gradients
+from .window import Window, checked_output, folded, read_window
+from .winograd_weights import Numbers
+
+MOST_MAPS = 32
+"""For how many shapes a layer keeps what the GPU's products need to know."""
+
+PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
+"""The window of a convolution without spatial axes: a matrix product."""
+
+
+class Convolution(Fusing):
+    """Cross-correlation of n-d maps with learned kernels, in groups of channels.
+
+    bottom: x (N, C, *map), one or more of the same shape, sharing the weights. top: y (N, num_output, *windows), one
+    for each bottom. Kernel, stride, pad and dilation in pixels. convolution_param.axis is C's axis; the axes before
+    it are all images; no axis need follow. blobs: weight (num_output, C / group, *kernel), bias (num_output).
+    Raises LayerError when the window is not well given or does not fit the map, there are no channels, channels or
+    num_output are not divisible by group, bottoms differ, or the channels change after setup.
+    """
+
+    type = "Convolution"
+    num_bottom = (1, None)
+    num_top = (1, None)
+    equal_bottom_top = True
+    param_block = ("convolution_param",)
+    weight_names = ("weight", "bias")
+    linear = True
+    fuses = True
+
+    _checked: list[tuple[int, ...]] | None = None
+    """The bottoms' shapes for which _top_shape is right."""
+    _top_shape: tuple[int, ...] = ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.convolution_param
+        self.axis = self.axis_of(param.axis, bottom[0], "convolution_param.axis")
+        self.spatial_axes = len(bottom[0].shape) - self.axis - 1
+        # without any, an inner product
+        self.window = self._read_window() if self.spatial_axes else PIXEL
+        self.channels, self.num_output = bottom[0].shape[self.axis], param.num_output
+        if self.channels < 1:
+            raise self.error(f"the bottom of shape {bottom[0].shape} has no channels", "bottom[0]")
+        if self.num_output < 1:
+            raise self.error(f"num_output must be > 0, got {self.num_output}", "convolution_param.num_output")
+        self.group = self._group(self.channels)
+        for what, count in (("channels", self.channels), ("num_output", self.num_output)):
+            if self.group < 1 or count % self.group:
+                raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
+        shapes = [self._weight_shape(), self._bias_shape()][: 1 + param.bias_term]
+        self.learn(shapes, [param.weight_filler, param.bias_filler])
+        self._kept = KeptWeights() if self.phase == TEST else None  # in TRAIN the weights change with every step
+        self._gpu_maps: dict[tuple[int, ...], gpu.Maps] = {}
+
+    def _read_window(self) -> Window:
+        return read_window(self, self.spatial_axes)
+
+    def coordinates(self) -> Map | None:
+        return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)
+
+    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """Winograd's factors or panels, in TEST."""
+        if self._kept is None:
+            return 0
+        x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
+        if self._by_winograd(bottom[0], top[0]):
+            weight = self.blobs[0].data_memory
+            return factors_bytes(self._weight_shape(), self.window, self.group, weight.on_host and weight.may_be_held())
+        return panels_bytes((x, self._weight_shape(), y), self.window, self.group, self.dtype)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Columns, and what they are made from and multiplied to, and of the weights' gradient a product and a sum; or what
+        Winograd's passes take."""
+        x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
+        if self._by_winograd(bottom[0], top[0]):
+            passes = self._winograd_passes(x, y)
+            if propagate_down is None:
+                passes = passes[:1]
+            elif not any(propagate_down):
+                passes = passes[::2]
+            return winograd_weights.working_bytes(passes)
+        filters, *of_filter = self._weight_shape()
+        columns = min(LEAST, math.prod(x[2:]), math.prod(y[2:]))  # of a block, at least
+        column_bytes = (math.prod(of_filter) + filters // self.group) * self.dtype.itemsize
+        blocks = get_num_threads() * 2 * max(BLOCK_BYTES, columns * column_bytes)
+        return blocks + (0 if propagate_down is None else 2 * data_bytes(self.blobs[:1]))
+
+    def _by_winograd(self, x: Blob, y: Blob) -> bool:
+        """Whether forward, at these shapes, takes Winograd's way."""
+        return self._winograd_suits(x, y, kept=self.phase != TRAIN)
+
+    def _winograd_suits(self, x: Blob, y: Blob, kept: bool) -> bool:
+        """`suits` of what becomes the maps x and y, whose types and shapes it looks at: nothing is allocated."""
+        if self.spatial_axes != 2:
+            return False
+        shapes = self._maps_shape(x), self.blobs[0].shape, self._maps_shape(y)
+        maps, weight, out = (np.broadcast_to(np.zeros((), self.dtype), shape) for shape in shapes)
+        return suits(maps, weight, self.window, self.group, out, kept)
+
+    def _maps_shape(self, blob: Blob) -> tuple[int, ...]:
+        """That of _maps."""
+        return math.prod(blob.shape[: self.axis]), *blob.shape[self.axis :], *(() if self.spatial_axes else (1,))
+
+    def _group(self, channels: int) -> int:
+        return self.param.convolution_param.group
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return (self.num_output, self.channels // self.group, *self.window.kernel[: self.spatial_axes])
+
+    def _bias_shape(self) -> tuple[int, ...]:
+        return (self.num_output,)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shapes = [blob.shape for blob in bottom]
+        if shapes != self._checked:
+            self._top_shape, self._checked = self._check_bottoms(bottom), shapes
+        for blob in top:
+            blob.reshape(self._top_shape)
+
+    def _check_bottoms(self, bottom: Sequence[Blob]) -> tuple[int, ...]:
+        """The tops' shape. Raises LayerError for bottoms of other channels or axes."""
+        shape = bottom[0].shape
+        spatial = shape[self.axis + 1 :]
+        if len(spatial) != self.spatial_axes or shape[self.axis] != self.channels:
+            raise self.error(
+                f"was set up for {self.channels} channels at axis {self.axis} and {self.spatial_axes} spatial axes, "
+                f"the bottom's shape is now {shape}",
+                "bottom[0]",
+            )
+        for i, blob in enumerate(bottom):
+            if blob.shape != shape:
+                raise self.error(
+                    f"all bottoms must have the shape of the first, {shape}; bottom {i} has {blob.shape}", f"bottom[{i}]"
+                )
+        output = self._output(spatial) if spatial else ()
+        return *shape[: self.axis], self.num_output, *output
+
+    def _output(self, spatial: Sequence[int]) -> tuple[int, ...]:
+        return checked_output(self, self.window, spatial)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.ready(bottom, top, NOTHING)()
+
+    def may_fuse(self) -> bool:
+        return self.axis == 1  # an Epilogue's channels
+
+    def fuses_on_device(self) -> bool:
+        return self.spatial_axes <= gpu.MOST_AXES
+
+    def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
+        return self.running(self.product(bottom[0], top[0], epilogue), bottom, top)
+
+    def running(self, product: Product, bottom: Sequence[Blob], top: Sequence[Blob]) -> Callable[[], None]:
+        """Return a function that runs a product on all bottoms."""
+        weight = self.blobs[0]
+
+        def run() -> None:
+            numbers = weight.data_for_loops()
+            for x, y in zip(bottom, top, strict=True):
+                product(self._maps(x.data), numbers, self._maps(y.data))
+
+        return run
+
+    def product(self, x: Blob, y: Blob, epilogue: Epilogue) -> Product:
+        """Return the product that computes y, then the epilogue, for these blobs or others of their shapes."""
+        weight, *bias = self.blobs
+        if bias:  # it comes first: it is part of y
+            epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
+        if self._kept is not None:
+            self._kept.look_at(weight)
+        return self._product(self._maps(x.data), weight.data_for_loops(), self._maps(y.data), epilogue)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.spatial_axes > gpu.MOST_AXES:
+            super().forward_gpu(bottom, top)
+            return
+        self.forward_gpu_with_epilogue(bottom, top, None)
+
+    def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
+        """forward_gpu of maps of at most MOST_AXES axes, and then on the same blobs what comes after it, with the bias."""
+        maps, weight = self._maps_gpu(bottom, top), self.blobs[0].device_data("read")
+        bias = self.blobs[1].device_data("read") if len(self.blobs) > 1 else 0
+        for x, y in zip(bottom, top, strict=True):
+            to = y.device_data("write")
+            self._gpu_products[0](maps, x.device_data("read"), weight, to)
+            if after is not None:
+                after(self.dtype, y.shape, to, to, bias)
+            elif bias:
+                gpu.add_bias(self.dtype, y.shape, self.axis, bias, to)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
+            dy, weight = self._maps(y.diff), self.blobs[0]
+            if len(self.blobs) > 1 and self.param_propagate_down[1]:
+                self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
+            dx, dweight = self._maps(x.diff) if wanted else None, weight.diff if self.param_propagate_down[0] else None
+            self._gradients(self._maps(x.data), dy, weight.data, dx, dweight)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.spatial_axes > gpu.MOST_AXES:
+            super().backward_gpu(top, propagate_down, bottom)
+            return
+        _, of_data, of_weight = self._gpu_products
+        maps = self._maps_gpu(bottom, top)
+        for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
+            dy = y.device_diff("read")
+            if self.param_propagate_down[0]:
+                of_weight(maps, x.device_data("read"), dy, self.blobs[0].device_diff("update"))
+            if len(self.blobs) > 1 and self.param_propagate_down[1]:
+                gpu.add_bias_gradient(self.dtype, y.shape, self.axis, dy, self.blobs[1].device_diff("update"))
+            if wanted:
+                of_data(maps, dy, self.blobs[0].device_data("read"), x.device_diff("write"))
+
+    def _maps(self, x: Array) -> Array:
+        """x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
+        maps = x if self.axis == 1 else folded(x, self.axis)
+        return maps if self.spatial_axes else maps[:, :, None]  # PIXEL wants one spatial axis
+
+    # What Deconvolution turns around.
+
+    def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> Product:
+        return chosen(x, weight, self.window, self.group, y, epilogue, self._kept)
+
+    def _gradients(self, x: Array, dy: Array, weight: Array, dx: Array | None, dweight: Array | None) -> None:
+        gradients(x, dy, weight, self.window, self.group, dx, dweight)
+
+    def _winograd_passes(self, x: tuple[int, ...], y: tuple[int, ...]) -> Sequence[Numbers]:
+        """What Winograd's forward and its gradients of data and of weights take, of maps of these shapes."""
+        return winograd_weights.of_passes((x, self._weight_shape(), y), self.window, self.group, made=self.phase == TRAIN)
+
+    def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
+        shape = bottom[0].shape
+        if shape not in self._gpu_maps:
+            if len(self._gpu_maps) == MOST_MAPS:
+                self._gpu_maps.clear()
+            self._gpu_maps[shape] = self._new_maps(bottom, top)
+        return self._gpu_maps[shape]
+
+    def _new_maps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
+        shape = bottom[0].shape
+        count, spatial = math.prod(shape[: self.axis]), shape[self.axis + 1 :] or (1,)
+        return gpu.Maps(self.dtype, self.window, self.group, count, self.channels, self.num_output, spatial)
+
+    _gpu_products: ClassVar[tuple[gpu.Product, gpu.Product, gpu.Product]] = (
+        gpu.convolve,
+        gpu.data_gradient,
+        gpu.add_weight_gradient,
+    )

@@ -1,0 +1,181 @@
+"""InnerProduct: y = x weight^T + bias, the fully connected layer. Source: Caffe's inner_product_layer.cpp.
+
+With normalize, of happynear's caffe-windows (NormFace), each K numbers of the weights, w, count as u = w / n,
+n = sqrt(w w + 1e-6):
+    dw = (du - u (u du)) / n
+The fork writes u over w in every forward, and takes du for dw. With more bottoms it takes the weights from these:
+inner_product_of_bottoms.py.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.cuda.blas import Matrix, gemm
+from minicaffe.cuda.blocks import column_sums, launch_planes
+from minicaffe.formats.fork_kinds import NetFork
+from minicaffe.layer import Layer, data_bytes
+from minicaffe.proto import caffe_pb2
+
+from .inner_product_of_bottoms import InnerProductOfBottoms
+from .matrix_products import FEW, LARGE, add_product, multiply
+
+LEAST_SQUARE = 1e-6
+"""What normalize adds to the squares' sum."""
+
+
+class InnerProduct(Layer):
+    """y = x weight^T + bias, the axes from inner_product_param.axis on being one vector of K numbers.
+
+    bottom: x (N..., K...). top: y (N..., num_output). blobs: weight (num_output, K), or (K, num_output) with
+    transpose; bias (num_output).
+    normalize: x is multiplied by the weights' rows scaled to length 1. With transpose too, a row is K numbers as they lie.
+    Raises LayerError when num_output is 0, axis is out of range, and K changes after setup.
+    """
+
+    type = "InnerProduct"
+    num_bottom = 1
+    num_top = 1
+    param_block = ("inner_product_param",)
+    weight_names = ("weight", "bias")
+    linear = True
+    copies = (0, 0)
+
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        return InnerProductOfBottoms if cls is InnerProduct and len(param.bottom) > 1 else cls
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.inner_product_param
+        if param.num_output < 1:
+            raise self.error(f"num_output must be > 0, got {param.num_output}", "inner_product_param.num_output")
+        self.axis = self.axis_of(param.axis, bottom[0], "inner_product_param.axis")
+        self.transpose, self.normalize = param.transpose, param.normalize
+        self.inputs = math.prod(bottom[0].shape[self.axis :])
+        matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)
+        shapes = [matrix, (param.num_output,)][: 1 + param.bias_term]
+        self.learn(shapes, [param.weight_filler, param.bias_filler])
+        if math.prod(matrix) > LARGE:
+            self.uses_kernels = (multiply,), (multiply,)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        inputs = math.prod(shape[self.axis :])
+        if inputs != self.inputs:
+            raise self.error(
+                f"its weights take {self.inputs} inputs, the bottom of shape {shape} now gives {inputs}; "
+                "a net with this layer keeps the size it was set up for",
+                "bottom[0]",
+            )
+        top[0].reshape(*shape[: self.axis], self.param.inner_product_param.num_output)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return top[0].count * (self.blobs[0].count // self.param.inner_product_param.num_output)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """The scaled weights, and in backward their gradient and what is made of it; few rows and their outputs, turned."""
+        rows, outputs, _ = self._sizes(top[0])
+        turned = not self.transpose and 1 < rows <= outputs // FEW
+        scaled = data_bytes(self.blobs[:1]) * (1 if propagate_down is None else 4) * self.normalize
+        return scaled + turned * (data_bytes(bottom) + data_bytes(top))
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        y = self._rows(top[0].data)
+        multiply(bottom[0].data.reshape(len(y), self.inputs), self.weight_matrix(self.scaled(self.blobs[0].data)).T, out=y)
+        if len(self.blobs) > 1:
+            y += self.blobs[1].data
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.normalize:
+            super().forward_gpu(bottom, top)
+            return
+        rows, outputs, inputs = self._sizes(top[0])
+        y = top[0].device_data("write")
+        weight = self._matrix(self.blobs[0].device_data("read"), transposed=not self.transpose)
+        gemm(self.dtype, (rows, outputs, inputs), Matrix(bottom[0].device_data("read"), inputs), weight, Matrix(y, outputs))
+        if len(self.blobs) > 1:
+            bias = self.blobs[1].device_data("read")
+            # each number a plane, num_output channels
+            launch_planes("scale.scale", self.dtype, rows * outputs, 1, outputs, y, 0, bias, y, 0)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dy = self._rows(top[0].diff)
+        if self.param_propagate_down[0]:
+            x = bottom[0].data.reshape(len(dy), self.inputs)
+            factors = (x.T, dy) if self.transpose else (dy.T, x)
+            if self.normalize:
+                self._add_scaled_gradient(*factors)
+            else:
+                add_product(*factors, self.blobs[0].diff)
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            self.blobs[1].diff[...] += dy.sum(axis=0)
+        if propagate_down[0]:
+            multiply(dy, self.weight_matrix(self.scaled(self.blobs[0].data)), out=bottom[0].diff.reshape(len(dy), self.inputs))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.normalize:
+            super().backward_gpu(top, propagate_down, bottom)
+            return
+        rows, outputs, inputs = self._sizes(top[0])
+        dy = top[0].device_diff("read")
+        if self.param_propagate_down[0]:
+            x, weight = bottom[0].device_data("read"), self._matrix(self.blobs[0].device_diff("update"))
+            if self.transpose:
+                gemm(self.dtype, (inputs, outputs, rows), Matrix(x, inputs, True), Matrix(dy, outputs), weight, beta=1)
+            else:
+                gemm(self.dtype, (outputs, inputs, rows), Matrix(dy, outputs, True), Matrix(x, inputs), weight, beta=1)
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            column_sums(self.dtype, rows, outputs, dy, self.blobs[1].device_diff("update"))
+        if propagate_down[0]:
+            dx, weight = bottom[0].device_diff("write"), self._matrix(self.blobs[0].device_data("read"), self.transpose)
+            gemm(self.dtype, (rows, inputs, outputs), Matrix(dy, outputs), weight, Matrix(dx, inputs))
+
+    def scaled(self, weight: Array) -> Array:
+        """The weights that multiply x: these, or with normalize a copy whose rows have length 1."""
+        if not self.normalize:
+            return weight
+        rows = weight.reshape(self.param.inner_product_param.num_output, self.inputs)
+        return np.asarray(rows / row_lengths(rows)).reshape(weight.shape)
+
+    def _add_scaled_gradient(self, a: Array, b: Array) -> None:
+        """Add to the weights' diff what a @ b, the gradient of the scaled weights, gives."""
+        du = np.zeros(self.blobs[0].shape, self.dtype)
+        add_product(a, b, du)
+        add_through_lengths(self.blobs[0], du.reshape(self.param.inner_product_param.num_output, self.inputs))
+
+    def _sizes(self, top: Blob) -> tuple[int, int, int]:
+        """(N, num_output, K)."""
+        outputs = top.shape[-1]
+        return top.count // outputs, outputs, self.inputs
+
+    def _matrix(self, address: int, transposed: bool = False) -> Matrix:
+        """The weights or their diff of the device as they lie there, or transposed."""
+        return Matrix(address, self.param.inner_product_param.num_output if self.transpose else self.inputs, transposed)
+
+    def weight_matrix(self, matrix: Array) -> Array:
+        """The weights or their diff as (num_output, K), a view."""
+        return matrix.T if self.transpose else matrix
+
+    def _rows(self, y: Array) -> Array:
+        """y (N..., num_output) as a matrix (N, num_output), a view."""
+        return y.reshape(math.prod(y.shape[: self.axis]), y.shape[-1])
+
+
+def row_lengths(rows: Array) -> Array:
+    """sqrt(w w + 1e-6) of each of rows (M, K): (M, 1)."""
+    lengths: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows) + rows.dtype.type(LEAST_SQUARE))[:, None]
+    return lengths
+
+
+def add_through_lengths(weight: Blob, du: Array) -> None:
+    """Add to weight's diff what du (M, K), the gradient of its rows scaled to length 1, gives; du is overwritten."""
+    rows = weight.data.reshape(du.shape)
+    n = row_lengths(rows)
+    u = rows / n
+    du -= u * np.einsum("ij,ij->i", u, du)[:, None]
+    weight.diff.reshape(du.shape)[...] += du / n

@@ -1,0 +1,1 @@
+"""Inputs: databases, lists of images, HDF5 files and arrays."""

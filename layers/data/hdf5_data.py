@@ -1,0 +1,139 @@
+"""HDF5Data: rows of the datasets of HDF5 files, one dataset for each top. Source: Caffe's hdf5_data_layer.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from minicaffe.access import granted
+from minicaffe.blob import Array
+from minicaffe.data.image_list import read_names
+from minicaffe.data.prefetch import Batch
+from minicaffe.data.shard import WHOLE, Shard, current_shard
+from minicaffe.data.state_fields import Fields
+from minicaffe.errors import DataError, WeightsError
+from minicaffe.formats.checksum import checksum
+from minicaffe.formats.hdf5 import has, read_number_dataset, reading
+
+from .prefetching import Order, PrefetchingLayer
+
+
+class HDF5Data(PrefetchingLayer):
+    """The rows of the files that hdf5_data_param.source lists, one file after the other, then from the first again.
+
+    No bottom. top[i]: (batch_size, ...), rows of the dataset that is named as the top; numbers of any type, plain or packed
+    with gzip, shuffle and fletcher32. A file is held in memory while it is read from. shuffle: the files in another order each
+    time around, and the rows within each.
+    Raises LayerError for a transform_param (this layer transforms nothing), a list without files, a file without the
+    dataset, datasets of unequal length, and rows whose shape differs from the first file's.
+    """
+
+    type = "HDF5Data"
+    num_top = (1, None)
+    param_block = ("hdf5_data_param",)
+
+    def make_source(self, tops: int, generator: np.random.Generator) -> RowSource:
+        param = self.param.hdf5_data_param
+        if self.param.HasField("transform_param"):
+            raise self.error("transforms nothing: leave transform_param out", "transform_param")
+        self.positive(param.batch_size, "hdf5_data_param.batch_size")
+        files, names, shard = read_names(granted(param.source)), list(self.param.top), current_shard(self.phase)
+        return RowSource(files, names, param.batch_size, param.shuffle, generator, self.dtype, shard=shard)
+
+
+class RowSource:
+    """Batches of the rows of HDF5 files."""
+
+    def __init__(
+        self,
+        files: list[str],
+        names: list[str],
+        batch_size: int,
+        shuffle: bool,
+        generator: np.random.Generator,
+        dtype: Any,
+        *,
+        shard: Shard = WHOLE,
+    ) -> None:
+        self.files, self.names, self.batch_size, self.dtype = files, names, batch_size, dtype
+        self.shuffle, self.generator, self.shard = shuffle, generator, shard
+        self.order = Order(len(files), shuffle, generator)
+        self._load(self.order.next())
+        self.row_shapes = [array.shape[1:] for array in self.arrays]  # of the first file: the others must agree
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.batch_size, *shape) for shape in self.row_shapes]
+
+    def next_batch(self) -> Batch:
+        batch = tuple(np.empty(shape, self.dtype) for shape in self.shapes())
+        at, filled, count = 0, 0, self.batch_size * self.shard.count
+        while at < count:
+            # a single file stays loaded, and its Order starts anew
+            if self.rows.position == self.rows.count and len(self.files) > 1:
+                self._load(self.order.next())
+            rows = self.rows.take(count - at)
+            # record p of the batch of all ranks is ours where p % count == rank; rows[0] is record `at`
+            mine = rows[(self.shard.rank - at) % self.shard.count :: self.shard.count]
+            for array, stored in zip(batch, self.arrays, strict=True):
+                array[filled : filled + len(mine)] = stored[mine]
+            at, filled = at + len(rows), filled + len(mine)
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        orders = {"files": self.order.state(), "rows": self.rows.state()}
+        return {**orders, "file": self.file, "generator": self.generator.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        fields = Fields(state)
+        file, generator = fields.whole("file", 0, len(self.files) - 1), fields.generator("generator")
+        self.order.restore(fields.inner("files"))
+        self._load(file)
+        self.rows.restore(fields.inner("rows"))
+        self.generator.bit_generator.state = generator
+
+    def fingerprint(self) -> dict[str, Any]:
+        # enough to tell one data set from another
+        first, last = ([_some_rows(name, top) for top in self.names] for name in (self.files[0], self.files[-1]))
+        return {"files": len(self.files), "rows": len(first[0]), "checksum": checksum(*first, *last)}
+
+    def _load(self, file: int) -> None:
+        """Read a file's datasets, and begin with their rows."""
+        self.file, name = file, self.files[file]
+        with _opened(name) as opened:
+            self.arrays = [_dataset(opened, top, name).astype(self.dtype, copy=False) for top in self.names]
+        if len({len(array) for array in self.arrays}) > 1:
+            lengths = ", ".join(f'"{top}" {len(array)}' for top, array in zip(self.names, self.arrays, strict=True))
+            raise DataError(f"{name}: its datasets differ in length: {lengths}")
+        for top, array, shape in zip(self.names, self.arrays, getattr(self, "row_shapes", []), strict=False):
+            if array.shape[1:] != shape:
+                raise DataError(f'{name}: the rows of "{top}" have shape {array.shape[1:]}, those of {self.files[0]} {shape}')
+        self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Any]:
+    """The open file. Raises DataError."""
+    try:
+        with reading(granted(name)) as file:
+            yield file
+    except WeightsError as error:
+        raise DataError(str(error)) from error
+
+
+def _some_rows(name: str, top: str) -> Array:
+    """The first rows of a dataset, up to 1000."""
+    with _opened(name) as file:
+        return _dataset(file, top, name, 1000)
+
+
+def _dataset(file: Any, name: str, path: str, rows: int | None = None) -> Array:
+    """A dataset with at least one row, or its first rows."""
+    if not has(file, name.partition("/")[0]):
+        raise DataError(f'{path}: has no dataset "{name}"; it has {", ".join(sorted(file)) or "none"}')
+    values = read_number_dataset(file, name, f'{path}: dataset "{name}"', rows)
+    if not values.ndim or not len(values):
+        raise DataError(f'{path}: dataset "{name}" has shape {values.shape}: it has no rows')
+    return values

@@ -1,0 +1,142 @@
+"""Scale: y = x * scale (+ bias), both laid along some of x's axes. Source: Caffe's scale_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_planes, launch_sums
+from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.fillers import fill
+from minicaffe.layer import data_bytes
+from minicaffe.layers.neuron.kept import KeptInput
+
+from .bias import is_by_channel, learnt_shape, split_shape
+from .channels import affine, sum_channels, sum_products
+from .epilogue import Epilogue, epilogue_step
+from .fusion import Channelwise, DeviceEpilogue, vector
+
+
+class Scale(Channelwise):
+    """y[..., s, ...] = x[..., s, ...] * scale[s] (+ bias[s]), s an index on the axes from `axis` on.
+
+    bottom: x (any shape) [, scale]. top: y (x's shape); may be in place.
+    One bottom: scale is a learnt blob over num_axes axes (-1: all that follow; 0: one number), ones unless `filler` says
+    otherwise. Two bottoms: the second is the scale, its shape that of x's axes from `axis` on. bias_term: one more learnt
+    blob, of scale's shape, the last in blobs; zeros unless `bias_filler` says otherwise.
+    Raises LayerError when axis or num_axes lead past x's axes, or scale's shape is not that of x's axes.
+    """
+
+    type = "Scale"
+    num_bottom = (1, 2)
+    num_top = 1
+    keeps_places = True
+    in_place = True
+    param_block = ("scale_param",)
+    weight_names: tuple[str, ...] = ("scale", "bias")
+    keeps_input = True
+    copies = (0, 0)
+    uses_kernels = ((epilogue_step,), ())
+    channelwise = True
+    split: tuple[int, int, int]
+    """x's elements before the axes of the scale, along them, and after them."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.scale_param
+        self._input = KeptInput(self)
+        if len(bottom) == 2:
+            self.weight_names = ("bias",)  # the scale is the second bottom
+        if self.blobs:
+            return
+        shape = (
+            bottom[1].shape if len(bottom) == 2 else learnt_shape(self, bottom[0], param.axis, param.num_axes, "scale_param")
+        )
+        if len(bottom) == 1:
+            scale = self.blobs.add_blob(*shape).data
+            if param.HasField("filler"):
+                fill(scale, param.filler)
+            else:
+                scale[...] = 1
+        if param.bias_term:
+            fill(self.blobs.add_blob(*shape).data, param.bias_filler)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        scale, param = self._scale(bottom), self.param.scale_param
+        self.split = split_shape(self, bottom[0], scale, param.axis, "scale_param.axis")
+        if param.bias_term and self.blobs[-1].count != scale.count:
+            raise self.error(f"the second bottom has shape {scale.shape}, the learnt bias {self.blobs[-1].shape}", "bottom[1]")
+        top[0].reshape(bottom[0].shape)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return top[0].count
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes(bottom[:1]) if self.overwrites_what_backward_reads(bottom, top) else 0
+
+    def overwrites_what_backward_reads(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
+        """Whether x has to be kept: the gradient of scale needs it, and in place y overwrites it."""
+        return top[0] is bottom[0] and (len(bottom) == 2 or self.param_propagate_down[0])
+
+    def _read(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
+        """x, for backward."""
+        return self._input.read() if self.overwrites_what_backward_reads(bottom, top) else bottom[0]
+
+    def _scale(self, bottom: Sequence[Blob]) -> Blob:
+        return bottom[1] if len(bottom) == 2 else self.blobs[0]
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, y = (blob.data.reshape(self.split) for blob in (bottom[0], top[0]))
+        kept = self._input.array(bottom[0]) if self.overwrites_what_backward_reads(bottom, top) else None
+        bias = self.blobs[-1].data.reshape(-1) if self.param.scale_param.bias_term else None
+        copy = None if kept is None else kept.reshape(self.split)
+        affine(x, y, times=self._scale(bottom).data.reshape(-1), plus=bias, kept=copy)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        copy = self._input.address(bottom[0]) if self.overwrites_what_backward_reads(bottom, top) else 0
+        scale = self._scale(bottom).device_data("read")
+        bias = self.blobs[-1].device_data("read") if self.param.scale_param.bias_term else 0
+        x, y = data_pair(bottom[0], top[0])
+        before, lanes, after = self.split
+        launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, x, scale, bias, y, copy)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        scale, dy = self._scale(bottom), top[0].diff.reshape(self.split)
+        if self.param.scale_param.bias_term and self.param_propagate_down[-1]:
+            self.blobs[-1].diff[...] += sum_channels(dy).reshape(self.blobs[-1].shape)
+        learnt = len(bottom) == 1
+        if self.param_propagate_down[0] if learnt else propagate_down[1]:
+            # before dx, which in place overwrites dy
+            x = self._read(bottom, top).read_data().reshape(self.split)
+            dscale = sum_products(dy, x).reshape(scale.shape)
+            scale.diff[...] = scale.diff + dscale if learnt else dscale  # weights' diffs add up, a bottom's is overwritten
+        if propagate_down[0]:
+            affine(dy, bottom[0].diff.reshape(self.split), times=scale.data.reshape(-1))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        before, lanes, after = self.split
+        scale, learnt, dy = self._scale(bottom), len(bottom) == 1, top[0].device_diff("read")
+        wanted = self.param_propagate_down[0] if learnt else propagate_down[1]
+        bias_wanted = self.param.scale_param.bias_term and self.param_propagate_down[-1]
+        x = self._read(bottom, top).device_data("read") if wanted else 0
+        dscale = scale.device_diff("update" if learnt else "write") if wanted else 0
+        dbias = self.blobs[-1].device_diff("update") if bias_wanted else 0
+        if wanted or bias_wanted:
+            sizes = lanes, before * after, before * after, lanes, after
+            launch_sums("scale.scale_sums", self.dtype, *sizes, dy, x, dscale, learnt, dbias, 1)
+        if propagate_down[0]:
+            dy, dx = diff_pair(top[0], bottom[0])
+            launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, dy, scale.device_data("read"), 0, dx, 0)
+
+    def epilogue(self, shape: tuple[int, ...]) -> Epilogue | None:
+        if not is_by_channel(self.split, shape):
+            return None
+        return Epilogue(vector(self.blobs[0]), vector(self.blobs[1]) if self.param.scale_param.bias_term else None)
+
+    def gradient(self) -> Epilogue:
+        return Epilogue(vector(self.blobs[0]))
+
+    def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue | None:
+        if not is_by_channel(self.split, shape) or before.scale is not None or before.addend is not None:
+            return None
+        return replace(before, scale=self.blobs[0], shift=self.blobs[1] if self.param.scale_param.bias_term else None)

@@ -1,0 +1,1 @@
+"""C3D: convolution and pooling of clips."""

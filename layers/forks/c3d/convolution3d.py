@@ -1,0 +1,61 @@
+"""Convolution3D: C3D's name for a convolution of clips, with one kernel size, stride and pad in space and one of each in time.
+
+Source: Tran et al., 2015; C3D's convolution3d_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minicaffe.blob import Blob
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.window import Window
+from minicaffe.proto import caffe_pb2
+
+
+class Convolution3D(Convolution):
+    """Convolution's y, with kernels of kernel_depth frames of kernel_size x kernel_size pixels.
+
+    bottom: x (N, C, L, H, W). top: y (N, num_output, L', H', W'). convolution3d_param: stride and pad in pixels,
+    temporal_stride and temporal_pad in frames. blobs: weight (num_output, C, kernel_depth,
+    kernel_size, kernel_size), bias (1, 1, 1, 1, num_output).
+    Raises LayerError as Convolution does, for a bottom without five axes, and for a group, which the original does not compute.
+    """
+
+    type = "Convolution3D"
+    param_block = ("convolution3d_param",)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.param = as_convolution(self, bottom[0])
+        super().setup(bottom, top)
+
+    def _read_window(self) -> Window:
+        return clip_window(self)
+
+    def _bias_shape(self) -> tuple[int, ...]:
+        return 1, 1, 1, 1, self.num_output
+
+
+def as_convolution(layer: Convolution, x: Blob) -> caffe_pb2.LayerParameter:
+    """The layer's parameters, with a convolution_param that has what its convolution3d_param has. Raises LayerError."""
+    given = layer.param.convolution3d_param
+    if len(x.shape) != 5:
+        raise layer.error(f"x must be (N, C, L, H, W), got shape {x.shape}", "bottom[0]")
+    if given.group != 1:
+        raise layer.error(f"group must be 1, got {given.group}: C3D has none", "convolution3d_param.group")
+    param = caffe_pb2.LayerParameter()
+    param.CopyFrom(layer.param)
+    param.convolution_param.num_output, param.convolution_param.bias_term = given.num_output, given.bias_term
+    param.convolution_param.weight_filler.CopyFrom(given.weight_filler)
+    param.convolution_param.bias_filler.CopyFrom(given.bias_filler)
+    return param
+
+
+def clip_window(layer: Convolution) -> Window:
+    """The window of a convolution3d_param. Raises LayerError for sizes and strides below 1."""
+    given = layer.param.convolution3d_param
+    kernel = given.kernel_depth, given.kernel_size, given.kernel_size
+    stride = given.temporal_stride, given.stride, given.stride
+    if min(kernel + stride) < 1:
+        raise layer.error("kernel_depth, kernel_size, stride and temporal_stride must be at least 1", "convolution3d_param")
+    return Window(kernel, stride, (given.temporal_pad, given.pad, given.pad), (1, 1, 1))

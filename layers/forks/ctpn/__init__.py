@@ -1,0 +1,1 @@
+"""CTPN, a detector of lines of text."""

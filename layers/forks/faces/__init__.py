@@ -1,0 +1,1 @@
+"""Face recognition: caffe-face, SphereFace and happynear's Caffe."""

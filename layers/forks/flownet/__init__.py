@@ -1,0 +1,1 @@
+"""FlowNet, FlowNet 2 and PWC-Net."""

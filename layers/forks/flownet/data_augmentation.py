@@ -1,0 +1,218 @@
+"""DataAugmentation: images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
+
+    y[c, i, j] = x[c, at (j, i) mapped by the coefficients, bilinearly], recoloured - mean
+
+Source: FlowNet 2's data_augmentation_layer.cu (Ilg et al., 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe import rng
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import Layer
+from minicaffe.mode import TRAIN
+
+from . import colors
+from .coefficients import (
+    COLORS,
+    DEFAULTS,
+    EFFECTS,
+    EIGEN,
+    SPATIAL,
+    Coefficients,
+    Draws,
+    check_coefficients,
+    check_generators,
+    pixel_map,
+    read_or_default,
+    schedule,
+    stored,
+)
+
+NAMES = ("iterations", "mean", "channel_mean")
+
+
+class DataAugmentation(Layer):
+    """Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
+
+    bottom: x (N, C, H, W); optionally the coefficients (N, 42, 1, 1) to augment by, else they are drawn. top: y (N, C, h, w);
+    optionally the coefficients. Without a crop nothing is augmented. Even unaugmented, the last row and column of a crop are
+    a twentieth of the one before them. A colour step needs three channels; write_augmented and write_mean write nothing.
+    recompute_mean: so many batches, in TEST too, go into the stored mean, which is subtracted: per pixel, or with
+    mean_per_pixel: false per channel; a mean of another size is taken per channel. Otherwise three values of mean are
+    subtracted if mean_per_pixel is false. blobs: iterations (1, 1, 1, 1), mean (1, C, h, w), channel_mean (1, C, 1, 1);
+    without recompute_mean the first alone. No gradient.
+    Raises LayerError for other shapes, a crop larger than x, an unknown rand_type, and chromatic_eigvec of other than 9 values.
+    """
+
+    type = "DataAugmentation"
+    num_bottom = (1, 2)
+    num_top = (1, 2)
+    param_block = ("augmentation_param", "coeff_schedule_param")
+    weight_names = NAMES
+    has_gradient = False
+    index_bottoms = (0, 1)
+    copies = (2, 0)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        check_generators(self)
+        self.aug = self.param.augmentation_param
+        self.in_sequence = True  # the mean and the schedule go on from one forward to the next
+        if not self.blobs:
+            crop = self._crop(bottom[0])
+            mean = [(1, bottom[0].channels, *crop), (1, bottom[0].channels, 1, 1)] if self.aug.recompute_mean else []
+            for shape in [(1, 1, 1, 1), *mean]:
+                self.blobs.add_blob(*shape)
+        self._fix_blobs()
+
+    def _fix_blobs(self) -> None:
+        """No solver changes the blobs."""
+        self.param_propagate_down = [False] * len(self.blobs)
+        while len(self.param.param) < len(self.blobs):
+            self.param.param.add()
+        for spec in self.param.param:
+            spec.lr_mult = spec.decay_mult = 0
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        """Stored means may have another size; without recompute_mean they are kept unused."""
+        have = [blob.shape for blob in self.blobs]
+        wanted = [tuple(shape) for shape in shapes]
+        kept = len(wanted) == 3 and len(wanted[1]) == 4 and wanted[1][:2] == (1, self.channels)
+        if not kept or have == wanted or wanted[2] != (1, self.channels, 1, 1):
+            return False
+        del self.blobs[:]
+        for shape in wanted:
+            self.blobs.add_blob(*shape)
+        self._fix_blobs()
+        return True
+
+    def _crop(self, x: Blob) -> tuple[int, int]:
+        """The height and width of y."""
+        if len(x.shape) != 4:
+            raise self.error(f"x must be (N, C, H, W), got shape {x.shape}", "bottom[0]")
+        self.is_cropped = self.aug.HasField("crop_height") and self.aug.HasField("crop_width")
+        crop = (self.aug.crop_height, self.aug.crop_width) if self.is_cropped else x.shape[2:]
+        if min(crop) < 1 or crop[0] > x.height or crop[1] > x.width:
+            message = f"a crop of {crop[0]} x {crop[1]} is no part of x, which has {x.height} x {x.width} pixels"
+            raise self.error(message, "augmentation_param")
+        self.channels = x.channels
+        return crop[0], crop[1]
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x = bottom[0].shape
+        self.crop = self._crop(bottom[0])
+        if self.aug.recompute_mean and self.blobs[2].count != x[1]:
+            raise self.error(f"x has {x[1]} channels, but its mean {self.blobs[2].count}", "bottom[0]")
+        if len(bottom) > 1:
+            check_coefficients(self, bottom[1].shape, x[0], "bottom[1]")
+        top[0].reshape(x[0], x[1], *self.crop)
+        if len(top) > 1:
+            top[1].reshape(x[0], len(DEFAULTS), 1, 1)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 0
+
+    def running_blobs(self) -> Sequence[Blob]:
+        return self.blobs
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, y = bottom[0].data, top[0].data
+        count = self.blobs[0].data
+        if not (np.isfinite(count).all() and count.min() >= 0):
+            raise self.error(f"the stored number of iterations is {count.flat[0]:g}, which is none", "blobs")
+        count[...] = np.floor(count) + 1
+        rows = bottom[1].data.reshape(len(x), -1) if len(bottom) > 1 else np.zeros((len(x), len(DEFAULTS)), np.float32)
+        if self.is_cropped:
+            if len(bottom) == 1:
+                rows = self._drawn(len(x), float(count.flat[0]), x.shape[2:])
+            self._augment(x, [read_or_default(row) for row in rows], y)
+        else:
+            y[...] = x
+        if len(top) > 1:
+            top[1].data[...] = rows.reshape(top[1].shape)
+        self._subtract_mean(y, int(count.flat[0]))
+
+    def _drawn(self, images: int, iteration: float, size: tuple[int, ...]) -> Array:
+        """The rows (N, 42) of coefficients."""
+        rows = np.zeros((images, len(DEFAULTS)), np.float32)
+        if self.phase != TRAIN and not self.aug.augment_during_test:
+            return rows
+        draws = Draws(self.aug, schedule(self.param.coeff_schedule_param, iteration), rng.generator())
+        for row in rows:
+            drawn: Coefficients = {}
+            if draws.given(SPATIAL):
+                drawn |= draws.inside(row, self.crop, (size[0], size[1]))
+            if draws.given(COLORS):
+                drawn |= draws.colors()
+            if draws.given(EIGEN):
+                drawn |= draws.eigen()
+            if draws.given(name for effect in EFFECTS for name in effect):
+                drawn |= draws.effects()
+            row[...] = stored(drawn)
+        return rows
+
+    def _augment(self, x: Array, coefficients: list[Coefficients], y: Array) -> None:
+        most = self.aug.max_multiplier
+        for n, each in enumerate(coefficients):
+            sample(x[n], pixel_map(each, self.crop, x.shape[2:]), y[n])
+        if any(colors.differs(each, colors.EIGEN_NAMES) for each in coefficients):
+            self._check_channels("augmentation_param")
+            if len(self.aug.chromatic_eigvec) != 9:
+                message = f"chromatic_eigvec must have 9 values, got {len(self.aug.chromatic_eigvec)}"
+                raise self.error(message, "augmentation_param.chromatic_eigvec")
+            space = colors.EigenSpace(x, np.array(self.aug.chromatic_eigvec, x.dtype).reshape(3, 3))
+            for image, each in zip(y, coefficients, strict=True):
+                space.change(image, each, most)
+        if any(colors.differs(each, colors.COLOR_NAMES) for each in coefficients):
+            self._check_channels("augmentation_param")
+            for image, each in zip(y, coefficients, strict=True):
+                colors.change_colors(image, each, most)
+        if any(map(colors.has_effect, coefficients)):
+            self._check_channels("augmentation_param")
+            for image, each in zip(y, coefficients, strict=True):
+                colors.apply_effects(image, each, most, rng.generator())
+
+    def _check_channels(self, place: str) -> None:
+        if self.channels != 3:
+            raise self.error(f"colours and effects need images of 3 channels, got {self.channels}", place)
+
+    def _subtract_mean(self, y: Array, iteration: int) -> None:
+        aug = self.aug
+        if not aug.recompute_mean:
+            if len(aug.mean) == 3 and not aug.mean_per_pixel:
+                self._check_channels("augmentation_param.mean")
+                y -= np.array(aug.mean, y.dtype).reshape(1, 3, 1, 1)
+            return
+        mean, channel_mean = (blob.data for blob in self.blobs[1:])
+        fits = mean.shape[2:] == y.shape[2:]
+        if iteration == 1 and self.phase != TRAIN:
+            self.warn("no mean is stored: it is computed from the images that come", "augmentation_param.recompute_mean")
+        if iteration <= aug.recompute_mean:
+            batch = y.mean(axis=0, keepdims=True)
+            mean *= y.dtype.type(iteration - 1)
+            mean += batch if fits else batch.mean(axis=(2, 3), keepdims=True)
+            mean /= y.dtype.type(iteration)
+            channel_mean[...] = mean.mean(axis=(2, 3), keepdims=True)
+        if not aug.mean_per_pixel:
+            y -= channel_mean
+        else:
+            y -= mean if fits else mean.mean(axis=(2, 3), keepdims=True)
+
+
+def sample(x: Array, places: Array, y: Array) -> None:
+    """y (C, h, w) of x (C, H, W) at the places that the map (2, 3) gives, bilinearly, within [0, size - 1.05] on each axis."""
+    f = np.float32
+    height, width = x.shape[1:]
+    j, i = np.meshgrid(np.arange(y.shape[2], dtype=f), np.arange(y.shape[1], dtype=f))
+    at_x, at_y = (j * row[0] + i * row[1] + row[2] for row in places)
+    # fmax and fmin take NaN for the other
+    at_x, at_y = np.fmax(0, np.fmin(at_x, f(width) - f(1.05))), np.fmax(0, np.fmin(at_y, f(height) - f(1.05)))
+    left, above = np.floor(at_x).astype(np.intp), np.floor(at_y).astype(np.intp)
+    right, below = np.minimum(left + 1, width - 1), np.minimum(above + 1, height - 1)
+    part_x, part_y = (at_x - left.astype(f)).astype(x.dtype), (at_y - above.astype(f)).astype(x.dtype)
+    y[...] = (1 - part_x) * (1 - part_y) * x[:, above, left] + part_x * part_y * x[:, below, right]
+    y += (1 - part_x) * part_y * x[:, below, left] + part_x * (1 - part_y) * x[:, above, right]

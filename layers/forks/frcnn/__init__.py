@@ -1,0 +1,1 @@
+"""Faster R-CNN in C++: makefile's and D-X-Y's."""

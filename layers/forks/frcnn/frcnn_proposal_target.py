@@ -1,0 +1,84 @@
+"""FrcnnProposalTarget: ProposalTarget of makefile/frcnn, which repeats background rois where there are too few.
+
+    foreground: overlap >= FG_THRESH + 0.1 stage, at most the whole part of FG_FRACTION BATCH_SIZE
+    background: overlap in [0, BG_THRESH_HI + 0.1 stage), repeated in turn until there are BATCH_SIZE rois
+    stage > 0: proposals with an overlap >= gt_iou_thr are left out, as they come from true boxes of the stage before
+
+Source: makefile/frcnn's frcnn_proposal_target_layer.cpp and examples/FRCNN/config/voc_config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import rng
+from minicaffe.blob import Array, Blob
+from minicaffe.data.boxes import bbox_overlaps, bbox_transform
+from minicaffe.layers.proposal.proposal_target import ProposalTarget
+from minicaffe.layers.proposal.roi_sampling import class_targets, put_training_rois
+
+CLASSES = 21
+"""voc_config.json's, background included."""
+
+
+class FrcnnProposalTarget(ProposalTarget):
+    """As ProposalTarget, for the 21 classes of the fork's voc_config.json, which a warning says.
+
+    bottom: proposals (R, 5); gt_boxes (G, 5). top: rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets, inside and outside weights,
+    each (S, 84, 1, 1); foreground first. S is BATCH_SIZE where there is any background, else less, or 0.
+    Settings: those of ProposalTarget, but that BG_THRESH_LO is 0 and that targets are always normalised, as in voc_config.json.
+    Of gt boxes that a roi overlaps equally the last counts.
+    Raises LayerError as ProposalTarget does, and for fields of Cascade R-CNN's ProposalTarget.
+    """
+
+    type = "FrcnnProposalTarget"
+    param_block = ("proposal_target_param",)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        block = self.param.proposal_target_param
+        for field, _ in block.ListFields():
+            if field.name not in ("stage", "gt_iou_thr"):
+                wrong = f"{field.name} is of Cascade R-CNN's ProposalTarget"
+                raise self.error(wrong, f"proposal_target_param.{field.name}")
+        self.num_classes = CLASSES
+        train = self.settings.train
+        if train.batch_size < 1:
+            raise self.error(f"needs TRAIN.BATCH_SIZE > 0, got {train.batch_size}")
+        high, low = train.bg_thresh_hi + 0.1 * block.stage, train.fg_thresh + 0.1 * block.stage
+        self.train = replace(train, bg_thresh_lo=0, bg_thresh_hi=high, fg_thresh=low, agnostic=False)
+        for blob, channels in zip(top, (5, 1, *[4 * CLASSES] * 3), strict=True):
+            blob.reshape(1, channels, 1, 1)
+        self.warn("the fork reads its classes from a file of settings; the 21 of its voc_config.json are taken", "type")
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        proposals, gt_boxes = self._checked(bottom)
+        block, boxes = self.param.proposal_target_param, proposals[:, 1:5]
+        if block.stage:
+            boxes = boxes[bbox_overlaps(boxes, gt_boxes).max(axis=1, initial=0.0) < block.gt_iou_thr]
+        rois = np.zeros((len(boxes) + len(gt_boxes), 5), self.dtype)
+        rois[:, 1:] = np.concatenate([boxes, gt_boxes[:, :4]])
+        overlaps = bbox_overlaps(rois[:, 1:], gt_boxes)
+        chosen, foreground = self._sampled(overlaps.max(axis=1, initial=0.0))
+        labels, targets = np.zeros(len(chosen)), np.zeros((len(chosen), 4))
+        if foreground:
+            last = overlaps.shape[1] - 1 - overlaps[chosen[:foreground], ::-1].argmax(axis=1)
+            matched = gt_boxes[last].astype(np.float64)
+            labels[:foreground] = matched[:, 4]
+            moves = bbox_transform(rois[chosen[:foreground], 1:].astype(np.float64), matched[:, :4])
+            targets[:foreground] = (moves - self.train.bbox_normalize_means) / self.train.bbox_normalize_stds
+        put_training_rois(top, rois[chosen], labels, *class_targets(labels, targets, CLASSES, self.train))
+
+    def _sampled(self, overlaps: Array) -> tuple[NDArray[np.intp], int]:
+        """Indices (S,) of rois, foreground first, and how many are foreground; overlaps (R,) with the best gt box."""
+        train, random = self.train, rng.generator()
+        foreground = random.permutation(np.flatnonzero(overlaps >= train.fg_thresh))
+        foreground = foreground[: int(train.fg_fraction * train.batch_size)]
+        background = random.permutation(np.flatnonzero(overlaps < train.bg_thresh_hi))
+        room = train.batch_size - len(foreground)
+        if len(background):
+            background = np.resize(background, room)
+        return np.concatenate([foreground, background]), len(foreground)

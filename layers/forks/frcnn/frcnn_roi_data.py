@@ -1,0 +1,144 @@
+"""FrcnnRoiData: images with their true boxes, scaled, for Faster R-CNN in C++. Two forks have it, which differ in details.
+
+Source: frcnn_roi_data_layer.cpp of D-X-Y/caffe-faster-rcnn, whose repository is known from its copies, and of makefile/frcnn.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from minicaffe.access import granted
+from minicaffe.blob import Array
+from minicaffe.data.frcnn_settings import FrcnnSettings, read_frcnn_settings
+from minicaffe.data.image_bytes import Pixels, check_size
+from minicaffe.data.images import image_blob, resize_bilinear
+from minicaffe.data.noise import equalised, flat_histogram
+from minicaffe.data.prefetch import Batch
+from minicaffe.data.resizing import averaged
+from minicaffe.data.shard import Shard, current_shard
+from minicaffe.data.window_file import LabelledImage, read_frcnn_list
+from minicaffe.formats.fork_kinds import Kind
+from minicaffe.layers.data.image_lists import ListSource
+from minicaffe.layers.data.prefetching import PrefetchingLayer
+from minicaffe.layers.data.scenes import WindowList
+from minicaffe.mode import TRAIN
+
+F = np.float32
+DXY, MAKEFILE = "caffe-faster-rcnn", "makefile/frcnn"
+
+
+class FrcnnRoiData(PrefetchingLayer):
+    """The images of window_data_param.source, one a batch, in an order drawn from the settings' rng_seed, anew each epoch.
+
+    No bottom. top: data (1, 3, H, W), blue, green, red, pixel - pixel_means: the short side is one of scales, drawn, or less
+    where the long one would be above max_size; im_info (1, 3, 1, 1): H, W, scale; gt_boxes (G, 5, 1, 1): x1, y1, x2, y2, class,
+    in pixels of the scaled image. window_data_param.config: the JSON file of settings.
+    D-X-Y's leaves difficult boxes out, and in TRAIN mirrors half of the images where use_flipped is 1. makefile/frcnn's keeps
+    them, mirrors none, shrinks by means of areas, equalises histograms (use_hist_equalize) and pads with 0 on the right and
+    below to multiples of im_size_align. Its own settings tell it, else the net's fork.
+    Raises LayerError for a list, settings or an image that cannot be read, a box of an unknown class, for an image without a
+    box (makefile/frcnn's), and for settings that are not built: in TRAIN data_jitter, data_rand_scale and data_rand_rotate, and
+    use_haze_free and IMS_PER_BATCH.
+    """
+
+    type = "FrcnnRoiData"
+    num_top = 3
+    param_block = ("window_data_param",)
+    kinds = (
+        Kind(DXY, ("dxy",), "no settings of makefile/frcnn"),
+        Kind(MAKEFILE, ("mkfrcnn",), "im_size_align, use_hist_equalize, data_jitter or the like in its settings"),
+    )
+
+    def make_source(self, tops: int, generator: np.random.Generator) -> FrcnnSource:
+        param = self.param.window_data_param
+        if not (param.source and param.config):
+            raise self.error("needs a source and a config", "window_data_param")
+        settings = read_frcnn_settings(granted(param.config))
+        kind = self.choose(MAKEFILE, f"{param.config} has {settings.own[0]}") if settings.own else self.choose_by_fork()
+        if not kind:
+            raise self.open_choice("they read the same settings differently; ")
+        refused = [key for key in settings.refused if not key.startswith("data_") or self.phase == TRAIN]
+        if refused:
+            raise self.error(f"{param.config} has {refused[0]}, which is not built", "window_data_param.config")
+        images = read_frcnn_list(granted(param.source), settings.n_classes)
+        if kind == MAKEFILE and (bare := [one for one in images if not len(one.boxes)]):
+            raise self.error(f"{param.source}:{bare[0].line}: {bare[0].name} has no box, which the fork cannot train on")
+        lines = WindowList(source=param.source, batch_size=1, root_folder=param.root_folder, shuffle=True)
+        mirror = kind == DXY and settings.use_flipped and self.phase == TRAIN
+        return FrcnnSource(images, lines, settings, current_shard(self.phase), mirror=mirror, own=kind == MAKEFILE)
+
+
+class FrcnnSource(ListSource[LabelledImage]):
+    """Batches of one image. own: makefile/frcnn's."""
+
+    def __init__(
+        self, images: list[LabelledImage], lines: WindowList, settings: FrcnnSettings, shard: Shard, *, mirror: bool, own: bool
+    ) -> None:
+        self.settings, self.mirror, self.own = settings, mirror, own
+        super().__init__(images, lines, np.random.default_rng(abs(settings.rng_seed)), shard)
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        settings = self.settings
+        size = [aligned(int(length), settings.align) for length in (max(settings.scales), settings.max_size)]
+        check_size("an image of the settings' scales and max_size", *size)
+        return [(1, 3, *size), (1, 3, 1, 1), (1, 5, 1, 1)]
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "settings": zlib.crc32(repr(self.settings).encode())}
+
+    def next_batch(self) -> Batch:
+        listed = self.next_listed()
+        mirrored = self.mirror and bool(self.generator.integers(2))
+        short = self.settings.scales[int(self.generator.integers(len(self.settings.scales)))]
+        pixels = self.pixels(listed)
+        kept = np.ones(len(listed.boxes), bool) if self.own else listed.difficult != 1
+        boxes = within(listed.boxes[kept], pixels.shape)
+        if mirrored:
+            pixels, boxes[:, [0, 2]] = pixels[:, ::-1], pixels.shape[1] - 1 - boxes[:, [2, 0]]
+        scale = scale_factor(pixels.shape, short, self.settings.max_size)
+        image = self.named(listed, partial(self._scaled, pixels), scale)
+        boxes *= F(scale)
+        most = np.array(image.shape[1::-1], F) - 1
+        if not self.own:
+            most[1] = np.inf  # it leaves y2 below the last row
+        over = boxes[:, 2:] >= most + 1
+        boxes[:, 2:] = np.where(over, most, boxes[:, 2:])
+        rows = np.column_stack([boxes, listed.classes[kept]]).reshape(-1, 5, 1, 1)
+        return image_blob([image]), np.array([*image.shape[:2], scale], F).reshape(1, 3, 1, 1), rows
+
+    def _scaled(self, pixels: Pixels, scale: float) -> Array:
+        """An image (H, W, 3) less the means, of its new size and padded, float32."""
+        settings = self.settings
+        if settings.equalise == 1:
+            pixels = equalised(pixels, flat_histogram)
+        elif settings.equalise == 2:
+            pixels = np.stack([flat_histogram(pixels[:, :, i]) for i in range(3)], axis=2)
+        height, width = (max(round(length * scale), 1) for length in pixels.shape[:2])
+        check_size("an image scaled to", height, width)
+        if self.own and scale < 1:
+            values = averaged(pixels, height, width, scale=scale, means=settings.pixel_means)
+        else:
+            values = resize_bilinear(pixels, height, width, scale, settings.pixel_means)
+        padding = [(0, aligned(length, settings.align) - length) for length in (height, width)]
+        return np.pad(values, [*padding, (0, 0)])
+
+
+def within(boxes: Array, shape: tuple[int, ...]) -> Array:
+    """Boxes (G, 4), their first corners at least 0 and their second ones in the image (H, W, ...)."""
+    most = np.array([shape[1], shape[0]], F) - 1
+    return np.hstack([np.maximum(boxes[:, :2], 0), np.minimum(boxes[:, 2:], most)]).astype(F)
+
+
+def scale_factor(shape: tuple[int, ...], short: float, most: float) -> float:
+    """What makes the short side of an image (H, W, ...) short, or the long one most, both whole pixels; a float32."""
+    scale = F(int(short)) / F(min(shape[:2]))
+    return float(F(int(most)) / F(max(shape[:2])) if scale * F(max(shape[:2])) > int(most) else scale)
+
+
+def aligned(length: int, step: int) -> int:
+    """The least multiple of step that is not below length."""
+    return -(-length // step) * step if step > 0 else length

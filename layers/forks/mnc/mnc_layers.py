@@ -1,0 +1,101 @@
+"""MNC's MaskLayer and StageBridgeLayer, as its test nets have them.
+
+    MaskLayer: masks (R, S^2) as maps (R, 1, S, S)
+    StageBridgeLayer: each roi moved by the regression of its best class, cut to the image
+
+Source: Dai et al., MNC (arXiv:1512.04412); MNC's lib/pylayer/mask_layer.py and stage_bridge_layer.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
+from minicaffe.layer import Layer
+from minicaffe.layers.proposal.param_str import StandIn
+from minicaffe.mode import TRAIN
+
+GRADIENT_KEYS = ("gradient_scale", "use_clip", "clip_base")
+"""Keys of param_str that count in phase TRAIN alone."""
+
+
+def check_phase(layer: Layer) -> None:
+    """Raises LayerError in phase TRAIN, in which MNC's layers match masks with true ones."""
+    if layer.phase == TRAIN:
+        message = "MNC (github.com/daijifeng001/MNC) matches with the true masks in phase TRAIN, which is not built in"
+        raise layer.error(message, "python_param.module")
+
+
+class MNCMask(StandIn):
+    """Masks as maps, in phase TEST. Stands in for pylayer.mask_layer.MaskLayer.
+
+    bottom: masks (R, S^2), row by row. top: (R, 1, S, S).
+    Raises LayerError in phase TRAIN, and for a number of values that is no square.
+    """
+
+    type = "Python"
+    num_bottom = 1
+    num_top = 1
+    param_block = ("python_param",)
+    weight_names = ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        check_phase(self)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        values = math.prod(shape[1:])
+        side = math.isqrt(values)
+        if len(shape) < 2 or side**2 != values:
+            raise self.error(f"masks must be (R, S^2), got shape {shape}", "bottom[0]")
+        top[0].reshape(shape[0], 1, side, side)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].data[...] = bottom[0].data.reshape(top[0].shape)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            bottom[0].diff[...] = top[0].diff.reshape(bottom[0].shape)
+
+
+class MNCStageBridge(StandIn):
+    """The rois of the second stage, in phase TEST. Stands in for pylayer.stage_bridge_layer.StageBridgeLayer.
+
+    bottom: rois (R, 5): image, x1, y1, x2, y2 in pixels; deltas (R, 4 K); scores (R, K), background first, which may be the
+    best; im_info (1, 3): height, width, scale. top: rois (R, 5): 0, x1, y1, x2, y2. Of equal scores the first class's. No
+    gradient.
+    Raises LayerError in phase TRAIN, and for shapes that do not match.
+    """
+
+    type = "Python"
+    num_bottom = 4
+    num_top = 1
+    index_bottoms = (0, 1, 2, 3)
+    param_block = ("python_param",)
+    weight_names = ()
+    has_gradient = False
+    inert_keys = (*GRADIENT_KEYS, "feat_stride", "num_classes")
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        check_phase(self)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, classes = bottom[2].shape[0], math.prod(bottom[2].shape[1:])
+        for i, blob, each in ((0, bottom[0], 5), (1, bottom[1], 4 * classes)):
+            if blob.shape[:1] != (count,) or blob.count != count * each or not classes:
+                wanted = f"({count}, {each}), as there are scores of shape {bottom[2].shape}"
+                raise self.error(f"bottom {i} must be {wanted}; got {blob.shape}", f"bottom[{i}]")
+        if bottom[3].count < 3:
+            raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {bottom[3].shape}", "bottom[3]")
+        top[0].reshape(count, 5)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        rois, deltas, scores = (rows(blob) for blob in bottom[:3])
+        boxes = bbox_transform_inv(rois[:, 1:], deltas).reshape(*scores.shape, 4)
+        best = boxes[np.arange(len(boxes)), scores.argmax(axis=1)]
+        top[0].data[:, 0] = 0
+        top[0].data[:, 1:] = clip_boxes(best, bottom[3].data.reshape(-1))

@@ -1,0 +1,1 @@
+"""MS-CNN and Cascade R-CNN."""

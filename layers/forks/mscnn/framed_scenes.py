@@ -1,0 +1,177 @@
+"""Batches of images on frames of one size, with the labels of anchors, for ImageGtData and DetectionData.
+
+The next image of the list, mirrored and resized -> rescaled around one of its boxes -> placed on the frame -> label maps
+Source: MS-CNN's image_gt_data_layer.cpp and Cascade R-CNN's detection_data_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minicaffe.blob import Array
+from minicaffe.data.image_bytes import Pixels
+from minicaffe.data.prefetch import Batch
+from minicaffe.data.shard import Shard
+from minicaffe.data.window_file import LabelledImage
+from minicaffe.errors import DataError
+from minicaffe.layer import Layer
+from minicaffe.layers.data.image_lists import ListSource
+from minicaffe.layers.data.scenes import Scaling, Scene, WindowList, box_rows, placed, put, scene_of
+
+from .anchor_fields import Field, Objects, Rules, label_maps
+
+NOISE = 20
+"""An image is placed up to half as many pixels to each side of where it belongs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelling:
+    """Which labels there are, and how images become data. empty: the row of boxes where a batch has none; least: boxes that
+    are narrower or lower than this (width, height) are ignored."""
+
+    fields: list[Field]
+    rules: Rules
+    scaling: Scaling
+    mirror: bool
+    least: tuple[float, float]
+    empty: tuple[int, ...]
+    gives_boxes: bool
+
+
+class FramedSource(ListSource[LabelledImage]):
+    """Batches of data (N, 3, h, w), a map (N, 6, ...) of each field, and the boxes (M, ..., 1, 1)."""
+
+    def __init__(
+        self,
+        images: list[LabelledImage],
+        lines: WindowList,
+        generator: np.random.Generator,
+        shard: Shard,
+        labelling: Labelling,
+    ) -> None:
+        self.labelling = labelling
+        super().__init__(images, lines, generator, shard)
+
+    # What a layer's source defines.
+
+    def changed(self, pixels: Pixels) -> Pixels:
+        """The pixels as they are read, changed at random."""
+        return pixels
+
+    def size(self, scene: Scene) -> tuple[int, int]:
+        """The height and width to resize an image to."""
+        raise NotImplementedError
+
+    def frame(self, scene: Scene) -> tuple[int, int]:
+        """The height and width of the batch's data, by its first image."""
+        raise NotImplementedError
+
+    def factors(self, scene: Scene, chosen: int | None) -> tuple[float, float]:
+        """What to rescale an image by, to the right and down; chosen: the box that it is about."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """A batch begins."""
+
+    # What is alike in both.
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        first, count = self.images[0], self.param.batch_size
+        scene = scene_of(first, self.pixels(first))
+        scene = self.named(first, scene.resized, *self.size(scene))
+        frame = self.frame(scene)
+        maps = [(count, 6, *field.map_size(frame)) for field in self.labelling.fields]
+        boxes = [(1, len(self.labelling.empty), 1, 1)] * self.labelling.gives_boxes
+        return [(count, 3, *frame), *maps, *boxes]
+
+    def next_batch(self) -> Batch:
+        self.begin()
+        rows, arrays, labelling = [], [], self.labelling
+        frame, dtype = (0, 0), labelling.scaling.mean.dtype
+        for i in range(self.param.batch_size):
+            listed = self.next_listed()
+            scene = self._scene(listed)
+            if i == 0:
+                frame, count = self.frame(scene), self.param.batch_size
+                sizes = [(3, *frame), *((6, *field.map_size(frame)) for field in labelling.fields)]
+                arrays = [np.zeros((count, *size), dtype) for size in sizes]
+            objects, maps = self.named(listed, self.put, listed, scene, frame, arrays[0][i])
+            for array, label in zip(arrays[1:], maps, strict=True):
+                array[i] = label
+            rows.append(box_rows(i, objects.boxes, objects.classes, objects.ignored, listed.difficult))
+        if labelling.gives_boxes:
+            found = np.concatenate(rows)[:, : len(labelling.empty)]
+            found = found if len(found) else np.array([labelling.empty])
+            arrays.append(found.astype(dtype).reshape(*found.shape, 1, 1))
+        return tuple(arrays)
+
+    def _scene(self, listed: LabelledImage) -> Scene:
+        scene = scene_of(listed, self.changed(self.pixels(listed)))
+        if self.labelling.mirror and self.generator.integers(2):
+            scene = scene.mirrored()
+        return self.named(listed, scene.resized, *self.size(scene))
+
+    def put(self, listed: LabelledImage, scene: Scene, frame: tuple[int, int], out: Array) -> tuple[Objects, list[Array]]:
+        """Place an image on the frame; its boxes there, and the label maps."""
+        chosen = int(self.generator.integers(len(scene.boxes))) if len(scene.boxes) else None
+        centre = self._centre(scene, frame, chosen)
+        right, down = self.factors(scene, chosen)
+        scene, (x, y) = scene.rescaled(centre, right, down)
+        noise = self.generator.integers(NOISE, size=2) - NOISE // 2
+        across = placed(scene.size[1], frame[1], x * right, int(noise[0]))
+        along = placed(scene.size[0], frame[0], y * down, int(noise[1]))
+        scene = scene.moved(across.to - across.of, along.to - along.of)
+        put(scene.pixels, across, along, self.labelling.scaling, out)
+        objects = self._objects(listed, scene, frame)
+        return objects, label_maps(frame, (across, along), objects, scene.regions, self.labelling.fields, self.labelling.rules)
+
+    def _centre(self, scene: Scene, frame: tuple[int, int], chosen: int | None) -> tuple[float, float]:
+        """x and y of what shall be seen."""
+        if chosen is not None:
+            x1, y1, x2, y2 = scene.boxes[chosen].tolist()
+            return (x1 + x2) / 2, (y1 + y2) / 2
+        at = []
+        for size, wanted in zip(scene.size[::-1], frame[::-1], strict=True):
+            free = size - wanted
+            at.append(size / 2 if free < 0 else float(self.generator.integers(free + 1)) + wanted / 2)
+        return at[0], at[1]
+
+    def _objects(self, listed: LabelledImage, scene: Scene, frame: tuple[int, int]) -> Objects:
+        """The boxes in the frame; also those are ignored whose centre is outside of it, and small ones."""
+        corners = scene.boxes
+        centre, size = (corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - corners[:, :2] + 1
+        outside = (centre < 0) | (centre >= np.array(frame[::-1], np.float32))
+        small = size < np.array(self.labelling.least, np.float32)
+        return Objects(corners, listed.classes, (listed.ignored != 0) | (outside | small).any(axis=1))
+
+
+def read_fields(layer: Layer, block: str, strides: str) -> list[Field]:
+    """The fields of a block with field_h, field_w and strides. Raises LayerError for other numbers of them, and sizes of 0."""
+    param = getattr(layer.param, block)
+    columns = [list(getattr(param, name)) for name in (strides, "field_h", "field_w")]
+    if len({len(column) for column in columns}) > 1:
+        counts = ", ".join(
+            f"{len(column)} {name}" for column, name in zip(columns, (strides, "field_h", "field_w"), strict=True)
+        )
+        raise layer.error(f"give as many of each, got {counts}", block)
+    if any(value < 1 for column in columns for value in column):
+        raise layer.error(f"{strides}, field_h and field_w must be at least 1", block)
+    if param.coord_num != 4:
+        raise layer.error(f"coord_num must be 4, got {param.coord_num}", f"{block}.coord_num")
+    return [Field(*values) for values in zip(*columns, strict=True)]
+
+
+def check_tops(layer: Layer, tops: int, labelling: Labelling) -> None:
+    """Raises LayerError unless there is a top for the data, each field and the boxes."""
+    wanted = 1 + len(labelling.fields) + labelling.gives_boxes
+    if tops != wanted:
+        boxes = " and the boxes" * labelling.gives_boxes
+        raise layer.error(f"has {tops} tops, but the data, {len(labelling.fields)} fields{boxes} make {wanted}", "top")
+
+
+def check_frame(frame: tuple[int, int], size: tuple[int, int]) -> None:
+    """Raises DataError if an image (height, width) is smaller than the frame."""
+    if frame[0] > size[0] or frame[1] > size[1]:
+        raise DataError(f"the crop, {frame[1]} wide and {frame[0]} high, is larger than the image, {size[1]} x {size[0]}")

@@ -1,0 +1,1 @@
+"""pulkitag's Caffe."""

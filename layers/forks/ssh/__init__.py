@@ -1,0 +1,1 @@
+"""SSH, a face detector."""

@@ -1,0 +1,1 @@
+"""YOLO: caffe-yolo, caffe-yolov2 and MobileNet-YOLO."""

@@ -1,0 +1,127 @@
+"""YOLO's cells to detections, as MobileNet-YOLO's two layers do it.
+
+    centre = (cell + sigmoid(t_xy)) / cells        size = anchor exp(t_wh) / (cells, or the image's pixels)
+    all boxes of all images and classes together, best score first: one goes if its overlap with a kept one is >= nms_threshold
+
+Source: Redmon and Farhadi, YOLO9000 (arXiv:1612.08242), YOLOv3 (arXiv:1804.02767); yolo_detection_output_layer.cpp and
+yolov3_detection_output_layer.cpp of MobileNet-YOLO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import Layer
+from minicaffe.layers.neuron.sigmoid import sigmoid
+from minicaffe.layers.proposal.nms import Measure, kept_boxes
+
+
+class YoloOutput(Layer):
+    """Detections (1, 1, n, 7), one a row: 0, class from 1, score, xmin, ymin, xmax, ymax (1 is the image's width or height).
+
+    A layer of the family writes `found`. Where there is none: one row for each image, its number and then -1 throughout.
+    """
+
+    num_top = 1
+    weight_names = ()
+    has_gradient = False
+    found_axis = 2
+
+    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
+        """Before suppression: boxes (m, 4) as centre and size; and of each row (n,) its box, score and class."""
+        raise NotImplementedError
+
+    def check_cells(self, bottom: Sequence[Blob], boxes: int, classes: int, others: int = 5) -> None:
+        """Each bottom has others + classes channels for each of a cell's boxes, and as many images. Raises LayerError."""
+        for i, blob in enumerate(bottom):
+            if len(blob.shape) != 4 or blob.shape[1] != boxes * (others + classes):
+                wanted = f"(N, {boxes * (others + classes)}, H, W): {boxes} boxes of {others} + {classes} numbers a cell"
+                raise self.error(f"bottom {i} must be {wanted}; got shape {blob.shape}", f"bottom[{i}]")
+            if blob.shape[0] != bottom[0].shape[0]:
+                raise self.error(f"bottoms 0 and {i} have {bottom[0].shape[0]} and {blob.shape[0]} images", f"bottom[{i}]")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].reshape(1, 1, 1, 7)
+
+    def put(self, bottom: Sequence[Blob], top: Sequence[Blob], threshold: float) -> None:
+        """Write the detections that suppression leaves."""
+        boxes, of, scores, classes = self.found(bottom)
+        order = np.argsort(-scores, kind="stable")
+        kept = order[suppressed_rows(boxes, of[order], threshold)]
+        centre, half = boxes[of[kept], :2], boxes[of[kept], 2:] / 2
+        rows = np.column_stack([np.zeros(len(kept)), classes[kept] + 1, scores[kept], centre - half, centre + half])
+        if not len(rows):
+            rows = np.full((bottom[0].shape[0], 7), -1.0)
+            rows[:, 0] = np.arange(len(rows))
+        top[0].reshape(1, 1, len(rows), 7)
+        top[0].data[0, 0] = rows
+
+
+def pairs(layer: Layer, biases: Sequence[float], field: str) -> Array:
+    """The anchors' widths and heights (K, 2). Raises LayerError for an odd number of them."""
+    if len(biases) % 2:
+        raise layer.error(f"biases must be pairs of a width and a height, got {len(biases)} numbers", field)
+    return np.array(biases, layer.dtype).reshape(-1, 2)
+
+
+def best_classes(cells: Array) -> tuple[Array, Array]:
+    """Of cells (..., 5 + C): sigmoid(t_o) times the best class's softmax (...), and that class (...)."""
+    weights = np.exp(cells[..., 5:] - cells[..., 5:].max(axis=-1, keepdims=True))
+    scores: Array = sigmoid(cells[..., 4]) * weights.max(axis=-1) / weights.sum(axis=-1)
+    return scores, weights.argmax(axis=-1)
+
+
+def cells_of(x: Array, boxes: int) -> Array:
+    """A bottom (N, boxes * K, H, W) as (N, H, W, boxes, K)."""
+    n, channels, h, w = x.shape
+    cells: Array = x.reshape(n, boxes, channels // boxes, h, w).transpose(0, 3, 4, 1, 2)
+    return cells
+
+
+def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
+    """The boxes (N, H, W, boxes, 4) as centre and size, of anchors (boxes, 2) in pixels, so many of which are a cell's side."""
+    h, w = cells.shape[1:3]
+    size = np.array([w, h], cells.dtype)
+    corner = np.stack(np.meshgrid(np.arange(w), np.arange(h)), axis=-1).astype(cells.dtype)
+    centre = (corner[:, :, None] + sigmoid(cells[..., :2])) / size
+    extent = np.exp(cells[..., 2:4]) * anchors / (size * cells.dtype.type(pixels))
+    return np.concatenate([centre, extent], axis=-1)
+
+
+def suppressed_rows(boxes: Array, of: Array, threshold: float) -> Array:
+    """Which rows stay, in order of their scores, of boxes (m, 4), centre and size. of (n,): the box of each row.
+
+    A box has a row for each class. What suppresses the best one suppresses the others, and else that one does, unless the box
+    has no area.
+    """
+    rows = np.arange(len(of))
+    best = np.zeros(len(boxes), np.intp)
+    best[of[::-1]] = rows[::-1]
+    corners, area = _corners(boxes)
+    shared = np.maximum(corners[:, 2:] - corners[:, :2], 0).prod(axis=1)
+    with np.errstate(all="ignore"):
+        suppresses_itself = shared / (area + area - shared) > _below(threshold, boxes)
+    left = rows[(best[of] == rows) | ~suppresses_itself[of]]
+    kept: Array = left[suppressed(boxes[of[left]], threshold)]
+    return kept
+
+
+def suppressed(boxes: Array, threshold: float) -> NDArray[np.intp]:
+    """The rows of boxes (n, 4), centre and size, that stay, of those in order of their scores."""
+    return kept_boxes(*_corners(boxes), _below(threshold, boxes), Measure(unit=0))
+
+
+def _corners(boxes: Array) -> tuple[Array, Array]:
+    """The corners (n, 4) and areas (n,) of boxes (n, 4), centre and size."""
+    centre, half = boxes[:, :2], boxes[:, 2:] / 2
+    return np.concatenate([centre - half, centre + half], axis=1), boxes[:, 2] * boxes[:, 3]
+
+
+def _below(threshold: float, boxes: Array) -> Any:
+    """The greatest number of the boxes' type below threshold: an overlap of threshold itself is too much."""
+    return np.nextafter(boxes.dtype.type(threshold), boxes.dtype.type(-np.inf))

@@ -1,0 +1,1 @@
+"""Losses, Softmax, and how they read their bottoms and normalise their sums."""

@@ -1,0 +1,1 @@
+"""Measures of what a net predicts."""

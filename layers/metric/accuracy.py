@@ -1,0 +1,107 @@
+"""Accuracy: how often the true class is among the top_k highest scores.
+
+    right_i = (how many classes score at least as high as the true one, itself included) <= top_k
+    accuracy = sum_i right_i / (positions that are not ignored)
+
+Source: Caffe's accuracy_layer.cpp; ties count against the true class. With happynear's min_is_better (NormFace) the lowest
+scores are the best, and of equal ones that of the lowest class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array, Blob
+from minicaffe.cuda.device import current
+from minicaffe.cuda.loss import lanes_of, launch_loss
+from minicaffe.layer import Layer
+from minicaffe.layers.loss.loss_bottoms import check_positions, class_axis, read_labels, watch_labels
+from minicaffe.layers.loss.loss_normalization import ignored_label
+
+
+class Accuracy(Layer):
+    """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores, or with
+    min_is_better lowest ones.
+
+    bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels, one for each
+    position in order: (N, ...), of any shape.
+    top: accuracy (), 0 when every position is ignored; optionally the accuracy of each class (C,), 0 for an absent class.
+    No gradient.
+    Raises LayerError for another number of labels, a label that is not whole or not a class, and top_k > C.
+    """
+
+    type = "Accuracy"
+    num_bottom = 2
+    num_top = (1, 2)
+    index_bottoms = (0, 1)
+    param_block = ("accuracy_param",)
+    weight_names = ()
+    has_gradient = False
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._seen = Blob((), np.int32)  # on the GPU: how often each class is there, and how often it is right
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.accuracy_param
+        self.split = class_axis(self, bottom[0], param.axis, "accuracy_param.axis")
+        check_positions(self, self.split, bottom)
+        if param.top_k > self.split.classes:
+            raise self.error(
+                f"top_k must be at most the {self.split.classes} classes, got {param.top_k}", "accuracy_param.top_k"
+            )
+        top[0].reshape(())
+        if len(top) > 1:
+            top[1].reshape(self.split.classes)
+            self._seen.reshape(2, self.split.classes)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        labels, kept = read_labels(self, bottom[1].data, self.split, ignored_label(self.param.accuracy_param))
+        among = among_least if self.param.accuracy_param.min_is_better else among_top
+        right = kept & among(bottom[0].data.reshape(self.split), labels, self.param.accuracy_param.top_k)
+        top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))
+        if len(top) > 1:
+            seen, hits = (np.bincount(labels[which], minlength=self.split.classes) for which in (kept, right))
+            top[1].data[...] = hits / np.maximum(1, seen)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.param.accuracy_param.min_is_better:
+            super().forward_gpu(bottom, top)
+            return
+        (outer, classes, inner), seen = self.split, 0
+        positions = outer * inner
+        if len(top) > 1:
+            seen = self._seen.device_data("write")
+            current().zero(seen, 4 * self._seen.count)  # the kernel adds to it; int32
+        lanes = lanes_of(inner)
+        labels = watch_labels(self, bottom[1], self.split, ignored_label(self.param.accuracy_param))
+        sizes = positions, classes, inner, lanes, self.param.accuracy_param.top_k
+        given = (*sizes, bottom[0].device_data("read"), *labels, seen)
+        launch_loss("accuracy.accuracy", self.dtype, positions * lanes, *given, loss=top[0], fixed=None)
+        if len(top) > 1:
+            self.launch("accuracy.accuracy_of_classes", classes, classes, seen, top[1].device_data("write"))
+
+
+def among_top(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
+    """Whether each of labels (outer, inner) is among the top_k highest scores of x (outer, C, inner)."""
+    true = np.take_along_axis(x, labels[:, None], axis=1)
+    # ties count against the true class, which itself is one of the >=: Caffe's rule
+    return np.asarray((x >= true).sum(axis=1) <= top_k)
+
+
+def among_least(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
+    """Whether each of labels (outer, inner) is among the top_k lowest scores of x (outer, C, inner); of equal ones the lowest
+    class goes first."""
+    true = np.take_along_axis(x, labels[:, None], axis=1)
+    before = np.arange(x.shape[1])[:, None] < labels[:, None]
+    return np.asarray(((x < true) | (x == true) & before).sum(axis=1) < top_k)
+
+
+def among_highest(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
+    """Whether each of labels (outer, ...) is among the top_k highest scores of x (outer, C, ...); of equal ones the last class
+    goes first."""
+    true = np.take_along_axis(x, labels[:, None], axis=1)
+    before = np.arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2)) > labels[:, None]
+    return np.asarray(((x > true) | (x == true) & before).sum(axis=1) < top_k)

@@ -1,0 +1,1 @@
+"""Normalisation of channels, maps and images."""

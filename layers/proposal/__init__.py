@@ -1,0 +1,1 @@
+"""Faster R-CNN and R-FCN: anchors, proposals, their targets, and the training images."""

@@ -1,0 +1,115 @@
+"""AnchorTarget: labels and regression targets for the RPN. Also stands in for rpn.anchor_target_layer.AnchorTargetLayer.
+
+    label 1: the anchors that overlap some gt box most, and those with overlap >= RPN_POSITIVE_OVERLAP
+    label 0: overlap < RPN_NEGATIVE_OVERLAP with every gt box
+    label -1: the rest, those that leave the image, and those not sampled
+
+Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anchor_target_layer.py. Here a gt box that no
+anchor touches makes no anchor positive; there it makes every anchor positive that misses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array, Blob
+from minicaffe.data.boxes import bbox_overlaps, rows
+from minicaffe.layer import Count
+
+from .anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
+from .anchors import by_channel, layer_anchors, shifted_anchors
+from .param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, TopName, layer_parameters
+
+
+class AnchorTarget(StandIn):
+    """What the RPN should say of one image.
+
+    bottom: scores (1, 2 A, H, W), of which the shape alone is used; gt_boxes (G, 5): x1, y1, x2, y2, class, in pixels of the
+    scaled image; im_info (1, 3); optionally the image, which is not used.
+    top: labels (1, 1, A H, W); targets, inside weights, outside weights, each (1, 4 A, H, W).
+    param_str: feat_stride (pixels), optionally base_size (pixels), scales, ratios, allowed_border (pixels).
+    G may be 0: then no anchor is positive.
+    Raises LayerError for more than one image, for shapes that do not fit, and for gt boxes that are no boxes.
+    """
+
+    type = "AnchorTarget"
+    num_bottom: ClassVar[Count] = (3, 4)
+    num_top = 4
+    index_bottoms: tuple[int, ...] = (0, 1, 2, 3)
+    param_block: ClassVar[tuple[str, ...]] = ("python_param",)
+    weight_names = ()
+    has_gradient = False
+    in_sequence = True
+    param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios", "allowed_border")
+    inert_keys = ("num_classes",)
+    forces_best: ClassVar[bool] = True
+    """Whether the anchors that overlap a gt box most are positive, whatever the overlap."""
+
+    @classmethod
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        return LABELS, TARGETS, INSIDE, OUTSIDE
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.anchors, self.stride = self.given_anchors()
+        self.border = layer_parameters(self).get("allowed_border", 0)
+        if isinstance(self.border, bool) or not isinstance(self.border, int | float):
+            raise self.error(f"param_str: allowed_border must be a number, got {self.border!r}", "python_param.param_str")
+        self.train = self.settings.train
+
+    def given_anchors(self) -> tuple[Array, int]:
+        """The anchors (A, 4) around one place, and the stride in pixels."""
+        return layer_anchors(self)
+
+    def counting(self, anchors: Array, image: Array) -> NDArray[np.intp]:
+        """The indices of the anchors (N, 4) that are matched: those inside the image (height, width)."""
+        return np.flatnonzero(inside_image(anchors, image, self.border))
+
+    def chosen(self, labels: Array, inside: NDArray[np.intp], bottom: Sequence[Blob]) -> Array:
+        """labels (N,) of the anchors inside, with -1 for those that are too many."""
+        return sampled(labels, self.train)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        scores, count = bottom[0].shape, len(self.anchors)
+        if len(scores) != 4 or scores[0] != 1:
+            raise self.error(f"takes one image, scores of shape (1, {2 * count}, H, W), got {scores}", "bottom[0]")
+        if scores[1] != 2 * count:
+            raise self.error(
+                f"{count} anchors need {2 * count} score channels, got {scores[1]}{self.anchors_hint(scores[1])}", "bottom[0]"
+            )
+        if bottom[2].count < 3:
+            raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {bottom[2].shape}", "bottom[2]")
+        top[0].reshape(1, 1, count * scores[2], scores[3])
+        for blob in top[1:]:
+            blob.reshape(1, 4 * count, *scores[2:])
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        gt_boxes = checked_gt_boxes(self, bottom[1])
+        height, width = bottom[0].shape[2:]
+        anchors = shifted_anchors(self.anchors, height, width, self.stride)
+        # anchors that cross the border are neither trained nor matched
+        inside = self.counting(anchors, bottom[2].data.reshape(-1)[:2])
+        overlaps = bbox_overlaps(anchors[inside], gt_boxes)
+        labels = self.chosen(anchor_labels(overlaps, self.train, self.forces_best), inside, bottom)
+        targets = anchor_targets(anchors[inside], gt_boxes, overlaps, self.train)
+        for blob, values, fill in zip(top, (labels, targets, *anchor_weights(labels, self.train)), (-1, 0, 0, 0), strict=True):
+            # unmapped, as py-faster-rcnn calls it: label -1 outside
+            whole = np.full((len(anchors), *values.shape[1:]), fill, self.dtype)
+            whole[inside] = values
+            blob.data[...] = by_channel(whole, height, width).reshape(blob.shape)
+
+
+def checked_gt_boxes(layer: StandIn, blob: Blob) -> Array:
+    """A gt_boxes blob as (G, 5). Raises LayerError for another width, for NaN, and for x2 < x1 or y2 < y1."""
+    gt_boxes = rows(blob)
+    if gt_boxes.shape[1] != 5:
+        raise layer.error(f"gt_boxes must be (G, 5): x1, y1, x2, y2, class; got shape {blob.shape}", "bottom[1]")
+    # a NaN would match nothing, silently
+    good = np.isfinite(gt_boxes).all(axis=1) & (gt_boxes[:, 2:4] >= gt_boxes[:, :2]).all(axis=1)
+    if not good.all():
+        i = int(np.flatnonzero(~good)[0])
+        raise layer.error(f"gt box {i} is no box: x1, y1, x2, y2, class = {gt_boxes[i].tolist()}", "bottom[1]")
+    return gt_boxes

@@ -1,0 +1,161 @@
+"""Layers that stand in for Python layers, and their settings from param_str."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.errors import Error, nearest
+from minicaffe.formats.param_str import read_yaml
+from minicaffe.layer import Layer
+from minicaffe.layers.python.python import own_module
+
+from .anchor_defaults import NAMES, RATIOS, SCALES, fitting, own_defaults
+
+LONGEST = 40
+"""Most characters of a key or a top's name in a message."""
+
+DEFAULTS = {"base_size": 16, "ratios": RATIOS, "scales": SCALES}
+"""Of py-faster-rcnn's layers."""
+UNREAD = "which cannot be read without running the file: write its numbers in param_str"
+
+
+class TopName(NamedTuple):
+    """Words of which a top's name has one, and words that belong to the name of another top; () for any name."""
+
+    has: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+    def fits(self, name: str) -> bool:
+        """Return True for the name of such a top."""
+        found = [word in name.lower() for word in self.has]
+        return (any(found) or not found) and not any(word in name.lower() for word in self.lacks)
+
+
+ANY_NAME = TopName()
+ROI_ROWS, ROI_SCORES = TopName(("roi", "box", "proposal"), ("score", "prob")), TopName(("score", "prob", "conf"))
+LABELS, TARGETS = TopName(("label",)), TopName(("target", "bbox", "box", "reg"), ("weight", "inside", "outside"))
+INSIDE, OUTSIDE = TopName(("weight", "inside"), ("outside",)), TopName(("weight", "outside"), ("inside",))
+"""Names of the tops that are rois, their scores, labels, targets of a regression, and its two weights."""
+
+
+class StandIn(Layer):
+    """Base of the layers that stand in for Python layers: refuses unknown keys of param_str, and tops of another layer."""
+
+    param_keys: ClassVar[tuple[str, ...]] = ()
+    """The keys of param_str that the layer reads. A subclass that reads more names them all."""
+    inert_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys that the original does not read, or that change nothing in the phase that is built."""
+
+    @classmethod
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        """Return for each of `count` tops what its name has and lacks; () where any names will do."""
+        return ()
+
+    def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
+        layer_parameters(self)
+        if self.param.type == "Python":  # the originals fill their tops by place
+            self._check_tops()
+        super().connect(bottom, top, is_set_up)
+
+    def _check_tops(self) -> None:
+        tops = self.param.top
+        for i, (name, wanted) in enumerate(zip(tops, self.top_names(len(tops)), strict=False)):
+            if not wanted.fits(name):
+                like = " or ".join(f'"{word}"' for word in wanted.has)
+                if any(word in name.lower() for word in wanted.has):
+                    like += f" and not {' or '.join(wanted.lacks)}"
+                message = (
+                    f'top {i} is called "{name[:LONGEST]}", but the built-in layer puts what has {like} in its name there;'
+                    f" {self.own_module()}; rename the top if the layer is the same"
+                )
+                raise self.error(message, f"top[{i}]")
+
+    def anchors_hint(self, channels: int) -> str:
+        """Say where the anchors for this many channels of scores come from, of a layer that makes them from param_str.
+
+        A generate_anchors.py of the model's own, beside the prototxt or in its repository, gives the param_str to write.
+        """
+        if "scales" not in self.param_keys or self.param.type != "Python":
+            return ""
+        found = own_defaults(self.source.place.file) if self.source else None
+        if found is None:
+            return (
+                "; param_str takes 'scales' and 'ratios', and the model's own generate_anchors.py (py-faster-rcnn: lib/rpn) has"
+                f" its values; {self.own_module()}"
+            )
+        given = layer_parameters(self)
+        if unread := [text for name, text in found.unread.items() if name not in given]:
+            return f"; {found.file} has the default {', '.join(unread)}, {UNREAD}; or {self.own_module()}"
+        fits = fitting(found.numbers, given, self.param_keys, channels // 2)
+        if fits is None:
+            listed = ", ".join(f"{name} {numbers}" for name, numbers in found.numbers.items())
+            return f"; {found.file} has {listed}, which do not make {channels // 2} anchors; {self.own_module()}"
+        return f'; by {found.file} write param_str: "{fits}"; or {self.own_module()}'
+
+    def warn_of_other_anchors(self, anchors: Array) -> None:
+        """Warn where a generate_anchors.py of the model's own makes as many anchors as these (A, 4), and others."""
+        found = own_defaults(self.source.place.file) if self.source and self.param.type == "Python" else None
+        if found is None:
+            return
+        given = layer_parameters(self)
+        # proposal_layer.py passes scales, whatever the file's default
+        unread = [text for name, text in found.unread.items() if name not in given and name != "scales"]
+        if unread and "ratios" in self.param_keys:
+            self.warn(f"{found.file} has the default {', '.join(unread)}, {UNREAD}", "python_param.param_str")
+        fits = fitting(found.numbers, given, ("feat_stride", *NAMES), len(anchors))
+        made = {name: fits.get(name, default) for name, default in DEFAULTS.items()} if fits else {}
+        used = {name: given.get(name, default) for name, default in DEFAULTS.items()}
+        if others := [name for name in made if np.any(np.asarray(made[name], float) != np.asarray(used[name], float))]:
+            values = " and ".join(f"{name} {made[name]}, not {used[name]}" for name in others)
+            way = f'write param_str: "{fits}"' if set(others) <= set(self.param_keys) else self.own_module()
+            self.warn(f"{found.file} makes other anchors: {values}; if the model was trained with these, {way}", "python_param")
+
+    def own_module(self) -> str:
+        """Say how the model's own layer runs in place of this one."""
+        module = self.param.python_param.module or "MODULE"
+        return f"{own_module(module)} runs the model's own layer"
+
+
+def layer_parameters(layer: StandIn) -> dict[str, Any]:
+    """Return a layer's param_str as a dict; an attribute param_str or param_str_ that was set since construction wins.
+
+    Raises LayerError for text that is not a mapping, and for keys that the layer does not know.
+    """
+    written = layer.param.python_param.param_str
+    text = layer.param_str if layer.param_str != written else layer.param_str_
+    try:
+        values = read_yaml(text)
+    except Error as error:
+        raise layer.error(f"param_str {text!r}: {error}", "python_param.param_str") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise layer.error(f"param_str must be a mapping such as \"'feat_stride': 16\", got {text!r}", "python_param.param_str")
+    for key in map(str, values):
+        if key not in (*layer.param_keys, *layer.inert_keys):
+            raise _unknown_key(layer, key)
+    return {str(key): value for key, value in values.items()}
+
+
+def _unknown_key(layer: StandIn, key: str) -> Error:
+    near = nearest(key, layer.param_keys)
+    meant = f", the nearest is '{near[0]}'" if near else ""
+    known = ", ".join(layer.param_keys) or "none"
+    message = f"param_str: the built-in layer has no key '{key[:LONGEST]}'{meant} (it has: {known}); {layer.own_module()}"
+    return layer.error(message, "python_param.param_str")
+
+
+def whole_parameter(layer: StandIn, values: dict[str, Any], key: str) -> int:
+    """values[key], a whole number above 0; LayerError where it is absent or anything else."""
+    if key not in values:
+        raise layer.error(f"param_str must give '{key}', got {values}", "python_param.param_str")
+    value = values[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise layer.error(f"param_str: {key} must be a whole number > 0, got {value!r}", "python_param.param_str")
+    if value >= 2**31:
+        raise layer.error(f"param_str: {key} must be below 2^31, got {str(value)[:40]}", "python_param.param_str")
+    return value

@@ -1,0 +1,195 @@
+"""Proposal: the RPN's scores and deltas as rois. Also stands in for rpn.proposal_layer.ProposalLayer.
+
+    anchors + deltas -> clipped to the image -> large enough -> best pre_nms_top_n by score -> NMS -> best post_nms_top_n
+
+With proposal_param it is a fork's in C++ (proposal_param.py): there a box that is too small stays, with the score 0.
+
+Source: Faster R-CNN (arXiv:1506.01497), section 3.1; py-faster-rcnn's rpn/proposal_layer.py, and py-R-FCN's, which
+un-normalises the deltas while training with RPN_NORMALIZE_TARGETS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.cuda.proposal import ProposalKernels
+from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.errors import LayerError
+from minicaffe.formats.fork_kinds import Kind
+from minicaffe.mode import TRAIN, Phase
+
+from .anchors import by_position, layer_anchors, shifted_anchors
+from .nms import kept_boxes, nms
+from .param_str import ROI_ROWS, ROI_SCORES, StandIn, TopName
+from .proposal_param import KINDS, check_param, param_anchors
+
+
+@dataclass(frozen=True)
+class ProposalLimits:
+    """How many proposals, and which: min_size in pixels of the unscaled image; a top_n of 0 or less: all."""
+
+    pre_nms_top_n: int
+    post_nms_top_n: int
+    nms_threshold: float
+    min_size: float
+
+
+ROIS = 300
+"""How many rois there are taken to be where nothing limits them."""
+
+
+class Proposal(StandIn):
+    """The best rois of one image.
+
+    bottom: scores (1, 2 A, H, W), the A foreground ones last; deltas (1, 4 A, H, W); im_info (1, 3): height, width, scale.
+    top: rois (R, 5): 0, x1, y1, x2, y2 in pixels of the scaled image, best first; optionally their scores (R, 1).
+    param_str: feat_stride (pixels), optionally base_size (pixels), scales and ratios. The phase's settings give the limits.
+    R may be 0. No gradient flows through it.
+    proposal_param: the anchors and the limits, in place of param_str and the settings; the anchors depend on the net's fork.
+    im_info may then have a fourth number, the scale of x, the third being that of y; the scores are (R,).
+    Raises LayerError for more than one image, for shapes that do not fit the anchors, and for proposal_param without a fork.
+    """
+
+    type = "Proposal"
+    num_bottom = 3
+    num_top = (1, 2)
+    index_bottoms = (0, 1, 2)
+    param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_param")
+    weight_names = ()
+    has_gradient = False
+    makes_rois = True
+    found_axis = 0
+    kinds: ClassVar[tuple[Kind, ...]] = KINDS
+    uses_kernels = ((kept_boxes,), ())
+    param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios")
+    inert_keys: ClassVar[tuple[str, ...]] = ("allowed_border", "num_classes")
+
+    @classmethod
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        return (ROI_ROWS, ROI_SCORES) if count == 2 else ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.by_param = self.param.HasField("proposal_param") and not self.param.HasField("python_param")
+        if self.by_param:
+            self._setup_by_param(top)
+            return
+        self.anchors, self.stride = self.given_anchors()
+        self.limits = limits_of(self.settings, self.phase)
+        train = self.settings.train
+        self.unnormalise = self.phase == TRAIN and train.rpn_normalize_targets
+        self.means, self.stds = train.rpn_normalize_means, train.rpn_normalize_stds
+        normal = [self.stds, self.means] if self.unnormalise else None
+        self._kernels = ProposalKernels(self.dtype, self.anchors, self.stride, normal)
+        top[0].reshape(1, 5)
+        if len(top) > 1:
+            top[1].reshape(1, 1)
+
+    def given_anchors(self) -> tuple[Array, int]:
+        """The anchors (A, 4) around one place, and the stride in pixels."""
+        return layer_anchors(self)
+
+    def _setup_by_param(self, top: Sequence[Blob]) -> None:
+        whose = self.choose_by_fork()
+        if not whose:
+            raise self.open_choice()
+        check_param(self)
+        given = self.param.proposal_param
+        self.anchors, self.stride = param_anchors(given, whose), given.feat_stride
+        self.limits = ProposalLimits(given.pre_nms_topn, given.post_nms_topn, given.nms_thresh, given.min_size)
+        self.unnormalise = False
+        top[0].reshape(1, 5)
+        for scores in top[1:]:
+            scores.reshape(1)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Checks only: how many rois there are is known after forward."""
+        scores, deltas, info = (b.shape for b in bottom)
+        count = len(self.anchors)
+        if scores[:1] != (1,) or deltas[:1] != (1,):
+            raise self.error(f"takes one image, got scores of shape {scores} and deltas of shape {deltas}", "bottom[0]")
+        if scores[1:2] != (2 * count,) or len(scores) != 4:
+            hint = self.anchors_hint(scores[1] if len(scores) == 4 else 0)
+            raise self.error(f"{count} anchors need scores of shape (1, {2 * count}, H, W), got {scores}{hint}", "bottom[0]")
+        if deltas != (1, 4 * count, *scores[2:]):
+            raise self.error(f"{count} anchors need deltas of shape {(1, 4 * count, *scores[2:])}, got {deltas}", "bottom[1]")
+        if bottom[2].count < 3:
+            raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {info}", "bottom[2]")
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        count = rois or max(self.limits.post_nms_top_n, 0) or ROIS
+        for blob in top:
+            blob.reshape(count, *blob.shape[1:])
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """For each anchor its box, in float64, and about 21 numbers."""
+        return bottom[0].count // 2 * (32 + 21 * self.dtype.itemsize)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        info = bottom[2].data.reshape(-1)[: 4 if self.by_param else 3]
+        if not (np.isfinite(info).all() and (info > 0).all()):
+            raise self._no_image(bottom[2])
+        scores = by_position(bottom[0].data[:, len(self.anchors) :], 1)[:, 0]
+        deltas = by_position(bottom[1].data, 4)
+        if self.unnormalise:  # py-R-FCN trains the RPN on normalised targets
+            deltas = deltas * np.array(self.stds, self.dtype) + np.array(self.means, self.dtype)
+        height, width = bottom[0].shape[2:]
+        anchors = shifted_anchors(self.anchors, height, width, self.stride)
+        propose = proposals_by_param if self.by_param else proposals
+        boxes, scores = propose(anchors, scores, deltas, info, self.limits)
+        top[0].reshape(len(boxes), 5)
+        top[0].data[:, 0] = 0
+        top[0].data[:, 1:] = boxes
+        for blob in top[1:]:
+            blob.reshape((len(boxes),) if self.by_param else (len(boxes), 1))
+            blob.data[...] = scores.reshape(blob.shape)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The number of rois, an int, comes back to the host: it is the top's shape."""
+        if bottom[0].count and not self.by_param:
+            self._kernels.run(bottom, top, self.limits, lambda _: self._no_image(bottom[2]))
+        else:
+            super().forward_gpu(bottom, top)
+
+    def _no_image(self, im_info: Blob) -> LayerError:
+        given = im_info.read_data().reshape(-1)[:3].tolist()
+        return self.error(f"im_info must be a positive height, width and scale, got {given}", "bottom[2]")
+
+
+def limits_of(settings: DetectionSettings, phase: Phase) -> ProposalLimits:
+    """The proposal settings of a phase."""
+    given = settings.train if phase == TRAIN else settings.test
+    return ProposalLimits(given.rpn_pre_nms_top_n, given.rpn_post_nms_top_n, given.rpn_nms_thresh, given.rpn_min_size)
+
+
+def proposals(anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits) -> tuple[Array, Array]:
+    """Boxes (R, 4) and their scores (R,), best first; anchors (N, 4), scores (N,), deltas (N, 4), im_info (3,)."""
+    boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
+    # min_size is of the unscaled image, boxes of the scaled one
+    kept = np.flatnonzero(large_enough(boxes, limits.min_size * im_info[2]))
+    return _best(boxes, scores, kept, limits)
+
+
+def proposals_by_param(
+    anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits
+) -> tuple[Array, Array]:
+    """proposals of proposal_param's layers; im_info (3,) or (4,)."""
+    boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
+    least = limits.min_size * im_info[[-1, 2]]  # of x and of y
+    large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= least, axis=1)
+    return _best(boxes, scores * large, np.arange(len(boxes)), limits)
+
+
+def _best(boxes: Array, scores: Array, kept: Array, limits: ProposalLimits) -> tuple[Array, Array]:
+    """Those of the kept boxes that the limits and NMS leave, and their scores, best first."""
+    order = kept[np.argsort(-scores[kept], kind="stable")]  # stable: of equal scores the earlier anchor
+    if limits.pre_nms_top_n > 0:
+        order = order[: limits.pre_nms_top_n]
+    dets = np.column_stack([boxes[order], scores[order]])
+    best = order[nms(dets, limits.nms_threshold, max(limits.post_nms_top_n, 0))]
+    return boxes[best], scores[best]

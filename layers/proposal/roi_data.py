@@ -1,0 +1,165 @@
+"""RoIData: training images with their boxes, from a roidb. Also stands in for roi_data_layer.layer.RoIDataLayer.
+
+    3 tops: data, im_info, gt_boxes (a net with an RPN)
+    6 tops: data, rois, labels, bbox_targets and its two weights (without an RPN)
+    5 tops: without the outside weights, and 3 tops of which the second is called rois: without a regression (Fast R-CNN)
+
+Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py, and fast-rcnn's. Here every image is seen once before any is
+seen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe import rng
+from minicaffe.blob import Array, Blob
+from minicaffe.data.images import Scale, image_blob, scaled_image
+from minicaffe.data.roidb import entry_pixels, prepare_roidb, usable
+from minicaffe.data.roidb_entry import Entry, Roidb
+from minicaffe.data.roidb_targets import add_bbox_regression_targets
+from minicaffe.data.shard import current_shard
+from minicaffe.data.state_fields import MOST, Fields
+from minicaffe.errors import DataError
+from minicaffe.formats.checksum import checksum
+
+from .param_str import ANY_NAME, INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, TopName, layer_parameters, whole_parameter
+from .proposal import ROIS
+from .roi_batch import batch_rois, gt_of, shuffled
+from .roi_sampling import put_training_rois
+
+
+class RoIData(StandIn):
+    """A batch of images, scaled, with what the net should find in them. Its batches need set_roidb.
+
+    No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
+    class; with SCALE_MULTIPLE_OF im_info is (1, 6), as of prepare_image. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois
+    (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights (S, 4 K, 1, 1); of these three also the first two, or none.
+    Boxes are in pixels of the scaled images. param_str: num_classes K, background included.
+    bbox_means, bbox_stds (K, 4): what the targets were normalised with; None without, and where the roidb brought its own.
+    Raises LayerError for another number of tops, for a batch before set_roidb, and for a roidb that cannot be trained on.
+    """
+
+    type = "RoIData"
+    num_bottom = 0
+    num_top = (3, 6)
+    param_block = ("python_param",)
+    weight_names = ()
+    has_gradient = False
+    in_sequence = True
+    reads_data = True
+    param_keys = ("num_classes",)
+    inert_keys = ("feat_stride", "scales")
+
+    @classmethod
+    def top_names(cls, count: int) -> Sequence[TopName]:
+        if count == 3:
+            return ANY_NAME, TopName(("info", "roi")), TopName(("gt", "box", "label"))
+        return ANY_NAME, TopName(("roi",)), LABELS, TARGETS, INSIDE, OUTSIDE
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(top) == 4:
+            forms = "3 (with an RPN: data, im_info, gt_boxes; without a regression: data, rois, labels), 5 or 6"
+            raise self.error(f"takes {forms}, got 4 tops", "top")
+        self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
+        self.shard = current_shard(self.phase)
+        self.has_rpn = len(top) == 3 and self.param.top[1:2] != ["rois"]
+        self.regresses = len(top) > 3
+        self.makes_rois = not self.has_rpn  # of the instance: the type has both forms
+        self.roidb: Roidb = []
+        self.order = np.zeros(0, int)
+        self.bbox_means: Array | None = None
+        self.bbox_stds: Array | None = None
+        train = self.settings.train
+        self.images_per_batch = 1 if self.has_rpn else train.ims_per_batch
+        # the largest there can be; forward gives each batch its size
+        top[0].reshape(self.images_per_batch, 3, max(train.scales), train.max_size)
+        columns = 4 * (2 if train.agnostic else self.num_classes)
+        shapes = [(1, 3), (1, 5)] if self.has_rpn else [(1, n, 1, 1) for n in (5, 1, columns, columns, columns)]
+        for blob, shape in zip(top[1:], shapes, strict=False):
+            blob.reshape(shape)
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        batch = self.settings.train.batch_size
+        given = rois or max(batch, 0) or ROIS
+        for blob in top[1:]:
+            blob.reshape(min(batch, given) if batch > 0 else given, *blob.shape[1:])
+
+    def set_roidb(self, roidb: Sequence[Entry]) -> None:
+        """Train on roidb (minicaffe.roidb; entries of the originals' form too) from the next batch on. Raises LayerError."""
+        try:
+            entries = usable(prepare_roidb(roidb, self.num_classes), self.settings)
+        except DataError as error:
+            raise self.error(str(error)) from error
+        if not entries:
+            raise self.error(f"a roidb of {len(roidb)} images has no image with boxes to train on")
+        if not self.has_rpn and any("bbox_targets" not in entry for entry in entries):
+            statistics = add_bbox_regression_targets(entries, self.settings)
+            if self.regresses:
+                self.bbox_means, self.bbox_stds = statistics
+        self.roidb, self.order = entries, np.zeros(0, int)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if not self.roidb:
+            raise self.error(
+                "has no images: give --roidb to `minicaffe train` or `trace`, or call set_roidb on this layer before forward"
+            )
+        entries = [self.roidb[i] for i in self._next_batch()]
+        images, scales = zip(*(self._image(entry) for entry in entries), strict=True)
+        data = image_blob(images)
+        top[0].reshape(*data.shape)
+        top[0].data[...] = data
+        if self.has_rpn:
+            gt_boxes = gt_of(entries[0], scales[0])
+            info = (*data.shape[2:], *np.atleast_1d(scales[0]))
+            top[1].reshape(1, len(info))
+            top[1].data[...] = info
+            top[2].reshape(*gt_boxes.shape)
+            top[2].data[...] = gt_boxes
+        else:
+            put_training_rois(top[1:], *batch_rois(entries, scales, self.num_classes, self.settings))
+
+    def training_state(self) -> dict[str, Any]:
+        """How many images there are, and which of them are left of this round."""
+        return {"images": len(self.roidb), "order": self.order.tolist()}
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        """Go on with the images that were left. Raises LayerError where the roidb had another number of images."""
+        fields = Fields(state)
+        images = fields.whole("images", 0, MOST)
+        if images != len(self.roidb):
+            raise self.error(
+                f"the snapshot was made with a roidb of {images} images, this one has {len(self.roidb)}: "
+                "give the same images (and set_roidb before restore), or start anew from the snapshot's weights"
+            )
+        self.order = np.array(fields.wholes("order", 0, images - 1), int)
+
+    def data_fingerprint(self) -> dict[str, Any]:
+        parts = (np.asarray(entry[part], float) for entry in self.roidb for part in ("boxes", "gt_classes"))
+        return {"images": len(self.roidb), "checksum": checksum(*parts)}
+
+    def _next_batch(self) -> Array:
+        """Indices of this rank's next images: each rank in turn takes a batch of the order that all have alike."""
+        # every rank draws for all: their orders stay alike
+        return [self._next_of_order() for _ in range(self.shard.count)][self.shard.rank]
+
+    def _next_of_order(self) -> Array:
+        """Indices of the next images; a new random order where too few are left of the last."""
+        if len(self.order) < self.images_per_batch:
+            self.order = shuffled(self.roidb, self.images_per_batch, self.settings.train.aspect_grouping)
+        batch, self.order = np.split(self.order, [self.images_per_batch])
+        return batch
+
+    def _image(self, entry: Entry) -> tuple[Array, Scale]:
+        """The entry's image, scaled to one of TRAIN.SCALES at random, and its scale."""
+        train = self.settings.train
+        try:
+            pixels = entry_pixels(entry)
+            target = train.scales[rng.generator().integers(len(train.scales))]
+            flipped = pixels[:, ::-1] if entry["flipped"] else pixels
+            return scaled_image(flipped, self.settings.pixel_means, target, train.max_size, train.scale_multiple_of)
+        except DataError as error:
+            raise self.error(str(error)) from error

@@ -1,1 +1,0 @@
-"""What the data layers have in common: batches, prefetching and image transforms."""

@@ -1,0 +1,123 @@
+"""CTCGreedyDecoder: the labels that the likeliest class of each time step spells.
+
+    repeats are merged, blanks dropped;  accuracy = 1 - mean over the sequences of (edit distance / the longer one's length)
+
+Source: ctc_decoder_layer.cpp of ChWick's Caffe, and of caffe_ocr as CC4.0 keeps it; Graves et al., Connectionist Temporal
+Classification (ICML 2006).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.formats.fork_kinds import Kind
+from minicaffe.layer import Layer
+
+from .ctc import best_path, edit_distance, sequence_lengths, until_negative
+from .sequence_loss import blank_class, check_of_sequences, check_scores, check_through_time
+
+CHWICK, CAFFE_OCR = "ChWick", "caffe_ocr"
+"""Whose a layer is."""
+
+
+class CTCGreedyDecoder(Layer):
+    """The best path of each sequence: the best class of each time step, repeats merged and blanks dropped. No gradient.
+
+    bottom: scores (T, N, C); indicators (T, N), as LSTM's: a 0 after the first step ends the sequence; optionally the true
+    labels (T, N), -1 after the last. top: labels (N, T, 1, 1), -1 after the last; the sum of the best scores, negated
+    (N, 1, 1, 1); the accuracy (1, 1, 1, 1), which needs true labels and takes the second place if there are two tops.
+    ctc_decoder_param: blank_index (default: the last class); ctc_merge_repeated: false keeps repeats.
+    caffe_ocr's takes scores alone, for the labels; or scores and true labels (N, L), -1 after the last, in which blanks are
+    dropped, for the accuracy and the fraction of sequences without an error (1, 2, 1, 1). Its default blank is 0.
+    Raises LayerError for shapes and numbers of tops that do not match, a blank that is no class, and where nothing tells
+    whether a second bottom holds indicators or labels.
+    """
+
+    type = "CTCGreedyDecoder"
+    num_bottom = (1, 3)
+    num_top = (1, 3)
+    index_bottoms = (0, 1, 2)
+    param_block = ("ctc_decoder_param",)
+    weight_names = ()
+    has_gradient = False
+    kinds = (
+        Kind(CHWICK, ("ctc",), "indicators (T, N)"),
+        Kind(CAFFE_OCR, ("caffeocr",), "scores alone, or labels (N, L)"),
+    )
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        check_scores(self, bottom[0])
+        self.kind = self._kind(bottom)
+        if self.kind == CAFFE_OCR and len(top) > 1:
+            raise self.error(f"caffe_ocr's takes 1 top, got {len(top)}", "top")
+
+    def _kind(self, bottom: Sequence[Blob]) -> str:
+        """CHWICK or CAFFE_OCR. Raises LayerError where nothing tells."""
+        if len(bottom) == 1:
+            return self.choose(CAFFE_OCR, "it has one bottom")
+        through_time, of_sequences = (bottom[0].shape[:2] == bottom[1].shape[:2], bottom[0].shape[1] == bottom[1].shape[0])
+        if len(bottom) == 3 or not of_sequences:
+            return self.choose(CHWICK, "it has three bottoms" if len(bottom) == 3 else "the second bottom is not (N, L)")
+        if not through_time:
+            return self.choose(CAFFE_OCR, "the second bottom is (N, L)")
+        found = self.choose_by_fork()
+        if not found:
+            raise self.open_choice("there are as many time steps as sequences; ")
+        return found
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        check_scores(self, bottom[0])
+        steps, sequences, classes = bottom[0].shape[:3]
+        param, ocr = self.param.ctc_decoder_param, self.kind == CAFFE_OCR
+        given = 0 if ocr and not param.HasField("blank_index") else param.blank_index
+        self.blank = blank_class(self, classes, given, "ctc_decoder_param.blank_index") if given >= 0 else classes - 1
+        true = len(bottom) == (2 if ocr else 3)
+        if ocr and true:
+            check_of_sequences(self, bottom, 1)
+        elif not ocr:
+            check_through_time(self, bottom, 1, "the indicators")
+            if true:
+                check_through_time(self, bottom, 2, "the labels")
+            if len(top) > len(bottom):
+                raise self.error("a third top, the accuracy, needs the true labels as a third bottom", "top[2]")
+        self.labels_top = None if ocr and true else 0
+        self.accuracy_top = len(top) - 1 if true and (ocr or len(top) > 1) else None
+        self.score_top = 1 if len(top) > 1 and self.accuracy_top != 1 else None
+        if self.labels_top is not None:
+            top[self.labels_top].reshape(sequences, steps, 1, 1)
+        if self.score_top is not None:
+            top[self.score_top].reshape(sequences, 1, 1, 1)
+        if self.accuracy_top is not None:
+            top[self.accuracy_top].reshape(1, 1 + ocr, 1, 1)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        scores, merge = bottom[0].data.reshape(bottom[0].shape[:3]), self.param.ctc_decoder_param.ctc_merge_repeated
+        classes, best = scores.argmax(axis=2), scores.max(axis=2)
+        lengths = [len(classes)] * classes.shape[1] if self.kind == CAFFE_OCR else sequence_lengths(bottom[1])
+        spelt = [best_path(classes[:length, n], self.blank, merge) for n, length in enumerate(lengths)]
+        if self.labels_top is not None:
+            top[self.labels_top].data[...] = -1
+            for n, labels in enumerate(spelt):
+                top[self.labels_top].data[n, : len(labels), 0, 0] = labels
+        if self.score_top is not None:
+            for n, length in enumerate(lengths):
+                top[self.score_top].data[n] = -best[:length, n].sum()
+        if self.accuracy_top is not None:
+            true, accuracy = self._true(bottom), top[self.accuracy_top].data.reshape(-1)
+            errors = [edit_distance(a, b) / max(1, len(a), len(b)) for a, b in zip(spelt, true, strict=True)]
+            accuracy[0] = 1 - sum(errors) / max(1, len(errors))
+            # of caffe_ocr; where nothing is true and nothing is spelt it counts an error here alone
+            accuracy[1:] = sum(a == b != [] for a, b in zip(spelt, true, strict=True)) / max(1, len(errors))
+
+    def _true(self, bottom: Sequence[Blob]) -> list[list[int]]:
+        """The true labels of each sequence. Raises LayerError for one that is not finite."""
+        for value in bottom[-1].data[~np.isfinite(bottom[-1].data)][:1]:
+            raise self.error(f"{value:g} is no label", f"bottom[{len(bottom) - 1}]")
+        if self.kind == CAFFE_OCR:
+            rows = np.floor(bottom[1].data.reshape(bottom[1].shape[0], math.prod(bottom[1].shape[1:])) + 0.5)
+            return [[int(c) for c in until_negative(row) if c != self.blank] for row in rows]
+        return [[int(c) for c in until_negative(column)] for column in bottom[2].data.reshape(bottom[0].shape[:2]).T]

@@ -1,0 +1,201 @@
+"""LSTM, and the Lstm of forks: u[t] = weight_h (cont[t] h[t-1]) + weight_x x[t] + bias; then LSTMUnit's step.
+
+    i, f, o = sigmoid(u's first three quarters), g = tanh(the last); c[t] = cont[t] f c[t-1] + i g; y[t] = h[t] = o tanh(c[t])
+With a static input, LSTM adds weight_static x_static to u. They share a file because their names differ in case alone.
+Sources: Caffe's lstm_layer.cpp; the files of that name of junhyukoh/caffe-lstm and of tianzhi0549/CTPN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.formats.fork_kinds import Kind
+from minicaffe.layer import data_bytes
+
+from .base import Recurrent, Stateful
+from .lstm_steps import LstmSteps
+
+CTPN, CAFFE_LSTM = "CTPN", "caffe-lstm"
+"""Whose an Lstm is."""
+
+
+class LSTM(Recurrent):
+    """Long short-term memory of D = num_output units: c[t] = cont[t] f c[t-1] + i g, y[t] = h[t] = o tanh(c[t]).
+
+    bottom: x (T, S, ...), T steps of S streams; cont (T, S), 0 where a sequence begins, else 1; optionally a static input
+    (S, ...); with expose_hidden the first states h and c (1, S, D). top: y (T, S, D); with expose_hidden the last h and c
+    (1, S, D). Without expose_hidden the last states of one forward are the first of the next, at first 0.
+    blobs: weight_x (4 D, inputs), bias (4 D), with a static input weight_static (4 D, its size), weight_h (4 D, D).
+    As in Caffe no gradient passes from batch to batch: the first states' diffs are 0, the exposed last ones' are not read.
+    Raises LayerError when num_output is 0, or the number or the shapes of the blobs are not these.
+    """
+
+    type = "LSTM"
+    num_bottom = (2, 5)
+    num_top = (1, 3)
+    states = ("h", "c")
+    gates = 4
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Every step's gates, before they are gates."""
+        return 4 * data_bytes(top[:1])
+
+    def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
+        self._steps = LstmSteps(self.blobs[self.h_weight].data, cont)
+        return self._steps.forward(u, start, y)
+
+    def steps_backward(self, cont: Array, dy: Array) -> Array:
+        du = self._steps.backward(dy)  # no gradient from the next batch, as in Caffe
+        self.add_gradient(self.h_weight, du.reshape(-1, 4 * self.units), self._steps.carried.reshape(-1, self.units))
+        return du
+
+
+class Lstm(Stateful):
+    """Long short-term memory of D = num_output units, of caffe-lstm and CTPN: h[t] = o tanh(c[t]), c[t] = f c[t-1] + i g.
+
+    bottom: x (T, S, ...), T steps of S streams; top: y (T, S, D). Or x (T * S, ...), S being batch_size; top: y (T * S, D).
+    x has CTPN's form, the first, if the net's fork says so; without a fork if it has three axes or more, unless a batch_size is
+    given that is not its second length. Stored weights of the other form change it: CTPN's takes two axes as T and S too.
+    Optional bottom: clip (T or more). As the forks read it, step t of stream s goes on from the step before if clip[t + s] is
+    not 0; past its end it is 0 here. With clip the states of one forward are the first of the next, at first 0; without it
+    every forward begins with 0.
+    Every stream goes on from the h of the first stream, and from its own c, as in the forks' CPU code;
+    lstm_param { own_states: true }: from its own h, as in their GPU code.
+    blobs: weight_x (4 D, inputs), weight_h (4 D, D), bias (4 D). A clipping_threshold above 0 bounds every gradient in u.
+    Raises LayerError when num_output or batch_size is 0, T * S is no multiple of batch_size, the inputs are not as many as
+    setup found, or clip has fewer than T numbers or more than one axis.
+    """
+
+    type = "Lstm"
+    num_bottom = (1, 2)
+    num_top = 1
+    index_bottoms = (1,)
+    param_block = ("lstm_param",)
+    weight_names = ("weight_x", "weight_h", "bias")
+    states = ("h", "c")
+    kinds = (
+        Kind(CTPN, ("ctpn", "caffeocr", "mkfrcnn"), "x (T, S, ...)"),
+        Kind(CAFFE_LSTM, ("jlstm",), "x (T * S, ...)"),
+    )
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, shape = self.param.lstm_param, bottom[0].shape
+        for name in ("num_output", "batch_size"):
+            if getattr(param, name) < 1:
+                raise self.error(f"{name} must be > 0, got {getattr(param, name)}", f"lstm_param.{name}")
+        if not shape:
+            raise self.error("x must have an axis of steps", "bottom[0]")
+        self.units = param.num_output
+        self.streams_apart = self._are_streams_apart(shape)
+        """Whether x is (T, S, ...), not (T * S, ...)."""
+        self._inputs_of = {apart: math.prod(shape[1 + apart :]) for apart in (False, True)[: len(shape)]}
+        self.bound = param.clipping_threshold if param.clipping_threshold > 0 else np.inf
+        self._warned = False
+        self.hold_states()
+        self._make()
+
+    def _are_streams_apart(self, shape: tuple[int, ...]) -> bool:
+        param = self.param.lstm_param
+        if not self.choose_by_fork():  # before batch_size, which CTPN's schema has and its code does not read
+            given = param.HasField("batch_size")
+            is_ctpns = len(shape) > 2 and not (given and param.batch_size != shape[1])
+            self.choose(CTPN if is_ctpns else CAFFE_LSTM, f"{len(shape)} axes{f', batch_size {param.batch_size}' * given}")
+        apart = self.choice is not None and self.choice.whose == CTPN
+        if apart and len(shape) < 2:
+            raise self.error(f"x must have 2 axes or more, its shape is {shape}", "bottom[0]")
+        return apart
+
+    def _make(self) -> None:
+        wide, param = 4 * self.units, self.param.lstm_param
+        self.inputs = self._inputs_of[self.streams_apart]
+        fillers = [param.weight_filler, param.weight_filler, param.bias_filler]
+        self.learn([(wide, self.inputs), (wide, self.units), (wide,)], fillers)
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        stored = shapes[0][-1] if shapes and shapes[0] else self.inputs
+        if stored == self.inputs or stored != self._inputs_of.get(not self.streams_apart):
+            return False
+        self.streams_apart = not self.streams_apart
+        self.choose(CTPN if self.streams_apart else CAFFE_LSTM, f"{stored} inputs in the stored weights")
+        del self.blobs[:]
+        self._make()
+        return True
+
+    def _steps_of(self, x: Blob) -> tuple[int, int]:
+        """T and S."""
+        if self.streams_apart:
+            return x.shape[0], x.shape[1]
+        streams = self.param.lstm_param.batch_size
+        if x.shape[0] % streams:
+            raise self.error(f"x must have a multiple of batch_size, {streams}, rows, got {x.shape[0]}", "bottom[0]")
+        return x.shape[0] // streams, streams
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x = bottom[0].shape
+        axes = 1 + self.streams_apart
+        if len(x) < axes:
+            raise self.error(f"x must have {axes} axes or more, its shape is {x}", "bottom[0]")
+        if math.prod(x[axes:]) != self.inputs:
+            raise self.error(f"its weights take {self.inputs} inputs, x {x} has {math.prod(x[axes:])}", "bottom[0]")
+        steps, streams = self._steps_of(bottom[0])
+        if len(bottom) == 2 and (bottom[1].shape[:1] != (bottom[1].count,) or bottom[1].count < steps):
+            raise self.error(f"clip must have shape ({steps},) or longer, it has {bottom[1].shape}", "bottom[1]")
+        if streams > 1 and not self.param.lstm_param.own_states and not self._warned:
+            self._warned = True
+            self.warn(
+                f"{streams} streams go on from the first one's h, as in the fork's CPU code; for its GPU code, with which"
+                " models are usually trained, write lstm_param { own_states: true }",
+                "lstm_param",
+            )
+        top[0].reshape(*x[:axes], self.units)
+        for blob in self.last_states:
+            blob.reshape(1, streams, self.units)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return sum(blob.count for blob in self.blobs[:2]) * (top[0].count // self.units)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """Of every step the state before, the gates and the states after."""
+        return 6 * data_bytes(top[:1])
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Every step's gates, before they are gates."""
+        return 4 * data_bytes(top[:1])
+
+    def _continues(self, bottom: Sequence[Blob], steps: int, streams: int) -> Array:
+        """(T, S): 1 where a stream goes on from the step before, else 0."""
+        if len(bottom) == 1:
+            return np.repeat(np.arange(steps)[:, None] > 0, streams, axis=1).astype(self.dtype)
+        clip = np.concatenate([bottom[1].data.reshape(-1) != 0, np.zeros(streams)]).astype(self.dtype)
+        continues: Array = clip[np.add.outer(np.arange(steps), np.arange(streams))]
+        return continues
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        steps, streams = self._steps_of(bottom[0])
+        weight_x, weight_h, bias = (blob.data for blob in self.blobs)
+        u = self._rows(bottom[0].data) @ weight_x.T  # all steps in one product
+        u += bias
+        start = [blob.data[0] * (len(bottom) == 2) for blob in self.last_states]
+        cont = self._continues(bottom, steps, streams)
+        self._steps = LstmSteps(weight_h, cont, first_only=not self.param.lstm_param.own_states)
+        y = top[0].data.reshape(steps, streams, self.units)
+        states = self._steps.forward(u.reshape(steps, streams, 4 * self.units), start, y)
+        for blob, state in zip(self.last_states, states, strict=True):
+            blob.data[0] = state
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        carried = self._steps.carried
+        du = self._steps.backward(top[0].diff.reshape(carried.shape), bound=self.bound).reshape(-1, 4 * self.units)
+        self.add_gradient(0, du, self._rows(bottom[0].data))
+        self.add_gradient(1, du, carried.reshape(-1, self.units))
+        self.add_gradient(2, du)
+        if propagate_down[0]:
+            bottom[0].diff[...] = (du @ self.blobs[0].data).reshape(bottom[0].shape)
+
+    def _rows(self, x: Array) -> Array:
+        """(T * S, inputs), a view."""
+        return x.reshape(math.prod(x.shape[: 1 + self.streams_apart]), self.inputs)

@@ -1,0 +1,67 @@
+"""RNN: a layer of tanh units that sees its own last output, and a layer of tanh units on it.
+
+    h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias (+ weight_static x_static))
+    y[t] = tanh(weight_y h[t] + bias_y)
+Source: Caffe's rnn_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import data_bytes
+
+from .base import Recurrent
+
+
+class RNN(Recurrent):
+    """h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias), y[t] = tanh(weight_y h[t] + bias_y), D = num_output units.
+
+    bottom: x (T, S, ...), T steps of S streams; cont (T, S), 0 where a sequence begins, else 1; optionally a static input
+    (S, ...); with expose_hidden the first state h (1, S, D). top: y (T, S, D); with expose_hidden the last h (1, S, D).
+    Without expose_hidden the last h of one forward is the first of the next, at first 0. blobs: weight_x (D, inputs),
+    bias (D), with a static input weight_static (D, its size), weight_h (D, D), weight_y (D, D), bias_y (D).
+    As in Caffe no gradient passes from batch to batch: the first state's diff is 0, the exposed last one's is not read.
+    Raises LayerError when num_output is 0, or the number or the shapes of the blobs are not these.
+    """
+
+    type = "RNN"
+    num_bottom = (2, 4)
+    num_top = (1, 2)
+    states = ("h",)
+    more_names = ("weight_y", "bias_y")
+
+    def more_shapes(self, units: int) -> list[tuple[int, ...]]:
+        return [(units, units), (units,)]
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return super().kept_bytes(bottom, top) + data_bytes(top[:1])
+
+    def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
+        weight_h, weight_y, bias_y = (blob.data for blob in self.blobs[self.h_weight :])
+        h = start[0]
+        self._carried, self._h = np.empty_like(y), np.empty_like(y)
+        for t in range(len(u)):
+            np.multiply(cont[t, :, None], h, out=self._carried[t])  # 0 where a sequence begins: its first step sees no state
+            h = np.tanh(u[t] + self._carried[t] @ weight_h.T, out=self._h[t])
+        np.matmul(self._h, weight_y.T, out=y)  # y feeds nothing back: all steps at once
+        y += bias_y
+        np.tanh(y, out=y)
+        self._y = y.copy()  # a layer after this one may overwrite y in place
+        return [h]
+
+    def steps_backward(self, cont: Array, dy: Array) -> Array:
+        weight_h, weight_y = (blob.data for blob in self.blobs[self.h_weight : self.h_weight + 2])
+        flat, h = (-1, self.units), self._h
+        before_tanh = dy * (1 - self._y * self._y)  # tanh' = 1 - tanh^2
+        self.add_gradient(self.h_weight + 1, before_tanh.reshape(flat), h.reshape(flat))
+        self.add_gradient(self.h_weight + 2, before_tanh.reshape(flat))
+        dh, du, passed = before_tanh @ weight_y, np.empty_like(h), np.zeros(h.shape[1:], h.dtype)
+        for t in reversed(range(len(h))):
+            np.multiply(dh[t] + passed, 1 - h[t] * h[t], out=du[t])
+            passed = cont[t, :, None] * (du[t] @ weight_h)  # no gradient leaves a sequence's first step
+        self.add_gradient(self.h_weight, du.reshape(flat), self._carried.reshape(flat))
+        return du

@@ -1,0 +1,141 @@
+"""PSROIPooling: position-sensitive averages; each bin of the grid over a roi reads channels of its own.
+
+    y[r, d, gh, gw] = mean x[n_r, (d * g + gh) * g + gw, h, w] over h in [hstart, hend), w in [wstart, wend)
+
+Source: R-FCN (Dai et al. 2016), psroi_pooling_layer.cu of caffe-rfcn. Corners are rounded (halves away from zero)
+before scaling, the end is one pixel further, the size is at least 0.1; bins are [floor, ceil), clipped to the map:
+PsRoiPool.plan. The definition is ps_roi_pool_by_definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array, Blob
+from minicaffe.blocks import Scratch
+from minicaffe.cuda.roi import PositionSensitive
+from minicaffe.kernels import kernel
+from minicaffe.layer import data_bytes
+from minicaffe.threads import get_num_threads
+
+from .operator import PositionSensitiveOperator
+from .psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
+from .psroi_sums import bin_spans, bins_backward, listed_bytes, sum_bins
+from .roi_geometry import AxisSteps, BinPlan, Ints, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
+
+
+def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
+    x: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, y: Array, gh: int, gw: int
+) -> None:
+    """x (H, W, D or more), an image's maps for the place (gh, gw) in the grid -> y (R, D, G, G) there, at the image's rois."""
+    sums = np.empty(x.shape[2])  # float64
+    for r in rois:
+        sums[:] = 0
+        for h in range(hstart[r, gh], hend[r, gh]):
+            for w in range(wstart[r, gw], wend[r, gw]):
+                pixel = x[h, w]
+                for d in range(len(sums)):
+                    sums[d] += pixel[d]
+        area = max(hend[r, gh] - hstart[r, gh], 1) * max(wend[r, gw] - wstart[r, gw], 1)  # 1: an empty bin is 0
+        for d in range(y.shape[1]):
+            y[r, d, gh, gw] = sums[d] / area
+
+
+def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
+    dy: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, dx: Array, gh: int, gw: int
+) -> None:
+    """dx (H, W, D or more), of the place (gh, gw), += dy (R, D, G, G) / area at every pixel of its bin, of the image's rois."""
+    each = np.zeros(dx.shape[2], dx.dtype)
+    for r in rois:
+        area = max(hend[r, gh] - hstart[r, gh], 1) * max(wend[r, gw] - wstart[r, gw], 1)
+        for d in range(dy.shape[1]):
+            each[d] = dy[r, d, gh, gw] / area
+        for h in range(hstart[r, gh], hend[r, gh]):
+            for w in range(wstart[r, gw], wend[r, gw]):
+                pixel = dx[h, w]
+                for d in range(len(each)):
+                    pixel[d] += each[d]
+
+
+@kernel
+def ps_roi_pool(x: Array, plan: BinPlan, group: int, y: Array) -> None:
+    """Write y (R, D, G, G), the means of the bins of x (N, D * G * G, H, W)."""
+    areas = plan.places.areas()
+
+    def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
+        area = areas[part.rois, part.gh, part.columns].T
+        sums = sum_bins(maps, bin_spans(plan, part), scratch).reshape(*area.shape, len(maps))
+        sums /= area[..., None]  # an empty bin: sum 0, area at least 1
+        return sums
+
+    pool_in_parts(x, plan, y, 2 * 8 * x[:1].size, means)
+
+
+@kernel
+def ps_roi_pool_backward(dy: Array, plan: BinPlan, group: int, dx: Array) -> None:
+    """Write dx (N, D * G * G, H, W) of dy (R, D, G, G)."""
+    each = dy / plan.places.areas()[:, None].astype(dy.dtype)
+
+    def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
+        return bins_backward(mine, bin_spans(plan, part), scratch)
+
+    backward_in_parts(each, plan, dx, 2 * dx[:1].nbytes, back)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PsRoiPool(PositionSensitiveOperator):
+    """Means over bins."""
+
+    def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
+        """rois rounded to pixels with the end one further, then scaled, then cut into bins."""
+        rounded = round_half_away(rois[:, 1:])
+        rounded[:, 2:] += 1  # the end is one past the last pixel, before scaling
+        corners = rounded * rois.dtype.type(self.spatial_scale)
+
+        def cut(first: Array, end: Array, count: int) -> AxisSteps:
+            return cut_axis(first, at_least(0.1, end - first), count).whole()
+
+        steps = cut_corners(rounded, corners, (self.group_size, self.group_size), cut)
+        return RoiPlan(rois, size, steps, steps.clipped(size))
+
+    def pool(self, x: Array, plan: BinPlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+        assert y is not None
+        ps_roi_pool(x, plan, self.group_size, y)
+
+    def pool_backward(self, dy: Array, plan: BinPlan, argmax: Array | None, dx: Array) -> None:
+        ps_roi_pool_backward(dy, plan, self.group_size, dx)
+
+    def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
+        """Backward, of rois that have the whole map: dy / area, and on each thread a part's maps and the terms listed at a
+        time."""
+        forward = part_bytes(x, y, 2 * 8, 3 * 8)
+        if not backward:
+            return forward
+        (rois, _, group, _), (height, width) = y.shape, x.shape[2:]
+        terms = rois * group * (height // group + 1) * (width // group + 1) // 2
+        maps = part_bytes(x, y, 2 * x.dtype.itemsize, 0)
+        return max(forward, data_bytes([y]) + maps + get_num_threads() * listed_bytes(terms))
+
+    def gpu_kernels(self, dtype: np.dtype[Any]) -> PositionSensitive:
+        return PositionSensitive("psroi_pooling", dtype)
+
+
+class PSROIPooling(PSROILayer):
+    """Position-sensitive average pooling over rois (see the module's formula).
+
+    bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels.
+    top: y (R, output_dim, group_size, group_size). An empty bin gives 0. Raises LayerError for another number of
+    channels, output_dim or group_size 0, and bad rois.
+    """
+
+    type = "PSROIPooling"
+    param_block = ("psroi_pooling_param",)
+
+    uses_kernels = ((ps_roi_pool,), (ps_roi_pool_backward,))
+
+    kind = PsRoiPool
+    operator: PsRoiPool

@@ -1,0 +1,1 @@
+"""Layers that move, join, cut and resize what is in a blob."""

@@ -1,0 +1,101 @@
+"""SSD's random crops: boxes drawn in an image until one meets a condition on the objects, and the objects seen in the crop.
+
+    scale s, aspect ratio r uniform (r within s^2 .. 1 / s^2): s sqrt(r) wide, s / sqrt(r) high, anywhere in the image
+
+Source: Liu et al., SSD (arXiv:1512.02325), section 2.2, data augmentation; the SSD fork's sampler.cpp and bbox_util.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array
+from minicaffe.errors import DataError
+from minicaffe.proto import caffe_pb2
+
+from .box_codes import box_areas, jaccard
+
+
+def draw_crop(samplers: Sequence[caffe_pb2.BatchSampler], objects: Array, random: np.random.Generator) -> Array | None:
+    """One of the boxes (4,) that the samplers draw for an image with these objects (n, 4); None where they draw none."""
+    drawn = [box for sampler in samplers if sampler.use_original_image for box in _samples(sampler, objects, random)]
+    return drawn[int(random.integers(len(drawn)))] if drawn else None
+
+
+def _samples(sampler: caffe_pb2.BatchSampler, objects: Array, random: np.random.Generator) -> list[Array]:
+    found: list[Array] = []
+    for _ in range(sampler.max_trials):
+        if sampler.HasField("max_sample") and len(found) >= sampler.max_sample:
+            break
+        box = sample_box(sampler.sampler, random)
+        if satisfies(box, objects, sampler.sample_constraint):
+            found.append(box)
+    return found
+
+
+def check_sampler(sampler: caffe_pb2.Sampler) -> None:
+    """Raises DataError for scales and aspect ratios that no box in an image can have."""
+    if not 0 < sampler.min_scale <= sampler.max_scale <= 1:
+        scales = f"{sampler.min_scale:g} and {sampler.max_scale:g}"
+        raise DataError(f"min_scale and max_scale of a sampler must be above 0, at most 1 and in order, got {scales}")
+    if not 0 < sampler.min_aspect_ratio <= sampler.max_aspect_ratio < np.inf:
+        ratios = f"{sampler.min_aspect_ratio:g} and {sampler.max_aspect_ratio:g}"
+        raise DataError(
+            f"min_aspect_ratio and max_aspect_ratio of a sampler must be above 0, finite and in order, got {ratios}"
+        )
+
+
+def sample_box(sampler: caffe_pb2.Sampler, random: np.random.Generator) -> Array:
+    """A box (4,) inside the unit square."""
+    scale = random.uniform(sampler.min_scale, sampler.max_scale)
+    ratio = random.uniform(max(sampler.min_aspect_ratio, scale**2), min(sampler.max_aspect_ratio, 1 / scale**2))
+    size = np.array([scale * np.sqrt(ratio), scale / np.sqrt(ratio)])
+    low = random.uniform(0, np.maximum(1 - size, 0))  # maximum: a rounded size may pass 1
+    return np.concatenate([low, low + size])
+
+
+def satisfies(box: Array, objects: Array, wanted: caffe_pb2.SampleConstraint) -> bool:
+    """Whether some object (n, 4) overlaps box (4,), covers it, or is covered by it, as the bounds that are given ask."""
+    measures: dict[str, Callable[[], Array]] = {
+        "jaccard_overlap": lambda: jaccard(box[None], objects)[0],
+        "sample_coverage": lambda: coverage(box[None], objects),
+        "object_coverage": lambda: coverage(objects, box[None]),
+    }
+    bounds = {field.name: value for field, value in wanted.ListFields()}
+    if not bounds:
+        return True
+    standing, met = np.ones(len(objects), bool), np.zeros(len(objects), bool)
+    for name, measure in measures.items():
+        low, high = bounds.get(f"min_{name}"), bounds.get(f"max_{name}")
+        if low is not None or high is not None:
+            values = measure()
+            standing &= (values >= (-np.inf if low is None else low)) & (values <= (np.inf if high is None else high))
+            met |= standing  # the original's: meeting the first of several bounds is enough
+    return bool(met.any())
+
+
+def coverage(boxes: Array, others: Array) -> Array:
+    """The part of boxes (n or 1, 4) that others (1 or n, 4) cover: (n,)."""
+    low, high = np.maximum(boxes[:, :2], others[:, :2]), np.minimum(boxes[:, 2:], others[:, 2:])
+    shared = np.maximum(high - low, 0).prod(axis=1)
+    part: Array = np.divide(shared, box_areas(boxes), out=np.zeros_like(shared), where=shared > 0)
+    return part
+
+
+def seen_in(crop: Array, objects: Array, emit: caffe_pb2.EmitConstraint | None) -> tuple[Array, NDArray[np.bool_]]:
+    """The objects (n, 4) relative to crop (4,), cut at its edges; and which of them count (n,).
+
+    emit: CENTER, only those whose centre lies in the crop; MIN_OVERLAP, only those covered by more than emit_overlap.
+    """
+    inside = (objects[:, :2] < crop[2:]).all(axis=1) & (objects[:, 2:] > crop[:2]).all(axis=1)
+    if emit is not None and emit.emit_type == caffe_pb2.EmitConstraint.CENTER:
+        centre = (objects[:, :2] + objects[:, 2:]) / 2
+        inside &= ((centre >= crop[:2]) & (centre <= crop[2:])).all(axis=1)
+    elif emit is not None:
+        inside &= coverage(objects, crop[None]) > emit.emit_overlap
+    size = np.tile(crop[2:] - crop[:2], 2)
+    moved = np.clip((objects - np.tile(crop[:2], 2)) / size, 0, 1)
+    return moved, inside & (box_areas(moved) > 0)
