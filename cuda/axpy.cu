@@ -1,4 +1,4 @@
-// Axpy: out = a x + y, with one number a for each map. See layers/elementwise/axpy.py.
+// Axpy: out = a x + y, with one number a for each map. See layers/elementwise/products.py.
 #include "common.cuh"
 #include "planes.cuh"
 #include "sums.cuh"

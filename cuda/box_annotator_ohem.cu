@@ -1,4 +1,4 @@
-// BoxAnnotatorOHEM. See layers/proposal/box_annotator_ohem.py.
+// BoxAnnotatorOHEM. See layers/proposal/ohem.py.
 #include "loss.cuh"
 
 constexpr unsigned LANES = 32;  // threads for each roi

@@ -1,4 +1,4 @@
-// Concat and Slice: rows of `length` numbers that stand at `offset` in rows of `whole` numbers. See layers/shape/concat.py and slice.py.
+// Concat and Slice: rows of `length` numbers that stand at `offset` in rows of `whole` numbers. See layers/shape/concat.py.
 #include "common.cuh"
 #include "planes.cuh"
 

@@ -1,4 +1,4 @@
-// InfogainLoss, from probabilities. See layers/loss/infogain_loss.py.
+// InfogainLoss, from probabilities. See layers/loss/multinomial_logistic_loss.py.
 #include "labels.cuh"
 #include "loss.cuh"
 

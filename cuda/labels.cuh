@@ -1,4 +1,4 @@
-// Whole labels, as layers/loss/loss_bottoms.py reads them.
+// Whole labels, as layers/loss/loss.py reads them.
 #pragma once
 
 #include "common.cuh"

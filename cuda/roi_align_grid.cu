@@ -1,4 +1,4 @@
-// Cascade R-CNN's ROIAlign: a bilinear sample at each corner of the bins. See layers/roi/roi_align_grid.py.
+// Cascade R-CNN's ROIAlign: a bilinear sample at each corner of the bins. See layers/roi/roi_align.py.
 #include "roi.cuh"
 
 struct Axis {

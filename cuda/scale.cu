@@ -1,5 +1,5 @@
-// Scale and Bias: y = x * scale + bias along some axes. x is (before, lanes, after), scale and bias (lanes). See layers/elementwise/scale.py and
-// bias.py.
+// Scale and Bias: y = x * scale + bias along some axes. x is (before, lanes, after), scale and bias (lanes). See
+// layers/elementwise/scale.py.
 #include "common.cuh"
 #include "planes.cuh"
 #include "sums.cuh"

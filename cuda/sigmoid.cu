@@ -1,4 +1,4 @@
-// Sigmoid: y = 1 / (1 + exp(-x)). See layers/neuron/sigmoid.py.
+// Sigmoid: y = 1 / (1 + exp(-x)). See layers/neuron/functions.py.
 #include "common.cuh"
 
 // y may be x.

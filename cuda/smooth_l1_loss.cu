@@ -1,4 +1,4 @@
-// SmoothL1Loss and SmoothL1LossOHEM. See layers/loss/smooth_l1_loss.py and layers/proposal/smooth_l1_loss_ohem.py.
+// SmoothL1Loss and SmoothL1LossOHEM. See layers/loss/smooth_l1_loss.py and layers/proposal/ohem.py.
 #include "loss.cuh"
 
 // square: sigma^2, near: 1 / sigma^2.

@@ -1,4 +1,4 @@
-// SpatialProduct: every channel times one map of the image. See layers/elementwise/spatial_product.py.
+// SpatialProduct: every channel times one map of the image. See layers/elementwise/products.py.
 #include "common.cuh"
 
 // x, y: (N, channels, positions), count elements; s: (N, positions).

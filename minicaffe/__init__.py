@@ -10,7 +10,7 @@ rest of pycaffe are imported at first use. For the command line see `minicaffe -
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +21,7 @@ for _name in ("layers", "proto", "cuda"):
             " `git clone -c core.symlinks=true` (on Windows in Developer Mode), or install a release"
         )
 
-from .access import allow_path
 from .aliases import PUBLIC, serve_as_caffe, serve_public_names
-from .blob import Blob
-from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
-from .gradient_check import GradientError, check_gradient
-from .layer import Layer
-from .layers import register
-from .layers.python.python import allow_module
-from .mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
-from .net import Net
-from .rng import set_random_seed
-from .threads import get_num_threads, set_num_threads
-from .training.solver import SGDSolver
-from .training.solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
 from .version import __version__
 
 __all__ = [
@@ -105,6 +92,15 @@ __all__ = [
 
 if TYPE_CHECKING:
     from . import detection, pycaffe
+    from .access import allow_path
+    from .blob import Blob
+    from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
+    from .gradient_check import GradientError, check_gradient
+    from .layer import Layer
+    from .layers import register
+    from .layers.python.python import allow_module
+    from .mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
+    from .net import Net
     from .porting.comparison import compare
     from .porting.onnx import export_onnx
     from .pycaffe import (
@@ -128,49 +124,57 @@ if TYPE_CHECKING:
     from .pycaffe.classifier import Classifier
     from .pycaffe.detector import Detector
     from .pycaffe.net_spec import NetSpec, params, to_proto
+    from .rng import set_random_seed
+    from .threads import get_num_threads, set_num_threads
     from .tracing import draw, summary
     from .tracing.explanations import explain
     from .tracing.film import Film
     from .tracing.receptive_fields import receptive_field
     from .tracing.tracer import Tracer
     from .training.finite import check_finite
+    from .training.solver import SGDSolver
+    from .training.solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
 
 _HOMES = {
     "Film": "tracing.film",
     "Tracer": "tracing.tracer",
     "Classifier": "pycaffe.classifier",
     "Detector": "pycaffe.detector",
-    "compare": "porting.comparison",
+    "SGDSolver": "training.solver",
+    "allow_module": "layers.python.python",
+    "allow_path": "access",
     "check_finite": "training.finite",
+    "compare": "porting.comparison",
     "explain": "tracing.explanations",
+    "export_onnx": "porting.onnx",
     "receptive_field": "tracing.receptive_fields",
+    "register": "layers",
+    "set_random_seed": "rng",
+    **{name: name.lower() for name in ("Blob", "Layer", "Net")},
+    **dict.fromkeys(("DeviceError", "Error", "LayerError", "PrototxtError", "WeightsError"), "errors"),
+    **dict.fromkeys(("GradientError", "check_gradient"), "gradient_check"),
+    **dict.fromkeys(("TEST", "TRAIN", "Phase", "set_device", "set_mode_cpu", "set_mode_gpu"), "mode"),
+    **dict.fromkeys(("get_num_threads", "set_num_threads"), "threads"),
     **dict.fromkeys(("NetSpec", "params", "to_proto"), "pycaffe.net_spec"),
     **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),
-    "export_onnx": "porting.onnx",
     **dict.fromkeys(("set_multiprocess", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank"), "pycaffe"),
+    **dict.fromkeys(("AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "NesterovSolver", "RMSPropSolver"), "training.solvers"),
+    "get_solver": "training.solvers",
 }
-"""Names that are imported at first use, and their modules."""
+"""The public names, and their modules: each is imported at its first use, so that a command loads what it needs."""
 
 serve_public_names()
 
 
-def _html(shown: Any) -> str:
-    """What a notebook shows for a net or a blob."""
-    from .tracing.representations import html
-
-    return html(shown)
-
-
-# Here, because the engine must not import tracing.
-Net._repr_html_ = Blob._repr_html_ = _html  # type: ignore[attr-defined]
-
-
 def __getattr__(name: str) -> Any:
-    if name in PUBLIC or name in ("detection", "pycaffe", "torch"):
-        return importlib.import_module(f"{__name__}.{name}")
     if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    elif not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
+        value = importlib.import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

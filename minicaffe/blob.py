@@ -8,6 +8,7 @@ on demand.
 from __future__ import annotations
 
 import enum
+import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -496,6 +497,10 @@ class Blob:
 
     def __repr__(self) -> str:
         return f"Blob({' x '.join(map(str, self._shape)) or 'scalar'}, {self.dtype})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows; by name, for the engine must not import tracing."""
+        return str(importlib.import_module("minicaffe.tracing.representations").blob_html(self))
 
 
 _latest = object()

@@ -6,6 +6,7 @@ prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> lay
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -582,6 +583,10 @@ class Net(PycaffeNet, Hooked):
     def __repr__(self) -> str:
         ends = f", inputs {self.inputs}, outputs {self.outputs}" if hasattr(self, "outputs") else ""  # not while it is built
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers{ends}'
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows; by name, for the engine must not import tracing."""
+        return str(importlib.import_module("minicaffe.tracing.representations").net_html(self))
 
 
 def _other_shape_advice(layer: Layer, shape: Sequence[int], stored: Sequence[int]) -> str:

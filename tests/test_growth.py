@@ -30,7 +30,7 @@ from minicaffe.formats.param_str import read_yaml
 from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.formats.weights import WeightsFile, encoded_blob, read_binaryproto, read_weights
 from minicaffe.formats.wire import encoded, header
-from minicaffe.layers.ssd.label_map import read_label_map
+from minicaffe.layers.ssd.detection_files import read_label_map
 from minicaffe.named import check_names, names_near
 from minicaffe.net import Net
 from minicaffe.porting import dump

@@ -1,4 +1,4 @@
-"""`import minicaffe` brings in NumPy and protobuf, and nothing optional before it is used."""
+"""`import minicaffe` brings in little, and nothing optional before it is used."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import minicaffe
 from minicaffe import errors
 from minicaffe.errors import install
 
@@ -29,6 +30,18 @@ def test_import_brings_in_nothing_before_it_is_used() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert done.stdout == "[] [] 0 0\nsummarize load_image\n"
     assert f"Error: minicaffe.torch needs PyTorch: {install('torch')}" in done.stderr
+
+
+def test_import_loads_no_engine() -> None:
+    """Names are imported at their first use, so that a command or script loads what it needs."""
+    code = "import sys, minicaffe; print(sorted(name for name in sys.modules if name.startswith('minicaffe.'))); minicaffe.Net"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['minicaffe.aliases', 'minicaffe.errors', 'minicaffe.version']\n"
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in minicaffe.__all__ if not hasattr(minicaffe, name)] == []
+    assert set(minicaffe.__all__) <= set(dir(minicaffe))
 
 
 def test_python_m_minicaffe_is_the_command_line() -> None:

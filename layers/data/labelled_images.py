@@ -1,4 +1,7 @@
-"""Batches of images with a label image each, for ImageSegData and DenseImageData."""
+"""Images with label images: DenseImageData and ImageSegData.
+
+Batches of images with a label image each, for ImageSegData and DenseImageData.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ import numpy as np
 
 from minicaffe.access import granted
 from minicaffe.blob import Array
-from minicaffe.data.image_bytes import read_labels
-from minicaffe.data.image_list import Paired
-from minicaffe.data.labelled_transformer import LabelledTransformer
+from minicaffe.data.data_transformer import crop_of
+from minicaffe.data.image_bytes import Pixels, read_labels
+from minicaffe.data.image_list import Paired, label_number, read_pairs
+from minicaffe.data.labelled_transformer import Cut, LabelledTransformer
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.resizing import interpolated
 from minicaffe.data.shard import Shard
+from minicaffe.errors import DataError
+from minicaffe.layers.data.image_lists import ListParam, ListSource, check_list_fields, check_skip
+from minicaffe.layers.data.prefetching import PrefetchingLayer
+from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
-
-from .image_lists import ListParam, ListSource
 
 NEAREST = caffe_pb2.ResizeParameter.NEAREST
 
@@ -67,3 +73,104 @@ class LabelledListSource(ListSource[Paired]):
 
     def _read_labels(self, name: str) -> Array:
         return read_labels(granted(name))
+
+
+class DenseImageData(PrefetchingLayer):
+    """The images that dense_image_data_param.source lists, `NAME LABEL_IMAGE` on each line, with a label for each pixel.
+
+    Images with their label images, from a text file of names.
+
+    Source: caffe-segnet's dense_image_data_layer.cpp; label_divide_factor: caffe-enet's.
+
+    No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
+    where these are given, then cropped and mirrored at random (crop_height, crop_width, mirror: in both phases), less the mean
+    and times the scale of transform_param; labels (batch_size, 1, H, W), cropped and mirrored alike: the label image's grey
+    values, or the indices of its palette. label_divide_factor (ENet's): labels are so many times smaller than the data, every
+    so many-th row and column of the label image.
+    A name is root_folder and what the line says, without spaces. Otherwise as ImageData.
+    Raises LayerError, with the list's line, for a line of other words, an image that cannot be read or is smaller than the
+    crop, a label image of another size than its image or in colours, images of several sizes in one batch; and for a factor
+    beside a crop, or one that does not divide the size.
+    """
+
+    type = "DenseImageData"
+    num_top = 2
+    param_block = ("dense_image_data_param", "transform_param")
+
+    def make_source(self, tops: int, generator: np.random.Generator) -> LabelledListSource:
+        check_list_fields(self, "dense_image_data_param")
+        param, transform = self.param.dense_image_data_param, self.param.transform_param
+        crop = param.crop_height, param.crop_width
+        if any(crop) != all(crop):
+            raise self.error(f"give both crop_height and crop_width, got {crop[0]} and {crop[1]}", "dense_image_data_param")
+        if any(crop_of(transform)) or transform.mirror:
+            raise self.error("give mirror, crop_height and crop_width in dense_image_data_param", "transform_param")
+        if param.label_divide_factor < 1 or (param.label_divide_factor > 1 and any(crop)):
+            message = f"label_divide_factor must be > 0, and 1 beside a crop; got {param.label_divide_factor}"
+            raise self.error(message, "dense_image_data_param.label_divide_factor")
+        images = read_pairs(granted(param.source), "LABEL_IMAGE")
+        shard = check_skip(self, "dense_image_data_param", images)
+        cut = Cut(crop, random=True, mirror=param.mirror, every=param.label_divide_factor)
+        return LabelledListSource(images, param, LabelledTransformer(transform, cut, generator, self.dtype), shard)
+
+
+LISTED = {
+    caffe_pb2.ImageDataParameter.PIXEL: "LABEL_IMAGE",
+    caffe_pb2.ImageDataParameter.IMAGE: "LABEL",
+    caffe_pb2.ImageDataParameter.NONE: "",
+}
+"""By label_type: what follows the name on a line of the list."""
+
+
+class ImageSegData(PrefetchingLayer):
+    """The images that image_data_param.source lists, with a label for each pixel, from the first again after the last.
+
+    Images with their segmentations, from a text file of names. Source: DeepLab's image_seg_data_layer.cpp.
+
+    No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
+    where these are given; labels (batch_size, 1, H, W), cropped and mirrored with the data; the image's height and width, at
+    most the crop's (batch_size, 1, 1, 2). An image smaller than transform_param's crop is padded: data with 0, labels with
+    ignore_label. label_type PIXEL: lines are `NAME LABEL_IMAGE`, whose pixels are classes: grey values, or indices of its
+    palette. IMAGE (the default): lines are `NAME LABEL`, one label for the whole image. NONE: lines are `NAME`, and every
+    label is ignore_label. A name is root_folder and what the line says, without spaces. Otherwise as ImageData.
+    Raises LayerError, with the list's line, for a line of other words, an image that cannot be read, a label image of another
+    size than its image or in colours, images of several sizes in one batch without a crop; and for a mean_file.
+    """
+
+    type = "ImageSegData"
+    num_top = 3
+    auto_top = True
+    param_block = ("image_data_param", "transform_param")
+
+    def make_source(self, tops: int, generator: np.random.Generator) -> SegmentationSource:
+        check_list_fields(self, "image_data_param")
+        param, transform = self.param.image_data_param, self.param.transform_param
+        if transform.mean_file:
+            raise self.error("takes no mean_file: give mean_value", "transform_param.mean_file")
+        images = read_pairs(granted(param.source), LISTED[param.label_type])
+        shard = check_skip(self, "image_data_param", images)
+        cut = Cut(crop_of(transform), self.phase == TRAIN, transform.mirror, padding=param.ignore_label)
+        return SegmentationSource(images, param, LabelledTransformer(transform, cut, generator, self.dtype), shard)
+
+
+class SegmentationSource(LabelledListSource):
+    """Batches with the images' sizes; the labels of a line as its label_type says."""
+
+    param: caffe_pb2.ImageDataParameter
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [*super().shapes(), (self.param.batch_size, 1, 1, 2)]
+
+    def next_batch(self) -> Batch:
+        data, labels, sizes = self.labelled_batch()
+        return data, labels, np.minimum(sizes, data.shape[2:]).reshape(-1, 1, 1, 2).astype(data.dtype)
+
+    def labels_of(self, listed: Paired, image: Pixels) -> Pixels:
+        if self.param.label_type == self.param.PIXEL:
+            return super().labels_of(listed, image)
+        label = self.param.ignore_label
+        if self.param.label_type == self.param.IMAGE:
+            label = label_number(listed.label, f"{self.param.source}:{listed.line}")
+            if not 0 <= label <= 255:
+                raise DataError(f"{self.param.source}:{listed.line}: the label {label} is not in [0, 255]")
+        return np.full((*image.shape[:2], 1), label, self.transformer.dtype)

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.layers.loss.loss import check_first_axis, check_same_shape
 
 from .loss import DifferenceLoss, put_opposite
-from .loss_bottoms import check_first_axis, check_same_shape
 
 
 class ContrastiveLoss(DifferenceLoss):

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.layers.loss.loss import ClassAxis, check_label_count, read_labels
 from minicaffe.proto import caffe_pb2
 
 from .loss import Loss
-from .loss_bottoms import ClassAxis, check_label_count, read_labels
 
 Param = caffe_pb2.DiceCoefLossParameter
 POWERS = {Param.INVERSE_VOLUME: -2, Param.EQUALIZE_CLASSES: -1, Param.EXTRA_SMALL_VOLUMES: -3}

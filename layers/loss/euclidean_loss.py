@@ -13,9 +13,9 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.loss import launch_loss
+from minicaffe.layers.loss.loss import check_same_size
 
 from .loss import DifferenceLoss, device_diffs, put_opposite
-from .loss_bottoms import check_same_size
 
 
 class EuclideanLoss(DifferenceLoss):

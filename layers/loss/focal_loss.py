@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import data_bytes
+from minicaffe.layers.loss.loss import check_label_count, class_axis, ignored_label, read_labels, read_normalization
 from minicaffe.proto import caffe_pb2
 
 from .loss import Loss
-from .loss_bottoms import check_label_count, class_axis, read_labels
-from .loss_normalization import ignored_label, read_normalization
 from .softmax import softmax
 from .softmax_with_loss import FLT_MIN
 

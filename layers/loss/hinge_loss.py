@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.layers.loss.loss import read_labels
 from minicaffe.proto import caffe_pb2
 
 from .loss import ImageLoss
-from .loss_bottoms import read_labels
 
 
 class HingeLoss(ImageLoss):

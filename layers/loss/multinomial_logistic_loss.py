@@ -1,9 +1,4 @@
-"""MultinomialLogisticLoss: the mean negative log of given probabilities at the true classes.
-
-    loss = -sum_i log(max(p_i[label_i], 1e-20)) / N        dp_i[label_i] = -1 / (N max(p_i[label_i], 1e-20))
-
-Source: Caffe's multinomial_logistic_loss_layer.cpp; its gradient does not see the floor 1e-20.
-"""
+"""Losses of given probabilities at the true classes."""
 
 from __future__ import annotations
 
@@ -12,10 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.access import granted
 from minicaffe.blob import Array, Blob
-
-from .loss import ImageLoss
-from .loss_bottoms import read_labels
+from minicaffe.cuda.device import current
+from minicaffe.cuda.loss import launch_loss
+from minicaffe.cuda.softmax import launch_softmax
+from minicaffe.errors import DataError, WeightsError
+from minicaffe.formats.weights import read_binaryproto
+from minicaffe.layers.loss.loss import ImageLoss, check_label_count, class_axis, read_labels, watch_labels
+from minicaffe.layers.loss.softmax import softmax
+from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 
 LOG_THRESHOLD = 1e-20
 """A probability below it counts as it."""
@@ -23,6 +24,12 @@ LOG_THRESHOLD = 1e-20
 
 class MultinomialLogisticLoss(ImageLoss):
     """loss = -sum(log p[label]) / N.
+
+    The mean negative log of given probabilities at the true classes.
+
+        loss = -sum_i log(max(p_i[label_i], 1e-20)) / N        dp_i[label_i] = -1 / (N max(p_i[label_i], 1e-20))
+
+    Source: Caffe's multinomial_logistic_loss_layer.cpp; its gradient does not see the floor 1e-20.
 
     bottom: p (N, ...) probabilities, of which every value after the first axis is a class; labels (N,). top: loss ().
     Raises LayerError for another number of labels, and for a label that is not whole or not a class.
@@ -47,3 +54,97 @@ class MultinomialLogisticLoss(ImageLoss):
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         true = np.take_along_axis(bottom[0].data.reshape(self.split[:2]), labels, axis=1)
         return np.maximum(true, LOG_THRESHOLD), labels
+
+
+class InfogainLoss(SoftmaxWithLoss):
+    """Infogain loss of scores along infogain_loss_param.axis (default 1) against whole labels.
+
+    Softmax, then cross entropy weighed by a matrix over pairs of classes.
+
+        loss = -sum_i sum_k H[label_i, k] log(max(p_i[k], 1e-20)) / divisor
+        dx_i[k] = (p_i[k] sum_j H[label_i, j] - H[label_i, k]) / divisor
+
+    Source: Caffe's infogain_loss_layer.cpp. With H the identity it is SoftmaxWithLoss.
+
+    bottom: x (N, C, ...) scores, labels (N, ...) one for each position, optionally H of C*C values; without it H is read
+    from the file infogain_loss_param.source (.binaryproto). top: loss (); optionally the probabilities, of x's shape.
+    loss_param as in SoftmaxWithLoss. Only x gets a gradient.
+    Raises LayerError when H is missing or has another size, and for labels as SoftmaxWithLoss.
+    """
+
+    type = "InfogainLoss"
+    num_bottom = (2, 3)
+    index_bottoms = (1, 2)
+    param_block = ("infogain_loss_param", "loss_param", "softmax_param")
+    copies = (4, 2)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
+        source = self.param.infogain_loss_param.source
+        if len(bottom) == 3:
+            return
+        if not source:
+            raise self.error("needs a third bottom or infogain_loss_param.source for its matrix", "infogain_loss_param")
+        try:
+            stored = read_binaryproto(granted(source))
+        except (DataError, WeightsError) as error:
+            raise self.error(str(error), "infogain_loss_param.source") from error
+        self.stored = Blob(stored.shape, self.dtype)
+        self.stored.data[...] = stored
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.split = class_axis(self, bottom[0], self.param.infogain_loss_param.axis, "infogain_loss_param.axis")
+        check_label_count(self, self.split, bottom)
+        shape = self._matrix(bottom).shape
+        if np.prod(shape) != self.split.classes**2:
+            wanted = f"{self.split.classes} x {self.split.classes} values for its {self.split.classes} classes"
+            raise self.error(f"the infogain matrix needs {wanted}, got shape {shape}", "bottom[2]")
+        self.prob.reshape(self.split)
+        top[0].reshape(())
+        if len(top) > 1:
+            top[1].reshape(bottom[0].shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
+        weight, kept = self._weights(bottom)
+        losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))  # at least Caffe's kLOG_THRESHOLD
+        self.divisor.data[...] = self.divisor_for(kept)
+        top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
+        if len(top) > 1:
+            top[1].data[...] = prob.reshape(top[1].shape)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        (outer, classes, inner), prob = self.split, self.prob.device_data("write")
+        launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
+        labels, matrix = watch_labels(self, bottom[1], self.split, self.ignore), self._matrix(bottom).device_data("read")
+        given = (outer * inner, classes, inner, prob, matrix, LOG_THRESHOLD, *labels)
+        fixed, kernel = self.normalization.fixed_divisor(outer, outer * inner), "infogain_loss.infogain"
+        launch_loss(kernel, self.dtype, outer * inner, *given, loss=top[0], fixed=fixed, divisor=self.divisor)
+        for blob in top[1:]:
+            current().copy(blob.device_data("write"), prob, blob.count * self.dtype.itemsize)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            weight, _ = self._weights(bottom)
+            # -sum_j H_j log p_j gives p_k sum_j H_j - H_k in x_k
+            dx = self.prob.data * weight.sum(axis=1, keepdims=True) - weight
+            dx *= float(top[0].diff.item()) / float(self.divisor.read_data())
+            bottom[0].diff[...] = dx.reshape(bottom[0].shape)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        outer, classes, inner = self.split
+        arrays = [blob.device_data("read") for blob in (self.prob, self._matrix(bottom), bottom[1])]
+        scale = (top[0].device_diff("read"), self.divisor.device_data("read"), bottom[0].device_diff("write"))
+        given = (outer * inner, classes, inner, *arrays, self.ignore is not None, self.ignore or 0, *scale)
+        self.launch("infogain_loss.infogain_backward", outer * inner, *given)
+
+    def _matrix(self, bottom: Sequence[Blob]) -> Blob:
+        return bottom[2] if len(bottom) == 3 else self.stored
+
+    def _weights(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
+        """The rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
+        labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
+        matrix = self._matrix(bottom).read_data().reshape(self.split.classes, self.split.classes)
+        return np.moveaxis(matrix[labels], 2, 1) * kept[:, None], kept  # (outer, inner, C) to (outer, C, inner)

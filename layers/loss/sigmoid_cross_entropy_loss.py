@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layers.neuron.sigmoid import sigmoid
+from minicaffe.layers.loss.loss import BATCH_SIZE, check_same_size, ignored_label, read_normalization
+from minicaffe.layers.neuron.functions import sigmoid
 
 from .loss import Loss
-from .loss_bottoms import check_same_size
-from .loss_normalization import BATCH_SIZE, ignored_label, read_normalization
 
 BVLC, HED = "BVLC", "HED"
 

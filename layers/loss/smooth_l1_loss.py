@@ -16,9 +16,9 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Count
+from minicaffe.layers.loss.loss import check_same_shape
 
 from .loss import DifferenceLoss, device_diffs, put_opposite
-from .loss_bottoms import check_same_shape
 
 
 class SmoothL1Loss(DifferenceLoss):

@@ -19,10 +19,16 @@ from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.layer import data_bytes
+from minicaffe.layers.loss.loss import (
+    check_label_count,
+    class_axis,
+    ignored_label,
+    read_labels,
+    read_normalization,
+    watch_labels,
+)
 
 from .loss import Loss
-from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
-from .loss_normalization import ignored_label, read_normalization
 from .softmax import softmax
 
 FLT_MIN = 2.0**-126

@@ -18,8 +18,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import lanes_of, launch_loss
 from minicaffe.layer import Layer
-from minicaffe.layers.loss.loss_bottoms import check_positions, class_axis, read_labels, watch_labels
-from minicaffe.layers.loss.loss_normalization import ignored_label
+from minicaffe.layers.loss.loss import check_positions, class_axis, ignored_label, read_labels, watch_labels
 
 
 class Accuracy(Layer):

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
-from minicaffe.layers.loss.loss_bottoms import check_label_count, class_axis, read_labels
-from minicaffe.layers.loss.loss_normalization import ignored_label
+from minicaffe.layers.loss.loss import check_label_count, class_axis, ignored_label, read_labels
 
 from .accuracy import among_highest
 

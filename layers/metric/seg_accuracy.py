@@ -15,7 +15,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
-from minicaffe.layers.loss.loss_bottoms import check_label_count, class_axis, read_labels
+from minicaffe.layers.loss.loss import check_label_count, class_axis, read_labels
 
 
 class SegAccuracy(Layer):

@@ -13,8 +13,7 @@ from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.layers.elementwise.channels import by_channel, channels_of, sum_products
-
-from .kept import KeptInput
+from minicaffe.layers.neuron.neuron import KeptInput
 
 
 class PReLU(Layer):

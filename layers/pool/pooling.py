@@ -21,12 +21,12 @@ from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
+from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, read_sizes, rounds_down
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
 from . import pooling_methods as methods
-from .pooling_sizes import counts_padding, is_average, read_sizes, rounds_down
 from .pooling_windows import maps_at_once, plane_blocks, pool_axes
 
 Param = caffe_pb2.PoolingParameter

@@ -1,10 +1,4 @@
-"""CTCGreedyDecoder: the labels that the likeliest class of each time step spells.
-
-    repeats are merged, blanks dropped;  accuracy = 1 - mean over the sequences of (edit distance / the longer one's length)
-
-Source: ctc_decoder_layer.cpp of ChWick's Caffe, and of caffe_ocr as CC4.0 keeps it; Graves et al., Connectionist Temporal
-Classification (ICML 2006).
-"""
+"""The labels that the likeliest classes spell, and how often they are right."""
 
 from __future__ import annotations
 
@@ -16,9 +10,16 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
-
-from .ctc import best_path, edit_distance, sequence_lengths, until_negative
-from .sequence_loss import blank_class, check_of_sequences, check_scores, check_through_time
+from minicaffe.layers.recurrent.ctc import (
+    best_path,
+    blank_class,
+    check_of_sequences,
+    check_scores,
+    check_through_time,
+    edit_distance,
+    sequence_lengths,
+    until_negative,
+)
 
 CHWICK, CAFFE_OCR = "ChWick", "caffe_ocr"
 """Whose a layer is."""
@@ -26,6 +27,13 @@ CHWICK, CAFFE_OCR = "ChWick", "caffe_ocr"
 
 class CTCGreedyDecoder(Layer):
     """The best path of each sequence: the best class of each time step, repeats merged and blanks dropped. No gradient.
+
+    The labels that the likeliest class of each time step spells.
+
+        repeats are merged, blanks dropped;  accuracy = 1 - mean over the sequences of (edit distance / the longer one's length)
+
+    Source: ctc_decoder_layer.cpp of ChWick's Caffe, and of caffe_ocr as CC4.0 keeps it; Graves et al., Connectionist Temporal
+    Classification (ICML 2006).
 
     bottom: scores (T, N, C); indicators (T, N), as LSTM's: a 0 after the first step ends the sequence; optionally the true
     labels (T, N), -1 after the last. top: labels (N, T, 1, 1), -1 after the last; the sum of the best scores, negated
@@ -121,3 +129,41 @@ class CTCGreedyDecoder(Layer):
             rows = np.floor(bottom[1].data.reshape(bottom[1].shape[0], math.prod(bottom[1].shape[1:])) + 0.5)
             return [[int(c) for c in until_negative(row) if c != self.blank] for row in rows]
         return [[int(c) for c in until_negative(column)] for column in bottom[2].data.reshape(bottom[0].shape[:2]).T]
+
+
+class LabelsequenceAccuracy(Layer):
+    """The share of the sequences whose best path is exactly their labels. No gradient.
+
+    How many sequences the likeliest class of each time step spells without an error.
+
+    Repeats are merged, blanks dropped. Source: crnn.caffe's labelsequence_accuracy_layer.cpp.
+
+    bottom: scores (N, T, C); labels (N, L), where the blank is padding. top: accuracy (), 0 without a sequence. The blank is
+    labelsequence_accuracy_param.blank_label (default 0).
+    Raises LayerError for shapes that do not match, and a blank that is no class.
+    """
+
+    type = "LabelsequenceAccuracy"
+    num_bottom = 2
+    num_top = 1
+    index_bottoms = (0, 1)
+    param_block = ("labelsequence_accuracy_param",)
+    weight_names = ()
+    has_gradient = False
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        scores, labels = bottom[0].shape, bottom[1].shape
+        if len(scores) != 3 or not scores[2]:
+            raise self.error(f"the scores must be (N, T, C), got shape {scores}", "bottom[0]")
+        if labels[:1] != scores[:1]:
+            raise self.error(f"the labels must be ({scores[0]}, L), got shape {labels}", "bottom[1]")
+        param = self.param.labelsequence_accuracy_param
+        self.blank = blank_class(self, scores[2], param.blank_label, "labelsequence_accuracy_param.blank_label")
+        top[0].reshape(())
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        paths, sequences = bottom[0].data.argmax(axis=2), bottom[0].shape[0]
+        true = bottom[1].data.reshape(sequences, -1 if sequences else 0)
+        labels = [[c for c in row if c != self.blank] for row in true]
+        right = sum(best_path(path, self.blank) == row for path, row in zip(paths, labels, strict=True))
+        top[0].data[...] = right / max(1, sequences)

@@ -1,31 +1,34 @@
-"""CTCLoss and CtcLoss: connectionist temporal classification, of two forks. The formula is in ctc.py.
-
-    loss = the mean over the sequences of -log(the probability that the scores spell the sequence's labels)
-
-They share the block ctc_loss_param, and a file because their names differ in case alone. Sources: ctc_loss_layer.cpp of
-ChWick's Caffe, after TensorFlow's ctc_loss; that of crnn.caffe, around Baidu's warp-ctc.
-"""
+"""Connectionist temporal classification, as three forks compute it. The formula is in ctc.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
 
-from minicaffe.blob import Blob
-
-from .ctc import Target, sequence_lengths, until_negative
-from .sequence_loss import (
+from minicaffe.blob import Array, Blob
+from minicaffe.formats.fork_kinds import Kind
+from minicaffe.layers.recurrent.ctc import (
     SequenceLoss,
+    Target,
     blank_class,
     check_of_sequences,
     check_scores,
     check_through_time,
     read_labels,
+    sequence_lengths,
+    until_negative,
 )
 
 
 class CTCLoss(SequenceLoss):
     """The mean of -log of the probability that scores through time spell their labels (ChWick's).
+
+    Connectionist temporal classification, of two forks. The formula is in ctc.py.
+
+        loss = the mean over the sequences of -log(the probability that the scores spell the sequence's labels)
+
+    They share the block ctc_loss_param. Sources: ctc_loss_layer.cpp of
+    ChWick's Caffe, after TensorFlow's ctc_loss; that of crnn.caffe, around Baidu's warp-ctc.
 
     bottom: scores (T, N, C) before softmax; indicators (T, N), as LSTM's: a 0 after the first step ends the sequence; labels
     (T, N), from the first step on, -1 after the last. The scores get a gradient. top: loss (), without a default loss_weight.
@@ -76,6 +79,13 @@ class CTCLoss(SequenceLoss):
 class CtcLoss(SequenceLoss):
     """The mean of -log of the probability that scores through time spell their labels (warp-ctc's, of crnn.caffe).
 
+    Connectionist temporal classification, of two forks. The formula is in ctc.py.
+
+        loss = the mean over the sequences of -log(the probability that the scores spell the sequence's labels)
+
+    They share the block ctc_loss_param. Sources: ctc_loss_layer.cpp of
+    ChWick's Caffe, after TensorFlow's ctc_loss; that of crnn.caffe, around Baidu's warp-ctc.
+
     bottom: scores (T, N, C) before softmax; labels (N, L), with the blank as padding. The scores get a gradient. top: loss ().
     ctc_loss_param: alphabet_size C, time_step (how many steps count, at most T), blank_label (default 0).
     Raises LayerError for shapes that do not match, a label that is no class, labels longer than the time steps.
@@ -101,3 +111,93 @@ class CtcLoss(SequenceLoss):
 
     def targets(self, bottom: Sequence[Blob]) -> list[Target | None]:
         return self.targets_of_rows(bottom, self.param.ctc_loss_param.time_step)
+
+
+CAFFE_OCR, CHWICK = "caffe_ocr", "ChWick"
+"""Whose a layer is."""
+
+
+class WarpCTCLoss(SequenceLoss):
+    """The mean of -log of the probability that scores through time spell their labels.
+
+    Connectionist temporal classification as Baidu's warp-ctc computes it, of caffe_ocr.
+
+        loss = the mean over the sequences of -log(the probability that the scores spell the sequence's labels)
+
+    The formula is in ctc.py. Source: warp_ctc_loss_layer.cpp of caffe_ocr as caffe_ocr_for_linux keeps it, after ChWick's,
+    which counts labels and blanks otherwise.
+
+    bottom: scores (T, N, C) before softmax, which get a gradient, and one of
+    - labels (N, L), in which blanks are padding; every time step counts
+    - indicators (T, N), as LSTM's: a 0 after the first step ends the sequence; labels (L, N), -1 after the last, counted from 0
+      without the blank where that is 0; a sequence of one step without labels counts as 0
+    - how many time steps and how many labels each sequence has (N) and (N); labels (L, N)
+    top: loss (). ctc_loss_param.blank_index: default 0. With three or four bottoms the net's fork must be caffe_ocr.
+    Raises LayerError for shapes that do not match, a label that is no class or the blank, labels longer than their sequence.
+    """
+
+    type = "WarpCTCLoss"
+    num_bottom = (2, 4)
+    index_bottoms = (1, 2, 3)
+    param_block = ("ctc_loss_param",)
+    kinds = (Kind(CAFFE_OCR, ("caffeocr",), "two bottoms"), Kind(CHWICK, ("ctc",), "not built in"))
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
+        if len(bottom) == 2:
+            self.choose(CAFFE_OCR, "it has two bottoms")
+        elif not (whose := self.choose_by_fork()):
+            raise self.open_choice()
+        elif whose == CHWICK:
+            raise self.error("ChWick's WarpCTCLoss is not built in", "type")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
+        check_scores(self, bottom[0])
+        _, sequences, classes = bottom[0].shape[:3]
+        param = self.param.ctc_loss_param
+        given = param.blank_index if param.HasField("blank_index") else 0
+        self.blank = blank_class(self, classes, given, "ctc_loss_param.blank_index")
+        if len(bottom) == 2:
+            check_of_sequences(self, bottom, 1)
+            return
+        if len(bottom) == 3:
+            check_through_time(self, bottom, 1, "the indicators")
+        for i in (1, 2) if len(bottom) == 4 else ():
+            if bottom[i].count != sequences:
+                raise self.error(f"a length for each of {sequences} sequences is needed, got {bottom[i].count}", f"bottom[{i}]")
+        labels, last = bottom[-1].shape, len(bottom) - 1
+        if labels[1:2] != (sequences,) or any(length != 1 for length in labels[2:]):
+            raise self.error(f"the labels must be (L, {sequences}), got shape {labels}", f"bottom[{last}]")
+
+    def targets(self, bottom: Sequence[Blob]) -> list[Target | None]:
+        steps, sequences = bottom[0].shape[:2]
+        if len(bottom) == 2:
+            return self.targets_of_rows(bottom, steps)
+        columns = bottom[-1].data.reshape(-1, sequences).T
+        if len(bottom) == 3:
+            lengths, rows = sequence_lengths(bottom[1]), [until_negative(column[:steps]) for column in columns]
+        else:
+            lengths, counts = self._lengths(bottom[1], steps, 1), self._lengths(bottom[2], columns.shape[1], 2)
+            rows = [column[:count] for column, count in zip(columns, counts, strict=True)]
+        return [self._target(n, row, length, bottom) for n, (row, length) in enumerate(zip(rows, lengths, strict=True))]
+
+    def _lengths(self, bottom: Blob, most: int, i: int) -> list[int]:
+        """The lengths that bottom i says. Raises LayerError."""
+        values = bottom.data.reshape(-1)
+        for value in values:
+            if not 0 <= value <= most or value != int(value):
+                raise self.error(f"a length must be 0 to {most}, got {value:g}", f"bottom[{i}]")
+        return [int(value) for value in values]
+
+    def _target(self, n: int, row: Array, steps: int, bottom: Sequence[Blob]) -> Target | None:
+        """What sequence n should spell in its first steps. Raises LayerError."""
+        last, offset = len(bottom) - 1, int(len(bottom) == 3 and self.blank == 0)  # 3: counted without the blank
+        labels = [label + offset for label in read_labels(self, row, n, bottom[0].shape[2] - offset, last)]
+        if self.blank in labels:
+            raise self.error(f"sequence {n} has the blank, {self.blank}, as a label", f"bottom[{last}]")
+        if len(bottom) == 3 and not labels:
+            if steps > 1:
+                raise self.error(f"sequence {n} of {steps} time steps has no labels", f"bottom[{last}]")
+            return None
+        return self.check_fits(n, Target(labels, 0, steps), last)

@@ -1,7 +1,9 @@
-"""LSTM, and the Lstm of forks: u[t] = weight_h (cont[t] h[t-1]) + weight_x x[t] + bias; then LSTMUnit's step.
+"""LSTM, the Lstm of forks, and LSTMUnit, one step of both.
 
-    i, f, o = sigmoid(u's first three quarters), g = tanh(the last); c[t] = cont[t] f c[t-1] + i g; y[t] = h[t] = o tanh(c[t])
-With a static input, LSTM adds weight_static x_static to u. They share a file because their names differ in case alone.
+    u[t] = weight_h (cont[t] h[t-1]) + weight_x x[t] + bias (+ weight_static x_static, LSTM's with a static input)
+    i, f, o = sigmoid(u's first three quarters)        g = tanh(the last)
+    c[t] = cont[t] f c[t-1] + i g                      y[t] = h[t] = o tanh(c[t])
+
 Sources: Caffe's lstm_layer.cpp; the files of that name of junhyukoh/caffe-lstm and of tianzhi0549/CTPN.
 """
 
@@ -14,10 +16,126 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import data_bytes
+from minicaffe.layer import Layer, data_bytes
+from minicaffe.layers.neuron.functions import sigmoid
+from minicaffe.layers.recurrent.base import Recurrent, Stateful
 
-from .base import Recurrent, Stateful
-from .lstm_steps import LstmSteps
+
+class LSTMUnit(Layer):
+    """c = f c_before + i g, h = o tanh(c).
+
+    One time step of an LSTM, after the products with the weights.
+
+        i, f, o = sigmoid(gates 0, 1, 2), f times cont; g = tanh(gate 3); c = f c_before + i g; h = o tanh(c)
+    Source: Caffe's lstm_unit_layer.cpp. Its derivative of f is f (1 - f) with cont in f, which is exact for cont 0 and 1.
+
+    bottom: c_before (1, N, D); gates (1, N, 4 D), the four gates i, f, o, g one after the other; cont (1, N), 0 where a
+    sequence begins, else 1. top: c (1, N, D), h (1, N, D).
+    Raises LayerError when the shapes are not these.
+    """
+
+    type = "LSTMUnit"
+    num_bottom = 3
+    num_top = 2
+    index_bottoms = (2,)
+    weight_names = ()
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        if len(shape) != 3 or shape[0] != 1:
+            raise self.error(f"the first bottom must have shape (1, streams, units), it has {shape}", "bottom[0]")
+        for i, want in ((1, (1, shape[1], 4 * shape[2])), (2, (1, shape[1]))):
+            if bottom[i].shape != want:
+                raise self.error(
+                    f"bottom {i} must have shape {want}, as the first has {shape}; it has {bottom[i].shape}", f"bottom[{i}]"
+                )
+        for blob in top:
+            blob.reshape(shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        c_before, gates, cont = (blob.data[0] for blob in bottom)
+        self._gates = activated(gates, cont)
+        lstm_step(self._gates, c_before, c=top[0].data[0], h=top[1].data[0])
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dgates, dc_before = lstm_step_gradient(
+            self._gates, bottom[0].data[0], top[0].data[0], dc=top[0].diff[0], dh=top[1].diff[0]
+        )
+        for i, gradient in enumerate((dc_before, dgates)):  # cont has no gradient
+            if propagate_down[i]:
+                bottom[i].diff[0] = gradient
+
+
+def activated(gates: Array, cont: Array) -> Array:
+    """gates (N, 4 D) -> (N, 4, D): i, f, o as sigmoids, f times cont (N), and g as tanh."""
+    n, wide = gates.shape
+    y: Array = np.empty((n, 4, wide // 4), gates.dtype)
+    x = gates.reshape(y.shape)
+    sigmoid(x[:, :3], out=y[:, :3])
+    np.tanh(x[:, 3], out=y[:, 3])
+    y[:, 1] *= cont[:, None]  # f is 0 where a sequence begins: c_before is forgotten
+    return y
+
+
+def lstm_step(gates: Array, c_before: Array, *, c: Array, h: Array) -> None:
+    """c = f c_before + i g and h = o tanh(c), all (N, D), from activated gates (N, 4, D); c and h are overwritten."""
+    i, f, o, g = (gates[:, k] for k in range(4))
+    np.multiply(f, c_before, out=c)
+    c += i * g
+    np.multiply(o, np.tanh(c), out=h)
+
+
+def lstm_step_gradient(gates: Array, c_before: Array, c: Array, *, dc: Array, dh: Array) -> tuple[Array, Array]:
+    """Gradients in the gates before their activation (N, 4 D) and in c_before (N, D), from those in c and h (N, D)."""
+    i, f, o, g = (gates[:, k] for k in range(4))
+    tanh_c = np.tanh(c)
+    dc = dc + dh * o * (1 - tanh_c * tanh_c)  # a new array: dc may be a top's diff
+    dgates = np.empty_like(gates)
+    dgates[:, 0] = dc * g * i * (1 - i)
+    dgates[:, 1] = dc * c_before * f * (1 - f)  # f has cont in it: exact for 0 and 1
+    dgates[:, 2] = dh * tanh_c * o * (1 - o)
+    dgates[:, 3] = dc * i * (1 - g * g)
+    return dgates.reshape(len(gates), gates.shape[1] * gates.shape[2]), dc * f
+
+
+class LstmSteps:
+    """T steps of S streams of D units, run forward; it keeps what backward needs.
+
+    first_only: the first stream's h takes the place of every stream's.
+    """
+
+    def __init__(self, weight_h: Array, cont: Array, *, first_only: bool = False) -> None:
+        self.weight_h, self.cont, self.first_only = weight_h, cont, first_only
+
+    def forward(self, u: Array, start: Sequence[Array], y: Array) -> list[Array]:
+        """y (T, S, D) = h after each step, from u (T, S, 4 D) and h and c before the first (S, D). Returns the last two."""
+        h, c = start
+        self.carried = np.empty_like(y)
+        self.gates = np.empty((*y.shape[:2], 4, y.shape[2]), y.dtype)
+        self.c = np.empty((len(y) + 1, *y.shape[1:]), y.dtype)  # before each step, and after the last
+        self.c[0] = c
+        for t in range(len(u)):
+            np.multiply(self.cont[t, :, None], h[:1] if self.first_only else h, out=self.carried[t])
+            # cont 0 forgets twice: h in carried, c through f's factor
+            self.gates[t] = activated(u[t] + self.carried[t] @ self.weight_h.T, self.cont[t])
+            lstm_step(self.gates[t], self.c[t], c=self.c[t + 1], h=y[t])
+            h = y[t]  # read once, before the net goes on: the top may be overwritten later
+        return [h, self.c[-1]]
+
+    def backward(self, dy: Array, *, bound: float = np.inf) -> Array:
+        """du (T, S, 4 D) from dy (T, S, D); every number of du is clipped to -bound ... bound before it goes on."""
+        steps, streams, units = dy.shape
+        du = np.empty((steps, streams, 4 * units), dy.dtype)
+        dh = dc = np.zeros((streams, units), dy.dtype)  # nothing comes from the next batch
+        for t in reversed(range(steps)):
+            du[t], dc = lstm_step_gradient(self.gates[t], self.c[t], self.c[t + 1], dc=dc, dh=dy[t] + dh)
+            if bound < np.inf:
+                np.clip(du[t], -bound, bound, out=du[t])
+            dh = self.cont[t, :, None] * (du[t] @ self.weight_h)  # dc has cont in it, through f
+            if self.first_only:
+                dh = np.concatenate([dh.sum(axis=0, keepdims=True), np.zeros_like(dh[1:])])
+        return du
+
 
 CTPN, CAFFE_LSTM = "CTPN", "caffe-lstm"
 """Whose an Lstm is."""

@@ -1,6 +1,10 @@
-"""Reshape: the same numbers in another shape, with no copy. Source: Caffe's reshape_layer.hpp.
+"""Layers that give a blob another shape.
 
-With Synopsys' pixelshuffler it is another layer, pixel_shuffle.py.
+PixelShuffle: Reshape with Synopsys' pixelshuffler, which moves the channels into a finer map.
+
+    y[n, c, h r + i, w r + j] = x[n, (c r + i) r + j, h, w]        r = pixelshuffler
+
+Source: Shi et al., ESPCN (arXiv:1609.05158); synopsys-caffe's reshape_layer.cpp.
 """
 
 from __future__ import annotations
@@ -9,16 +13,17 @@ import builtins
 import math
 from collections.abc import Sequence
 
-from minicaffe.blob import MAX_AXES, Blob, too_many_axes
+from minicaffe.blob import MAX_AXES, Array, Blob, too_many_axes
 from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer
+from minicaffe.layers.shape.rearranged import Rearranged
 from minicaffe.proto import caffe_pb2
-
-from .pixel_shuffle import PixelShuffle
 
 
 class Reshape(Layer):
     """Replace the num_axes axes from `axis` on (default: all) by shape.dim: 0 copies the bottom's axis, -1 is inferred.
+
+    Nothing is copied. With Synopsys' pixelshuffler it is another layer, PixelShuffle. Source: Caffe's reshape_layer.hpp.
 
     axis may be negative, -1 being the place after the last axis; num_axes -1 means all that follow, 0 inserts axes.
     bottom: x (any shape). top: y, x's memory (data and diff) in the new shape.
@@ -102,3 +107,67 @@ def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:
     count = math.prod(d for d in shape if d or 0 not in known)
     explicit = math.prod(d for d in known if d)
     return count // explicit if count % explicit == 0 else None
+
+
+class Flatten(Layer):
+    """Make the axes from `axis` (default 1) to `end_axis` (default -1, the last), both included, one axis.
+
+    Several axes made one, with no copy. Source: Caffe's flatten_layer.hpp.
+
+    bottom: x (N, C, H, W). top: y (N, C * H * W) by default, x's memory (data and diff).
+    Raises LayerError when an axis is out of range, or end_axis is before axis.
+    """
+
+    type = "Flatten"
+    num_bottom = 1
+    num_top = 1
+    param_block = ("flatten_param",)
+    weight_names = ()
+    only_shares = True
+    copies = (0, 0)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, shape = self.param.flatten_param, bottom[0].shape
+        start = self.axis_of(param.axis, bottom[0], "flatten_param.axis")
+        end = self.axis_of(param.end_axis, bottom[0], "flatten_param.end_axis") + 1
+        if end <= start:
+            raise self.error(f"end_axis {param.end_axis} is before axis {param.axis} in shape {shape}", "flatten_param")
+        top[0].reshape(*shape[:start], math.prod(shape[start:end]), *shape[end:])
+        top[0].share(bottom[0])  # at each reshape: the bottom may have got new memory
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Nothing: the top is the bottom's memory."""
+
+    forward_gpu = forward_cpu
+
+
+class PixelShuffle(Rearranged):
+    """Each r x r channels become one map r times as high and as wide. reshape_param's other fields have no effect.
+
+    bottom: x (N, C, H, W). top: y (N, C / r^2, H r, W r). Raises LayerError when x has not four axes, pixelshuffler is below
+    1, or its square does not divide C.
+    """
+
+    type = "Reshape"
+    param_block = ("reshape_param",)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
+        self.factor = self.param.reshape_param.pixelshuffler
+        if self.factor < 1:
+            raise self.error(f"pixelshuffler must be > 0, got {self.factor}", "reshape_param.pixelshuffler")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape, r = bottom[0].shape, self.factor
+        if len(shape) != 4:
+            raise self.error(f"with pixelshuffler x must be (N, C, H, W), got shape {shape}", "bottom[0]")
+        n, c, h, w = shape
+        if c % (r * r):
+            wrong = f"pixelshuffler {r} needs a multiple of {r * r} channels, got {c}"
+            raise self.error(wrong, "reshape_param.pixelshuffler")
+        top[0].reshape(n, c // (r * r), h * r, w * r)
+
+    def arranged(self, x: Array) -> Array:
+        (n, c, h, w), r = x.shape, self.factor
+        view: Array = x.reshape(n, c // (r * r), r, r, h, w).transpose(0, 1, 4, 2, 5, 3)
+        return view

@@ -1,4 +1,4 @@
-"""Split: one blob handed to several readers. y_i = x, dx = sum of dy_i. Source: Caffe's split_layer.hpp."""
+"""Split and Silence: blobs of several readers, and of none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from minicaffe.layer import Layer
 
 class Split(Layer):
     """Every top is the bottom; backward adds up all the tops' diffs, also those that nothing wrote (zeros).
+
+    One blob handed to several readers. y_i = x, dx = sum of dy_i. Source: Caffe's split_layer.hpp.
 
     bottom: x (any shape). top[i]: x, in the bottom's memory (no copy); diffs are separate.
     The net inserts this layer wherever a blob has more than one reader. Raises no LayerError.
@@ -66,3 +68,30 @@ class Split(Layer):
             three = (*rest[:3], 0, 0)[:3]  # up to three in a launch: fewer passes over dx
             self.launch("split.sum", bottom[0].count, bottom[0].count, total, *three, dx)
             total, rest = dx, rest[3:]
+
+
+class Silence(Layer):
+    """Does nothing with its bottoms; their diffs become 0.
+
+    Reads blobs that no other layer reads, so that they are no outputs. Source: Caffe's silence_layer.hpp.
+
+    bottom[i]: any shapes. No top. Raises no LayerError.
+    """
+
+    type = "Silence"
+    num_bottom = (1, None)
+    num_top = 0
+    weight_names = ()
+    copies = (0, 0)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Nothing."""
+
+    forward_gpu = forward_cpu
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        for blob, wanted in zip(bottom, propagate_down, strict=True):
+            if wanted:
+                blob.zero_diff()
+
+    backward_gpu = backward_cpu

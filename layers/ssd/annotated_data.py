@@ -1,28 +1,246 @@
 """AnnotatedData: images and the boxes on them from an LMDB or LevelDB of AnnotatedDatums.
 
-    item -> distorted, expanded, cropped, resized, mirrored (annotated_transform.py) -> mean and scale
+    item -> distorted, expanded, cropped, resized, mirrored -> mean and scale
 
 Source: the SSD fork's annotated_data_layer.cpp.
+
+SSD's random crops: boxes drawn in an image until one meets a condition on the objects, and the objects seen in the crop.
+
+    scale s, aspect ratio r uniform (r within s^2 .. 1 / s^2): s sqrt(r) wide, s / sqrt(r) high, anywhere in the image
+
+Source: Liu et al., SSD (arXiv:1512.02325), section 2.2, data augmentation; the SSD fork's sampler.cpp and bbox_util.cpp.
+
+What AnnotatedData does to an image and its boxes before the mean and the scale.
+
+    distort_param -> expand_param -> crop by a batch sampler -> resize_param -> noise_param -> crop_size -> mirror
+
+Source: the SSD fork's annotated_data_layer.cpp and data_transformer.cpp.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from minicaffe.access import granted_folder
 from minicaffe.blob import Array
-from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
+from minicaffe.data.augmentation import check_distortion, distorted, expanded
+from minicaffe.data.data_transformer import (
+    DataTransformer,
+    ResizeAndNoise,
+    Window,
+    check_bytes,
+    crop_of,
+    read_mean,
+    warn_of_no_effect,
+)
 from minicaffe.data.database import Database, open_database
 from minicaffe.data.datum import datum_array
 from minicaffe.data.prefetch import Batch
+from minicaffe.data.resizing import extrapolation
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.errors import DataError
 from minicaffe.layers.data.data import DatumSource
 from minicaffe.layers.data.prefetching import PrefetchingLayer
+from minicaffe.layers.ssd.box_codes import box_areas, jaccard
+from minicaffe.mode import TRAIN, Phase
 from minicaffe.proto import caffe_pb2
 
-from .annotated_transform import AnnotatedTransform
+
+def draw_crop(samplers: Sequence[caffe_pb2.BatchSampler], objects: Array, random: np.random.Generator) -> Array | None:
+    """One of the boxes (4,) that the samplers draw for an image with these objects (n, 4); None where they draw none."""
+    drawn = [box for sampler in samplers if sampler.use_original_image for box in _samples(sampler, objects, random)]
+    return drawn[int(random.integers(len(drawn)))] if drawn else None
+
+
+def _samples(sampler: caffe_pb2.BatchSampler, objects: Array, random: np.random.Generator) -> list[Array]:
+    found: list[Array] = []
+    for _ in range(sampler.max_trials):
+        if sampler.HasField("max_sample") and len(found) >= sampler.max_sample:
+            break
+        box = sample_box(sampler.sampler, random)
+        if satisfies(box, objects, sampler.sample_constraint):
+            found.append(box)
+    return found
+
+
+def check_sampler(sampler: caffe_pb2.Sampler) -> None:
+    """Raises DataError for scales and aspect ratios that no box in an image can have."""
+    if not 0 < sampler.min_scale <= sampler.max_scale <= 1:
+        scales = f"{sampler.min_scale:g} and {sampler.max_scale:g}"
+        raise DataError(f"min_scale and max_scale of a sampler must be above 0, at most 1 and in order, got {scales}")
+    if not 0 < sampler.min_aspect_ratio <= sampler.max_aspect_ratio < np.inf:
+        ratios = f"{sampler.min_aspect_ratio:g} and {sampler.max_aspect_ratio:g}"
+        raise DataError(
+            f"min_aspect_ratio and max_aspect_ratio of a sampler must be above 0, finite and in order, got {ratios}"
+        )
+
+
+def sample_box(sampler: caffe_pb2.Sampler, random: np.random.Generator) -> Array:
+    """A box (4,) inside the unit square."""
+    scale = random.uniform(sampler.min_scale, sampler.max_scale)
+    ratio = random.uniform(max(sampler.min_aspect_ratio, scale**2), min(sampler.max_aspect_ratio, 1 / scale**2))
+    size = np.array([scale * np.sqrt(ratio), scale / np.sqrt(ratio)])
+    low = random.uniform(0, np.maximum(1 - size, 0))  # maximum: a rounded size may pass 1
+    return np.concatenate([low, low + size])
+
+
+def satisfies(box: Array, objects: Array, wanted: caffe_pb2.SampleConstraint) -> bool:
+    """Whether some object (n, 4) overlaps box (4,), covers it, or is covered by it, as the bounds that are given ask."""
+    measures: dict[str, Callable[[], Array]] = {
+        "jaccard_overlap": lambda: jaccard(box[None], objects)[0],
+        "sample_coverage": lambda: coverage(box[None], objects),
+        "object_coverage": lambda: coverage(objects, box[None]),
+    }
+    bounds = {field.name: value for field, value in wanted.ListFields()}
+    if not bounds:
+        return True
+    standing, met = np.ones(len(objects), bool), np.zeros(len(objects), bool)
+    for name, measure in measures.items():
+        low, high = bounds.get(f"min_{name}"), bounds.get(f"max_{name}")
+        if low is not None or high is not None:
+            values = measure()
+            standing &= (values >= (-np.inf if low is None else low)) & (values <= (np.inf if high is None else high))
+            met |= standing  # the original's: meeting the first of several bounds is enough
+    return bool(met.any())
+
+
+def coverage(boxes: Array, others: Array) -> Array:
+    """The part of boxes (n or 1, 4) that others (1 or n, 4) cover: (n,)."""
+    low, high = np.maximum(boxes[:, :2], others[:, :2]), np.minimum(boxes[:, 2:], others[:, 2:])
+    shared = np.maximum(high - low, 0).prod(axis=1)
+    part: Array = np.divide(shared, box_areas(boxes), out=np.zeros_like(shared), where=shared > 0)
+    return part
+
+
+def seen_in(crop: Array, objects: Array, emit: caffe_pb2.EmitConstraint | None) -> tuple[Array, NDArray[np.bool_]]:
+    """The objects (n, 4) relative to crop (4,), cut at its edges; and which of them count (n,).
+
+    emit: CENTER, only those whose centre lies in the crop; MIN_OVERLAP, only those covered by more than emit_overlap.
+    """
+    inside = (objects[:, :2] < crop[2:]).all(axis=1) & (objects[:, 2:] > crop[:2]).all(axis=1)
+    if emit is not None and emit.emit_type == caffe_pb2.EmitConstraint.CENTER:
+        centre = (objects[:, :2] + objects[:, 2:]) / 2
+        inside &= ((centre >= crop[:2]) & (centre <= crop[2:])).all(axis=1)
+    elif emit is not None:
+        inside &= coverage(objects, crop[None]) > emit.emit_overlap
+    size = np.tile(crop[2:] - crop[:2], 2)
+    moved = np.clip((objects - np.tile(crop[:2], 2)) / size, 0, 1)
+    return moved, inside & (box_areas(moved) > 0)
+
+
+OWN_FIELDS = (
+    "distort_param", "expand_param", "resize_param", "noise_param", "emit_constraint",
+    "mirror", "crop_size", "crop_h", "crop_w",
+)  # fmt: skip
+
+
+MOST_TRIALS = 10_000
+"""Most boxes that are drawn for one image; SSD draws 300."""
+
+
+class AnnotatedTransform:
+    """The parts of transform_param that move boxes or need bytes, and the batch samplers. Raises DataError."""
+
+    def __init__(
+        self,
+        param: caffe_pb2.TransformationParameter,
+        samplers: Sequence[caffe_pb2.BatchSampler],
+        phase: Phase,
+        random: np.random.Generator,
+    ) -> None:
+        self.param, self.samplers, self.random, self.random_crop = param, list(samplers), random, phase == TRAIN
+        self.emit = param.emit_constraint if param.HasField("emit_constraint") else None
+        self.change, self.crop = ResizeAndNoise(param), crop_of(param)
+        self.distort = param.distort_param if param.HasField("distort_param") else None
+        self.expand = param.expand_param if param.HasField("expand_param") else None
+        check_distortion(param.distort_param)
+        for sampler in samplers:
+            check_sampler(sampler.sampler)
+        if (trials := sum(sampler.max_trials for sampler in samplers)) > MOST_TRIALS:
+            raise DataError(f"max_trials of the batch samplers are at most {MOST_TRIALS} together, got {trials}")
+        if not 1 <= param.expand_param.max_expand_ratio < np.inf:
+            raise DataError(
+                f"expand_param.max_expand_ratio must be >= 1 and finite, got {param.expand_param.max_expand_ratio:g}"
+            )
+        mean = read_mean(param, np.float32) if self.expand is not None else None
+        self.canvas = None if mean is None else mean.mean(axis=(1, 2))
+
+    def plain(self) -> caffe_pb2.TransformationParameter:
+        """What is left to do: mean and scale, and how images are decoded."""
+        plain = caffe_pb2.TransformationParameter()
+        plain.CopyFrom(self.param)
+        for field in OWN_FIELDS:
+            plain.ClearField(field)  # type: ignore[arg-type]
+        return plain
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """The height and width of the result for an image of this size that no sampler crops."""
+        return self.crop if self.crop[0] else self.change.size(height, width)
+
+    def __call__(self, image: Array, boxes: Array) -> tuple[Array, Array, Window]:
+        """image (C, H, W), changed; those of boxes (n, 7: class, instance, corners, difficult) that are still seen; and where
+        crop_size cut the image."""
+        pixels = image.transpose(1, 2, 0)
+        if self.distort is not None:
+            check_bytes(pixels, "distort_param")
+            pixels = distorted(pixels, self.distort, self.random)
+        if self.expand is not None:
+            check_bytes(pixels, "expand_param")
+            pixels, canvas = expanded(pixels, self.expand, self._canvas(len(image)), self.random)
+            boxes = self._seen(canvas, boxes)
+        crop = draw_crop(self.samplers, boxes[:, 2:6], self.random)
+        boxes = self._seen(crop, boxes)
+        pixels, frame = self.change(pixels if crop is None else cut(pixels, crop), self.random)
+        boxes = self._seen(frame, boxes)
+        pixels, window, seen = self._cropped(pixels)
+        boxes = self._seen(seen, boxes)
+        if self.param.mirror and self.random.integers(2):
+            pixels = pixels[:, ::-1]
+            boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]  # xmin and xmax change places
+        factors = extrapolation(pixels.shape[:2], self.param.resize_param)
+        if factors is not None:
+            boxes[:, 2:6] *= factors
+        return pixels.transpose(2, 0, 1), boxes, window
+
+    def _canvas(self, channels: int) -> Array | None:
+        """The colour around an expanded image: mean values, or a mean image's average."""
+        if self.canvas is not None and len(self.canvas) not in (1, channels):
+            given = "channels in the mean_file" if self.param.mean_file else "mean_value given"
+            raise DataError(f"{len(self.canvas)} {given} for {channels} channels: give one, or one for each")
+        return self.canvas
+
+    def _seen(self, frame: Array | None, boxes: Array) -> Array:
+        """The boxes of those objects that count in frame (4,), relative to it; all where there is none."""
+        if frame is None:
+            return boxes
+        boxes = boxes.copy()
+        boxes[:, 2:6], counts = seen_in(frame, boxes[:, 2:6], self.emit)
+        return boxes[counts]
+
+    def _cropped(self, pixels: Array) -> tuple[Array, Window, Array | None]:
+        """The crop of pixels (H, W, C), at random in phase TRAIN, else the centre; where it is; and that relative (4,)."""
+        (high, wide), (height, width) = self.crop, pixels.shape[:2]
+        if not high:
+            return pixels, Window(slice(None), slice(None), height, width), None
+        if high > height or wide > width:
+            raise DataError(f"the crop, {wide} wide and {high} high, is larger than the image, {width} wide and {height} high")
+        free = (height - high, width - wide)
+        top, left = (int(self.random.integers(n + 1)) if self.random_crop else n // 2 for n in free)
+        window = Window(slice(top, top + high), slice(left, left + wide), height, width)
+        seen = np.array([left / width, top / height, (left + wide) / width, (top + high) / height])
+        return pixels[window.rows, window.columns], window, seen
+
+
+def cut(pixels: Array, crop: Array) -> Array:
+    """The part of pixels (H, W, C) in crop (4,), at least a pixel; edges are cut to whole pixels."""
+    height, width = pixels.shape[:2]
+    x, y, x_end, y_end = np.clip(crop, 0, 1) * [width, height, width, height]
+    left, top = min(int(x), width - 1), min(int(y), height - 1)
+    return pixels[top : top + max(int(y_end - y), 1), left : left + max(int(x_end - x), 1)]
 
 
 class AnnotatedData(PrefetchingLayer):

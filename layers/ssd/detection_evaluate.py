@@ -21,10 +21,10 @@ from minicaffe.errors import DataError
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.cascade_boxes import overlaps as overlaps_in_pixels
+from minicaffe.layers.ssd.detection_files import MOST_CLASSES
 
 from .box_codes import jaccard
 from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
-from .label_map import MOST_CLASSES
 
 CASCADE = [0, 5, 6, 1, 2, 3, 4, 7]
 """Where Cascade R-CNN's rows have what SSD's have: image, class, score, the corners, difficult."""

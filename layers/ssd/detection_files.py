@@ -4,28 +4,130 @@
     COCO:   PREFIX + ".json": [{"image_id": ..., "category_id": class, "bbox": [x, y, width, height], "score": ...}, ...]
     ILSVRC: PREFIX + ".txt": image label score xmin ymin xmax ymax
 
-The folder is created with the first file; an existing file is replaced only if a run wrote it (own_files.py).
+The folder is created with the first file; an existing file is replaced only if a run wrote it.
 Source: the SSD fork's detection_output_layer.cpp (save_output_param).
+
+The SSD fork's label maps: prototxt files of LabelMap, a name, a label and a name to show for each class.
+
+Files that a layer writes into a folder: an existing one is replaced only if such a layer wrote it.
+
+The folder's .minicaffe_wrote gets a line for each file before the file is written: ["found.json", SHA-256 of what is written].
+
+Pictures of the detections, each with a frame, its class and its score, on the net's input images.
+
+The images become bytes again: data / scale + mean, then resize_param, as in transform_param. Source: the SSD fork's
+detection_output_layer.cpp (visualize), which shows them in a window and writes a video.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from minicaffe import limits
+from minicaffe.access import granted
 from minicaffe.blob import Array
+from minicaffe.data.augmentation import as_bytes
+from minicaffe.data.data_transformer import Window, mean_part, read_mean
+from minicaffe.data.image_bytes import Pixels
+from minicaffe.data.resizing import check_resize, resized_by
 from minicaffe.data.state_fields import MOST, Fields, number, wrong
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, Error, on_one_line
+from minicaffe.files import in_place, opened, read_bytes, read_text, replacing, unlinked
+from minicaffe.formats.prototxt import UNPRINTABLE, parse_message
 from minicaffe.layer import Layer
+from minicaffe.layers.ssd.image_sizes import boxes_in_pixels, check_frame, read_name_sizes
 from minicaffe.proto import caffe_pb2
 
-from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
-from .label_map import read_label_map
-from .own_files import OwnFiles
+MOST_CLASSES = 1_000_000
+"""Most classes of detections: there is a list of them."""
+
+
+def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
+    """The items of a label map (LabelMap as prototxt) by label. Raises DataError."""
+    try:
+        items = parse_message(read_text(granted(file)), caffe_pb2.LabelMap(), file).item
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}") from error
+    except (Error, UnicodeDecodeError) as error:
+        raise DataError(str(error)) from error
+    labels = {item.label: item for item in items}
+    if len(labels) < len(items) or len({item.name for item in items}) < len(items):
+        raise DataError(f"{file}: a name or a label stands in it twice")
+    for item in items:
+        if UNPRINTABLE.search(item.name):
+            raise DataError(f'{file}: the name "{on_one_line(item.name)}" holds a control character')
+    return labels
+
+
+RECORD = ".minicaffe_wrote"
+
+
+class OwnFiles:
+    """The files of a folder, which is created with the first. Raises DataError where no folder can be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._written: set[tuple[str, str]] | None = None
+        granted(folder / RECORD)
+        nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
+        if not nearest.is_dir():
+            raise DataError(f"{folder}: {nearest} is no folder, and nothing can be written into it")
+
+    def check(self, name: str) -> None:
+        """Raises DataError for a file that may not be named here, or for an existing one that no run wrote."""
+        path = unlinked(granted(self.folder / name), DataError)
+        if Path(name).name != name or "\\" in name:
+            raise DataError(f'"{name}" leads out of the folder {self.folder}')
+        if not os.path.lexists(path):
+            return
+        if not path.is_file() or (name, _digest(read_bytes(path, "lists"))) not in self._record():
+            raise DataError(f"{path} is there, and no run wrote it: not overwritten; remove it, or give another name")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace one of ours. Raises Error."""
+        self.check(name)
+        entry = (name, _digest(content))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # before the file: a run killed in between must not leave one that no later run may replace
+            if entry not in self._record():
+                self._append(entry)
+        except OSError as error:
+            raise DataError(f"{self.folder / name}: cannot be written: {error.strerror or error}") from error
+        with replacing(self.folder / name) as temporary:
+            temporary.write_bytes(content)
+
+    def _record(self) -> set[tuple[str, str]]:
+        """What runs wrote, read once; incomplete lines are ignored."""
+        if self._written is None:
+            self._written = set()
+            with suppress(OSError), opened(self.folder / RECORD, follow=False) as lines:
+                for line in lines if os.fstat(lines.fileno()).st_size <= limits.lists else ():  # one of holes has no end
+                    with suppress(ValueError, TypeError):
+                        name, digest = json.loads(line)
+                        self._written.add((name, digest))
+        return self._written
+
+    def _append(self, entry: tuple[str, str]) -> None:
+        handle = in_place(self.folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(handle, json.dumps(entry).encode() + b"\n")  # one write: lines of other processes stay whole
+        finally:
+            os.close(handle)
+        self._record().add(entry)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def files_asked(layer: Layer) -> DetectionFiles | None:
@@ -147,3 +249,75 @@ def line(found: Found, label: str = "") -> str:
 def number_or_text(name: str) -> int | str:
     """COCO's ids are numbers: "42" is 42, but "0042" and "person" stay text."""
     return int(name) if COCO_ID.fullmatch(name) else name
+
+
+KINDS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP"}
+LEAST = 0.6
+"""The score that is drawn where visualize_threshold is not given."""
+
+
+def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:
+    """What writes the pictures that a DetectionOutput layer's visualize asks for. Raises DataError."""
+    param = layer.param.detection_output_param
+    if not param.visualize:
+        return None
+    if not param.save_file:
+        message = "visualize shows nothing: minicaffe opens no window; with a save_file it writes pictures"
+        layer.warn(message, "detection_output_param.visualize")
+        return None
+    if bottoms < 4:
+        raise DataError("visualize needs the images as a fourth bottom")
+    file = param.save_output_param.label_map_file
+    items = read_label_map(file) if file else {}
+    names = {label: item.display_name or item.name for label, item in items.items()}
+    listed = [names.get(k, f"class {k}") for k in range(param.num_classes)]
+    return DetectionPictures(param, layer.param.transform_param, listed)
+
+
+class DetectionPictures:
+    """Writes a picture for each image: save_file "found.png" gives found_000001.png, found_000002.png, ...; so does
+    a name without a picture's suffix, such as "found.avi". An existing file is replaced only if a run wrote it.
+    Raises DataError for images and means that do not fit, and for files that cannot be written."""
+
+    def __init__(
+        self, param: caffe_pb2.DetectionOutputParameter, transform: caffe_pb2.TransformationParameter, names: list[str]
+    ) -> None:
+        self.least = param.visualize_threshold if param.HasField("visualize_threshold") else LEAST
+        self.file, self.names, self.transform = Path(granted(param.save_file)), names, transform
+        self.own = OwnFiles(self.file.parent)
+        self.mean = read_mean(transform, np.float32)
+        self.written = 0
+        if not transform.scale:
+            raise DataError("transform_param.scale is 0: the images cannot be made bytes again")
+        if transform.HasField("resize_param"):
+            check_resize(transform.resize_param)
+
+    def add(self, image: Array, rows: Array) -> None:
+        """Write the picture of an image (C, H, W) with its detections (n, 6): class, score, corners. Raises Error."""
+        from minicaffe.data.drawn_boxes import draw_boxes  # which imports Pillow
+
+        pixels = self.pixels(image)
+        likely = rows[rows[:, 1] >= self.least]
+        best = likely[np.argsort(-likely[:, 1], kind="stable")]
+        size = np.array([pixels.shape[1], pixels.shape[0]] * 2)
+        boxes = np.clip(best[:, 2:] * size, 0, size - 1).astype(np.float32)
+        self.written += 1
+        suffix = self.file.suffix if self.file.suffix.lower() in KINDS else ".png"
+        content = io.BytesIO()
+        scores, classes = best[:, 1].astype(np.float32), best[:, 0].astype(np.int64)
+        draw_boxes(pixels, boxes, scores, classes, self.names).save(content, KINDS[suffix.lower()])
+        self.own.write(f"{self.file.stem}_{self.written:06d}{suffix}", content.getvalue())
+
+    def pixels(self, image: Array) -> Pixels:
+        """The net's input image (C, H, W) as bytes (H, W, 3) in BGR order."""
+        channels, height, width = image.shape
+        if channels not in (1, 3):
+            raise DataError(f"visualize needs images of 1 or 3 channels, got {channels}")
+        values = image / self.transform.scale
+        if self.mean is not None:
+            whole = Window(slice(None), slice(None), height, width)
+            values = values + mean_part(self.mean, image.shape, whole, self.transform.mean_file)
+        pixels = as_bytes(values.transpose(1, 2, 0))
+        if self.transform.HasField("resize_param"):
+            pixels = resized_by(pixels, self.transform.resize_param, np.random.default_rng(0))[0]
+        return np.repeat(pixels, 3, axis=2) if channels == 1 else pixels

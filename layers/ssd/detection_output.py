@@ -20,14 +20,13 @@ from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error, ways
 from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Layer
+from minicaffe.layers.ssd.detection_files import MOST_CLASSES, DetectionPictures, pictures_asked
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import load
 
 from .box_codes import decode, decode_images, read_priors, refined
 from .detection_files import DetectionFiles, files_asked
-from .detection_pictures import DetectionPictures, pictures_asked
 from .detection_rows import image_detections, rows_of_classes
-from .label_map import MOST_CLASSES
 
 FIELDS_OF_CELLS = ("side", "num_box", "coords", "nms_threshold", "biases", "label_map_file")
 """The fields that caffe-yolov2's alone has."""
@@ -41,7 +40,7 @@ class DetectionOutput(Layer):
     bottoms 3 and 4 are arm_conf (N, P * 2), whose second number is a prior's objectness, and arm_loc (N, P * 4), codes by which
     the priors are refined first; a prior with an objectness below objectness_score counts as background. top:
     detections, by image, class, and score, best first. Where no image has any: one row for each image, its number and then -1
-    throughout. No gradients. save_output_param: detection_files.py; visualize with save_file: detection_pictures.py.
+    throughout. No gradients. save_output_param, and visualize with save_file: detection_files.py.
     With one bottom it is caffe-yolov2's (forks/yolo/region_output.py).
     Raises LayerError for sizes that do not match, num_classes missing, eta outside (0, 1], nms_threshold < 0, and for files
     that cannot be read or written.

@@ -15,15 +15,21 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layers.loss.loss import Loss
-from minicaffe.layers.loss.loss_normalization import read_normalization
+from minicaffe.layers.loss.loss import Loss, read_normalization
+from minicaffe.layers.ssd.multi_box import (
+    NONE,
+    check_parameters,
+    confidence_loss,
+    confidence_targets,
+    localisation_loss,
+    mining_type,
+    pick,
+    read_truths,
+)
 from minicaffe.proto import caffe_pb2
 
 from .box_codes import read_priors, refined
 from .detection_output import check_predictions, check_refinement
-from .multi_box_matching import read_truths
-from .multi_box_mining import NONE, check_parameters, mining_type, pick
-from .multi_box_terms import confidence_loss, confidence_targets, localisation_loss
 
 Param = caffe_pb2.MultiBoxLossParameter
 

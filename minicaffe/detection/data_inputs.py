@@ -20,7 +20,7 @@ from minicaffe.formats.source import LayerSource
 from minicaffe.layer_list import LayerList, filter_layers
 from minicaffe.layers.data.prefetching import absent_source
 from minicaffe.layers.metric.accuracy import Accuracy
-from minicaffe.layers.shape.silence import Silence
+from minicaffe.layers.shape.split import Silence
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 

@@ -3,7 +3,7 @@
     box = (centre + anchor t_xy, anchor exp(t_hw)), cut to the input; score = confidence * probability of the best class
     the 64 boxes with the best scores; none is suppressed, as InferBbox leaves its suppression out
 
-Source: Wu et al., SqueezeDet (arXiv:1612.01051); src/core_detect.cpp of opencv_contrib's dnn_objdetect. squeeze_boxes.py of
+Source: Wu et al., SqueezeDet (arXiv:1612.01051); src/core_detect.cpp of opencv_contrib's dnn_objdetect. squeeze_det_loss.py of
 layers/boxes places the anchors as it does.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error, ways
-from minicaffe.layers.forks.squeezedet.squeeze_boxes import decoded, grid
+from minicaffe.layers.forks.squeezedet.squeeze_det_loss import decoded, grid
 from minicaffe.layers.loss.softmax import Softmax
-from minicaffe.layers.neuron.sigmoid import Sigmoid
-from minicaffe.layers.shape.slice import Slice
+from minicaffe.layers.neuron.functions import Sigmoid
+from minicaffe.layers.shape.concat import Slice
 from minicaffe.net import Net
 
 from .rows_end import Family, RowsEnd, image_size, maker, script_rows

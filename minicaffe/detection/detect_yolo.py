@@ -27,8 +27,7 @@ from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.forks.yolo.yolo import best_classes, cells_of, decoded, suppressed
 from minicaffe.layers.proposal.nms import PIXELS
-from minicaffe.layers.shape.flatten import Flatten
-from minicaffe.layers.shape.reshape import Reshape
+from minicaffe.layers.shape.reshape import Flatten, Reshape
 from minicaffe.net import Net
 
 from .rows_end import Family, LastOutput, RowsEnd, last_output, maker, script_rows, suppressed_rows

@@ -13,7 +13,7 @@ from minicaffe.data.images import bilinear_strips, resize_bilinear
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.metric.arg_max import ArgMax
-from minicaffe.layers.neuron.sigmoid import Sigmoid
+from minicaffe.layers.neuron.functions import Sigmoid
 from minicaffe.net import Net
 
 from .outputs import check_scores, only_output

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error
-from minicaffe.layers.ssd import box_codes, multi_box_matching
+from minicaffe.layers.ssd import box_codes, multi_box
 from minicaffe.layers.ssd.detection_rows import image_detections
 from minicaffe.proto import caffe_pb2
 
@@ -33,7 +33,7 @@ def ssd_encode(boxes: Array, priors: Array, variances: ArrayLike = VARIANCES, co
 def ssd_match(overlaps: Array, threshold: float | None = 0.5) -> tuple[NDArray[np.intp], Array]:
     """For each prior its true box (P,), or -1, and their overlap (P,), from overlaps (P, G): first each true box takes the
     free prior that overlaps it most, then each prior left the box it overlaps most, by threshold or more (None: none)."""
-    return multi_box_matching.match(overlaps, threshold, np.zeros(len(overlaps), bool))
+    return multi_box.match(overlaps, threshold, np.zeros(len(overlaps), bool))
 
 
 def ssd_nms(

@@ -17,7 +17,7 @@ from minicaffe.errors import Error, PrototxtError, on_one_line
 from minicaffe.formats.prototxt import NetFile, to_text
 from minicaffe.layer_list import filter_layers
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.data.dummy_data import DummyData
+from minicaffe.layers.data.input import DummyData
 from minicaffe.layers.forks.frcnn.frcnn_roi_data import FrcnnRoiData
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.proposal.roi_data import RoIData

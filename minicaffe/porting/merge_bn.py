@@ -21,8 +21,7 @@ from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.elementwise.bias import Bias
-from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC, least_eps, statistics, stored_layout, uses_global_statistics
 from minicaffe.layers.norm.bn import BN, INFERENCE

@@ -21,22 +21,21 @@ from minicaffe.formats.stored_net import read_stored_net
 from minicaffe.formats.weights import read_weights
 from minicaffe.layer import Layer
 from minicaffe.layer_list import Rules
-from minicaffe.layers.data.hdf5_output import HDF5Output
+from minicaffe.layers.data.hdf5 import HDF5Output
 from minicaffe.layers.data.input import Input
 from minicaffe.layers.loss.contrastive_loss import ContrastiveLoss
-from minicaffe.layers.loss.infogain_loss import InfogainLoss
+from minicaffe.layers.loss.multinomial_logistic_loss import InfogainLoss
 from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.metric.accuracy import Accuracy
-from minicaffe.layers.neuron.sigmoid import Sigmoid
+from minicaffe.layers.neuron.functions import Sigmoid
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
-from minicaffe.layers.proposal.box_annotator_ohem import BoxAnnotatorOHEM
+from minicaffe.layers.proposal.ohem import BoxAnnotatorOHEM, SoftmaxWithLossOHEM
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
-from minicaffe.layers.proposal.softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from minicaffe.layers.shape.parameter import Parameter
-from minicaffe.layers.shape.silence import Silence
+from minicaffe.layers.shape.split import Silence
 from minicaffe.layers.ssd.detection_evaluate import DetectionEvaluate
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.layers.ssd.multi_box_loss import MultiBoxLoss

@@ -13,10 +13,9 @@ from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.data.dummy_data import DummyData
+from minicaffe.layers.data.input import DummyData
 from minicaffe.layers.data.memory_data import MemoryData
-from minicaffe.layers.elementwise.bias import Bias
-from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.neuron.prelu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.normalize import Normalize

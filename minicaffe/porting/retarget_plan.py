@@ -10,9 +10,9 @@ from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
-from minicaffe.layers.proposal.softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from minicaffe.layers.proposal.ohem import SoftmaxWithLossOHEM
+from minicaffe.layers.shape.concat import Slice
 from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.slice import Slice
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block, outputs_field, outputs_of

@@ -12,14 +12,12 @@ from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.deformable_convolution import DeformableConvolution
+from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
 from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.embed import Embed
 from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.conv.modulated_deformable_convolution import ModulatedDeformableConvolution
-from minicaffe.layers.elementwise.bias import Bias
-from minicaffe.layers.elementwise.scale import Scale
-from minicaffe.layers.forks.deepdetect.sparse_inner_product import SparseInnerProduct
+from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.deepdetect.sparse import SparseInnerProduct
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.neuron.prelu import PReLU
@@ -28,9 +26,9 @@ from minicaffe.layers.norm.batch_norm_layouts import BVLC
 from minicaffe.layers.norm.bn import BN
 from minicaffe.layers.pool.pooling import Pooling
 from minicaffe.layers.pool.upsample import Upsample
+from minicaffe.layers.shape.concat import Slice
 from minicaffe.layers.shape.interp import Interp
 from minicaffe.layers.shape.parameter import Parameter
-from minicaffe.layers.shape.slice import Slice
 from minicaffe.layers.shape.split import Split
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import is_built_in, torch_form

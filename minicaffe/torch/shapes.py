@@ -9,11 +9,8 @@ from torch.nn import functional
 from minicaffe.layer import Layer
 from minicaffe.layers.pool.upsample import Upsample
 from minicaffe.layers.shape.interp import Interp
-from minicaffe.layers.shape.permute import Permute
-from minicaffe.layers.shape.reorg import Reorg
+from minicaffe.layers.shape.rearranged import Permute, Reorg, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
-from minicaffe.layers.shape.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step

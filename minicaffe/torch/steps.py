@@ -12,28 +12,31 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers.elementwise.axpy import Axpy
-from minicaffe.layers.elementwise.broadcast_mul import BroadcastMul
 from minicaffe.layers.elementwise.eltwise import Eltwise
-from minicaffe.layers.elementwise.spatial_product import SpatialProduct
+from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.forks.flownet.channel_norm import ChannelNorm
 from minicaffe.layers.loss.euclidean_loss import EuclideanLoss
 from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss
 from minicaffe.layers.loss.softmax import Softmax
-from minicaffe.layers.neuron.abs_val import AbsVal
-from minicaffe.layers.neuron.bnll import BNLL
-from minicaffe.layers.neuron.clip import Clip
-from minicaffe.layers.neuron.elu import ELU
-from minicaffe.layers.neuron.exp import Exp
-from minicaffe.layers.neuron.hard_sigmoid import SCALE, SHIFT, HardSigmoid
-from minicaffe.layers.neuron.log import Log
-from minicaffe.layers.neuron.power import Power
+from minicaffe.layers.neuron.functions import (
+    BNLL,
+    ELU,
+    MOST,
+    SCALE,
+    SHIFT,
+    AbsVal,
+    Clip,
+    Exp,
+    HardSigmoid,
+    Log,
+    Power,
+    ReLU6,
+    Sigmoid,
+    Swish,
+    TanH,
+)
 from minicaffe.layers.neuron.relu import ReLU
-from minicaffe.layers.neuron.relu6 import MOST, ReLU6
-from minicaffe.layers.neuron.sigmoid import Sigmoid
-from minicaffe.layers.neuron.swish import Swish
-from minicaffe.layers.neuron.tanh import TanH
 from minicaffe.layers.norm.lrn import LRN
 from minicaffe.layers.roi.deformable_psroi_pooling import DeformablePSROIPooling
 from minicaffe.layers.roi.psroi_align import PSROIAlign
@@ -44,20 +47,13 @@ from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.layers.roi.roi_warping import ROIWarping
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.layers.shape.crop import Crop
-from minicaffe.layers.shape.flatten import Flatten
-from minicaffe.layers.shape.gather import Gather
+from minicaffe.layers.shape.gather import Gather, Scatter
 from minicaffe.layers.shape.padding import Padding
-from minicaffe.layers.shape.permute import Permute
-from minicaffe.layers.shape.pixel_shuffle import PixelShuffle
+from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reduction import Reduction
-from minicaffe.layers.shape.reorg import Reorg
-from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.reverse import Reverse
-from minicaffe.layers.shape.scatter import Scatter
-from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
-from minicaffe.layers.shape.silence import Silence
+from minicaffe.layers.shape.reshape import Flatten, PixelShuffle, Reshape
+from minicaffe.layers.shape.split import Silence
 from minicaffe.layers.shape.tile import Tile
-from minicaffe.layers.shape.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import torch_form
 

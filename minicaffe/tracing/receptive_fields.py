@@ -21,9 +21,7 @@ from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.im2col import Im2col
-from minicaffe.layers.elementwise.axpy import Axpy
-from minicaffe.layers.elementwise.broadcast_mul import BroadcastMul
-from minicaffe.layers.elementwise.spatial_product import SpatialProduct
+from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.bn import BN
@@ -32,13 +30,12 @@ from minicaffe.layers.norm.mvn import MVN
 from minicaffe.layers.norm.normalize import Normalize
 from minicaffe.layers.pool.pooling import Pooling
 from minicaffe.layers.pool.upsample import Upsample
-from minicaffe.layers.shape.concat import Concat
+from minicaffe.layers.shape.concat import Concat, Slice
 from minicaffe.layers.shape.crop import Crop
 from minicaffe.layers.shape.interp import Interp
 from minicaffe.layers.shape.padding import Padding
+from minicaffe.layers.shape.rearranged import ShuffleChannel
 from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
-from minicaffe.layers.shape.slice import Slice
 from minicaffe.layers.shape.tile import Tile
 from minicaffe.net import Net
 from minicaffe.node import Node

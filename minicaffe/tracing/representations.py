@@ -26,11 +26,6 @@ GAP = 1
 FRAME_HEIGHT = 720
 
 
-def html(shown: Net | Blob) -> str:
-    """The HTML of a net or blob."""
-    return net_html(shown) if isinstance(shown, Net) else blob_html(shown)
-
-
 def net_html(net: Net) -> str:
     """A table of the layers with their shapes."""
     rows = []

@@ -17,7 +17,7 @@ from minicaffe.errors import LimitError, WeightsError
 from minicaffe.formats.hdf5 import read_number_dataset, reading
 from minicaffe.formats.hdf5_chunks import fletcher32
 from minicaffe.formats.weights import read_weights
-from minicaffe.layers.data.hdf5_data import RowSource
+from minicaffe.layers.data.hdf5 import RowSource
 
 h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
 

@@ -1,7 +1,4 @@
-"""Convolution3D: C3D's name for a convolution of clips, with one kernel size, stride and pad in space and one of each in time.
-
-Source: Tran et al., 2015; C3D's convolution3d_layer.cpp.
-"""
+"""Convolutions of clips, under C3D's names."""
 
 from __future__ import annotations
 
@@ -9,12 +6,18 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Blob
 from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.window import Window
 from minicaffe.proto import caffe_pb2
 
 
 class Convolution3D(Convolution):
     """Convolution's y, with kernels of kernel_depth frames of kernel_size x kernel_size pixels.
+
+    C3D's name for a convolution of clips, with one kernel size, stride and pad in space and one of each in
+    time.
+
+    Source: Tran et al., 2015; C3D's convolution3d_layer.cpp.
 
     bottom: x (N, C, L, H, W). top: y (N, num_output, L', H', W'). convolution3d_param: stride and pad in pixels,
     temporal_stride and temporal_pad in frames. blobs: weight (num_output, C, kernel_depth,
@@ -59,3 +62,27 @@ def clip_window(layer: Convolution) -> Window:
     if min(kernel + stride) < 1:
         raise layer.error("kernel_depth, kernel_size, stride and temporal_stride must be at least 1", "convolution3d_param")
     return Window(kernel, stride, (given.temporal_pad, given.pad, given.pad), (1, 1, 1))
+
+
+class Deconvolution3D(Deconvolution):
+    """Deconvolution's y, with kernels of kernel_depth frames of kernel_size x kernel_size pixels.
+
+    C3D's name for the transpose of Convolution3D. Source: C3D's deconvolution3d_layer.cpp.
+
+    bottom: x (N, C, L, H, W). top: y (N, num_output, L', H', W'). convolution3d_param: as Convolution3D's. blobs: weight (C,
+    num_output, kernel_depth, kernel_size, kernel_size), bias (1, 1, 1, 1, num_output).
+    Raises LayerError as Deconvolution does, for a bottom without five axes, and for a group.
+    """
+
+    type = "Deconvolution3D"
+    param_block = ("convolution3d_param",)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.param = as_convolution(self, bottom[0])
+        super().setup(bottom, top)
+
+    def _read_window(self) -> Window:
+        return clip_window(self)
+
+    def _bias_shape(self) -> tuple[int, ...]:
+        return 1, 1, 1, 1, self.num_output

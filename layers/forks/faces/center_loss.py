@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layers.loss.loss import Loss
-from minicaffe.layers.loss.loss_bottoms import ClassAxis, check_label_count, read_labels
+from minicaffe.layers.loss.loss import ClassAxis, Loss, check_label_count, read_labels
 
 
 class CenterLoss(Loss):

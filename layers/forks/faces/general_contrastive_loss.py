@@ -22,8 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layers.loss.loss import Loss
-from minicaffe.layers.loss.loss_bottoms import ClassAxis, check_label_count, read_labels
+from minicaffe.layers.loss.loss import ClassAxis, Loss, check_label_count, read_labels
 
 
 class GeneralContrastiveLoss(Loss):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
-from minicaffe.layers.loss.loss_bottoms import ClassAxis, check_label_count, read_labels
+from minicaffe.layers.loss.loss import ClassAxis, check_label_count, read_labels
 from minicaffe.mode import TRAIN
 
 

@@ -1,11 +1,4 @@
-"""FlowWarp: an image sampled where a flow points, bilinearly.
-
-    y[c, i, j] = x[c, i + v[i, j], j + u[i, j]], between the four pixels around; fill_value outside of the image
-
-The flow's channel 0 is u, to the right, and channel 1 is v, down, in pixels. Past the last row or column its pixels count
-twice. The loops are the formula, row by row; NumPy takes the four pixels of all places of a channel at once.
-Source: FlowNet 2's flow_warp_layer.cpp (Ilg et al., 2017).
-"""
+"""Images sampled where a flow points."""
 
 from __future__ import annotations
 
@@ -197,6 +190,14 @@ class FlowWarp(Layer):
     """y = x at the places that the flow points to; dx adds each dy to its four pixels, dflow is the slope between them times
     dy.
 
+    An image sampled where a flow points, bilinearly.
+
+        y[c, i, j] = x[c, i + v[i, j], j + u[i, j]], between the four pixels around; fill_value outside of the image
+
+    The flow's channel 0 is u, to the right, and channel 1 is v, down, in pixels. Past the last row or column its pixels count
+    twice. The loops are the formula, row by row; NumPy takes the four pixels of all places of a channel at once.
+    Source: FlowNet 2's flow_warp_layer.cpp (Ilg et al., 2017).
+
     bottom: x (N, C, H, W), flow (N, 2, H, W) in pixels. top: y (N, C, H, W).
     flow_warp_param: fill_value (ZERO or NOT_A_NUMBER) of places outside of x, which have no gradient.
     Raises LayerError for other shapes.
@@ -232,3 +233,22 @@ class FlowWarp(Layer):
         for n, (x, flow, dy) in enumerate(zip(bottom[0].data, self.flows(bottom[1]), top[0].diff)):
             dx, dflow = (blob.diff[n] if wanted else None for blob, wanted in zip(bottom, propagate_down))
             warp_backward(x, flow, dy, dx, dflow)
+
+
+class Warp(FlowWarp):
+    """FlowWarp with 0 wherever a flow points past the centre of the last row or column; dx and dflow are 0 there.
+
+    An image sampled where a flow points, bilinearly; 0 past its last row and column. Source: PWC-Net's warp_layer.cu.
+
+    bottom: x (N, C, H, W), flow (N, 2, H, W), right and down in pixels. top: y (N, C, H, W). The gradient of a flow that points
+    to a pixel is the slope to the next one; the original takes the mean of both.
+    Raises LayerError for other shapes.
+    """
+
+    type = "Warp"
+
+    def flows(self, flow: Blob) -> Array:
+        height, width = flow.shape[2:]
+        at_x, at_y = flow.data[:, 0] + np.arange(width), flow.data[:, 1] + np.arange(height)[:, None]
+        outside = (at_x > width - 1) | (at_y > height - 1)
+        return np.where(outside[:, None], flow.data.dtype.type(np.nan), flow.data)

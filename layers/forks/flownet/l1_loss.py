@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layers.loss.loss import DifferenceLoss, put_opposite
-from minicaffe.layers.loss.loss_bottoms import check_same_shape
+from minicaffe.layers.loss.loss import DifferenceLoss, check_same_shape, put_opposite
 
 
 class L1Loss(DifferenceLoss):

@@ -4,6 +4,8 @@
     StageBridgeLayer: each roi moved by the regression of its best class, cut to the image
 
 Source: Dai et al., MNC (arXiv:1512.04412); MNC's lib/pylayer/mask_layer.py and stage_bridge_layer.py.
+
+MNC's ProposalLayer, which is py-faster-rcnn's but for training. Source: MNC's lib/pylayer/proposal_layer.py.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from minicaffe.blob import Blob
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.param_str import StandIn
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.mode import TRAIN
 
 GRADIENT_KEYS = ("gradient_scale", "use_clip", "clip_base")
@@ -99,3 +102,22 @@ class MNCStageBridge(StandIn):
         best = boxes[np.arange(len(boxes)), scores.argmax(axis=1)]
         top[0].data[:, 0] = 0
         top[0].data[:, 1:] = clip_boxes(best, bottom[3].data.reshape(-1))
+
+
+class MNCProposal(Proposal):
+    """The best rois of one image, in phase TEST. Stands in for pylayer.proposal_layer.ProposalLayer.
+
+    As Proposal. Raises LayerError in phase TRAIN, in which MNC gives the deltas gradients of the rois.
+    """
+
+    type = "Python"
+    param_keys = ("feat_stride",)
+    inert_keys = GRADIENT_KEYS
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.phase == TRAIN:
+            message = (
+                "MNC (github.com/daijifeng001/MNC) gives the deltas gradients of the rois in phase TRAIN, which is not built in"
+            )
+            raise self.error(message, "python_param.module")
+        super().setup(bottom, top)

@@ -14,9 +14,8 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.data.boxes import bbox_transform_inv, rows
 from minicaffe.layer import Layer
+from minicaffe.layers.forks.mscnn.box_output import regression_scale
 from minicaffe.layers.proposal.cascade_boxes import paired_overlaps
-
-from .field_boxes import regression_scale
 
 MOST = 0.975
 """An overlap above which a roi counts as a true box."""

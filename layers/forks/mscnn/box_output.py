@@ -1,18 +1,126 @@
-"""BoxOutput: MS-CNN's proposals, from one map for each size of field. The formula and source are in field_boxes.py."""
+"""Proposals of several fields at each cell: MS-CNN's BoxOutput and Cascade R-CNN's BoxGroupOutput.
+
+At each cell of a map there is a field of fixed size, which four numbers move and stretch.
+
+    centre = cell's centre + clip(t_xy, -1 / field_xyr, 1 / field_xyr) field        (pixels of the image)
+    size   = field exp(clip(t_wh, -log field_whr, log field_whr))
+    score >= fg_thr, sides >= min_size  ->  best max_nms_num  ->  NMS over all maps of an image  ->  best max_post_nms_num
+
+Source: Cai et al., MS-CNN (arXiv:1607.07155); mscnn's box_output_layer.cpp, cascade-rcnn's box_group_output_layer.cpp.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.layer import Layer
+from minicaffe.layers.proposal.nms import DIVISORS, Measure, nms_by
+from minicaffe.layers.proposal.proposal import ROIS
+from minicaffe.proto import caffe_pb2
 
-from .field_boxes import FieldBoxesOutput
+NOTHING = (0, 1, 1, 10, 10)
+"""The roi where no box is found."""
+
+
+class FieldBoxesOutput(Layer):
+    """The best rois of each image; a layer of the family writes `candidates`."""
+
+    num_bottom = (1, None)
+    num_top = (1, 2)
+    weight_names = ()
+    has_gradient = False
+    makes_rois = True
+    found_axis = 0
+    unit: ClassVar[int]
+    """1 where a box's last row and column belong to it."""
+
+    def candidates(self, bottom: Sequence[Blob], image: int) -> tuple[Array, Array]:
+        """The corners (n, 4) and scores (n,) of an image's boxes; of equal scores the first counts."""
+        raise NotImplementedError
+
+    @property
+    def settings_block(self) -> Any:
+        """box_output_param, or box_group_output_param."""
+        return getattr(self.param, self.param_block[0])
+
+    def images(self, bottom: Sequence[Blob]) -> int:
+        """How many images there are."""
+        return bottom[0].shape[0]
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        block, name = self.settings_block, self.param_block[0]
+        if block.nms_type not in DIVISORS:
+            raise self.error(f'nms_type must be one of {", ".join(DIVISORS)}, got "{block.nms_type}"', f"{name}.nms_type")
+        for field in ("field_whr", "field_xyr"):
+            if not getattr(block, field) > 0:
+                raise self.error(f"{field} must be > 0, got {getattr(block, field):g}", f"{name}.{field}")
+        self.index_bottoms = tuple(range(len(bottom)))
+        self.means, self.stds = regression_scale(self)
+        far, stretch = 1 / block.field_xyr, math.log(block.field_whr)
+        with np.errstate(over="ignore"):  # 1 / a tiny field_xyr is no bound
+            self.bounds = np.array([far, far, stretch, stretch], self.dtype)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Checks only: how many rois there are is known after forward."""
+        self._shape(top, 1)
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        self._shape(top, self.images(bottom) * (rois or self.settings_block.max_post_nms_num or ROIS))
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """For each box its deltas, corners, score and order, and half of it in float64."""
+        return sum(blob.count for blob in bottom) * 4 * self.dtype.itemsize
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        block, found = self.settings_block, [np.zeros((0, 6), self.dtype)]
+        measure = Measure(self.unit, block.nms_type)
+        for image in range(self.images(bottom)):
+            boxes, scores = self.candidates(bottom, image)
+            order = np.argsort(-scores, kind="stable")[: block.max_nms_num or None]
+            dets = np.column_stack([boxes[order], scores[order]])
+            best = nms_by(measure, dets, block.iou_thr, block.max_post_nms_num)
+            found.append(np.insert(dets[best], 0, image, axis=1))
+        rows = np.concatenate(found)
+        self._shape(top, max(len(rows), 1))
+        for blob, nothing in zip(top, (NOTHING, 0), strict=False):
+            blob.data[..., 0, 0] = rows[:, : blob.shape[1]] if len(rows) else nothing
+
+    def _shape(self, top: Sequence[Blob], rois: int) -> None:
+        for blob, columns in zip(top, (5, 6), strict=False):
+            blob.reshape(rois, columns, 1, 1)
+
+    def sizes(self, deltas: Array, field: tuple[int, int], stride: int) -> tuple[Array, Array]:
+        """The left upper corners (H, W, 2) and the sizes (H, W, 2) of boxes; deltas (4, H, W), field: width and height."""
+        moved = deltas.transpose(1, 2, 0) * self.stds + self.means
+        moved = np.clip(moved, -self.bounds, self.bounds)
+        cells = np.stack(np.meshgrid(*(np.arange(n, dtype=self.dtype) for n in deltas.shape[:0:-1])), axis=-1)
+        extent = np.array(field, self.dtype)
+        size = extent * np.exp(moved[..., 2:])
+        return moved[..., :2] * extent + (cells + self.dtype.type(0.5)) * stride - size / 2, size
+
+
+def regression_scale(layer: Layer) -> tuple[Array, Array]:
+    """bbox_reg_param's means and stds (4,), by which deltas were normalised; 0 and 1 without. Raises LayerError."""
+    given: caffe_pb2.BBoxRegParameter = layer.param.bbox_reg_param
+    means, stds = np.array(given.bbox_mean, layer.dtype), np.array(given.bbox_std, layer.dtype)
+    if not len(means) and not len(stds):
+        return np.zeros(4, layer.dtype), np.ones(4, layer.dtype)
+    if len(means) != 4 or len(stds) != 4:
+        raise layer.error(f"bbox_mean and bbox_std must be 4 numbers each, got {len(means)} and {len(stds)}", "bbox_reg_param")
+    if not (stds > 0).all():
+        raise layer.error(f"bbox_std must be > 0, got {stds.tolist()}", "bbox_reg_param.bbox_std")
+    return means, stds
 
 
 class BoxOutput(FieldBoxesOutput):
     """The best rois of each image, by how far their best class's score is above the background's.
+
+    MS-CNN's proposals, from one map for each size of field. The formula and source are in field_boxes.py.
 
     bottom: maps (N, K + 4, H_i, W_i): scores of K classes, background first, then the deltas t_x, t_y, t_w, t_h.
     top: rois (R, 5, 1, 1): image, x1, y1, x2, y2 in pixels, width x2 - x1, best first in an image, or one of 0, 1, 1, 10, 10
@@ -57,4 +165,66 @@ class BoxOutput(FieldBoxesOutput):
             kept = (score >= block.fg_thr) & (size >= block.min_size).all(axis=-1)
             parts.append(np.column_stack([corner[kept], corner[kept] + size[kept], score[kept]]))
         rows = np.concatenate(parts)[::-1]  # of equal scores the last comes first
+        return rows[:, :4], rows[:, 4]
+
+
+class BoxGroupOutput(FieldBoxesOutput):
+    """The best rois of each image, by 1 - the probability of background.
+
+    Cascade R-CNN's proposals, several fields at each cell. Formula and source are in field_boxes.py.
+
+    bottom: pairs of a map of probabilities (N G, K, H, W), background first, and deltas t_x, t_y, t_w, t_h (N G, 4, H, W), for
+    N images of G fields each.
+    top: rois (R, 5, 1, 1): image, x1, y1, x2, y2 in pixels, both ends inclusive, best first in an image, or one of
+    0, 1, 1, 10, 10 if there is none; optionally (R, 6, 1, 1), the same and the score (zeros if there is none).
+    box_group_output_param: a box_group_param for each pair, with its stride (pixels) and G field_w and field_h; thresholds as
+    in the formula; nms_type: IOU, or IOMU and IOFU, which divide by the smaller and the better box. bbox_reg_param: the deltas'
+    means and stds. x2 and y2 are at most the image's width and height. Of equal scores the first comes first. No gradient.
+    Raises LayerError for another number of groups than pairs, for other shapes, and for G that does not divide N G.
+    """
+
+    type = "BoxGroupOutput"
+    num_bottom = (2, None)
+    param_block = ("box_group_output_param", "bbox_reg_param")
+    unit = 1
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
+        self.groups, name = self.param.box_group_output_param.box_group_param, "box_group_output_param"
+        if len(bottom) != 2 * len(self.groups):
+            pairs = f"{len(bottom)} bottoms, for {len(self.groups)} box_group_param"
+            raise self.error(f"takes two bottoms, probabilities and deltas, for each box_group_param, got {pairs}", name)
+        for i, group in enumerate(self.groups):
+            if len(group.field_w) != len(group.field_h) or not group.field_w:
+                sizes = f"{len(group.field_w)} field_w and {len(group.field_h)} field_h"
+                raise self.error(f"box_group_param {i} must have as many field_w as field_h, at least one; got {sizes}", name)
+            if not (group.stride and all(group.field_w) and all(group.field_h)):
+                raise self.error(f"box_group_param {i} must have stride, field_w and field_h > 0", name)
+
+    def images(self, bottom: Sequence[Blob]) -> int:
+        return bottom[0].shape[0] // len(self.groups[0].field_w)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
+        for i, (group, scores, deltas) in enumerate(zip(self.groups, bottom[::2], bottom[1::2], strict=True)):
+            count, shape = len(group.field_w), scores.shape
+            if len(shape) != 4 or not shape[1] or shape[0] != self.images(bottom) * count:
+                wanted = f"(N * {count}, K, H, W), as there are {count} fields"
+                raise self.error(f"bottom {2 * i} must have the shape {wanted}; got {shape}", f"bottom[{2 * i}]")
+            if deltas.shape != (shape[0], 4, *shape[2:]):
+                wanted = f"{(shape[0], 4, *shape[2:])}, as bottom {2 * i} has {shape}"
+                raise self.error(f"bottom {2 * i + 1} must have the shape {wanted}; got {deltas.shape}", f"bottom[{2 * i + 1}]")
+
+    def candidates(self, bottom: Sequence[Blob], image: int) -> tuple[Array, Array]:
+        block, parts = self.param.box_group_output_param, []
+        for group, scores, deltas in zip(self.groups, bottom[::2], bottom[1::2], strict=True):
+            for k, field in enumerate(zip(group.field_w, group.field_h, strict=True)):
+                at = image * len(group.field_w) + k
+                score = 1 - scores.data[at, 0]
+                corner, size = self.sizes(deltas.data[at], field, group.stride)
+                end = np.minimum(corner + size - 1, np.array(score.shape[::-1], self.dtype) * group.stride)
+                corner = np.maximum(corner, 0)
+                kept = (score >= block.fg_thr) & (end - corner + 1 >= block.min_size).all(axis=-1)
+                parts.append(np.column_stack([corner[kept], end[kept], score[kept]]))
+        rows = np.concatenate(parts)
         return rows[:, :4], rows[:, 4]

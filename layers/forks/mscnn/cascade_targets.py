@@ -17,8 +17,7 @@ from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
 from minicaffe.layer import Layer
-
-from .field_boxes import regression_scale
+from minicaffe.layers.forks.mscnn.box_output import regression_scale
 
 BLOCK = "proposal_target_param"
 Indices = NDArray[np.intp]

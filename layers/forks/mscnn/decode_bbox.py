@@ -18,9 +18,8 @@ from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_transform_inv, rows
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
+from minicaffe.layers.forks.mscnn.box_output import regression_scale
 from minicaffe.mode import TRAIN
-
-from .field_boxes import regression_scale
 
 CASCADE, MAKEFILE = "Cascade R-CNN", "makefile/frcnn"
 

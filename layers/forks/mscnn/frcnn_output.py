@@ -14,10 +14,9 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_transform_inv, rows
 from minicaffe.layer import Layer
+from minicaffe.layers.forks.mscnn.box_output import regression_scale
 from minicaffe.layers.proposal.cascade_boxes import suppressed
 from minicaffe.layers.proposal.nms import DIVISORS
-
-from .field_boxes import regression_scale
 
 BLOCK = "frcnn_output_param"
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.settings import TrainSettings
-from minicaffe.layers.proposal.anchor_labels import sampled
-from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.layers.proposal.anchor_target import AnchorTarget, sampled
 from minicaffe.layers.proposal.anchors import by_position
 from minicaffe.layers.proposal.param_str import StandIn, layer_parameters
 from minicaffe.layers.proposal.proposal import Proposal, ProposalLimits

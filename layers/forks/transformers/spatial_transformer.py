@@ -1,10 +1,4 @@
-"""SpatialTransformer: a map sampled bilinearly at an affine image of a grid.
-
-    place = theta (y, x, 1),  y = 2 i / H' - 1, x = 2 j / W' - 1 of output pixel (i, j): first the row, then the column
-    V[c, i, j] = U[c, (row + 1) H / 2, (column + 1) W / 2], between the four pixels around; those outside of U count as 0
-
-Source: Jaderberg et al., 2015; daerduoCarey's st_layer.cu.
-"""
+"""Maps sampled at an affine image of a grid."""
 
 from __future__ import annotations
 
@@ -14,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from minicaffe.blob import Array, Blob
+from minicaffe.blob import Array, Blob, checked_shape
 from minicaffe.layer import Layer
+from minicaffe.layers.loss.loss import Loss
 
 THETA = ("theta_1_1", "theta_1_2", "theta_1_3", "theta_2_1", "theta_2_2", "theta_2_3")
 """st_param's fields that fix a number of theta."""
@@ -24,6 +19,13 @@ THETA = ("theta_1_1", "theta_1_2", "theta_1_3", "theta_2_1", "theta_2_2", "theta
 class SpatialTransformer(Layer):
     """V = U sampled at theta's image of the grid; dU adds each dV to its four pixels, dtheta is the slope between them times
     dV.
+
+    A map sampled bilinearly at an affine image of a grid.
+
+        place = theta (y, x, 1),  y = 2 i / H' - 1, x = 2 j / W' - 1 of output pixel (i, j): first the row, then the column
+        V[c, i, j] = U[c, (row + 1) H / 2, (column + 1) W / 2], between the four pixels around; those outside of U count as 0
+
+    Source: Jaderberg et al., 2015; daerduoCarey's st_layer.cu.
 
     bottom: U (N, C, H, W), theta (N, 6), or the numbers of it that st_param's theta_1_1 to theta_2_3 do not fix. top: V (N, C,
     output_H, output_W), by default U's size. to_compute_dU: false makes dU 0.
@@ -159,3 +161,109 @@ class Sampled:
 def _flat(maps: Array) -> Array:
     """Maps (C, ...) as rows (C, pixels), a view."""
     return maps.reshape(len(maps), math.prod(maps.shape[1:]))
+
+
+class Transformer(Layer):
+    """y = x sampled at theta's image of the grid, 0 outside; gradients as SpatialTransformer's.
+
+    Happynear's spatial transformer, whose output is as large as its map, and 0 where a place is outside of it.
+
+        place = theta (y, x, 1), as SpatialTransformer's; outside: beyond the first or the last pixel
+
+    The original lays its grid out with the height in the place of the width. A map that is wider than high is thus sampled at
+    other places, here too; for a map that is higher than wide it writes past its memory, and minicaffe refuses it.
+    Source: happynear's transformer_layer.cpp.
+
+    bottom: x (N, C, H, W), theta (N, 6). top: y (N, C, H, W).
+    Raises LayerError for other shapes, and for H > W.
+    """
+
+    type = "Transformer"
+    num_bottom = 2
+    num_top = 1
+    weight_names = ()
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, theta = bottom[0].shape, bottom[1].shape
+        if len(x) != 4 or theta[:2] != (x[0], 6) or bottom[1].count != 6 * x[0]:
+            raise self.error(f"x (N, C, H, W) and theta (N, 6) are needed, got shapes {x} and {theta}", "bottom")
+        if x[2] > x[3]:
+            raise self.error(
+                f"x must not be higher than wide, got {x[2]} x {x[3]}: the original writes past its grid", "bottom[0]"
+            )
+        top[0].reshape(x)
+
+    def _grid(self, x: Blob) -> Array:
+        """The original's: pixel (i, j) is at i * height + j, and what is behind the last one is (0, 0, 0)."""
+        height, width = x.shape[2:]
+        whole = grid(x.shape[2:], self.dtype).reshape(3, height, width)
+        laid = np.zeros((3, height * width), self.dtype)
+        for i in range(height):
+            laid[:, i * height : i * height + width] = whole[:, i]
+        return laid
+
+    def _sampled(self, bottom: Sequence[Blob], n: int, places: Array) -> Sampled:
+        """Image n at theta's image of the grid's places."""
+        moved = bottom[1].data[n].reshape(2, 3) @ places
+        return Sampled(bottom[0].shape[2:], moved, inside_only=True, on_pixels=0)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        places = self._grid(bottom[0])
+        for n, (x, y) in enumerate(zip(bottom[0].data, top[0].data)):
+            self._sampled(bottom, n, places).of(x, y)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        places = self._grid(bottom[0])
+        for n, dy in enumerate(top[0].diff):
+            sampled = self._sampled(bottom, n, places)
+            if propagate_down[0]:
+                sampled.backward(dy, bottom[0].diff[n])
+            if propagate_down[1]:
+                bottom[1].diff[n].reshape(2, 3)[:] = np.asarray(sampled.slope(bottom[0].data[n], dy) @ places.T)
+
+
+class STLoss(Loss):
+    """loss = the mean over N images and output_H x output_W places of half the squared distances from [-1, 1].
+
+    How far the places of a spatial transformer are outside of its map.
+
+        loss = the sum over images and grid places of (max(0, |row| - 1)^2 + max(0, |column| - 1)^2) / 2, over their number
+
+    with (row, column) = theta (y, x, 1), as SpatialTransformer's. Source: daerduoCarey's st_loss_layer.cu.
+
+    bottom: theta (N, 6). top: loss ().
+    Raises LayerError for other shapes, and for an output_H or output_W below 1.
+    """
+
+    type = "STLoss"
+    num_bottom = 1
+    param_block = ("st_loss_param",)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
+        param, shape = self.param.st_loss_param, bottom[0].shape
+        if not shape or bottom[0].count != 6 * shape[0]:
+            raise self.error(f"theta must be (N, 6), got shape {shape}", "bottom[0]")
+        if min(param.output_H, param.output_W) < 1:
+            raise self.error("needs output_H > 0 and output_W > 0", "st_loss_param")
+        checked_shape((2, shape[0], param.output_H, param.output_W))  # the places, which the original keeps in a blob
+
+    def _grid(self) -> Array:
+        param = self.param.st_loss_param
+        return grid((param.output_H, param.output_W), self.dtype)
+
+    def _beyond(self, bottom: Sequence[Blob], places: Array) -> Array:
+        """How far each place (3, P) of the grid comes beyond -1 or 1, (N, 2, P)."""
+        moved = bottom[0].data.reshape(-1, 2, 3) @ places
+        return np.asarray(moved - moved.clip(-1, 1))
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        beyond = self._beyond(bottom, self._grid())
+        top[0].data[...] = np.square(beyond).sum(dtype=np.float64) / max(1, beyond.size)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            places = self._grid()
+            beyond = self._beyond(bottom, places)
+            scale = 2 * float(top[0].diff.item()) / max(1, beyond.size)
+            bottom[0].diff[...] = (beyond @ places.T * self.dtype.type(scale)).reshape(bottom[0].shape)

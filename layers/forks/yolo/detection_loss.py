@@ -7,7 +7,7 @@
 The box of a cell that overlaps the true one most stands for it, or, where none does, the one at the least distance.
 
 Source: Redmon et al., YOLO (arXiv:1506.02640); detection_loss_layer.cpp of yeahkun/caffe-yolo, as its forks have it. MS-CNN has
-another layer of this name (forks/mscnn/mscnn_loss.py).
+another layer of this name (forks/mscnn/detection_loss.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Layer, data_bytes
-from minicaffe.layers.forks.mscnn.mscnn_loss import BLOCK, FIELDS, FieldDetectionLoss
+from minicaffe.layers.forks.mscnn.detection_loss import BLOCK, FIELDS, FieldDetectionLoss
 from minicaffe.layers.loss.loss import Loss
 from minicaffe.proto import caffe_pb2
 
@@ -37,7 +37,7 @@ class DetectionLoss(Loss):
 
     bottom: cells and labels (yolo_cells.py). top: loss (). Without an object the terms of objects are 0. Backward is the
     gradient of the loss.
-    With cls_num it is MS-CNN's (forks/mscnn/mscnn_loss.py).
+    With cls_num it is MS-CNN's (forks/mscnn/detection_loss.py).
     Raises LayerError for shapes that do not match, for a class that is unknown, for a size below 0 with sqrt, and for a field
     of MS-CNN's without cls_num.
     """

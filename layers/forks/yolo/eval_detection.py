@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
-from minicaffe.layers.neuron.sigmoid import sigmoid
+from minicaffe.layers.forks.yolo.region_loss import until_zero
+from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.ssd.detection_evaluate import judge
 
-from .region import until_zero
 from .yolo import cells_of, decoded, pairs, suppressed
 from .yolo_cells import cells_of_images, centre_overlaps, check_cells, placed, read_labels
 

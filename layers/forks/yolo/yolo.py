@@ -1,4 +1,4 @@
-"""YOLO's cells to detections, as MobileNet-YOLO's two layers do it.
+"""YoloDetectionOutput and Yolov3DetectionOutput: YOLO's cells to detections, as MobileNet-YOLO's two layers do it.
 
     centre = (cell + sigmoid(t_xy)) / cells        size = anchor exp(t_wh) / (cells, or the image's pixels)
     all boxes of all images and classes together, best score first: one goes if its overlap with a kept one is >= nms_threshold
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
-from minicaffe.layers.neuron.sigmoid import sigmoid
+from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.proposal.nms import Measure, kept_boxes
 
 
@@ -125,3 +125,122 @@ def _corners(boxes: Array) -> tuple[Array, Array]:
 def _below(threshold: float, boxes: Array) -> Any:
     """The greatest number of the boxes' type below threshold: an overlap of threshold itself is too much."""
     return np.nextafter(boxes.dtype.type(threshold), boxes.dtype.type(-np.inf))
+
+
+class YoloDetectionOutput(YoloOutput):
+    """Detections (1, 1, n, 7), one a row: 0, class from 1, score, xmin, ymin, xmax, ymax (1 is the image's size). No gradient.
+
+    YOLOv2's: a box's score is sigmoid(t_o) times its best class's softmax.
+
+    bottom: one or two maps (N, num_box * (5 + num_classes), S, S), of each cell's boxes: x, y, w, h, objectness, classes. top:
+    detections of all images together, best score first; without any, a row for each image, its number and then -1 throughout.
+    yolo_detection_output_param: biases, the anchors' widths and heights in cells; confidence_threshold, the least score;
+    nms_threshold, the overlap from which a box goes, whatever its image and class. side and label_map_file have no effect.
+    Raises LayerError for shapes that do not match, a map that is not square, and another number of anchors than num_box.
+    """
+
+    type = "YoloDetectionOutput"
+    num_bottom = (1, 2)
+    index_bottoms = (0, 1)
+    param_block = ("yolo_detection_output_param",)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, block = self.param.yolo_detection_output_param, "yolo_detection_output_param"
+        if not (param.num_classes and param.num_box):
+            raise self.error("needs num_classes > 0 and num_box > 0", block)
+        if param.coords != 4:
+            raise self.error(f"coords must be 4, got {param.coords}", f"{block}.coords")
+        self.sizes = pairs(self, param.biases, f"{block}.biases")
+        if len(self.sizes) != param.num_box:
+            raise self.error(f"{len(self.sizes)} anchors given in biases for num_box {param.num_box}", block)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
+        param = self.param.yolo_detection_output_param
+        self.check_cells(bottom, param.num_box, param.num_classes)
+        for i, blob in enumerate(bottom):
+            if blob.shape[2] != blob.shape[3]:
+                raise self.error(f"bottom {i} must be square maps, got shape {blob.shape}", f"bottom[{i}]")
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.put(bottom, top, self.param.yolo_detection_output_param.nms_threshold)
+
+    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
+        least, parts = self.param.yolo_detection_output_param.confidence_threshold, []
+        for blob in bottom:
+            cells = cells_of(blob.data, len(self.sizes))
+            scores, best = best_classes(cells)
+            which = scores >= least
+            parts.append((decoded(cells, self.sizes, 1)[which], scores[which], best[which]))
+        boxes, scores, classes = (np.concatenate(arrays) for arrays in zip(*parts))
+        return boxes, np.arange(len(boxes)), scores, classes
+
+
+BLOCK = "yolov3_detection_output_param"
+
+
+class Yolov3DetectionOutput(YoloOutput):
+    """Detections (1, 1, n, 7), one a row: 0, class from 1, score, xmin, ymin, xmax, ymax (1 is the image's size). No gradient.
+
+    YOLOv3's: a row for each class, scored sigmoid(t_o) sigmoid(t_class). With gaussian_box each of x, y, w, h is followed by
+    its uncertainty, and the score is less by their mean:
+
+        sigmoid(t_o) sigmoid(t_class) (1 - (u_x + u_y + u_w + u_h) / 4),  u = sigmoid(t_u)
+
+    Source of gaussian_box: Choi et al., Gaussian YOLOv3 (arXiv:1904.04620), and the fork's device code. Its code for the CPU
+    multiplies by a number that it never wrote in place of sigmoid(t_o), and detects nothing where that is 0.
+
+    bottom: mask_group_num maps (N, num_box * (5 + num_classes), H, W), of each cell's boxes: x, y, w, h, objectness, classes;
+    with gaussian_box (N, num_box * (9 + num_classes), H, W): x, u_x, y, u_y, w, u_w, h, u_h, objectness, classes.
+    top: detections of all images together, best score first; without any, a row for each image, its number and then -1s.
+    yolov3_detection_output_param: biases, the anchors' widths and heights in pixels; mask, which num_box of them each map has;
+    anchors_scale, how many pixels a cell of each map has; confidence_threshold, which a score must pass; nms_threshold, the
+    overlap from which a box goes, whatever its image and class.
+    Raises LayerError for shapes that do not match, and numbers of anchors, masks and scales that do not.
+    """
+
+    type = "Yolov3DetectionOutput"
+    num_bottom = (1, None)
+    param_block = (BLOCK,)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.index_bottoms = tuple(range(len(bottom)))
+        param = self.param.yolov3_detection_output_param
+        if not (param.num_classes and param.num_box):
+            raise self.error("needs num_classes > 0 and num_box > 0", BLOCK)
+        if param.mask_group_num != len(bottom):
+            raise self.error(f"mask_group_num is {param.mask_group_num} for {len(bottom)} bottoms", f"{BLOCK}.mask_group_num")
+        if len(param.mask) != len(bottom) * param.num_box:
+            wanted = f"mask must list {param.num_box} anchors (num_box) for each of {len(bottom)} bottoms"
+            raise self.error(f"{wanted}, got {len(param.mask)}", f"{BLOCK}.mask")
+        if len(param.anchors_scale) != len(bottom):
+            wrong = f"{len(param.anchors_scale)} anchors_scale given for {len(bottom)} bottoms"
+            raise self.error(wrong, f"{BLOCK}.anchors_scale")
+        anchors = pairs(self, param.biases, f"{BLOCK}.biases")
+        if max(param.mask) >= len(anchors):
+            raise self.error(f"mask names anchor {max(param.mask)}; biases give {len(anchors)}", f"{BLOCK}.mask")
+        self.sizes = anchors[np.array(param.mask)].reshape(len(bottom), param.num_box, 2)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
+        param = self.param.yolov3_detection_output_param
+        self.check_cells(bottom, param.num_box, param.num_classes, 9 if param.gaussian_box else 5)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.put(bottom, top, self.param.yolov3_detection_output_param.nms_threshold)
+
+    def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
+        param, parts, before = self.param.yolov3_detection_output_param, [], 0
+        for blob, sizes, pixels in zip(bottom, self.sizes, param.anchors_scale, strict=True):
+            cells = cells_of(blob.data, param.num_box)
+            certainty: Array | float = 1.0
+            if param.gaussian_box:
+                certainty = 1 - sigmoid(cells[..., 1:8:2]).mean(axis=-1, keepdims=True)
+                cells = np.concatenate([cells[..., 0:8:2], cells[..., 8:]], axis=-1)
+            scores = sigmoid(cells[..., 5:]) * sigmoid(cells[..., 4:5]) * certainty
+            scores = scores.reshape(-1, param.num_classes)
+            of, classes = np.nonzero(scores > param.confidence_threshold)
+            parts.append((decoded(cells, sizes, pixels).reshape(-1, 4), before + of, scores[of, classes], classes))
+            before += len(scores)
+        boxes, of, scores, classes = (np.concatenate(arrays) for arrays in zip(*parts))
+        return boxes, of, scores, classes

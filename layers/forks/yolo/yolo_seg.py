@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.layers.loss.loss import DifferenceLoss
-from minicaffe.layers.loss.loss_bottoms import check_same_size
-from minicaffe.layers.neuron.sigmoid import sigmoid
+from minicaffe.layers.loss.loss import DifferenceLoss, check_same_size
+from minicaffe.layers.neuron.functions import sigmoid
 
 
 class YoloSeg(DifferenceLoss):

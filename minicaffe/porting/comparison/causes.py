@@ -29,7 +29,7 @@ from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
 from minicaffe.layers.norm.mvn import MVN
 from minicaffe.layers.norm.normalize import Normalize
 from minicaffe.layers.pool.pooling import AVE, MAX, Pooling
-from minicaffe.layers.pool.pooling_sizes import counts_padding, is_average, rounds_down
+from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, rounds_down
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.mode import TEST

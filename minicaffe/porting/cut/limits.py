@@ -31,9 +31,9 @@ from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
 from minicaffe.layers.pool.pooling import AVE, Pooling
 from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.shape.concat import Slice
 from minicaffe.layers.shape.reduction import Reduction
 from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.slice import Slice
 from minicaffe.layers.shape.tile import Tile
 from minicaffe.net import Net
 from minicaffe.registry import Table

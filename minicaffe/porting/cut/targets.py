@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minicaffe.errors import Error
-from minicaffe.layers.elementwise.bias import Bias
-from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.bn import BN

@@ -7,36 +7,25 @@ from functools import reduce
 import numpy as np
 
 from minicaffe.layer import Layer
-from minicaffe.layers.elementwise.axpy import Axpy
-from minicaffe.layers.elementwise.broadcast_mul import BroadcastMul
 from minicaffe.layers.elementwise.eltwise import MAX, PROD, Eltwise
-from minicaffe.layers.elementwise.spatial_product import SpatialProduct
+from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.forks.mnc.mask_resize import MaskResize
 from minicaffe.layers.metric.arg_max import ArgMax
 from minicaffe.layers.pool.unpooling import MAX as MAX_UNPOOLING
 from minicaffe.layers.pool.unpooling import Unpooling
 from minicaffe.layers.pool.upsample import Upsample
 from minicaffe.layers.shape.batch_reindex import BatchReindex
-from minicaffe.layers.shape.concat import Concat
+from minicaffe.layers.shape.concat import Concat, Slice
 from minicaffe.layers.shape.crop import Crop
-from minicaffe.layers.shape.flatten import Flatten
-from minicaffe.layers.shape.gather import Gather
+from minicaffe.layers.shape.gather import Gather, Scatter
 from minicaffe.layers.shape.interp import Interp
 from minicaffe.layers.shape.padding import Padding
 from minicaffe.layers.shape.parameter import Parameter
-from minicaffe.layers.shape.permute import Permute
-from minicaffe.layers.shape.pixel_shuffle import PixelShuffle
+from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reduction import ASUM, MEAN, SUMSQ, Reduction
-from minicaffe.layers.shape.reorg import Reorg
-from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.reverse import Reverse
-from minicaffe.layers.shape.scatter import Scatter
-from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
-from minicaffe.layers.shape.silence import Silence
-from minicaffe.layers.shape.slice import Slice
-from minicaffe.layers.shape.split import Split
+from minicaffe.layers.shape.reshape import Flatten, PixelShuffle, Reshape
+from minicaffe.layers.shape.split import Silence, Split
 from minicaffe.layers.shape.tile import Tile
-from minicaffe.layers.shape.transpose import Transpose
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.conv.deformable_convolution import DeformableConvolution
-from minicaffe.layers.conv.modulated_deformable_convolution import ModulatedDeformableConvolution
+from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
 from minicaffe.layers.roi.deformable_psroi_pooling import DeformablePSROIPooling
 from minicaffe.layers.roi.roi_warping import ROIWarping
 from minicaffe.registry import exports

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from minicaffe.layers.neuron.abs_val import AbsVal
-from minicaffe.layers.neuron.bnll import BNLL
-from minicaffe.layers.neuron.clip import Clip
-from minicaffe.layers.neuron.elu import ELU
-from minicaffe.layers.neuron.exp import Exp
-from minicaffe.layers.neuron.hard_sigmoid import SCALE, SHIFT, HardSigmoid
-from minicaffe.layers.neuron.log import Log
+from minicaffe.layers.neuron.functions import (
+    BNLL,
+    ELU,
+    MOST,
+    SCALE,
+    SHIFT,
+    AbsVal,
+    Clip,
+    Exp,
+    HardSigmoid,
+    Log,
+    Power,
+    ReLU6,
+    Sigmoid,
+    Swish,
+    TanH,
+    Threshold,
+)
 from minicaffe.layers.neuron.neuron import Neuron
-from minicaffe.layers.neuron.power import Power
 from minicaffe.layers.neuron.prelu import PReLU
 from minicaffe.layers.neuron.relu import ReLU
-from minicaffe.layers.neuron.relu6 import MOST, ReLU6
-from minicaffe.layers.neuron.sigmoid import Sigmoid
-from minicaffe.layers.neuron.swish import Swish
-from minicaffe.layers.neuron.tanh import TanH
-from minicaffe.layers.neuron.threshold import Threshold
 from minicaffe.registry import exports
 
 from .graph import Dims, Emitter, Graph, Operand, Value

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.elementwise.bias import Bias
-from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.flownet.channel_norm import ChannelNorm
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.neuron.dropout import Dropout

@@ -13,17 +13,13 @@ from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.elementwise.bias import Bias
 from minicaffe.layers.elementwise.eltwise import Eltwise
-from minicaffe.layers.elementwise.scale import Scale
+from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.neuron.dropout import Dropout
-from minicaffe.layers.neuron.power import Power
+from minicaffe.layers.neuron.functions import Power, ReLU6, Sigmoid, TanH
 from minicaffe.layers.neuron.prelu import PReLU
 from minicaffe.layers.neuron.relu import ReLU
-from minicaffe.layers.neuron.relu6 import ReLU6
-from minicaffe.layers.neuron.sigmoid import Sigmoid
-from minicaffe.layers.neuron.tanh import TanH
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC
 from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
@@ -32,12 +28,10 @@ from minicaffe.layers.pool.pooling import AVE, Pooling
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.roi.psroi_pooling import PSROIPooling
 from minicaffe.layers.roi.roi_pooling import ROIPooling
-from minicaffe.layers.shape.concat import Concat
-from minicaffe.layers.shape.flatten import Flatten
-from minicaffe.layers.shape.permute import Permute
-from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.silence import Silence
-from minicaffe.layers.shape.slice import Slice
+from minicaffe.layers.shape.concat import Concat, Slice
+from minicaffe.layers.shape.rearranged import Permute
+from minicaffe.layers.shape.reshape import Flatten, Reshape
+from minicaffe.layers.shape.split import Silence
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.proto import caffe_pb2

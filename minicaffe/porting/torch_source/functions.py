@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.layers.conv.im2col import Im2col
-from minicaffe.layers.elementwise.axpy import Axpy
-from minicaffe.layers.elementwise.broadcast_mul import BroadcastMul
-from minicaffe.layers.elementwise.spatial_product import SpatialProduct
+from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.metric.arg_max import ArgMax
-from minicaffe.layers.neuron.abs_val import AbsVal
-from minicaffe.layers.neuron.bnll import BNLL
-from minicaffe.layers.neuron.clip import Clip
-from minicaffe.layers.neuron.elu import ELU
-from minicaffe.layers.neuron.exp import Exp
-from minicaffe.layers.neuron.hard_sigmoid import SCALE, SHIFT, HardSigmoid
-from minicaffe.layers.neuron.log import Log
-from minicaffe.layers.neuron.relu6 import MOST, ReLU6
-from minicaffe.layers.neuron.spatial_dropout import SpatialDropout
-from minicaffe.layers.neuron.swish import Swish
-from minicaffe.layers.neuron.threshold import Threshold
+from minicaffe.layers.neuron.dropout import SpatialDropout
+from minicaffe.layers.neuron.functions import (
+    BNLL,
+    ELU,
+    MOST,
+    SCALE,
+    SHIFT,
+    AbsVal,
+    Clip,
+    Exp,
+    HardSigmoid,
+    Log,
+    ReLU6,
+    Swish,
+    Threshold,
+)
 from minicaffe.layers.shape.batch_reindex import BatchReindex
 from minicaffe.layers.shape.crop import Crop
 from minicaffe.layers.shape.padding import Padding
+from minicaffe.layers.shape.rearranged import Reorg, Reverse, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reduction import Reduction
-from minicaffe.layers.shape.reorg import Reorg
-from minicaffe.layers.shape.reverse import Reverse
-from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
 from minicaffe.layers.shape.tile import Tile
-from minicaffe.layers.shape.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 
 from .forms import Shapes, line, number, relu, source

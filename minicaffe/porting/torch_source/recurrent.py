@@ -10,8 +10,7 @@ from minicaffe.blob import Arrays
 from minicaffe.layer import Layer
 from minicaffe.layers.recurrent.continuation_indicator import ContinuationIndicator
 from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
-from minicaffe.layers.recurrent.lstm import LSTM, Lstm
-from minicaffe.layers.recurrent.lstm_unit import LSTMUnit
+from minicaffe.layers.recurrent.lstm import LSTM, Lstm, LSTMUnit
 from minicaffe.layers.recurrent.rnn import RNN
 
 from .forms import Shapes, source

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.layers.conv.deformable_convolution import DeformableConvolution
-from minicaffe.layers.conv.modulated_deformable_convolution import ModulatedDeformableConvolution
+from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
 from minicaffe.layers.forks.mnc.mask_resize import MaskResize
 from minicaffe.layers.forks.mscnn.box_output import BoxOutput
 from minicaffe.layers.forks.mscnn.decode_bbox import DecodeBBox

@@ -7,21 +7,12 @@ from numpy.typing import NDArray
 
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.embed import Embed
-from minicaffe.layers.shape.concat import Concat
-from minicaffe.layers.shape.flatten import Flatten
-from minicaffe.layers.shape.gather import Gather
+from minicaffe.layers.shape.concat import Concat, Slice
+from minicaffe.layers.shape.gather import Gather, Scatter
 from minicaffe.layers.shape.parameter import Parameter
-from minicaffe.layers.shape.permute import Permute
-from minicaffe.layers.shape.pixel_shuffle import PixelShuffle
-from minicaffe.layers.shape.rearranged import Rearranged
-from minicaffe.layers.shape.reorg import Reorg
-from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.reverse import Reverse
-from minicaffe.layers.shape.scatter import Scatter
-from minicaffe.layers.shape.shuffle_channel import ShuffleChannel
-from minicaffe.layers.shape.slice import Slice
+from minicaffe.layers.shape.rearranged import Permute, Rearranged, Reorg, Reverse, ShuffleChannel, Transpose
+from minicaffe.layers.shape.reshape import Flatten, PixelShuffle, Reshape
 from minicaffe.layers.shape.split import Split
-from minicaffe.layers.shape.transpose import Transpose
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.conv.deformable_convolution import DeformableConvolution
+from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
 from minicaffe.layers.conv.deformed import Places, places_of
-from minicaffe.layers.conv.modulated_deformable_convolution import ModulatedDeformableConvolution
 from minicaffe.layers.roi.deformable_psroi_pooling import DeformablePSROIPooling, MovedPlan, axis_taps
 from minicaffe.registry import explains, explains_gradient
 

@@ -10,12 +10,11 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.layers.loss.euclidean_loss import EuclideanLoss
-from minicaffe.layers.loss.loss_bottoms import read_labels
+from minicaffe.layers.loss.loss import read_labels
 from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss, smooth_l1, smooth_l1_backward
 from minicaffe.layers.loss.softmax import softmax as probabilities
 from minicaffe.layers.loss.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
-from minicaffe.layers.proposal.smooth_l1_loss_ohem import SmoothL1LossOHEM
-from minicaffe.layers.proposal.softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from minicaffe.layers.proposal.ohem import SmoothL1LossOHEM, SoftmaxWithLossOHEM
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one

@@ -9,7 +9,7 @@ from numbers import Integral
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.layers.proposal.box_annotator_ohem import BoxAnnotatorOHEM
+from minicaffe.layers.proposal.ohem import BoxAnnotatorOHEM
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.layers.ssd.detection_output import DetectionOutput

@@ -10,14 +10,11 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.elementwise.axpy import Axpy
-from minicaffe.layers.elementwise.bias import Bias
-from minicaffe.layers.elementwise.broadcast_mul import BroadcastMul
 from minicaffe.layers.elementwise.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.elementwise.eltwise import SUM as ELTWISE_SUM
-from minicaffe.layers.elementwise.scale import Scale
-from minicaffe.layers.elementwise.spatial_product import SpatialProduct
-from minicaffe.layers.forks.deepdetect.sparse_inner_product import SparseInnerProduct
+from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
+from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.deepdetect.sparse import SparseInnerProduct
 from minicaffe.layers.forks.mnc.mask_resize import MaskResize
 from minicaffe.registry import explains, explains_gradient
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minicaffe.layers.recurrent.lstm_unit import LSTMUnit
+from minicaffe.layers.recurrent.lstm import LSTMUnit
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, sent

@@ -13,10 +13,17 @@ from minicaffe.blob import Array
 from minicaffe.layers.loss.smooth_l1_loss import smooth_l1_backward
 from minicaffe.layers.ssd.box_codes import CENTER_SIZE, CORNER, Priors, decode, encode, jaccard, nms, read_priors, refined
 from minicaffe.layers.ssd.detection_output import DetectionOutput
+from minicaffe.layers.ssd.multi_box import (
+    NONE,
+    Picks,
+    Truths,
+    confidence_loss,
+    confidence_targets,
+    localisation_loss,
+    pick,
+    read_truths,
+)
 from minicaffe.layers.ssd.multi_box_loss import MultiBoxLoss
-from minicaffe.layers.ssd.multi_box_matching import Truths, read_truths
-from minicaffe.layers.ssd.multi_box_mining import NONE, pick
-from minicaffe.layers.ssd.multi_box_terms import Picks, confidence_loss, confidence_targets, localisation_loss
 from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import explains, explains_gradient

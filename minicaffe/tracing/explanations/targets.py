@@ -9,10 +9,9 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_overlaps
-from minicaffe.layers.proposal.anchor_labels import anchor_labels, inside_image
-from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.layers.proposal.anchor_target import AnchorTarget, anchor_labels, inside_image
 from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
-from minicaffe.layers.proposal.box_annotator_ohem import BoxAnnotatorOHEM
+from minicaffe.layers.proposal.ohem import BoxAnnotatorOHEM
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.registry import explains
 

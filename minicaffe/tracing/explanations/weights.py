@@ -10,15 +10,13 @@ from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.deformable_convolution import DeformableConvolution
+from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
 from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.embed import Embed
 from minicaffe.layers.conv.inner_product import LEAST_SQUARE, InnerProduct
-from minicaffe.layers.conv.modulated_deformable_convolution import ModulatedDeformableConvolution
-from minicaffe.layers.elementwise.bias import Bias
 from minicaffe.layers.elementwise.channels import by_channel
-from minicaffe.layers.elementwise.scale import Scale
-from minicaffe.layers.forks.deepdetect.sparse_inner_product import SparseInnerProduct
+from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.deepdetect.sparse import SparseInnerProduct
 from minicaffe.layers.neuron.prelu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.bn import BN

@@ -6,7 +6,7 @@ import pytest
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
-from minicaffe.layers.loss.loss_bottoms import ClassAxis, check_same_shape, check_same_size, class_axis, read_labels
+from minicaffe.layers.loss.loss import ClassAxis, check_same_shape, check_same_size, class_axis, read_labels
 from minicaffe.proto import caffe_pb2
 
 LAYER = Layer(caffe_pb2.LayerParameter(name="loss", type="Some"))

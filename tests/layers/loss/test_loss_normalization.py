@@ -2,15 +2,7 @@
 
 import pytest
 
-from minicaffe.layers.loss.loss_normalization import (
-    BATCH_SIZE,
-    FULL,
-    PRE_FIXED,
-    VALID,
-    Normalization,
-    ignored_label,
-    read_normalization,
-)
+from minicaffe.layers.loss.loss import BATCH_SIZE, FULL, PRE_FIXED, VALID, Normalization, ignored_label, read_normalization
 from minicaffe.proto import caffe_pb2
 
 LossParameter = caffe_pb2.LossParameter

@@ -13,7 +13,7 @@ from layer_case import LayerCase
 import minicaffe
 from minicaffe.data.settings import TrainSettings
 from minicaffe.errors import LayerError
-from minicaffe.layers.proposal.anchor_labels import anchor_labels
+from minicaffe.layers.proposal.anchor_target import anchor_labels
 from minicaffe.mode import TRAIN
 
 ONE = python_layer("AnchorTarget", feat_stride=8, scales="[1]", ratios="[1]")

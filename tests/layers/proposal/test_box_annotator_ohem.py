@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.proposal.box_annotator_ohem import hardest
+from minicaffe.layers.proposal.ohem import hardest
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -15,7 +15,7 @@ from minicaffe.data.images import prepare_image
 from minicaffe.data.roidb import add_flipped, add_proposals
 from minicaffe.data.roidb_entry import Entry
 from minicaffe.errors import LayerError
-from minicaffe.layers.proposal.roi_batch import shuffled
+from minicaffe.layers.proposal.roi_data import shuffled
 from minicaffe.mode import TRAIN
 from minicaffe.ops import bbox_overlaps, bbox_transform
 from minicaffe.rng import generator

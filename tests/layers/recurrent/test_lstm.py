@@ -11,8 +11,7 @@ from layer_case import LayerCase
 from recordings import needs
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.recurrent.lstm import Lstm
-from minicaffe.layers.recurrent.lstm_steps import LstmSteps
+from minicaffe.layers.recurrent.lstm import Lstm, LstmSteps
 
 
 def text(inside: str) -> str:

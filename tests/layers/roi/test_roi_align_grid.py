@@ -16,8 +16,7 @@ from minicaffe import Net, explain
 from minicaffe.errors import LayerError
 from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
-from minicaffe.layers.roi.roi_align_grid import RoiAlignGrid
+from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid, RoiAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi.roi_pooling import RoiPool
 from minicaffe.layers.roi.roi_samples import means_backward_by_definition, means_by_definition
 from minicaffe.mode import TEST, TRAIN

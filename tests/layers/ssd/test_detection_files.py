@@ -12,8 +12,7 @@ from layer_case import LayerCase
 from ssd_reference import priors_blob
 
 from minicaffe.errors import DataError, LayerError
-from minicaffe.layers.ssd.detection_files import number_or_text
-from minicaffe.layers.ssd.label_map import read_label_map
+from minicaffe.layers.ssd.detection_files import number_or_text, read_label_map
 
 MAP = """item { name: "none" label: 0 display_name: "background" }
 item { name: "cat" label: 1 display_name: "Cat" } item { name: "7" label: 2 }"""

@@ -14,7 +14,7 @@ from multi_box_reference import reference_loss
 from ssd_reference import made_boxes, priors_blob
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.ssd.multi_box_mining import MAX_NEGATIVE, NONE
+from minicaffe.layers.ssd.multi_box import MAX_NEGATIVE, NONE
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 

@@ -1,11 +1,4 @@
-"""FrcnnProposalTarget: ProposalTarget of makefile/frcnn, which repeats background rois where there are too few.
-
-    foreground: overlap >= FG_THRESH + 0.1 stage, at most the whole part of FG_FRACTION BATCH_SIZE
-    background: overlap in [0, BG_THRESH_HI + 0.1 stage), repeated in turn until there are BATCH_SIZE rois
-    stage > 0: proposals with an overlap >= gt_iou_thr are left out, as they come from true boxes of the stage before
-
-Source: makefile/frcnn's frcnn_proposal_target_layer.cpp and examples/FRCNN/config/voc_config.json.
-"""
+"""makefile/frcnn's proposals and their targets, whose settings are in a file."""
 
 from __future__ import annotations
 
@@ -18,8 +11,71 @@ from numpy.typing import NDArray
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform
+from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.layers.proposal.roi_sampling import class_targets, put_training_rois
+
+ANCHORS = (
+    (-84, -40, 99, 55), (-176, -88, 191, 103), (-360, -184, 375, 100),
+    (-56, -56, 71, 72), (-120, -120, 135, 135), (-248, -248, 263, 263),
+    (-36, -80, 51, 95), (-80, -168, 95, 183), (-168, -344, 183, 359),
+)  # fmt: skip
+"""voc_config.json's; py-faster-rcnn's third and fourth end at 199 and 71."""
+STRIDE = 16
+
+
+class FrcnnProposal(Proposal):
+    """As Proposal, with the nine anchors of the fork's voc_config.json, 16 pixels apart, which a warning says.
+
+    Proposal of makefile/frcnn, whose anchors and limits are in a file of settings, not in the prototxt.
+
+    Source: makefile/frcnn's frcnn_proposal_layer.cpp and examples/FRCNN/config/voc_config.json; its limits, NMS and least sizes
+    are those of py-faster-rcnn.
+
+    bottom: scores (1, 18, H, W), the foreground ones last; deltas (1, 36, H, W); im_info (1, 3): height, width, scale.
+    top: rois (R, 5); optionally their scores (R, 1).
+    The settings of the layer's phase give the limits.
+    Raises LayerError for more than one image, and for shapes that do not fit nine anchors.
+    """
+
+    type = "FrcnnProposal"
+    param_block = ()
+    kinds = ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
+        self.warn("the fork reads its anchors from a file of settings; those of its voc_config.json are taken", "type")
+
+    def given_anchors(self) -> tuple[Array, int]:
+        return np.array(ANCHORS, np.float64), STRIDE
+
+
+class FrcnnAnchorTarget(AnchorTarget):
+    """As AnchorTarget, with the nine anchors of the fork's voc_config.json, 16 pixels apart, which a warning says.
+
+    AnchorTarget of makefile/frcnn, whose anchors are in a file of settings, not in the prototxt.
+
+    Source: makefile/frcnn's frcnn_anchor_target_layer.cpp and examples/FRCNN/config/voc_config.json; its limits are those of
+    py-faster-rcnn.
+
+    bottom: scores (1, 18, H, W), of which the shape alone is used; gt_boxes (G, 5): x1, y1, x2, y2, class; im_info (1, 3).
+    top: labels (1, 1, 9 H, W); targets, inside weights, outside weights, each (1, 36, H, W). The settings give the limits.
+    Raises LayerError as AnchorTarget does.
+    """
+
+    type = "FrcnnAnchorTarget"
+    num_bottom = 3
+    index_bottoms = (0, 1, 2)
+    param_block = ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
+        self.warn("the fork reads its anchors from a file of settings; those of its voc_config.json are taken", "type")
+
+    def given_anchors(self) -> tuple[Array, int]:
+        return np.array(ANCHORS, np.float64), STRIDE
+
 
 CLASSES = 21
 """voc_config.json's, background included."""
@@ -27,6 +83,14 @@ CLASSES = 21
 
 class FrcnnProposalTarget(ProposalTarget):
     """As ProposalTarget, for the 21 classes of the fork's voc_config.json, which a warning says.
+
+    ProposalTarget of makefile/frcnn, which repeats background rois where there are too few.
+
+        foreground: overlap >= FG_THRESH + 0.1 stage, at most the whole part of FG_FRACTION BATCH_SIZE
+        background: overlap in [0, BG_THRESH_HI + 0.1 stage), repeated in turn until there are BATCH_SIZE rois
+        stage > 0: proposals with an overlap >= gt_iou_thr are left out, as they come from true boxes of the stage before
+
+    Source: makefile/frcnn's frcnn_proposal_target_layer.cpp and examples/FRCNN/config/voc_config.json.
 
     bottom: proposals (R, 5); gt_boxes (G, 5). top: rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets, inside and outside weights,
     each (S, 84, 1, 1); foreground first. S is BATCH_SIZE where there is any background, else less, or 0.

@@ -1,10 +1,4 @@
-"""SparseData: a database of SparseDatums, DeepDetect's for inputs that are nearly all zeros, as dense rows.
-
-    y[n, indices[k]] += data[k] for k < nnz
-
-Source: sparse_data_layer.cpp of beniz/caffe, proposed to BVLC's Caffe as #2364. Its top is a sparse blob, which only its
-SparseInnerProduct reads; here it is a blob as any other.
-"""
+"""DeepDetect's layers for inputs that are nearly all zeros."""
 
 from __future__ import annotations
 
@@ -17,6 +11,7 @@ from minicaffe.data.data_transformer import DataTransformer
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import current_shard
 from minicaffe.errors import DataError
+from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.data.data import DatumSource, open_source
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.proto import caffe_pb2
@@ -24,6 +19,13 @@ from minicaffe.proto import caffe_pb2
 
 class SparseData(PrefetchingLayer):
     """The items of a database in the order of their keys, from the first again after the last.
+
+    A database of SparseDatums, DeepDetect's for inputs that are nearly all zeros, as dense rows.
+
+        y[n, indices[k]] += data[k] for k < nnz
+
+    Source: sparse_data_layer.cpp of beniz/caffe, proposed to BVLC's Caffe as #2364. Its top is a sparse blob, which only its
+    SparseInnerProduct reads; here it is a blob as any other.
 
     No bottom. top: data (batch_size, size), the size being that of the batch's first item; optionally labels (batch_size,),
     which may be fractions. transform_param has no effect, as in the original.
@@ -83,3 +85,22 @@ class SparseSource(DatumSource):
         if ((indices < 0) | (indices >= len(row))).any():
             raise DataError(f"{self._name(key)}: an index is not in 0 to {len(row) - 1}, its size being {len(row)}")
         np.add.at(row, indices, np.array(datum.data[: datum.nnz], row.dtype))
+
+
+class SparseInnerProduct(InnerProduct):
+    """y = x weight^T + bias, the axes from inner_product_param.axis on being one vector of K numbers.
+
+    InnerProduct of DeepDetect's Caffe, for inputs that are nearly all zeros.
+
+        y = x weight^T + bias
+
+    The fork computes it from the numbers that are not 0 alone; blobs here are dense, so that it is InnerProduct. Its gradients
+    of the weights replace what is in their diffs instead of adding to it (a bug wherever iter_size or shared weights add up),
+    and it has none for a sparse bottom. Source: sparse_inner_product_layer.cpp of beniz/caffe, proposed to BVLC's Caffe as
+    #2364.
+
+    bottom: x (N..., K...). top: y (N..., num_output). blobs: weight (num_output, K), or (K, num_output) with
+    transpose; bias (num_output). Raises LayerError as InnerProduct does.
+    """
+
+    type = "SparseInnerProduct"
