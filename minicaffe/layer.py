@@ -34,7 +34,6 @@ from .proto import caffe_pb2
 
 if TYPE_CHECKING:
     from .data.settings import DetectionSettings
-    from .net import Net
 
 Done = TypeVar("Done")
 
@@ -59,12 +58,8 @@ class Layer:
     - param_block: the prototxt blocks that it reads, its main one first.
     - weight_names: names of its learnable blobs, in order (setup may set it); () for none, None for unknown.
     - has_gradient: whether backward gives any bottom or learnable blob a gradient.
-    - is_input: its tops are the net's inputs. reads_data: they come from files, or batch by batch from the caller.
-      takes_arrays: through its reset(data, labels). is_split: its tops share its bottom's memory, one for each reader.
     - elementwise: each element of a top is the same function of the bottoms' elements at its index.
-    - linear: y = weight * x + bias; param_block[0] has num_output. depthwise: channel by channel.
-    - is_roi_layer: pools bottom 0, a map, over the rois of bottom 1. position_sensitive: with output_dim * group_size^2
-      channels (fields of param_block[0]).
+    - linear: y = weight * x + bias; param_block[0] has num_output.
     - makes_rois: the number of rois in its tops is only known after forward (setup may set it). found_axis: the axis of its
       tops whose length forward finds; None if reshape knows all shapes.
     - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
@@ -102,16 +97,9 @@ class Layer:
     param_block: ClassVar[tuple[str, ...]] = ()
     weight_names: tuple[str, ...] | None = None
     has_gradient: ClassVar[bool] = True
-    is_input: ClassVar[bool] = False
-    reads_data: ClassVar[bool] = False
-    takes_arrays: ClassVar[bool] = False
-    is_split: ClassVar[bool] = False
     elementwise: ClassVar[bool] = False
     keeps_places: ClassVar[bool] = False
     linear: ClassVar[bool] = False
-    depthwise: ClassVar[bool] = False
-    is_roi_layer: ClassVar[bool] = False
-    position_sensitive: ClassVar[bool] = False
     makes_rois: bool = False
     found_axis: ClassVar[int | None] = None
     keeps_input: ClassVar[bool] = False
@@ -128,8 +116,6 @@ class Layer:
     changes: int = 0
     gradient_wanted: bool = True
     settings: DetectionSettings
-    net_class: ClassVar[builtins.type[Net]]
-    """Net, for layers that contain a net; set by net.py, which imports this file."""
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from minicaffe.layers.data.input import Input
+
 from . import limits
 from .at_fork import renewed
 from .blob import Arrays, Blob, note_change, put_numbers
@@ -53,7 +55,6 @@ from .parameters import LearnableParameters, param_names
 from .plan import ExecutionPlan
 from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet, forward_all
-from .registry import outputs_field
 from .threads import computing
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class Net(PycaffeNet, Hooked):
                 self.blobs[name] = Blob((), self.dtype)
             earlier.add(name)
             unread[name] = None
-        if layer.is_input:
+        if isinstance(layer, Input):
             self.inputs.extend(names)
         tops = [self.blobs[name] for name in names]
         if not param.bottom:  # its tops come from the host
@@ -592,7 +593,7 @@ class Net(PycaffeNet, Hooked):
 def _other_shape_advice(layer: Layer, shape: Sequence[int], stored: Sequence[int]) -> str:
     """Say what to do about stored weights of another shape; of another number of outputs, also how to change the classes."""
     advice = "rename the layer, and it keeps its filler's values"
-    if not outputs_field(layer.param) or tuple(shape[1:]) != tuple(stored[-len(shape) :][1:]):
+    if not layer.linear or tuple(shape[1:]) != tuple(stored[-len(shape) :][1:]):
         return advice
     file = layer.source.place.file if layer.source else "<text>"
     net = "NET" if file == "<text>" else pasted(file, path=True)
@@ -607,6 +608,3 @@ def _namesakes(layers: Iterable[Layer]) -> dict[str, list[Layer]]:
         if layer.blobs:
             named.setdefault(layer.name, []).append(layer)
     return named
-
-
-Layer.net_class = Net

@@ -223,30 +223,7 @@ torch_form: Table[Callable[..., Any]] = Table("minicaffe.torch", "minicaffe.torc
 """(layer, bottoms, tops) -> a torch Module, or a function of tensors."""
 
 
-# The number of outputs of a layer of a prototxt.
-
-
 def linear_block(layer: caffe_pb2.LayerParameter) -> str:
     """The block with the num_output of a layer that multiplies by weights; "" for any other."""
     kind = class_of(layer)
     return kind.param_block[0] if kind.linear else ""
-
-
-def outputs_field(layer: caffe_pb2.LayerParameter) -> str:
-    """The "block.field" with a layer's number of outputs: num_output, or output_dim of a position-sensitive layer; "" if it
-    has none."""
-    if class_of(layer).position_sensitive:
-        return f"{class_of(layer).param_block[0]}.output_dim"
-    return f"{linear_block(layer)}.num_output" if linear_block(layer) else ""
-
-
-def outputs_of(layer: caffe_pb2.LayerParameter) -> int:
-    """The number of outputs of a layer that has an outputs_field."""
-    block, _, name = outputs_field(layer).partition(".")
-    return int(getattr(getattr(layer, block), name))
-
-
-def group_cells(layer: caffe_pb2.LayerParameter) -> int:
-    """group_size^2 of a position-sensitive layer."""
-    block: Any = getattr(layer, class_of(layer).param_block[0])  # psroi_pooling_param or psroi_align_param
-    return int(block.group_size) ** 2

@@ -30,6 +30,8 @@ from wild_models import WILD, files, multiply_adds
 
 from minicaffe import TEST, Error, Net, set_random_seed
 from minicaffe.formats.prototxt import read_net, to_text
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.shape.split import Split
 from minicaffe.proto import caffe_pb2
 
 LIMIT = 1e-5
@@ -43,7 +45,7 @@ def without_ends(net: Net) -> caffe_pb2.NetParameter:
     kept = []
     for layer in reversed(net.layers):
         leads_on = read & set(layer.param.top)
-        unread = (layer.is_split or layer.is_input) and not leads_on
+        unread = isinstance(layer, Split | Input) and not leads_on
         if not (layer.is_loss or layer.type in UNCOMPARED or unread):
             kept.append(layer.param)
             read |= set(layer.param.bottom)
@@ -130,7 +132,7 @@ def opencv_blobs(net: Net) -> dict[str, np.ndarray]:
     shared = Counter(layer.name for layer in net.layers)
     layers = {name for name in model.getLayerNames() if shared[name] < 2}  # outputs are asked for by a layer's name
     last = {top: (layer.name, j) for layer in net.layers for j, top in enumerate(layer.param.top)}
-    wanted = {top: place for top, place in last.items() if place[0] in layers and not net.layer_dict[place[0]].is_split}
+    wanted = {top: place for top, place in last.items() if place[0] in layers and net.layer_dict[place[0]].type != "Split"}
     names = sorted({name for name, j in wanted.values() if j == 0})  # it reuses the memory of a layer's other tops
     found = dict(zip(names, model.forwardAndRetrieve(names), strict=True))
     return {top: found[name][0] for top, (name, j) in wanted.items() if j == 0}

@@ -25,6 +25,8 @@ from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.kernels import loops_of
 from minicaffe.layers import CATALOGUE, create
+from minicaffe.layers.roi.psroi_layer import PSROILayer
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.mode import Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.tracing.summary import summarize
@@ -42,8 +44,8 @@ def test_every_type_says_what_it_is() -> None:
         blocks = [set(fields[block].message_type.fields_by_name) for block in layer.param_block]
         facts = {
             "linear": not layer.linear or ("num_output" in blocks[0] and layer.weight_names == ("weight", "bias")),
-            "position_sensitive": not layer.position_sensitive or {"output_dim", "group_size"} <= blocks[0],
-            "is_roi_layer": not layer.is_roi_layer or all("spatial_scale" in block for block in blocks),
+            "position_sensitive": not issubclass(layer, PSROILayer) or {"output_dim", "group_size"} <= blocks[0],
+            "is_roi_layer": not issubclass(layer, RoiLayer) or all("spatial_scale" in block for block in blocks),
             "weight_names": layer.weight_names is not None or layer.param_block == ("recurrent_param",),
             "multiply_adds": layer.weight_names == () or layer.multiply_adds is not Layer.multiply_adds,
             "has_gradient": layer.has_gradient or layer.backward_cpu is Layer.backward_cpu or layer.num_bottom != 0,

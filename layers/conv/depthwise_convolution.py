@@ -23,7 +23,6 @@ class DepthwiseConvolution(Convolution):
     """
 
     type = "DepthwiseConvolution"
-    depthwise = True
     fuses = True
 
     def _group(self, channels: int) -> int:

@@ -25,7 +25,6 @@ class Input(Layer):
     param_block = ("input_param",)
     weight_names = ()
     has_gradient = False
-    is_input = True
     only_shares = True
     copies = (0, 0)
 

@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Blob, numbers
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import Error
-from minicaffe.layer import Layer
+
+from .prefetching import DataLayer
 
 
-class MemoryData(Layer):
+class MemoryData(DataLayer):
     """Batch after batch of what reset was given (Net.set_input_arrays calls it), from the first again after the last.
 
     No bottom. top: data (batch_size, channels, height, width), labels (batch_size, 1, 1, 1). transform_param is not applied, as
@@ -24,13 +25,8 @@ class MemoryData(Layer):
     """
 
     type = "MemoryData"
-    num_bottom, num_top = 0, 2
+    num_top = 2
     param_block = ("memory_data_param",)
-    weight_names = ()
-    has_gradient = False
-    in_sequence = True
-    reads_data = True
-    takes_arrays = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.memory_data_param

@@ -31,14 +31,18 @@ class ShapedSource(Source, Protocol):
         """How many records there are, and a checksum of some: what ranks that train together must have alike."""
 
 
-class PrefetchingLayer(Layer):
-    """A layer without bottoms whose tops are batches of make_source(). What that raises becomes a LayerError."""
+class DataLayer(Layer):
+    """A layer whose tops come from files, or batch by batch from the caller."""
 
     num_bottom = 0
     weight_names = ()
     has_gradient = False
     in_sequence = True
-    reads_data = True
+
+
+class PrefetchingLayer(DataLayer):
+    """A data layer whose tops are batches of make_source(). What that raises becomes a LayerError."""
+
     prefetched = 1
     """How many batches are prefetched, unless the prototxt says."""
     takes_segments = False

@@ -30,6 +30,7 @@ from minicaffe.data.shard import current_shard
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
 from minicaffe.formats.checksum import checksum
+from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.proposal.param_str import (
     ANY_NAME,
     INSIDE,
@@ -85,7 +86,7 @@ def batch_rois(
     return rois, labels, targets, weights
 
 
-class RoIData(StandIn):
+class RoIData(DataLayer, StandIn):
     """A batch of images, scaled, with what the net should find in them. Its batches need set_roidb.
 
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
@@ -97,13 +98,8 @@ class RoIData(StandIn):
     """
 
     type = "RoIData"
-    num_bottom = 0
     num_top = (3, 6)
     param_block = ("python_param",)
-    weight_names = ()
-    has_gradient = False
-    in_sequence = True
-    reads_data = True
     param_keys = ("num_classes",)
     inert_keys = ("feat_stride", "scales")
 

@@ -15,6 +15,7 @@ Source: Caffe's recurrent_layer.cpp, rnn_layer.cpp and lstm_layer.cpp, whose nam
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,13 +38,12 @@ Shape = tuple[int, ...]
 
 
 class Unrolled:
-    """A recurrent layer's unrolled net. net_class: Net. states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where
+    """A recurrent layer's unrolled net. states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where
     there is one, x_static, by name."""
 
-    def __init__(
-        self, net_class: type[Net], states: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape], **options: Any
-    ) -> None:
+    def __init__(self, states: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape], **options: Any) -> None:
         self.shapes = dict(inputs)
+        net_class: type[Net] = importlib.import_module("minicaffe.net").Net  # which imports the layers
         self.net = net_class(unrolled_net(states, name, units, inputs), **options)
         self.last = len(self.net.layers) - 2  # the pseudo-loss is there for its gradient only
 
@@ -304,9 +304,7 @@ class Recurrent(Stateful):
                 limits.check("with debug_info the unrolled net", 5 * bottom[1].shape[0], "layers")
             except Error as error:
                 raise self.error(str(error), "recurrent_param.debug_info") from None
-            self._unrolled = Unrolled(
-                self.net_class, self.states, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype
-            )
+            self._unrolled = Unrolled(self.states, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype)
         arrays = {name: blob.data for name, blob in inputs.items()}
         first = {f"{name}_0": state[None] for name, state in zip(self.states, start, strict=True)}
         self._unrolled.forward(self.blobs, {**arrays, **first})

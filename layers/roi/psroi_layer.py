@@ -10,6 +10,8 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
 from minicaffe.threads import get_num_threads, parts, run
 
 from .operator import PositionSensitiveOperator
@@ -22,8 +24,6 @@ PART = 2**23
 
 class PSROILayer(RoiLayer):
     """bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5). top: y (R, output_dim, group_size, group_size)."""
-
-    position_sensitive = True
 
     operator: PositionSensitiveOperator
 
@@ -128,3 +128,8 @@ def _grid_parts(images: Ints, group: int, size: int) -> Iterator[GridPart]:
         rois = slice(None) if len(mine) == len(images) else mine  # a slice takes views, indices copy
         for gh in range(group):
             yield from (GridPart(image, rois, gh, columns) for columns in _columns(group, size))
+
+
+def group_cells(layer: caffe_pb2.LayerParameter, kind: type[Layer]) -> int:
+    """Return group_size^2 of a position-sensitive layer of a prototxt, whose class is `kind`."""
+    return int(getattr(layer, kind.param_block[0]).group_size) ** 2

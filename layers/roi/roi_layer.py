@@ -32,7 +32,6 @@ class RoiLayer(Layer):
     num_top: ClassVar[Count] = 1
     index_bottoms: tuple[int, ...] = (1,)
     weight_names = ()
-    is_roi_layer = True
     kind: ClassVar[type[RoiOperator]]
     operator: RoiOperator
     gpu_kernels: Means | PositionSensitive | Winners

@@ -25,7 +25,6 @@ class Split(Layer):
     num_bottom = 1
     num_top = (1, None)
     weight_names = ()
-    is_split = True
     elementwise = True
     only_shares = True
     copies = (0, 0)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from minicaffe import threads
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST, gpu_mode
 from minicaffe.net import Net
 from minicaffe.node import Node
@@ -34,7 +35,7 @@ def batches_at_once(net: Net, batches: int) -> tuple[int, int]:
     """For a number of batches that the net reads by itself; and how many layers, from the first, one process has to run for
     all of them in turn, as they read the data: 0 if there is one process."""
     first = max((i + 1 for i, node in enumerate(net.nodes) if not node.bottoms), default=0)
-    head = all(not node.bottoms or node.layer.is_split for node in net.nodes[:first])
+    head = all(not node.bottoms or isinstance(node.layer, Split) for node in net.nodes[:first])
     if not head or not _may_be_several(net.nodes[first:], batches):
         return 1, 0
     count = _several_if_small(net, batches)

@@ -10,6 +10,7 @@ import click
 
 from minicaffe.data.images import load_image
 from minicaffe.errors import Error, pasted
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.net import Net
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.explanations.detections import STEP
@@ -123,6 +124,6 @@ def _filled(options: Options) -> Net:
 
 def _print_fields(net: Net, layer: str, found: Explanation) -> None:
     """What the explained cell depends on; of an ROI layer the roi says it."""
-    if len(found.at) == 4 and not net.layer_dict[layer].is_roi_layer:
+    if len(found.at) == 4 and not isinstance(net.layer_dict[layer], RoiLayer):
         for name, field in receptive_field(net, found.blob, *found.at[2:], layer=layer).items():
             echo(f"receptive field in {name}: {field}")

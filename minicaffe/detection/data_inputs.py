@@ -18,7 +18,9 @@ from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer_list import LayerList, filter_layers
-from minicaffe.layers.data.prefetching import absent_source
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.data.memory_data import MemoryData
+from minicaffe.layers.data.prefetching import DataLayer, absent_source
 from minicaffe.layers.metric.accuracy import Accuracy
 from minicaffe.layers.shape.split import Silence
 from minicaffe.proto import caffe_pb2
@@ -125,18 +127,18 @@ def data_layers(file: NetFile, state: caffe_pb2.NetState) -> list[LayerParameter
 
 def _data_layers(layers: LayerList) -> list[LayerParameter]:
     firsts = [param for param, _ in layers if not param.bottom]
-    return [] if any(class_of(param).is_input for param in firsts) else [param for param in firsts if is_data(param)]
+    return [] if any(issubclass(class_of(param), Input) for param in firsts) else [param for param in firsts if is_data(param)]
 
 
 def is_data(param: LayerParameter) -> bool:
-    return not param.bottom and bool(param.top) and class_of(param).reads_data
+    return not param.bottom and bool(param.top) and issubclass(class_of(param), DataLayer)
 
 
 def lacks_data(param: LayerParameter) -> bool:
     """True for a data layer whose database or list is not there, and for one whose batches a caller's code would hand over."""
     if not is_data(param):
         return False
-    return class_of(param).takes_arrays or bool(absent_source(param))
+    return issubclass(class_of(param), MemoryData) or bool(absent_source(param))
 
 
 def image_shape(

@@ -24,7 +24,9 @@ from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.metric.accuracy import Accuracy
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.recurrent.base import Recurrent
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.batch_reindex import BatchReindex
+from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 
 
@@ -81,8 +83,8 @@ def fill_inputs(
 
 def _read_up_to(net: Net, until: str) -> set[str]:
     """The blobs that the layers up to `until` read, other than through a Split for later layers."""
-    layers = [layer for layer in net.layers[: net.index_of(until) + 1] if not layer.is_split]
-    copied = {top: net.bottom_names[x.name][0] for x in net.layers if x.is_split for top in net.top_names[x.name]}
+    layers = [layer for layer in net.layers[: net.index_of(until) + 1] if not isinstance(layer, Split)]
+    copied = {top: net.bottom_names[x.name][0] for x in net.layers if isinstance(x, Split) for top in net.top_names[x.name]}
     return {copied.get(name, name) for layer in layers for name in net.bottom_names[layer.name]}
 
 
@@ -162,7 +164,7 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
     if (name == "im_info" or any(isinstance(layer, Proposal) and i == 2 for layer, i in readers)) and blob.count == 3:
         blob.data.reshape(-1)[:] = (height, width, 1)
         return f"input {name} not given: height {height}, width {width}, scale 1"
-    if (name == "rois" or any(layer.is_roi_layer and i == 1 for layer, i in readers)) and blob.count % 5 == 0:
+    if (name == "rois" or any(isinstance(layer, RoiLayer) and i == 1 for layer, i in readers)) and blob.count % 5 == 0:
         corners = random.uniform(0, [width, height], (blob.count // 5, 2, 2))
         rois = blob.data.reshape(-1, 5)
         rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)  # all on image 0
@@ -198,7 +200,7 @@ def _readers(net: Net, name: str) -> list[tuple[Layer, int]]:
         (node.layer, i)
         for node in net.nodes
         for i, bottom in enumerate(node.bottoms)
-        if bottom.shares_data_with(blob) and not node.layer.is_split
+        if bottom.shares_data_with(blob) and not isinstance(node.layer, Split)
     ]
 
 
@@ -206,7 +208,7 @@ def _image_size(net: Net) -> tuple[int, int]:
     """Height and width in pixels of the net's image: of a ROI layer's map over its scale, or of the first 4-axis input."""
     inputs = [net.blobs[name] for name in net.inputs]
     for node in net.nodes:
-        for block in node.layer.param_block if node.layer.is_roi_layer else ():
+        for block in node.layer.param_block if isinstance(node.layer, RoiLayer) else ():
             given = any(node.bottoms[0].shares_data_with(blob) for blob in inputs)
             if node.layer.param.HasField(block) and given:  # type: ignore[arg-type]
                 scale = getattr(node.layer.param, block).spatial_scale

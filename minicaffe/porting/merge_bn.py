@@ -25,6 +25,7 @@ from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC, least_eps, statistics, stored_layout, uses_global_statistics
 from minicaffe.layers.norm.bn import BN, INFERENCE
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import Weights, check_names_differ, put_weights, weights_of
@@ -121,8 +122,8 @@ def _trace(param: caffe_pb2.NetParameter) -> tuple[list[list[int]], Counter[int]
 def _check_readers(layer: caffe_pb2.LayerParameter, root: caffe_pb2.LayerParameter, readers: int) -> None:
     if len(layer.bottom) > 1:
         raise _NotFoldedError(f'its second bottom "{layer.bottom[1]}" is a computed blob')
-    if class_of(root).is_split or readers > 1:
-        before = root.bottom[0] if class_of(root).is_split else layer.bottom[0]
+    if issubclass(class_of(root), Split) or readers > 1:
+        before = root.bottom[0] if issubclass(class_of(root), Split) else layer.bottom[0]
         raise _NotFoldedError(f'the blob "{before}" before it has other readers')
     if any(layer.loss_weight) or any(root.loss_weight):
         raise _NotFoldedError("it is a loss")

@@ -35,7 +35,7 @@ from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.ohem import BoxAnnotatorOHEM, SoftmaxWithLossOHEM
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.layers.shape.parameter import Parameter
-from minicaffe.layers.shape.split import Silence
+from minicaffe.layers.shape.split import Silence, Split
 from minicaffe.layers.ssd.detection_evaluate import DetectionEvaluate
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.layers.ssd.multi_box_loss import MultiBoxLoss
@@ -162,7 +162,7 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
     for layer in layers:
         layer.bottom[:] = [names.get(name, name) for name in layer.bottom]
         samples = TARGETS.get(layer.python_param.module) if layer.type == "Python" else None
-        if class_of(layer).is_split:
+        if issubclass(class_of(layer), Split):
             names.update(dict.fromkeys(layer.top, layer.bottom[0]))
             continue
         if class_of(layer) is ProposalTarget or samples:

@@ -19,6 +19,7 @@ from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.neuron.prelu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.normalize import Normalize
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
@@ -132,7 +133,7 @@ class _Readers:
         kind = class_of(layer)
         if kind in (Convolution, DepthwiseConvolution):
             # (outputs, inputs / group, ...)
-            return blob.shape[0] if kind.depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
+            return blob.shape[0] if kind is DepthwiseConvolution else blob.shape[1] * max(layer.convolution_param.group, 1)
         if kind in BY_CHANNEL:
             return int(np.prod(blob.shape))
         return blob.shape[0] if kind is Deconvolution else None  # (inputs, outputs / group, ...)
@@ -148,7 +149,7 @@ class _Readers:
 def _sizing_product(layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> int | None:
     """The index of the first InnerProduct, if its weights tell the size of the image: not behind rois."""
     at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
-    return None if at is None or any(class_of(layer).is_roi_layer for layer in layers[:at]) else at
+    return None if at is None or any(issubclass(class_of(layer), RoiLayer) for layer in layers[:at]) else at
 
 
 def _fit(

@@ -10,10 +10,25 @@ from typing import Any, cast
 from minicaffe.layer import Layer
 from minicaffe.layer_list import filter_layers
 from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.roi.psroi_layer import PSROILayer
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.mode import Phase
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import class_of
+from minicaffe.registry import class_of, linear_block
+
+
+def outputs_field(layer: caffe_pb2.LayerParameter) -> str:
+    """Return the "block.field" with a layer's number of outputs: num_output, or output_dim of a position-sensitive layer; "" if
+    it has none."""
+    if issubclass(kind := class_of(layer), PSROILayer):
+        return f"{kind.param_block[0]}.output_dim"
+    return f"{linear_block(layer)}.num_output" if linear_block(layer) else ""
+
+
+def outputs_of(layer: caffe_pb2.LayerParameter) -> int:
+    """Return the number of outputs of a layer that has an outputs_field."""
+    block, _, name = outputs_field(layer).partition(".")
+    return int(getattr(getattr(layer, block), name))
 
 
 def reached(starts: Iterable[int], following: Callable[[int], Iterable[int]]) -> list[int]:
@@ -76,7 +91,7 @@ class Graph:
 
         def before(i: int) -> list[int]:
             kind = self.kinds[i]
-            if kind.linear or kind.position_sensitive:
+            if kind.linear or issubclass(kind, PSROILayer):
                 found.layers.append(i)
                 return []
             if self.layers[i].type == "Python":  # unknown: the search ends here

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.errors import Error
+from minicaffe.layers.roi.psroi_layer import PSROILayer, group_cells
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.ssd.annotated_data import AnnotatedData
 from minicaffe.layers.ssd.detection_evaluate import DetectionEvaluate
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.layers.ssd.multi_box_loss import MultiBoxLoss
-from minicaffe.registry import group_cells, outputs_of
 
-from .retarget_graph import Graph, Heads
+from .retarget_graph import Graph, Heads, outputs_of
 from .retarget_plan import SOFTMAX, Plan
 
 SSD_ENDS = (DetectionOutput, MultiBoxLoss, DetectionEvaluate)
@@ -42,7 +43,7 @@ def plan_heads(plan: Plan) -> None:
 
 def _heads(graph: Graph, starts: Sequence[int]) -> Heads:
     """The heads before these layers that are ROI layers or depend on one."""
-    dependent = graph.dependent([i for i, kind in graph.kinds.items() if kind.is_roi_layer])
+    dependent = graph.dependent([i for i, kind in graph.kinds.items() if issubclass(kind, RoiLayer)])
     heads = graph.heads(start for start in sorted(starts) if start in dependent)
     heads.layers = [i for i in heads.layers if i in dependent]
     return heads
@@ -70,9 +71,9 @@ def _resize(plan: Plan, graph: Graph, heads: Sequence[int], values: int) -> None
     makers: dict[int, list[int]] = {}
     for i in heads:
         plan.resize(i, old, new)
-        if graph.kinds[i].position_sensitive and graph.makers[i]:
+        if issubclass(graph.kinds[i], PSROILayer) and graph.makers[i]:
             # The score maps before it have output_dim * group_size^2 channels.
-            makers.setdefault(group_cells(graph.layers[i]), []).append(graph.makers[i][0])
+            makers.setdefault(group_cells(graph.layers[i], graph.kinds[i]), []).append(graph.makers[i][0])
     for cells, starts in makers.items():
         before = graph.heads(starts)
         for maker in before.layers:

@@ -15,9 +15,9 @@ from minicaffe.layers.shape.concat import Slice
 from minicaffe.layers.shape.reshape import Reshape
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import class_of, linear_block, outputs_field, outputs_of
+from minicaffe.registry import class_of, linear_block
 
-from .retarget_graph import Graph
+from .retarget_graph import Graph, outputs_field, outputs_of
 
 SOFTMAX = (Softmax, SoftmaxWithLoss, SoftmaxWithLossOHEM)
 NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d{1,9})(?!\d)")

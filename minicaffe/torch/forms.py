@@ -16,6 +16,8 @@ from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, 
 from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.embed import Embed
 from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.deepdetect.sparse import SparseInnerProduct
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
@@ -147,7 +149,7 @@ def runs_itself(kind: type[Layer]) -> bool:
 
 def is_source(layer: Layer) -> bool:
     """Whether a layer's tops are inputs of the Module."""
-    return layer.reads_data or layer.is_input
+    return isinstance(layer, DataLayer | Input)
 
 
 def weight_names(module: nn.Module) -> tuple[str, ...]:

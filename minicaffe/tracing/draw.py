@@ -22,7 +22,7 @@ from minicaffe.layers.pool.pooling import Pooling
 from minicaffe.layers.python.python import Python
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import class_of, linear_block, outputs_of, types
+from minicaffe.registry import class_of, linear_block, types
 
 from .draw_picture import Graph, Node, bitmap, dot, svg
 
@@ -52,7 +52,7 @@ def get_edge_label(layer: LayerParameter) -> str:
     """The label of the arrow from a layer to its top: a data layer's batch size, or the number of outputs."""
     if layer.HasField("data_param"):
         return f"batch {layer.data_param.batch_size}"
-    return str(outputs_of(layer)) if linear_block(layer) else ""
+    return str(getattr(layer, block).num_output) if (block := linear_block(layer)) else ""
 
 
 def get_layer_lr_mult(layer: LayerParameter) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from minicaffe.layer import Count, Layer, gpu_methods_apply
 from minicaffe.layers import CATALOGUE
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.registry import explains, explains_gradient, exports, is_built_in, torch_form
 
 HEAD = """# The layers
@@ -60,7 +62,7 @@ def takes(layer: type[Layer]) -> str:
         "backward": _backward(layer, "yes") == "yes",
         "on the GPU": has_gpu,
         "explain": layer in explains,
-        "ONNX": layer in exports or layer.is_input,
+        "ONNX": layer in exports or issubclass(layer, Input),
     }
     counts = f"bottoms: {_count(layer.num_bottom)}; tops: {_count(layer.num_top)}"
     return f"{counts}; has: {', '.join(what for what, there in has.items() if there)}"
@@ -69,8 +71,8 @@ def takes(layer: type[Layer]) -> str:
 def _tools(layer: type[Layer]) -> list[str]:
     """explain, ONNX, torch."""
     explained = "yes" if layer in explains and (layer in explains_gradient or _only_indices(layer)) else DASH
-    exported = "an input" if layer.is_input else "yes" if layer in exports else DASH
-    if layer.is_input or layer.reads_data:
+    exported = "an input" if issubclass(layer, Input) else "yes" if layer in exports else DASH
+    if issubclass(layer, Input | DataLayer):
         return [explained, exported, "an input"]
     runs = is_built_in(layer) and layer.num_top != 0
     return [explained, exported, "yes" if layer in torch_form else "our layer" if runs else DASH]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from minicaffe.formats.fork_kinds import Choice, candidates, grouped
 from minicaffe.kernels import description, loops_of
+from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 
 from .memory import MemoryNeeds, memory_needs
@@ -67,7 +68,7 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
         layer, bottoms, tops = node.layer, node.bottoms, node.tops
         # In-place tops, and views such as Reshape's, need no memory.
         own = [top for top in tops if not any(top is b or top.shares_data_with(b) for b in bottoms) and id(top) not in counted]
-        own = [] if layer.is_split else own
+        own = [] if isinstance(layer, Split) else own
         counted.update(id(top) for top in own)
         layers.append(
             LayerSummary(

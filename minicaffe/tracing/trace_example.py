@@ -10,6 +10,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.net import Net
 from minicaffe.registry import explains
 
@@ -46,7 +47,7 @@ def example(net: Net, i: int, bottoms: Sequence[Array]) -> Example | None:
 
 
 def _place(layer: Layer, y: Array) -> Index:
-    if layer.is_roi_layer and y.ndim == 4:
+    if isinstance(layer, RoiLayer) and y.ndim == 4:
         return (0, 0, y.shape[2] // 2, y.shape[3] // 2)
     if not y.ndim:
         return ()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.formats.prototxt import to_text
 from minicaffe.layer import Layer
+from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 from minicaffe.registry import explains
 
@@ -42,7 +43,7 @@ def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room:
         bottoms=bottom_names,
         tops=list(top_names),
         in_place=bool(set(top_names) & set(bottom_names)),
-        is_split=layer.is_split,
+        is_split=isinstance(layer, Split),
         param=to_text(layer.param),
         top_bytes=bytes_in_use(tops, without=shared),
         params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],

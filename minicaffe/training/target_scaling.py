@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.layer import Layer
+from minicaffe.layers.roi.psroi_layer import PSROILayer, group_cells
+from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
-from minicaffe.registry import group_cells
 
 Floats = NDArray[np.floating[Any]]
 
@@ -123,8 +124,8 @@ def _group_cells(net: Net, layer: Layer) -> int:
     for reader in net.layers:
         if not blobs & set(net.bottom_names[reader.name][:1]):
             continue
-        if reader.is_split:  # it comes before the layers that read its tops
+        if isinstance(reader, Split):  # it comes before the layers that read its tops
             blobs.update(net.top_names[reader.name])
-        elif reader.position_sensitive:
-            return group_cells(reader.param)
+        elif isinstance(reader, PSROILayer):
+            return group_cells(reader.param, type(reader))
     return 1

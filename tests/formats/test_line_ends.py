@@ -14,6 +14,7 @@ from minicaffe.cli.output_names import output_names
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.errors import Error
+from minicaffe.layers.shape.split import Split
 from minicaffe.scaling.batch.find import find_sources
 
 NET = """name: "net"  # a comment
@@ -43,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @WAYS
 def test_a_prototxt(way: str) -> None:
     net = Net(written("net.prototxt", NET, way), TRAIN)
-    assert net.name == "net" and [layer.name for layer in net.layers if not layer.is_split] == ["x", "ip", "loss"]
+    assert net.name == "net" and [layer.name for layer in net.layers if not isinstance(layer, Split)] == ["x", "ip", "loss"]
 
 
 @WAYS

@@ -242,7 +242,7 @@ def test_the_script_gives_the_detectors_outputs(kind: str, tmp_path: Path) -> No
     code, said = run(*words)
     assert code == 0, said
     trunk, rest = Net(out[0], TEST), Net(tmp_path / "rest.prototxt", TEST)
-    assert trunk.inputs == ["data"] and {layer.type.lower() for layer in trunk.layers if not layer.is_split} <= TARGETS["rknn"]
+    assert trunk.inputs == ["data"] and {layer.type.lower() for layer in trunk.layers} <= TARGETS["rknn"] | {"split"}
     assert rest.inputs[0] == "im_info" and set(rest.inputs[1:]) <= set(trunk.blobs)
     whole = Net(net, TEST, weights=weights, settings=read_settings(SHAPES / "shapes.yml"))
     data = np.random.default_rng(3).normal(0, 60, (1, 3, 96, 128)).astype(np.float32)  # not the prototxt's size

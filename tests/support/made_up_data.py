@@ -15,6 +15,7 @@ from minicaffe.formats.forks import fork_names
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer_list import filter_layers
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import Phase
 from minicaffe.net_arguments import state_applied
 from minicaffe.proto import caffe_pb2
@@ -290,7 +291,7 @@ class Wishes:
     def watch(self, net: Net, layer: Layer, step: str) -> None:
         if step != "created":
             return
-        if layer.is_split:
+        if isinstance(layer, Split):
             self.copied |= {top: self.copied.get(layer.param.bottom[0], layer.param.bottom[0]) for top in layer.param.top}
             return
         if layer.type in ("Gather", "Scatter"):

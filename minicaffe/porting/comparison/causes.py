@@ -18,6 +18,7 @@ from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.data.input import Input
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.elementwise.scale import Scale
 from minicaffe.layers.loss.softmax import Softmax
@@ -31,6 +32,7 @@ from minicaffe.layers.norm.normalize import Normalize
 from minicaffe.layers.pool.pooling import AVE, MAX, Pooling
 from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, rounds_down
 from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
@@ -48,13 +50,13 @@ def variants(layer: Layer, is_first: bool) -> Iterator[Variant]:
     """What B may compute in place of layer. is_first: it reads an input of the net."""
     if type(layer) in BY_CLASS:
         yield from BY_CLASS[type(layer)](layer)
-    if layer.is_roi_layer:
+    if isinstance(layer, RoiLayer):
         yield from regions(layer)
     if len(layer.blobs) > 1 and layer.weight_name(1) == "bias":
         yield Variant("its bias is missing", of_blob(1, np.zeros_like))
     if is_first:
         yield from _image_variants()
-    if not (layer.elementwise or layer.is_input or isinstance(layer, Concat)):
+    if not (layer.elementwise or isinstance(layer, Input | Concat)):
         yield Variant("its input is read in the order N, H, W, C", of_bottoms(channels_last))
 
 

@@ -14,6 +14,7 @@ from minicaffe.layer import Layer
 from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
 from minicaffe.layers.proposal.nms import nms
 from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.roi.psroi_layer import PSROILayer
 from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid
 
 from .changes import interleaved, of_bottom, parameter
@@ -36,7 +37,7 @@ def regions(layer: Layer) -> Iterator[Variant]:
         if scale:
             moved = _moved(*[pixels / scale] * 4)
             yield Variant(f"its rois are moved by {-pixels:+} pixel of the map (half-pixel centres)", moved)
-    if layer.position_sensitive:
+    if isinstance(layer, PSROILayer):
         group = layer.param.psroi_pooling_param.group_size or layer.param.psroi_align_param.group_size
         reordered = of_bottom(0, partial(interleaved, groups=group * group))
         yield Variant("its channels are ordered bin before class", reordered)

@@ -23,6 +23,8 @@ from minicaffe.formats.prototxt import NetFile
 from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
 from minicaffe.hooks import Hook
 from minicaffe.layer import Layer
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST, Phase
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
@@ -194,7 +196,7 @@ class Walk:
         def look(j: int) -> None:
             layer = other.layers[j]
             i = mine.get(theirs[j])
-            if i is None or layer.is_split or self._done():
+            if i is None or isinstance(layer, Split) or self._done():
                 return
             for t, (blob, array) in enumerate(zip(other.nodes[j].tops, self.kept[i])):
                 name = self.net.nodes[i].top_names[t]
@@ -237,7 +239,7 @@ class Walk:
     def beside_arrays(self, arrays: Arrays) -> None:
         """Compare with B's arrays, in A's order."""
         for i, layer in enumerate(self.net.layers):
-            if layer.is_split:
+            if isinstance(layer, Split):
                 continue
             for t, top in enumerate(self.net.nodes[i].top_names):
                 name = self._name(i, t, top, arrays)
@@ -292,7 +294,7 @@ class Walk:
             if not tops & needed:
                 continue
             needed -= tops  # found its writer; an earlier writer of the name does not matter
-            if self.net.layers[n].is_split:  # passed through, but not listed: it cannot be a cause
+            if isinstance(self.net.layers[n], Split):  # passed through, but not listed: it cannot be a cause
                 needed.update(bottoms)
             elif n not in self.compared and bottoms:
                 needed.update(bottoms)
@@ -353,7 +355,7 @@ class Walk:
     def _origin(self, name: str) -> str:
         """The blob behind a Split's top."""
         i = self.sources.get(name)
-        if i is not None and self.net.layers[i].is_split:
+        if i is not None and isinstance(self.net.layers[i], Split):
             return self.net.layers[i].param.bottom[0]
         return name
 
@@ -365,12 +367,12 @@ class Walk:
         if self._done() or not self.compared:
             return
         net, result = self.net, self.result
-        result.unmatched = [x.name for i, x in enumerate(net.layers) if i not in self.compared and not x.is_split]
+        result.unmatched = [x.name for i, x in enumerate(net.layers) if i not in self.compared and not isinstance(x, Split)]
         seen = {(layer, top) for layer, top, _ in result.agreed}
         differing = {difference.top for difference in result.differences}
         for name in net.outputs:
             layer = net.layers[self.sources[name]]
-            if not layer.is_input and (layer.name, name) not in seen and name not in differing:
+            if not isinstance(layer, Input) and (layer.name, name) not in seen and name not in differing:
                 result.missing.append(name)
 
 

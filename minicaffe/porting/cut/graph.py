@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.data.prefetching import DataLayer
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.named import names_near
 from minicaffe.net import Net
@@ -34,7 +37,7 @@ class Step:
     @property
     def is_constant(self) -> bool:
         """Whether it makes its tops of nothing: DummyData, Parameter."""
-        return not (self.reads or self.layer.is_input or self.layer.reads_data)
+        return not (self.reads or isinstance(self.layer, Input | DataLayer))
 
 
 @dataclass
@@ -105,6 +108,6 @@ def graph_of(net: Net) -> Graph:
 
 def _is_inserted(layer: Layer) -> bool:
     """Whether it is one of the net's own Splits, by Caffe's names of its tops."""
-    if not layer.is_split or not layer.name.endswith("_split"):
+    if not isinstance(layer, Split) or not layer.name.endswith("_split"):
         return False
     return list(layer.param.top) == [f"{layer.name}_{k}" for k in range(len(layer.param.top))]

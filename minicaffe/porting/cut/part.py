@@ -11,6 +11,8 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 from minicaffe.formats.prototxt import to_text
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import check_names_differ, put_weights
@@ -116,7 +118,7 @@ def cut_at(net: Net, blob: str) -> tuple[Part, Part]:
 
 def blob_at(net: Net, part: float) -> str | None:
     """The first blob, from this part of the layers on, that is no output: where cut_at cuts. None where there is none."""
-    inner = [layer for layer in net.layers if not (layer.is_split or layer.is_input) and layer.param.bottom]
+    inner = [layer for layer in net.layers if not isinstance(layer, Split | Input) and layer.param.bottom]
     blobs = (top for layer in inner[int(len(inner) * part) :] for top in layer.param.top)
     return next((blob for blob in blobs if blob not in net.outputs), None)
 
@@ -145,7 +147,7 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
     all that depends on them, which reads the first's outputs. Raises Error where one of the two would be empty."""
     graph = graph_of(net)
     heads = [i for i, step in enumerate(graph.steps) if is_head(step.param) or (target and lacks(target, step.param))]
-    heads = [i for i in heads if not graph.steps[i].layer.is_input]
+    heads = [i for i in heads if not isinstance(graph.steps[i].layer, Input)]
     if not heads:
         raise Error("the net has no layer of a head: no proposals, ROI layers, priors or detections, and no Python layer")
     rest = {*heads, *graph.behind(value for i in heads for value in graph.values(i))}
@@ -164,12 +166,12 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
 
 def _is_given(graph: Graph, value: Value) -> bool:
     """Whether a value is an input, or made of nothing."""
-    return graph.steps[value[0]].layer.is_input or graph.steps[value[0]].is_constant
+    return isinstance(graph.steps[value[0]].layer, Input) or graph.steps[value[0]].is_constant
 
 
 def _part(net: Net, graph: Graph, chosen: Iterable[int], ends: Sequence[Value]) -> Part:
     """The part with these steps, and with the constants that they read."""
-    inner = {i for i in chosen if not graph.steps[i].layer.is_input}
+    inner = {i for i in chosen if not isinstance(graph.steps[i].layer, Input)}
     read = [value for i in sorted(inner) for value in graph.steps[i].reads]
     inner |= {step for step, _ in read if graph.steps[step].is_constant}
     _check_overwritten(graph, inner, ends)

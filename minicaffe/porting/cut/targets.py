@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minicaffe.errors import Error
+from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.bn import BN
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
@@ -58,7 +61,7 @@ def is_head(layer: LayerParameter) -> bool:
     """Whether a layer belongs to a detector's head: it makes or pools rois, finds how many boxes there are, makes priors, or is
     Python."""
     kind = class_of(layer)
-    finds = kind.makes_rois or kind.is_roi_layer or kind.found_axis is not None
+    finds = kind.makes_rois or issubclass(kind, RoiLayer) or kind.found_axis is not None
     return finds or issubclass(kind, PriorBox) or layer.type == "Python"
 
 
@@ -91,8 +94,8 @@ def _help(layer: LayerParameter) -> str:
         return "--drop-head leaves it to a second net"
     if issubclass(kind, AFFINE):
         return "minicaffe merge-bn folds it into the convolution before it, where there is one"
-    if kind.depthwise:
+    if issubclass(kind, DepthwiseConvolution):
         return 'write type "Convolution" with group: N for its N channels'
-    if kind.reads_data or kind.is_loss:
+    if issubclass(kind, DataLayer) or kind.is_loss:
         return "it is for training: give the net for testing, or cut with --from and --to"
     return "--drop-head leaves it and what depends on it to a second net; --from and --to cut around it"

@@ -13,6 +13,7 @@ from minicaffe.errors import Error
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
 from minicaffe.layers.neuron.dropout import Dropout
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.porting.dump import Dump
@@ -144,4 +145,4 @@ def _types(weights: Item, net: Net) -> tuple[str, ...]:
     kinds = {layer.type: types.get(layer.type) for layer in _layers(weights) if not any(layer.blobs)}
     mine = {layer.type for layer in net.layers}
     computing = (kind for kind, known in kinds.items() if known is not None and known.elementwise)
-    return tuple(kind for kind in computing if kind not in mine and not (types[kind].is_split or types[kind] is Dropout))
+    return tuple(kind for kind in computing if kind not in mine and not issubclass(types[kind], Split | Dropout))

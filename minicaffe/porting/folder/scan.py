@@ -22,6 +22,7 @@ from minicaffe.formats.lookalikes import PROTOTXT, START
 from minicaffe.formats.prototxt import NetFile, all_skipped, parse_net, parse_solver
 from minicaffe.formats.skipped import matters, sentence
 from minicaffe.formats.weights import HDF5_SIGNATURE
+from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.porting.dump import BLOB, HDF5_DATA, Dump
 from minicaffe.porting.dump import read as read_dump
 from minicaffe.registry import types
@@ -236,7 +237,7 @@ def _net_text(file: NetFile, text: str) -> str:
 def reading(file: NetFile) -> list[str]:
     """The types of the layers that read data."""
     alone = (layer.type for layer in file.param.layer if not layer.bottom)
-    return [kind for kind in alone if kind == "Python" or (kind in types and types[kind].reads_data)]
+    return [kind for kind in alone if kind == "Python" or (kind in types and issubclass(types[kind], DataLayer))]
 
 
 def _inputs(layer: Any) -> Iterator[tuple[str, Any]]:

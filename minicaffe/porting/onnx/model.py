@@ -10,6 +10,8 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.errors import Error, install, pasted, ways
 from minicaffe.layer import Layer
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.node import Node
@@ -57,7 +59,7 @@ def onnx_model(
     if whole:
         inputs, values, photo = whole.begin(graph, net, shapes)
     for node in nodes:
-        if not node.layer.is_input:
+        if not isinstance(node.layer, Input):
             _emit(graph, net, node, values, shapes)
     made = whole.end(graph, net, values, photo) if whole and whole.boxes else {name: values[name] for name in outputs}
     model = _assembled(graph, net, inputs, made, values, opset)
@@ -121,8 +123,8 @@ def _why(layer: Layer) -> str:
 
 def _instead(net: Net, bottoms: Sequence[str]) -> str:
     """The sub-net that can be exported: up to the layer that makes this one's bottom."""
-    makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and not layer.is_input]
-    makers = [name for name in makers if not net.layer_dict[name].is_split] or makers
+    makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and not isinstance(layer, Input)]
+    makers = [name for name in makers if not isinstance(net.layer_dict[name], Split)] or makers
     if not makers:
         return ""
     option, argument = ways(f"--until {pasted(makers[-1])}"), f"until={makers[-1]!r}"

@@ -13,6 +13,8 @@ from pathlib import Path
 from minicaffe.errors import Error, on_one_line
 from minicaffe.files import replacing_together
 from minicaffe.formats.safetensors import write_safetensors
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.version import __version__
@@ -77,9 +79,9 @@ def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
     values: dict[str, str] = dict(names)
     for node in net.nodes:
         layer = node.layer
-        if layer.is_input:
+        if isinstance(layer, Input):
             continue
-        if layer.is_split:
+        if isinstance(layer, Split):
             values.update(dict.fromkeys(node.top_names, values[node.bottom_names[0]]))
             continue
         bottoms = [values[name] for name in node.bottom_names]
@@ -98,7 +100,7 @@ def _outputs(net: Net) -> list[str]:
 
 def _check(net: Net) -> None:
     """Raises LayerError that names all layers without a form."""
-    lacking = [layer for layer in net.layers if not (layer.is_input or layer.is_split) and source.get(type(layer)) is None]
+    lacking = [layer for layer in net.layers if not isinstance(layer, Input | Split) and source.get(type(layer)) is None]
     if lacking:
         more = "".join(f'; {layer.type} layer "{layer.name}"' for layer in lacking[1:20])
         raise lacking[0].error(f"has no form in PyTorch source{more}", "type")

@@ -24,6 +24,7 @@ from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.shape.concat import Concat
+from minicaffe.layers.shape.split import Split
 from minicaffe.layers.ssd.box_codes import jaccard
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.layers.ssd.prior_box import PriorBox
@@ -250,7 +251,7 @@ def _prior_maps(net: Net, blob: str) -> Iterator[Cells]:
         yield Cells(
             layer.name, (height, width), len(layer.sides) * len(layer.offsets), (step[1] / image[1], step[0] / image[0])
         )
-    elif layer is not None and (layer.is_split or isinstance(layer, Concat)):
+    elif layer is not None and isinstance(layer, Split | Concat):
         for name in net.nodes[i].bottom_names:
             yield from _prior_maps(net, name)
 

@@ -12,6 +12,7 @@ from minicaffe.layer import Layer
 from minicaffe.layers.proposal.ohem import BoxAnnotatorOHEM
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 
 from .case import Case
@@ -60,11 +61,11 @@ class Asked:
         )
         self._check_names(case, backward)
         # before --roi is checked, which no number could satisfy
-        if case.layer.is_roi_layer and not array.shape[0] and not backward:
+        if isinstance(case.layer, RoiLayer) and not array.shape[0] and not backward:
             raise case.error("there are no rois: nothing to explain")
         if self.at is not None:
             return _checked(case, f"{self.prefix}at", self.at, blob, array.shape)
-        if case.layer.is_roi_layer:
+        if isinstance(case.layer, RoiLayer):
             return self._of_bin(case, blob, array.shape, backward)
         if not array.shape:
             return ()
@@ -96,7 +97,7 @@ class Asked:
 
     def _check_names(self, case: Case[Layer], backward: bool) -> None:
         """Only what applies to the layer and the direction can be given."""
-        p, is_roi_layer = self.prefix, case.layer.is_roi_layer
+        p, is_roi_layer = self.prefix, isinstance(case.layer, RoiLayer)
         wanted = ["channel", "cell"] if backward else ["roi", "channel", "bin"]
         known = {"at", "item", *wanted} if backward else {"at", *wanted}
         given = {name for name, value in vars(self).items() if value is not None and name != "prefix"}

@@ -14,6 +14,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 from minicaffe.registry import Table, explains, explains_gradient, explains_weight
 
@@ -171,7 +172,7 @@ def _run(net: Net, first: int, last: int) -> None:
 def shown_name(net: Net, blob: str) -> str:
     """A bottom's name in the prototxt: for a top of an inserted Split, the blob that it copies."""
     for layer in net.layers:
-        if layer.is_split and blob in layer.param.top:
+        if isinstance(layer, Split) and blob in layer.param.top:
             return str(layer.param.bottom[0])
     return blob
 

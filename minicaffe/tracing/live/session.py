@@ -30,6 +30,7 @@ from minicaffe.blob import Blob
 from minicaffe.data.image_bytes import opened
 from minicaffe.errors import Error, out_of_memory
 from minicaffe.formats.prototxt import NetFile, parse_net
+from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.trace_document import document
@@ -220,7 +221,7 @@ def _box(box: object, dtype: np.dtype[Any]) -> list[float]:
 def _first_reader(net: Net, blob: Blob) -> int:
     """The first layer that reads the blob, or a copy of it that a Split made."""
     readers = (i for i, node in enumerate(net.nodes) if any(blob.shares_data_with(bottom) for bottom in node.bottoms))
-    return next(i for i in readers if not net.layers[i].is_split)
+    return next(i for i in readers if not isinstance(net.layers[i], Split))
 
 
 def _first_other(old: Net, new: Net) -> int:

@@ -18,6 +18,8 @@ from onnx_graphs import Dims, check, compare, kinds, node, run, save
 from minicaffe import TEST, Net
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.inputs import fill_inputs
+from minicaffe.layers.data.input import Input
+from minicaffe.layers.shape.split import Split
 from minicaffe.porting.onnx import export_onnx
 from minicaffe.porting.onnx_import import compare_with_model, import_onnx
 
@@ -179,8 +181,8 @@ def test_a_detector_comes_back_as_it_was(exported: Path) -> None:
     before = Net(SHAPES / "rfcn" / "test.prototxt", TEST)
     imported = import_onnx(exported)
     net = imported.net(read_settings(SHAPES / "shapes.yml"))
-    types = {layer.name: layer.type for layer in before.layers if not (layer.is_input or layer.is_split)}
-    assert {layer.name: layer.type for layer in net.layers if not (layer.is_input or layer.is_split)} == types
+    types = {layer.name: layer.type for layer in before.layers if not isinstance(layer, Input | Split)}
+    assert {layer.name: layer.type for layer in net.layers if not isinstance(layer, Input | Split)} == types
     assert set(imported.restored) == set(types)
     assert set(net.blobs) <= {*before.blobs, *(top for name in net.top_names for top in net.top_names[name])}
     fill_inputs(net, {"data": str(SHAPES / "scene.png")})
