@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -152,13 +152,11 @@ class PycaffeNet:
 
     def set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
         """Give the net's first layer, which must be a MemoryData, its images (N, C, H, W) and labels. Raises LayerError."""
-        from .layers.data.memory_data import MemoryData
-
         first = self.layers[0] if self.layers else None
-        if not isinstance(first, MemoryData):
+        if first is None or first.type != "MemoryData":
             kind = f'a {first.type} ("{first.name}")' if first is not None else "absent"
             raise LayerError(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
-        first.reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
+        cast(Any, first).reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
 
     _set_input_arrays = set_input_arrays
 
