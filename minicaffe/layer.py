@@ -15,7 +15,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
@@ -43,6 +43,19 @@ Count = int | tuple[int, int | None]
 
 _UNSET = object()
 """What an attribute is that is not there."""
+
+
+class Costs(NamedTuple):
+    """The work and the memory of a layer, besides its blobs.
+
+    multiply_adds: with weights, in a forward; None if unknown. saved: bytes that forward keeps for backward, except with
+    forward_only. cached: bytes that are computed from the weights once and kept. working: the peak of temporary bytes.
+    """
+
+    multiply_adds: int | None
+    saved: int
+    cached: int
+    working: int
 
 
 class Layer:
@@ -73,7 +86,7 @@ class Layer:
     - in_sequence: whether forwards must follow each other in one process, because a forward depends on those before it, or
       writes to a file (setup may set it).
     - uses_kernels: those that forward and backward call, to compile ahead what computes them (setup may set it).
-    For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
+    For the blobs' current shapes: the methods costs and suppose_rois.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
     gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
@@ -211,21 +224,10 @@ class Layer:
 
     # Facts for the blobs' current shapes; nothing is computed.
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int | None:
-        """Multiply-adds with weights in a forward pass; None for unknown."""
-        return 0 if self.weight_names == () else None
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """What forward keeps beside the blobs for backward (except with forward_only)."""
-        return 0
-
-    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """What is computed from the weights once and kept for the next forward."""
-        return 0
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """The peak of temporary memory in a forward, or with propagate_down in a forward and a backward."""
-        return int(data_bytes(bottom[:1]) * (self.copies[0] if propagate_down is None else max(self.copies)))
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        """Return the costs of a forward, or with propagate_down of a forward and a backward."""
+        copies = self.copies[0] if propagate_down is None else max(self.copies)
+        return Costs(0 if self.weight_names == () else None, 0, 0, int(data_bytes(bottom[:1]) * copies))
 
     def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         """In a type that makes_rois: shape the tops for the rois of one image; rois: how many a proposal layer is assumed to

@@ -47,7 +47,7 @@ def test_every_type_says_what_it_is() -> None:
             "position_sensitive": not issubclass(layer, PSROILayer) or {"output_dim", "group_size"} <= blocks[0],
             "is_roi_layer": not issubclass(layer, RoiLayer) or all("spatial_scale" in block for block in blocks),
             "weight_names": layer.weight_names is not None or layer.param_block == ("recurrent_param",),
-            "multiply_adds": layer.weight_names == () or layer.multiply_adds is not Layer.multiply_adds,
+            "multiply_adds": layer.weight_names == () or layer.costs is not Layer.costs,
             "has_gradient": layer.has_gradient or layer.backward_cpu is Layer.backward_cpu or layer.num_bottom != 0,
         }
         wrong += [f"{kind}.{fact}" for fact, right in facts.items() if not right]
@@ -284,8 +284,8 @@ def test_bytes_kept_and_worked_in(text: str, arrays: list[Array], phase: Phase, 
         kept, working = measured(layer, bottom, top)
     finally:
         tracemalloc.stop()
-    assert kept == pytest.approx(layer.kept_bytes(bottom, top), abs=MIB)
-    assert_as_told(working, layer.working_bytes(bottom, top))
+    assert kept == pytest.approx(layer.costs(bottom, top).saved, abs=MIB)
+    assert_as_told(working, layer.costs(bottom, top).working)
 
 
 @pytest.mark.slow
@@ -307,9 +307,9 @@ def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Arr
         backward = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    assert kept == pytest.approx(layer.kept_bytes(bottom, top), abs=MIB)
-    assert_as_told(forward, layer.working_bytes(bottom, top))
-    assert_as_told(max(forward, backward), layer.working_bytes(bottom, top, [True, False]))
+    assert kept == pytest.approx(layer.costs(bottom, top).saved, abs=MIB)
+    assert_as_told(forward, layer.costs(bottom, top).working)
+    assert_as_told(max(forward, backward), layer.costs(bottom, top, [True, False]).working)
 
 
 @pytest.mark.slow
@@ -345,7 +345,7 @@ def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propag
         working = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    assert_as_told(working, layer.working_bytes(bottom, top, [propagate]))
+    assert_as_told(working, layer.costs(bottom, top, [propagate]).working)
 
 
 @pytest.mark.parametrize(
@@ -374,8 +374,8 @@ def test_bytes_of_a_block_of_stochastic_pooling(shape: tuple[int, ...], windows:
         backward = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    assert forward == pytest.approx(layer.working_bytes(bottom, top), rel=0.07, abs=2**16)
-    assert max(forward, backward) == pytest.approx(layer.working_bytes(bottom, top, [True]), rel=0.07, abs=2**16)
+    assert forward == pytest.approx(layer.costs(bottom, top).working, rel=0.07, abs=2**16)
+    assert max(forward, backward) == pytest.approx(layer.costs(bottom, top, [True]).working, rel=0.07, abs=2**16)
 
 
 # Nowhere else.

@@ -117,7 +117,7 @@ def ran(made: Made, brief: bool) -> tuple[str, str]:
 
 
 def multiply_adds(net: Net) -> int:
-    return sum(node.layer.multiply_adds(node.bottoms, node.tops) or 0 for node in net.nodes)
+    return sum(node.layer.costs(node.bottoms, node.tops).multiply_adds or 0 for node in net.nodes)
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
-from minicaffe.layer import data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import sum_channels
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue, joined
 from minicaffe.layers.elementwise.fusion import DeviceEpilogue, Fusing
@@ -84,10 +84,12 @@ class Convolution(Fusing):
     def coordinates(self) -> Map | None:
         return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        multiply_adds = sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)
+        cached, working = self._cached_bytes(bottom, top), self._working_bytes(bottom, top, propagate_down)
+        return Costs(multiply_adds, 0, cached, working)
 
-    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+    def _cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         """Winograd's factors or panels, in TEST."""
         if self._kept is None:
             return 0
@@ -97,7 +99,7 @@ class Convolution(Fusing):
             return factors_bytes(self._weight_shape(), self.window, self.group, weight.on_host and weight.may_be_held())
         return panels_bytes((x, self._weight_shape(), y), self.window, self.group, self.dtype)
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+    def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None) -> int:
         """Columns, and what they are made from and multiplied to, and of the weights' gradient a product and a sum; or what
         Winograd's passes take."""
         x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])

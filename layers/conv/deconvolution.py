@@ -13,6 +13,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
 from minicaffe.coordinates import Map, spread
 from minicaffe.cuda import convolution as gpu
+from minicaffe.layer import Costs
 from minicaffe.layers.elementwise.epilogue import Epilogue
 
 from .convolution import Convolution
@@ -33,10 +34,11 @@ class Deconvolution(Convolution):
     def coordinates(self) -> Map | None:
         return spread(self.axis, self.window.stride, self.window.extent, self.window.pad)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        multiply_adds = sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds)
 
-    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+    def _cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return 0
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:

@@ -13,7 +13,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda import convolution as gpu
 from minicaffe.cuda.deformable_convolution import Bottoms, Deformed
 from minicaffe.cuda.roi import Scratch as DeviceScratch
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.conv.deformed import BLOCK_BYTES, ROW_BYTES, Tables, Wanted, convolve, gradients, samples_of
 from minicaffe.layers.conv.window import Window, checked_output, read_window
 from minicaffe.layers.elementwise.channels import sum_channels
@@ -85,10 +85,12 @@ class DeformableConvolution(Layer):
             raise self.error(f"the offset must have shape {wanted}, {what}, got {bottom[1].shape}", "bottom[1]")
         top[0].reshape(shape[0], self.num_output, *output)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count * (self.blobs[0].count // self.num_output)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        multiply_adds = top[0].count * (self.blobs[0].count // self.num_output)
+        working = self._working_bytes(bottom, top, backward=propagate_down is not None)
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds, working=working)
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+    def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], backward: bool) -> int:
         """An image's map, the index and the share of each sample's four pixels, and while they are made twice that; then
         blocks of columns, in backward an image's columns, and the order in which they are added to pixels."""
         size, pixels, windows = self.dtype.itemsize, math.prod(bottom[0].shape[2:]), math.prod(top[0].shape[2:])
@@ -98,7 +100,7 @@ class DeformableConvolution(Layer):
         at_work = get_num_threads() * (max(BLOCK_BYTES, 2 * columns // max(windows, 1)) + ROW_BYTES)
         forward = maps + tables + max(min(at_work, columns + ROW_BYTES), 4 * numbers * 8)
         weights = 2 * self.blobs[0].count * size
-        if propagate_down is None:
+        if not backward:
             return forward + weights // 2
         return maps + tables + 2 * weights + columns + max(at_work, maps + 4 * numbers * (4 * 8 + size))
 
@@ -228,8 +230,8 @@ class ModulatedDeformableConvolution(DeformableConvolution):
             what = "(N, deformable_group * kernel_h * kernel_w, output height, output width)"
             raise self.error(f"the mask must have shape {wanted}, {what}, got {bottom[2].shape}", "bottom[2]")
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+    def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], backward: bool) -> int:
         """As DeformableConvolution, with all maps in a rim, an image's mask, and samples to multiply their gradient by."""
         count, channels, *size = bottom[0].shape
-        rimmed = count * channels * math.prod(n + 2 for n in size) * (1 if propagate_down is None else 2)
-        return super().working_bytes(bottom, top, propagate_down) + (rimmed + 2 * bottom[2].count) * self.dtype.itemsize
+        rimmed = count * channels * math.prod(n + 2 for n in size) * (1 + backward)
+        return super()._working_bytes(bottom, top, backward) + (rimmed + 2 * bottom[2].count) * self.dtype.itemsize

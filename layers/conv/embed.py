@@ -12,7 +12,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda import rows
 from minicaffe.cuda.blocks import column_sums
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.shape.batch_reindex import add_rows, whole_numbers
 
 
@@ -46,11 +46,9 @@ class Embed(Layer):
             raise self.error(f"{wrong}: drop that axis with a Reshape before; x has shape {bottom[0].shape}", "bottom[0]")
         top[0].reshape(*bottom[0].shape, self.param.embed_param.num_output)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 0
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        return 0 if propagate_down is None else data_bytes(top)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(multiply_adds=0, working=0 if propagate_down is None else data_bytes(top))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weight, y = self.blobs[0].data, top[0].data

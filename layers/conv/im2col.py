@@ -18,7 +18,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 
 from .window import Window, checked_output, folded, read_window
 
@@ -47,8 +47,8 @@ class Im2col(Layer):
         output = checked_output(self, self.window, shape[self.axis + 1 :])
         top[0].reshape(*shape[: self.axis], shape[self.axis] * math.prod(self.window.kernel), *output)
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        return data_bytes(top)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(working=data_bytes(top))
 
     def coordinates(self) -> Map | None:
         return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)

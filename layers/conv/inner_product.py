@@ -25,7 +25,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blas import Matrix, gemm
 from minicaffe.cuda.blocks import column_sums, launch_planes
 from minicaffe.formats.fork_kinds import NetFork
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.conv.matrix_products import FEW, LARGE, add_product, multiply
 from minicaffe.proto import caffe_pb2
 
@@ -64,8 +64,8 @@ class InnerProductOfBottoms(Layer):
             raise self.error(f"the bias must have {weight[0]} numbers, got {bottom[2].count}", "bottom[2]")
         top[0].reshape(*shape[: self.axis], weight[0])
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count * self.inputs
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count * self.inputs)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, weight = (blob.data.reshape(-1, self.inputs) for blob in bottom[:2])
@@ -134,15 +134,13 @@ class InnerProduct(Layer):
             )
         top[0].reshape(*shape[: self.axis], self.param.inner_product_param.num_output)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count * (self.blobs[0].count // self.param.inner_product_param.num_output)
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """The scaled weights, and in backward their gradient and what is made of it; few rows and their outputs, turned."""
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         rows, outputs, _ = self._sizes(top[0])
         turned = not self.transpose and 1 < rows <= outputs // FEW
-        scaled = data_bytes(self.blobs[:1]) * (1 if propagate_down is None else 4) * self.normalize
-        return scaled + turned * (data_bytes(bottom) + data_bytes(top))
+        weights = 1 if propagate_down is None else 4  # scaled; in backward also their gradient and its parts
+        scaled = data_bytes(self.blobs[:1]) * weights * self.normalize
+        multiply_adds = top[0].count * (self.blobs[0].count // outputs)
+        return Costs(multiply_adds, 0, 0, scaled + turned * (data_bytes(bottom) + data_bytes(top)))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = self._rows(top[0].data)

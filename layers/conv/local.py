@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 
 from .im2col import col2im, im2col
 from .window import Window
@@ -54,8 +54,8 @@ class Local(Layer):
             raise self.error(f"was set up for maps of {self.map}, the bottom's shape is now {bottom[0].shape}", "bottom[0]")
         top[0].reshape(bottom[0].shape[0], self.param.local_param.num_output, *self.output)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return bottom[0].shape[0] * self.blobs[0].count
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=bottom[0].shape[0] * self.blobs[0].count)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weight = self.blobs[0].data[:, 0]

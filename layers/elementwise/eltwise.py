@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
+from minicaffe.layer import Costs
 from minicaffe.proto import caffe_pb2
 
 from .epilogue import NOTHING, Epilogue
@@ -57,8 +58,9 @@ class Eltwise(Fusing):
         if self.param.eltwise_param.operation == MAX:
             self._winner.reshape(bottom[0].shape)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 4 * top[0].count if self.param.eltwise_param.operation == MAX else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(saved=4 * top[0].count if self.param.eltwise_param.operation == MAX else 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.ready(bottom, top, NOTHING)()

@@ -11,7 +11,7 @@ from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.device import current
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.elementwise.channels import affine, sum_channels, sum_products
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
 from minicaffe.layers.elementwise.fusion import Channelwise, DeviceEpilogue, vector
@@ -51,8 +51,8 @@ class Bias(Channelwise):
         self.split = split_shape(self, bottom[0], self._bias(bottom), self.param.bias_param.axis, "bias_param.axis")
         top[0].reshape(bottom[0].shape)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=0)
 
     def _bias(self, bottom: Sequence[Blob]) -> Blob:
         return bottom[1] if len(bottom) == 2 else self.blobs[0]
@@ -180,11 +180,9 @@ class Scale(Channelwise):
             raise self.error(f"the second bottom has shape {scale.shape}, the learnt bias {self.blobs[-1].shape}", "bottom[1]")
         top[0].reshape(bottom[0].shape)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom[:1]) if self.overwrites_what_backward_reads(bottom, top) else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        saved = data_bytes(bottom[:1]) if self.overwrites_what_backward_reads(bottom, top) else 0
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count, saved=saved)
 
     def overwrites_what_backward_reads(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
         """Whether x has to be kept: the gradient of scale needs it, and in place y overwrites it."""

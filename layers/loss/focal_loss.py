@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.loss.loss import check_label_count, class_axis, ignored_label, read_labels, read_normalization
 from minicaffe.proto import caffe_pb2
 
@@ -100,8 +100,8 @@ class FocalLoss(Loss):
         for blob in top[1:]:
             blob.reshape(bottom[0].shape)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self.prob])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(saved=data_bytes([self.prob]))
 
     def _divisor(self, kept: NDArray[np.bool_]) -> float:
         return self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=int(kept.sum()))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.errors import LayerError
-from minicaffe.layer import Count, Layer, data_bytes
+from minicaffe.layer import Costs, Count, Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
 
@@ -61,8 +61,8 @@ class DifferenceLoss(Loss):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.difference = Blob((), self.dtype)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self.difference])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(saved=data_bytes([self.difference]))
 
 
 def put_opposite(dx: Array, propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

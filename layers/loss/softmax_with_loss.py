@@ -18,7 +18,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
-from minicaffe.layer import data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.loss.loss import (
     check_label_count,
     class_axis,
@@ -75,8 +75,8 @@ class SoftmaxWithLoss(Loss):
             raise self.error(message, "loss_param.class_weighting")
         return np.array(given, self.dtype)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self.prob])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(saved=data_bytes([self.prob]))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)

@@ -20,7 +20,7 @@ from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.proposal.param_str import StandIn, layer_parameters
 from minicaffe.mode import TRAIN
 
@@ -60,8 +60,8 @@ class Dropout(Layer):
         if self.phase == TRAIN:
             self.mask.reshape(bottom[0].shape)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return bottom[0].count if self.phase == TRAIN else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(saved=bottom[0].count if self.phase == TRAIN else 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._draw()

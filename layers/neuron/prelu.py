@@ -11,7 +11,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.elementwise.channels import by_channel, channels_of, sum_products
 from minicaffe.layers.neuron.neuron import KeptInput
 
@@ -57,11 +57,9 @@ class PReLU(Layer):
             )
         top[0].reshape(bottom[0].shape)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom) if top[0] is bottom[0] else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(multiply_adds=top[0].count, saved=data_bytes(bottom) if top[0] is bottom[0] else 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = by_channel(bottom[0].data)

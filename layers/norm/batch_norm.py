@@ -26,7 +26,7 @@ from minicaffe.data.state_fields import Fields
 from minicaffe.errors import WeightsError
 from minicaffe.fillers import fill
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
 from minicaffe.layers.elementwise.fusion import Channelwise, DeviceEpilogue, vector
@@ -198,11 +198,9 @@ class BatchNorm(Channelwise):
         if self._keeps_normalised() and not self.forward_only:  # (N, C, P), only where a backward may come
             self._normalised.reshape(bottom[0].shape)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom) if self._keeps_normalised() else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(multiply_adds=top[0].count, saved=data_bytes(bottom) if self._keeps_normalised() else 0)
 
     def _keeps_normalised(self) -> bool:
         """Whether backward reads the normalised values."""

@@ -21,7 +21,7 @@ from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.errors import WeightsError
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, each_channels, sum_channels, sum_products
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -178,11 +178,9 @@ class BN(Layer):
         """Whether backward needs what forward keeps: normalised by the batch's statistics, else x where y overwrites it."""
         return not self.forward_only and (self.of_batch or (top[0] is bottom[0] and not self.frozen))
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom) if self._keeps(bottom, top) else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(multiply_adds=top[0].count, saved=data_bytes(bottom) if self._keeps(bottom, top) else 0)
 
     def running_blobs(self) -> Sequence[Blob]:
         return self.blobs[2:] if self.of_batch else ()

@@ -14,7 +14,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 
 
 class MVN(Layer):
@@ -52,8 +52,9 @@ class MVN(Layer):
         self.axes = (1, 2, 3) if self.param.mvn_param.across_channels else (2, 3)
         self._scale.reshape(*top[0].shape[: self.axes[0]], *(1,) * len(self.axes))
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self._scale]) if self.param.mvn_param.normalize_variance else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(saved=data_bytes([self._scale]) if self.param.mvn_param.normalize_variance else 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = top[0].data

@@ -23,7 +23,7 @@ from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.errors import WeightsError
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.proto import caffe_pb2
 
@@ -147,11 +147,8 @@ class Normalize(Layer):
         groups = 1 if self.param.norm_param.across_spatial else math.prod(bottom[0].shape[2:])
         self._norm.reshape(bottom[0].shape[0], 1, groups)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self._norm])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count, saved=data_bytes([self._norm]))
 
     def _check_axes(self, x: Blob) -> None:
         if len(x.shape) < 2:

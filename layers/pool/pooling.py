@@ -20,7 +20,7 @@ from minicaffe.blocks import Scratch
 from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, read_sizes, rounds_down
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -100,22 +100,24 @@ class Pooling(Layer):
     def coordinates(self) -> Map | None:
         return None if self.param.pooling_param.global_pooling else windowed(1, self._stride, self._kernel, self._pad)
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """Of STOCHASTIC, what is made of a block of maps: to draw on one thread, to give the expectation on each."""
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
         if self.method != STOCHASTIC:
-            return 0
+            return costs
+        saved = 4 * top[0].count if self.phase == TRAIN else 0
+        return costs._replace(saved=saved, working=self._working_bytes(bottom, bool(propagate_down and propagate_down[0])))
+
+    def _working_bytes(self, bottom: Sequence[Blob], backward: bool) -> int:
+        """Return the temporary bytes of STOCHASTIC for a block of maps: one thread draws, all give the expectation."""
         rows, columns, size = self.rows, self.columns, self.dtype.itemsize
         maps, pixels, windows = math.prod(bottom[0].shape[:2]), rows.size * columns.size, rows.pooled * columns.pooled
         if self.phase == TRAIN:  # running sums, y, taps, random numbers and thresholds
             return 5 * size * min(maps, maps_at_once(size * pixels)) * windows
         made = pixels + 2 * rows.pooled * columns.size + 3 * windows  # squares, what reduce_windows makes, sums
-        if propagate_down and propagate_down[0]:  # backward makes them once more, beside sums and dx
+        if backward:  # backward makes them once more, beside sums and dx
             made += pixels + 2 * windows
         tasks = _tasks(maps, size * pixels)
         return len(tasks) * size * min(-(-maps // len(tasks)), maps_at_once(size * pixels)) * made
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 4 * top[0].count if self.method == STOCHASTIC and self.phase == TRAIN else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, rows, columns = _planes(bottom[0].data), self.rows, self.columns

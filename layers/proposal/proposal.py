@@ -29,7 +29,7 @@ from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import LayerError
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.proposal.anchors import MOST, by_position, layer_anchors, shifted_anchors
 from minicaffe.layers.proposal.nms import kept_boxes, nms
 from minicaffe.layers.proposal.param_str import ROI_ROWS, ROI_SCORES, StandIn, TopName
@@ -177,9 +177,10 @@ class Proposal(StandIn):
         for blob in top:
             blob.reshape(count, *blob.shape[1:])
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """For each anchor its box, in float64, and about 21 numbers."""
-        return bottom[0].count // 2 * (32 + 21 * self.dtype.itemsize)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        # working: for each anchor a box in float64 and about 21 numbers
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(working=bottom[0].count // 2 * (32 + 21 * self.dtype.itemsize))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         info = bottom[2].data.reshape(-1)[: 4 if self.by_param else 3]

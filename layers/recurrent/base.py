@@ -27,7 +27,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import Fields, numbers, pair, same_shape
 from minicaffe.errors import Error
 from minicaffe.hooks import debug_info
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
 if TYPE_CHECKING:
@@ -248,21 +248,15 @@ class Recurrent(Stateful):
         for blob in (*top[1:], *self.last_states):
             blob.reshape(state)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """Of the matrices: a step's each, but the static input's one for all steps."""
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         steps, streams = bottom[1].count, bottom[1].shape[1]
         matrices = zip(self.weight_names or (), self.blobs, strict=True)
-        return sum(
+        multiply_adds = sum(  # the static input is multiplied once, the others at each step
             blob.count * (streams if name == "weight_static" else steps) for name, blob in matrices if len(blob.shape) == 2
         )
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """Of every step the state before, the gates and the states after."""
-        return (len(self.states) + self.gates) * data_bytes(top[:1])
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """Every step's gates, and once more before they are gates."""
-        return 2 * self.gates * data_bytes(top[:1])
+        # saved: for each step the states and the gates; working: the gates and their sums
+        size = data_bytes(top[:1])
+        return Costs(multiply_adds, (len(self.states) + self.gates) * size, 0, 2 * self.gates * size)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         steps, streams = bottom[1].shape

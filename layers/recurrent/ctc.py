@@ -22,7 +22,7 @@ from itertools import groupby
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.loss.loss import Loss
 
 
@@ -127,8 +127,8 @@ class SequenceLoss(Loss):
         """What each sequence should spell; None for one that counts as 0. Raises LayerError."""
         raise NotImplementedError
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 8 * bottom[0].count
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(saved=8 * bottom[0].count)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, losses = bottom[0].data.reshape(bottom[0].shape[:3]), [0.0]

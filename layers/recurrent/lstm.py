@@ -16,7 +16,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.recurrent.base import Recurrent, Stateful
 
@@ -158,9 +158,9 @@ class LSTM(Recurrent):
     states = ("h", "c")
     gates = 4
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """Every step's gates, before they are gates."""
-        return 4 * data_bytes(top[:1])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        # working: the sums of all steps' gates
+        return super().costs(bottom, top, propagate_down)._replace(working=4 * data_bytes(top[:1]))
 
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
         self._steps = LstmSteps(self.blobs[self.h_weight].data, cont)
@@ -273,16 +273,14 @@ class Lstm(Stateful):
         for blob in self.last_states:
             blob.reshape(1, streams, self.units)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return sum(blob.count for blob in self.blobs[:2]) * (top[0].count // self.units)
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """Of every step the state before, the gates and the states after."""
-        return 6 * data_bytes(top[:1])
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """Every step's gates, before they are gates."""
-        return 4 * data_bytes(top[:1])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        # saved: for each step the state before, the gates and the states after; working: the sums of all steps' gates
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(
+            multiply_adds=sum(blob.count for blob in self.blobs[:2]) * (top[0].count // self.units),
+            saved=6 * data_bytes(top[:1]),
+            working=4 * data_bytes(top[:1]),
+        )
 
     def _continues(self, bottom: Sequence[Blob], steps: int, streams: int) -> Array:
         """(T, S): 1 where a stream goes on from the step before, else 0."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import data_bytes
+from minicaffe.layer import Costs, data_bytes
 
 from .base import Recurrent
 
@@ -37,8 +37,9 @@ class RNN(Recurrent):
     def more_shapes(self, units: int) -> list[tuple[int, ...]]:
         return [(units, units), (units,)]
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return super().kept_bytes(bottom, top) + data_bytes(top[:1])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(saved=costs.saved + data_bytes(top[:1]))
 
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
         weight_h, weight_y, bias_y = (blob.data for blob in self.blobs[self.h_weight :])

@@ -12,7 +12,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners, fits
 from minicaffe.errors import LayerError
-from minicaffe.layer import Count, Layer
+from minicaffe.layer import Costs, Count, Layer
 from minicaffe.mode import TRAIN
 
 from .operator import ArgumentError, RoiOperator
@@ -61,9 +61,10 @@ class RoiLayer(Layer):
     def read_scale_bottom(self, bottom: Sequence[Blob]) -> None:
         """Take spatial_scale from a bottom, in a layer that has one for it."""
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        backward = propagate_down is not None
-        return self.operator.working_bytes(bottom[0], top[0], train=self.phase == TRAIN, backward=backward)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        train, backward = self.phase == TRAIN, propagate_down is not None
+        working = self.operator.working_bytes(bottom[0], top[0], train=train, backward=backward)
+        return super().costs(bottom, top, propagate_down)._replace(working=working)
 
     # Where maxima differ from means.
 
@@ -165,8 +166,9 @@ class MaximaLayer(RoiLayer):
     has_argmax = False
     gpu_kernels: Winners
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return self.argmax.dtype.itemsize * top[0].count if self.phase == TRAIN else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        saved = self.argmax.dtype.itemsize * top[0].count if self.phase == TRAIN else 0
+        return super().costs(bottom, top, propagate_down)._replace(saved=saved)
 
     def read_operator(self, block: str) -> None:
         super().read_operator(block)

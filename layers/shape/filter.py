@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.formats.fork_kinds import NetFork
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.shape.rearranged import Tables, on_device
 from minicaffe.proto import caffe_pb2
 
@@ -137,8 +137,8 @@ class ChannelFilter(Layer):
                 raise self.error(wrong, f"bottom[{i}]")
             y.reshape(*x.shape[: self.axis], self.param.filter_param.num_output, *x.shape[self.axis + 1 :])
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=0)
 
     def selected(self) -> NDArray[np.intp]:
         """The channels that stay. Raises LayerError where they are not num_output."""

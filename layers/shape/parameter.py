@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 
 
 class Parameter(Layer):
@@ -29,8 +29,8 @@ class Parameter(Layer):
         self.learn([shape], [param.blob_filler])
         top[0].reshape(shape)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = self.blobs[0].data

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.kernels import has_steps
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.mode import TEST
 
 MOST_PIXELS = 10**9
@@ -138,12 +138,10 @@ class PriorBox(Layer):
                 raise self.error(f"bottom {i} must have 4 axes (N, C, H, W), got shape {bottom[i].shape}", f"bottom[{i}]")
         top[0].reshape(1, 2, bottom[0].height * bottom[0].width * len(self.sides) * len(self.offsets) * 4)
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        return int(2.5 * data_bytes(top))
-
-    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """The boxes, in a step that is kept."""
-        return data_bytes(top) if self.phase == TEST and has_steps(self) else 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        boxes = data_bytes(top)
+        cached = boxes if self.phase == TEST and has_steps(self) else 0  # by a compiled step
+        return super().costs(bottom, top, propagate_down)._replace(cached=cached, working=int(2.5 * boxes))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = self.boxes(bottom, top)

@@ -6,7 +6,7 @@ In TRAIN: forward and backward, with the diffs of the weights and of the blobs t
 not included: as much as the weights for SGD, twice as much for Adam. Nor are Python and its libraries, about 50 MiB.
 
 Data kept for backward (BatchNorm's normalised batch, the input that Scale overwrites) counts in TEST too, except with
-keep="outputs". Layers report it (Layer.kept_bytes, cached_bytes and working_bytes); the default is a copy of the first bottom.
+keep="outputs". Layers report it (Layer.costs); the default is a copy of the first bottom.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class MemoryNeeds:
 def memory_needs(net: Net) -> MemoryNeeds:
     """The memory of a run at the current shapes of the net's blobs."""
     training = net.phase == TRAIN
-    working = [
-        node.layer.working_bytes(node.bottoms, node.tops, node.bottom_needs if training and node.needs_backward else None)
+    costs = [
+        node.layer.costs(node.bottoms, node.tops, node.bottom_needs if training and node.needs_backward else None)
         for node in net.nodes
     ]
-    cached = sum(node.layer.cached_bytes(node.bottoms, node.tops) for node in net.nodes)
+    cached, working = sum(each.cached for each in costs), [each.working for each in costs]
     chains = [chain for chain in net.plan.chains.values() if not chain.backward_lacks()]
     joined = {id(node) for chain in chains for node in chain.nodes[1:]}  # in one step with the first, they keep nothing
-    for_backward = sum(node.layer.kept_bytes(node.bottoms, node.tops) for node in net.nodes if id(node) not in joined)
+    for_backward = sum(each.saved for node, each in zip(net.nodes, costs, strict=True) if id(node) not in joined)
     weights = _bytes(net.learnable_params)
     return MemoryNeeds(
         weights=weights,

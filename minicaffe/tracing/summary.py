@@ -78,7 +78,7 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
                 node.top_names,
                 [top.shape for top in tops],
                 sum(blob.count for blob in layer.blobs),
-                layer.multiply_adds(bottoms, tops),
+                layer.costs(bottoms, tops).multiply_adds,
                 sum(top.count * top.dtype.itemsize for top in own),
             )
         )

@@ -24,7 +24,7 @@ import numpy as np
 
 from minicaffe import limits, rng
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
 from minicaffe.layers.conv.window import Window
 from minicaffe.mode import TRAIN
@@ -154,9 +154,10 @@ class DenseBlock(Layer):
             raise self.error(f"was set up for {self.channels} channels, the bottom's shape is now {shape}", "bottom[0]")
         top[0].reshape(shape[0], shape[1] + self.steps * self.growth, *shape[2:])
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         filters = sum(blob.count for blob, name in zip(self.blobs, self.weight_names) if name.startswith("filter"))
-        return filters * bottom[0].shape[0] * bottom[0].shape[2] * bottom[0].shape[3]
+        multiply_adds = filters * bottom[0].shape[0] * bottom[0].shape[2] * bottom[0].shape[3]
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds)
 
     def running_blobs(self) -> Sequence[Blob]:
         names = zip(self.weight_names, self.blobs, strict=True)

@@ -19,7 +19,7 @@ from minicaffe.access import granted
 from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.files import read_text
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.loss.softmax import softmax
 from minicaffe.proto import caffe_pb2
 
@@ -113,12 +113,11 @@ class MultiStageMeanfield(Layer):
         kept = 1 if self.forward_only else self.param.multi_stage_meanfield_param.num_iterations
         self._prob.reshape(count, kept, classes, height * width)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self._prob])
-
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """Of splatting and slicing, and of the matrices; without the blur."""
-        return self.param.multi_stage_meanfield_param.num_iterations * bottom[0].count * (2 * (3 + 6) + 3 * self._classes)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        iterations = self.param.multi_stage_meanfield_param.num_iterations
+        multiply_adds = iterations * bottom[0].count * (2 * (3 + 6) + 3 * self._classes)  # splat, slice and matrices; no blur
+        saved = data_bytes([self._prob])
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds, saved=saved)
 
     def _filter(self, features: Array) -> Filter:
         """features: (d, H, W)."""

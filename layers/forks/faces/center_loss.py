@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.layer import Costs
 from minicaffe.layers.loss.loss import ClassAxis, Loss, check_label_count, read_labels
 
 
@@ -52,8 +53,8 @@ class CenterLoss(Loss):
         self.split = ClassAxis(math.prod(shape[: self.axis]), self.param.center_loss_param.num_output, 1)
         check_label_count(self, self.split, bottom)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return bottom[0].count
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=bottom[0].count)
 
     def _difference(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:
         """x - c[label] (N, K), and the labels (N,)."""

@@ -22,6 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.layer import Costs
 from minicaffe.layers.loss.loss import ClassAxis, Loss, check_label_count, read_labels
 
 
@@ -59,8 +60,8 @@ class GeneralContrastiveLoss(Loss):
         if len(top) > 1:
             top[1].reshape(2 + self.param.general_contrastive_loss_param.add_intra_mae)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return bottom[0].count * self.dtype.itemsize
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(saved=bottom[0].count * self.dtype.itemsize)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, x = self.param.general_contrastive_loss_param, bottom[0].data.reshape(self.split[:2])

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.conv.inner_product import add_through_lengths, row_lengths
 
 
@@ -67,8 +67,8 @@ class InnerDistance(Layer):
         centres = bottom[1].shape[0] if len(bottom) > 1 else self.param.inner_distance_param.num_output
         top[0].reshape(*shape[: self.axis], centres)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count * self.features
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count * self.features)
 
     def _centres(self, bottom: Sequence[Blob]) -> Array:
         """The centres (N, K): a view, or with normalize a copy."""

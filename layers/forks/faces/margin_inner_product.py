@@ -19,7 +19,7 @@ from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.loss.loss import ClassAxis, check_label_count, read_labels
 from minicaffe.mode import TRAIN
 
@@ -65,8 +65,8 @@ class MarginInnerProduct(Layer):
         if len(top) > 1:
             top[1].reshape(1)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return self.split.outer * self.blobs[0].count
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=self.split.outer * self.blobs[0].count)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, weight = self.param.margin_inner_product_param, self.blobs[0].data

@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.blob import Array, Blob
 from minicaffe.kernels import kernel
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import run
 
@@ -99,8 +99,9 @@ class Correlation(Layer):
         self.moves = 2 * self.radius + 1
         top[0].reshape(a[0], self.moves**2, *(-(-size // param.stride_1) for size in room))
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count * bottom[0].shape[1] * self.param.correlation_param.kernel_size**2
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(multiply_adds=top[0].count * bottom[0].shape[1] * self.param.correlation_param.kernel_size**2)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = top[0].data.reshape(top[0].shape[0], self.moves, self.moves, *top[0].shape[2:])

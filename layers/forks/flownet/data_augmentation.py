@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.mode import TRAIN
 
 from . import colors
@@ -113,8 +113,8 @@ class DataAugmentation(Layer):
         if len(top) > 1:
             top[1].reshape(x[0], len(DEFAULTS), 1, 1)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 0
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=0)
 
     def running_blobs(self) -> Sequence[Blob]:
         return self.blobs

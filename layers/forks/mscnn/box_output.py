@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.proposal.nms import DIVISORS, Measure, nms_by
 from minicaffe.layers.proposal.proposal import ROIS
 from minicaffe.proto import caffe_pb2
@@ -72,9 +72,10 @@ class FieldBoxesOutput(Layer):
     def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         self._shape(top, self.images(bottom) * (rois or self.settings_block.max_post_nms_num or ROIS))
 
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """For each box its deltas, corners, score and order, and half of it in float64."""
-        return sum(blob.count for blob in bottom) * 4 * self.dtype.itemsize
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        # working: for each box the deltas, corners, score and order, and half of these in float64
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(working=sum(blob.count for blob in bottom) * 4 * self.dtype.itemsize)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         block, found = self.settings_block, [np.zeros((0, 6), self.dtype)]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.forks.mscnn.box_output import regression_scale
 from minicaffe.layers.forks.mscnn.detection_accuracy import FieldGroups, Truths, split_channels
 from minicaffe.layers.loss.loss import Loss
@@ -118,11 +118,8 @@ class FieldDetectionLoss(Loss):
         self.groups.check(bottom, (self.groups.channels(), 6))
         top[0].reshape(1, 1, 1, 2)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom[:1])
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        return 4 * data_bytes(bottom)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(saved=data_bytes(bottom[:1]), working=4 * data_bytes(bottom))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, loss, truths = self.param.detection_loss_param, self.param.loss_param, self.groups.truths(bottom[1])
@@ -222,11 +219,8 @@ class DetectionGroupLoss(Loss):
         self.groups.check(bottom, (self.param.detection_group_loss_param.cls_num, 4, 6))
         top[0].reshape(1, 1, 1, 2)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom[:2])
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        return 4 * data_bytes(bottom)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        return super().costs(bottom, top, propagate_down)._replace(saved=data_bytes(bottom[:2]), working=4 * data_bytes(bottom))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         truths, loss = self.groups.truths(bottom[2]), self.param.loss_param

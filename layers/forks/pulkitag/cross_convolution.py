@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.conv.im2col import col2im, im2col
 from minicaffe.layers.conv.window import checked_output, read_window
 
@@ -57,12 +57,11 @@ class CrossConvolution(Layer):
         output = checked_output(self, self.window, a[2:])
         top[0].reshape(a[0], math.prod(output), *output)
 
-    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return top[0].count * bottom[0].shape[1] * math.prod(self.window.kernel)
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        windows = top[0].shape[0] * top[0].shape[1] * bottom[0].shape[1] * math.prod(self.window.kernel) * self.dtype.itemsize
-        return windows * (2 if propagate_down is None else 3) + data_bytes(top)
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        taps = bottom[0].shape[1] * math.prod(self.window.kernel)
+        windows = top[0].shape[0] * top[0].shape[1] * taps * self.dtype.itemsize
+        working = windows * (2 if propagate_down is None else 3) + data_bytes(top)
+        return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count * taps, working=working)
 
     def _columns(self, bottom: Blob) -> Array:
         """The windows of a bottom, (N, K, P)."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.loss.loss import Loss
 
 
@@ -111,11 +111,9 @@ class SqueezeDetLoss(Loss):
             raise self.error(f"the labels must be ({images}, 5 T), got shape {bottom[3].shape}", "bottom[3]")
         self.anchors = grid(np.array(param.anchor_shapes, float).reshape(each, 2), height, width, self.side)  # (K, 4)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom[:3])
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        return 4 * data_bytes(bottom[2:3])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(saved=data_bytes(bottom[:3]), working=4 * data_bytes(bottom[2:3]))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, images, anchors = self.param.squeezedet_param, bottom[1].shape[0], len(self.anchors)

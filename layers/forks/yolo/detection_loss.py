@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.formats.fork_kinds import Kind, NetFork
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.forks.mscnn.detection_loss import BLOCK, FIELDS, FieldDetectionLoss
 from minicaffe.layers.loss.loss import Loss
 from minicaffe.proto import caffe_pb2
@@ -61,11 +61,9 @@ class DetectionLoss(Loss):
         super().reshape(bottom, top)
         check_cells(self, bottom[0], bottom[1], self.param.detection_loss_param, BLOCK)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom[:1])
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        return 4 * data_bytes(bottom[:1])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(saved=data_bytes(bottom[:1]), working=4 * data_bytes(bottom[:1]))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_loss_param

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.forks.yolo.yolo import cells_of
 from minicaffe.layers.loss.loss import Loss
 from minicaffe.layers.neuron.functions import sigmoid
@@ -200,11 +200,9 @@ class RegionLoss(Loss):
         if truths[:1] != x[:1] or math.prod(truths[1:]) % 5:
             raise self.error(f"the truths must be ({x[0]}, 5 T), 5 numbers a box; got shape {truths}", "bottom[1]")
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes(bottom[:1])
-
-    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        return 6 * data_bytes(bottom[:1])
+    def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
+        costs = super().costs(bottom, top, propagate_down)
+        return costs._replace(saved=data_bytes(bottom[:1]), working=6 * data_bytes(bottom[:1]))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, images = self.param.region_loss_param, bottom[0].shape[0]

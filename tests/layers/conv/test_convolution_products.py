@@ -157,7 +157,7 @@ def test_weights_that_nobody_holds_are_not_copied(monkeypatch: pytest.MonkeyPatc
     case = layer(TEST)
 
     def kept(held: bool) -> bool:
-        told = case.layer.cached_bytes(case.bottom, case.top)
+        told = case.layer.costs(case.bottom, case.top).cached
         return case.layer._kept.nbytes == told == products.factors_bytes((16, 32, 3, 3), SQUARE, 1, held)
 
     first = case.forward()[0].copy()
@@ -196,7 +196,7 @@ def test_factors_are_counted_whatever_axis_has_the_channels(shape: tuple[int, ..
     text = f'type: "Convolution" convolution_param {{ num_output: 33 kernel_size: 3 pad: 1 axis: {len(shape) - 3} }}'
     case = LayerCase(text, np.ones(shape, np.float32), dtype=np.float32, phase=TEST)
     case.forward()
-    assert case.layer.cached_bytes(case.bottom, case.top) == case.layer._kept.nbytes > 0
+    assert case.layer.costs(case.bottom, case.top).cached == case.layer._kept.nbytes > 0
 
 
 def test_panels_follow_the_weights(loops_way: str) -> None:
@@ -205,7 +205,7 @@ def test_panels_follow_the_weights(loops_way: str) -> None:
     x = np.random.default_rng(0).standard_normal((1, 18, 7, 9), dtype=np.float32)
     case = LayerCase(text, x, dtype=np.float32, phase=TEST)
     before = case.forward()[0].copy()
-    told = case.layer.cached_bytes(case.bottom, case.top)
+    told = case.layer.costs(case.bottom, case.top).cached
     assert told == (case.layer._kept.nbytes if loops_way == "numba" else 0) and (told > 0) == (loops_way == "numba")
     held = case.layer.blobs[0].data
     for channel, write in ((3, held), (7, case.layer.blobs[0].data)):
@@ -215,7 +215,7 @@ def test_panels_follow_the_weights(loops_way: str) -> None:
         np.testing.assert_allclose((after - before)[0, channel, :, :], part, rtol=1e-4, atol=1e-4)
         assert (np.delete(after, channel, axis=1) == np.delete(before, channel, axis=1)).all()
         before = after
-        assert case.layer.cached_bytes(case.bottom, case.top) == told
+        assert case.layer.costs(case.bottom, case.top).cached == told
 
 
 def test_large_panels_are_kept_for_few_windows_only(loops_way: str) -> None:
@@ -223,7 +223,7 @@ def test_large_panels_are_kept_for_few_windows_only(loops_way: str) -> None:
     for channels, size, kept in ((512, (20, 40), True), (512, (20, 41), False), (8, (20, 41), True)):
         case = LayerCase(text, np.ones((1, channels, *size), np.float32), dtype=np.float32, phase=TEST)
         case.forward()
-        told = case.layer.cached_bytes(case.bottom, case.top)
+        told = case.layer.costs(case.bottom, case.top).cached
         assert (case.layer._kept.nbytes > 0) == (told > 0) == (kept and loops_way == "numba")
 
 
@@ -234,7 +234,7 @@ def test_panels_of_one_window(loops_way: str) -> None:
     case = LayerCase(text, x, dtype=np.float32, phase=TEST)
     expected = case.layer.blobs[0].data.reshape(700, 800) @ x.reshape(800)
     np.testing.assert_allclose(case.forward()[0].reshape(700), expected, rtol=1e-4, atol=1e-4)
-    told = case.layer.cached_bytes(case.bottom, case.top)
+    told = case.layer.costs(case.bottom, case.top).cached
     assert case.layer._kept.nbytes == told and (told > 0) == (loops_way == "numba")
 
 
@@ -246,7 +246,7 @@ def test_of_maps_that_change_their_size_the_last_ones_are_kept(loops_way: str) -
         case.bottom[0].reshape(1, 32, size, size)
         case.forward()
         writes = case.layer.blobs[0].data_memory.writes
-        told = case.layer.cached_bytes(case.bottom, case.top)
+        told = case.layer.costs(case.bottom, case.top).cached
         assert case.layer.blobs[0].data_memory.writes == writes
         if loops_way == "numba":
             assert case.layer._kept.nbytes == told > 0

@@ -107,5 +107,5 @@ def test_where_eps_is_added_must_be_the_same() -> None:
 def test_memory_at_work(inside: str, copies: int) -> None:
     """To divide by the deviation takes a copy of the bottom; to subtract the mean takes none."""
     case = LayerCase(text(inside), normal(2, 3, 4, 5))
-    assert case.layer.working_bytes(case.bottom, case.top) == copies * case.bottom[0].data.nbytes
-    assert case.layer.working_bytes(case.bottom, case.top, [True]) == copies * case.bottom[0].data.nbytes
+    assert case.layer.costs(case.bottom, case.top).working == copies * case.bottom[0].data.nbytes
+    assert case.layer.costs(case.bottom, case.top, [True]).working == copies * case.bottom[0].data.nbytes
