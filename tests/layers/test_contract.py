@@ -1,7 +1,7 @@
 """The contract of compiled loops: whatever computes gives one result. The only table of all loops of the layers.
 
 Each entry is something small that runs some loops. It is computed
-- as NumPy does, in float64, which is what all others have to give;
+- by its definition in NumPy, if the entry has one, or else as NumPy does, in float64: all others have to give this;
 - by the loops' definitions in Python, table by table (loops_in_python), which also says which loops ran;
 - by machine code, in float32 on 1 and 3 threads, whose results have the same bits; with `-m slow` also in float64.
 A loop that no entry names fails the last test: add an entry, or the loop to one.
@@ -31,7 +31,12 @@ from minicaffe.compiled import jit
 from minicaffe.compiled.jit import Loop
 from minicaffe.compiled.ssd.box_codes import decode_all
 from minicaffe.kernels import step_of
-from minicaffe.layers.conv import convolve, gradients, matrix_products, winograd
+from minicaffe.layers.conv import gradients, matrix_products, winograd
+from minicaffe.layers.conv.definition import (
+    convolve_by_definition,
+    data_gradient_by_definition,
+    weight_gradient_by_definition,
+)
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
 from minicaffe.layers.forks.crf.permutohedral import Lattice
@@ -47,11 +52,13 @@ Run = Callable[[Any], list[Array]]
 
 
 class Entry(NamedTuple):
-    """loops: those that run. single: whether float32 alone takes these loops; of other types others run."""
+    """loops: those that run. single: whether float32 alone takes these loops; of other types others run. defined: computes the
+    same results by their definition, in float64."""
 
     run: Run
     loops: str
     single: bool = False
+    defined: Callable[[], list[Array]] | None = None
 
 
 def eighths(*shape: int, seed: int = 0, bound: int = 24) -> Array:
@@ -81,8 +88,18 @@ def layer(text: str, *bottoms: Array, tops: int = 1, phase: Phase = TEST, backwa
     return run
 
 
-def convolution(kind: str, inside: str, *shape: int) -> Run:
-    return layer(f"type: '{kind}' convolution_param {{ {inside} }}", eighths(*shape))
+def convolution(loops: str, kind: str, inside: str, shape: tuple[int, ...], single: bool = False) -> Entry:
+    text, x = f"type: '{kind}' convolution_param {{ {inside} }}", eighths(*shape)
+
+    def defined() -> list[Array]:
+        made = LayerCase(text, x).layer
+        weight, bias = (eighths(*blob.shape, seed=i, bound=8) for i, blob in enumerate(made.blobs))
+        y = convolve_by_definition(x, weight, made.window, made.group) + bias[:, None, None]
+        dy = eighths(*y.shape, seed=7)
+        dx = data_gradient_by_definition(dy, weight, made.window, made.group, shape[2:])
+        return [y, dx, weight_gradient_by_definition(x, dy, made.window, made.group), dy.sum(axis=(0, 2, 3))]
+
+    return Entry(layer(text, x), loops, single, defined)
 
 
 MAPS = distinct(2, 12, 9, 11)
@@ -121,7 +138,8 @@ def kept_factors(dtype: Any) -> list[Array]:
     if kernels.compiled():
         winograd.convolve(x, weight, window, 2, y, epilogue, factors=winograd.factors_of(weight, window, 2))
     else:
-        convolve.convolve(x, weight, window, 2, y, epilogue)
+        y = convolve_by_definition(x, weight, window, 2)
+        epilogue(y)
     return [y]
 
 
@@ -205,46 +223,34 @@ ORDERS = (0, 2, 3, 1), (2, 1, 0, 3), (3, 0, 2, 1), (1, 0, 3, 2)
 CORRELATION = "type: 'Correlation' correlation_param { pad: 3 kernel_size: 3 max_displacement: 3 stride_1: 2 stride_2: 2 }"
 
 ENTRIES = {
-    "depthwise 3x3": Entry(
-        convolution("DepthwiseConvolution", "num_output: 8 kernel_size: 3 pad: 1", 2, 4, 23, 37),
+    "depthwise 3x3": convolution(
         "depthwise.{channels_gradient,inside,kernels_gradient,lay_out,sum_up} depthwise_3x3.convolve_maps",
+        "DepthwiseConvolution",
+        "num_output: 8 kernel_size: 3 pad: 1",
+        (2, 4, 23, 37),
     ),
-    "depthwise 3x3, stride 2": Entry(
-        convolution("DepthwiseConvolution", "num_output: 4 kernel_size: 3 pad: 1 stride: 2", 1, 4, 23, 37),
+    "depthwise 3x3, stride 2": convolution(
         "depthwise.{channels_gradient,inside,lay_out} depthwise_3x3.convolve_maps",
+        "DepthwiseConvolution",
+        "num_output: 4 kernel_size: 3 pad: 1 stride: 2",
+        (1, 4, 23, 37),
     ),
-    "depthwise 2x5": Entry(
-        convolution(
-            "DepthwiseConvolution",
-            "num_output: 3 kernel_h: 2 kernel_w: 5 pad_h: 0 pad_w: 3 stride_h: 1 stride_w: 2 dilation: 2",
-            2,
-            3,
-            24,
-            53,
-        ),
+    "depthwise 2x5": convolution(
         "depthwise.{channels_gradient,convolve_channels,inside,kernels_gradient,lay_out,sum_up}",
+        "DepthwiseConvolution",
+        "num_output: 3 kernel_h: 2 kernel_w: 5 pad_h: 0 pad_w: 3 stride_h: 1 stride_w: 2 dilation: 2",
+        (2, 3, 24, 53),
     ),
-    "tiles": Entry(
-        convolution("Convolution", "num_output: 9 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2", 3, 4, 11, 17),
-        "tiled_loops.*",
+    "tiles": convolution(
+        "tiled_loops.*", "Convolution", "num_output: 9 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2", (3, 4, 11, 17)
     ),
-    "tiles in groups": Entry(
-        convolution("Convolution", "num_output: 12 kernel_size: 3 dilation: 2 group: 2", 1, 6, 13, 19),
-        "tiled_loops.[!p]*",
+    "tiles in groups": convolution(
+        "tiled_loops.[!p]*", "Convolution", "num_output: 12 kernel_size: 3 dilation: 2 group: 2", (1, 6, 13, 19)
     ),
-    "tiles of pixels": Entry(
-        convolution("Convolution", "num_output: 17 kernel_size: 1", 2, 5, 9, 14),
-        "tiled_loops.*",
-    ),
-    "winograd": Entry(
-        convolution("Convolution", "num_output: 5 kernel_size: 3 pad: 1", 2, 3, 13, 17),
-        WINOGRAD,
-        True,
-    ),
-    "winograd of 5x5 in strides": Entry(
-        convolution("Convolution", "num_output: 6 kernel_size: 5 stride: 2 pad: 2 group: 2", 2, 4, 22, 25),
-        WINOGRAD,
-        True,
+    "tiles of pixels": convolution("tiled_loops.*", "Convolution", "num_output: 17 kernel_size: 1", (2, 5, 9, 14)),
+    "winograd": convolution(WINOGRAD, "Convolution", "num_output: 5 kernel_size: 3 pad: 1", (2, 3, 13, 17), single=True),
+    "winograd of 5x5 in strides": convolution(
+        WINOGRAD, "Convolution", "num_output: 6 kernel_size: 5 stride: 2 pad: 2 group: 2", (2, 4, 22, 25), single=True
     ),
     "winograd with factors": Entry(kept_factors, "epilogue.scale_shift_relu winograd_loops.*", True),
     "epilogues": Entry(epilogues, "epilogue.*"),
@@ -384,16 +390,29 @@ def by_numpy(entry: Entry) -> list[Array]:
         return entry.run(np.float64)
 
 
+def expected(entry: Entry) -> list[Array]:
+    return by_numpy(entry) if entry.defined is None else entry.defined()
+
+
 def check(found: Sequence[Array], wanted: Sequence[Array], close: float) -> None:
     for array, right in zip(found, wanted, strict=True):
         np.testing.assert_allclose(array, right, rtol=close, atol=close * max(1, np.abs(right).max(initial=0)))
+
+
+@pytest.mark.parametrize("entry", [name for name, entry in ENTRIES.items() if entry.defined], indirect=True)
+@pytest.mark.parametrize(("dtype", "close"), [(np.float32, 1e-5), (np.float64, 1e-10)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_numpy_gives_what_the_definition_says(entry: Entry, dtype: type, close: float, threads: int) -> None:
+    set_num_threads(threads)
+    with kernels.using("numpy"):
+        check(entry.run(dtype), expected(entry), close)
 
 
 def test_the_definitions_give_what_numpy_does(entry: Entry) -> None:
     with loops_in_python() as ran:
         found = entry.run(np.float32 if entry.single else np.float64)
     assert ran == names(entry)
-    check(found, by_numpy(entry), 1e-5 if entry.single else 1e-10)
+    check(found, expected(entry), 1e-5 if entry.single else 1e-10)
 
 
 def test_machine_code_gives_what_numpy_does(entry: Entry) -> None:
@@ -402,7 +421,7 @@ def test_machine_code_gives_what_numpy_does(entry: Entry) -> None:
         for threads in (1, 3):
             set_num_threads(threads)
             results.append(entry.run(np.float32))
-    check(results[0], by_numpy(entry), 1e-5)
+    check(results[0], expected(entry), 1e-5)
     for one, other in zip(*results, strict=True):
         assert one.tobytes() == other.tobytes()
 
@@ -411,7 +430,7 @@ def test_machine_code_gives_what_numpy_does(entry: Entry) -> None:
 def test_machine_code_of_float64_takes_long_to_compile(entry: Entry) -> None:
     with kernels.using("numba"):
         found = entry.run(np.float32 if entry.single else np.float64)
-    check(found, by_numpy(entry), 1e-5 if entry.single else 1e-10)
+    check(found, expected(entry), 1e-5 if entry.single else 1e-10)
 
 
 def test_every_loop_of_the_layers_is_in_the_table() -> None:

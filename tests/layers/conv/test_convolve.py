@@ -1,8 +1,7 @@
-"""The products of a convolution: against sums written out, the same whatever the blocks and threads, bit by bit again."""
+"""The products of a convolution by columns: as defined, the same whatever the blocks and threads, bit by bit again."""
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 
 import numpy as np
@@ -10,6 +9,11 @@ import pytest
 
 from minicaffe.layers.conv import convolve as module
 from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
+from minicaffe.layers.conv.definition import (
+    convolve_by_definition,
+    data_gradient_by_definition,
+    weight_gradient_by_definition,
+)
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import Epilogue
 from minicaffe.threads import set_num_threads
@@ -58,28 +62,16 @@ def products(x: np.ndarray, weight: np.ndarray, dy: np.ndarray, window: Window, 
     return [y, dx, dweight]
 
 
-def written_out(x: np.ndarray, weight: np.ndarray, dy: np.ndarray, window: Window, group: int) -> list[np.ndarray]:
-    """The same, tap by tap."""
-    pads = [(0, 0), (0, 0), *((p, p) for p in window.pad)]
-    padded, (m, c) = np.pad(x, pads), weight.shape[:2]
-    dpadded, y, dweight = np.zeros_like(padded), np.zeros_like(dy), np.ones_like(weight)
-    for g, i, j in itertools.product(range(group), *map(range, window.kernel)):
-        rows, columns = (
-            slice(t * d, t * d + s * (n - 1) + 1, s) for t, d, s, n in zip((i, j), window.dilation, window.stride, dy.shape[2:])
-        )
-        filters, channels = slice(g * m // group, (g + 1) * m // group), slice(g * c, (g + 1) * c)
-        seen, factor = padded[:, channels, rows, columns], weight[filters, :, i, j]
-        y[:, filters] += np.einsum("mc,nchw->nmhw", factor, seen)
-        dpadded[:, channels, rows, columns] += np.einsum("mc,nmhw->nchw", factor, dy[:, filters])
-        dweight[filters, :, i, j] += np.einsum("nmhw,nchw->mc", dy[:, filters], seen)
-    (top, left), (height, width) = window.pad, x.shape[2:]
-    return [y, dpadded[:, :, top : top + height, left : left + width], dweight]
+def defined(x: np.ndarray, weight: np.ndarray, dy: np.ndarray, window: Window, group: int) -> list[np.ndarray]:
+    """Return what `products` returns."""
+    dx = data_gradient_by_definition(dy, weight, window, group, x.shape[2:])
+    return [convolve_by_definition(x, weight, window, group), dx, 1 + weight_gradient_by_definition(x, dy, window, group)]
 
 
 @pytest.mark.parametrize(("window", "group", "threads"), cases(), indirect=["threads"])
-def test_against_sums_written_out(window: Window, group: int, threads: int) -> None:
+def test_as_defined(window: Window, group: int, threads: int) -> None:
     given = arrays(window, group)
-    for actual, expected in zip(products(*given, window, group), written_out(*given, window, group), strict=True):
+    for actual, expected in zip(products(*given, window, group), defined(*given, window, group), strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
@@ -95,7 +87,7 @@ def test_blocks_change_nothing(
     monkeypatch.setattr(module, "LEAST", least)
     monkeypatch.setattr(module, "MOST_DIRECT", least)
     given = arrays(window, group, count=3)
-    for actual, expected in zip(products(*given, window, group), written_out(*given, window, group), strict=True):
+    for actual, expected in zip(products(*given, window, group), defined(*given, window, group), strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 

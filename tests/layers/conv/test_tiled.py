@@ -1,4 +1,4 @@
-"""Convolutions by compiled tiles: against columns and BLAS, against the loops' definitions, whatever the strips and threads."""
+"""Convolutions by compiled tiles: against the definition, against the loops' definitions, whatever the strips and threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minicaffe.compiled.conv.tiled_loops import lay_out, put
 from minicaffe.compiled.conv.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
 from minicaffe.compiled.jit import loop
 from minicaffe.compiled.vectors import copy, copy_every_other, copy_inside
-from minicaffe.layers.conv import convolve as direct
+from minicaffe.layers.conv.definition import convolve_by_definition
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.threads import set_num_threads
@@ -63,9 +63,8 @@ def copied_inside(x: np.ndarray, y: np.ndarray, n: tuple[int, ...]) -> None:
 
 
 def expected(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue) -> np.ndarray:
-    y = np.full((len(x), len(weight), *window.output(x.shape[2:])), np.nan, x.dtype)
-    with kernels.using("numpy"):
-        direct.convolve(x, weight, window, group, y, epilogue)
+    y = convolve_by_definition(x, weight, window, group)
+    epilogue(y)
     return y
 
 
@@ -91,7 +90,7 @@ windows = st.builds(Window, sizes, sizes, st.tuples(st.integers(0, 3), st.intege
     st.tuples(st.integers(13, 17), st.integers(18, 23)),
     st.integers(0, 99),
 )
-def test_as_columns_and_blas(window: Window, group: int, images: int, size: tuple[int, int], seed: int) -> None:
+def test_as_defined(window: Window, group: int, images: int, size: tuple[int, int], seed: int) -> None:
     random = np.random.default_rng(seed)
     channels, filters = group * int(random.integers(1, 4)), group * int(random.integers(1, 7))
     x = random.standard_normal((images, channels, *size)).astype(np.float32)

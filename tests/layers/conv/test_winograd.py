@@ -1,4 +1,4 @@
-"""Winograd's convolutions against the direct ones."""
+"""Winograd's convolutions against the definition, and where the rounding matters against the direct ones."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from minicaffe.compiled.elementwise.epilogue import table
 from minicaffe.compiled.jit import Later
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import winograd, winograd_outliers, winograd_tiles, winograd_weights
+from minicaffe.layers.conv.definition import (
+    convolve_by_definition,
+    data_gradient_by_definition,
+    weight_gradient_by_definition,
+)
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_outliers import all_taps
 from minicaffe.layers.conv.winograd_tiles import POINTS, Tiling, cook_toom
@@ -83,13 +88,12 @@ PAIRS = [(name, 1 + i % 2) for i, name in enumerate(SHAPES)]
 
 
 @pytest.mark.parametrize(("name", "count"), PAIRS, indirect=["count"])
-def test_forward_is_the_direct_one(name: str, count: int, loops_way: str) -> None:
+def test_forward_as_defined(name: str, count: int, loops_way: str) -> None:
     threads.set_num_threads(count if loops_way == "numpy" else 3 - count)
     shape, filters, group, window = SHAPES[name]
     x, weight = normal(*shape), normal(filters, shape[1] // group, *window.kernel, seed=1)
     epilogue = Epilogue(normal(filters, seed=2), normal(filters, seed=3), 0.25)
-    expected = np.zeros((shape[0], filters, *window.output(shape[2:])), np.float32)
-    direct.convolve(x, weight, window, group, expected)
+    expected = convolve_by_definition(x, weight, window, group)
     epilogue(expected)
     actual = np.full_like(expected, np.nan)
     winograd.convolve(x, weight, window, group, actual, epilogue)
@@ -98,7 +102,7 @@ def test_forward_is_the_direct_one(name: str, count: int, loops_way: str) -> Non
 
 @pytest.mark.parametrize("most_maps", [winograd.MOST_MAPS, 1], ids=["together", "image by image"])
 @pytest.mark.parametrize(("name", "count"), PAIRS, indirect=["count"])
-def test_the_data_gradient_is_the_direct_one(
+def test_the_data_gradient_as_defined(
     name: str, most_maps: int, count: int, loops_way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads.set_num_threads(count if (loops_way == "numpy") == (most_maps > 1) else 3 - count)
@@ -108,8 +112,8 @@ def test_the_data_gradient_is_the_direct_one(
         normal(shape[0], filters, *window.output(shape[2:])),
         normal(filters, shape[1] // group, *window.kernel, seed=1),
     )
-    expected, actual = np.zeros(shape, np.float32), np.full(shape, np.nan, np.float32)
-    direct.data_gradient(dy, weight, window, group, expected)
+    expected = data_gradient_by_definition(dy, weight, window, group, shape[2:])
+    actual = np.full_like(expected, np.nan)
     assert winograd.possible(window)
     winograd.data_gradient(dy, weight, window, group, actual)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
@@ -124,7 +128,7 @@ def test_the_data_gradient_is_the_direct_one(
     ],
     indirect=["count"],
 )
-def test_the_weight_gradient_is_the_direct_one(
+def test_the_weight_gradient_as_defined(
     name: str, most_bytes: int, most_sums: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Block after block, all at once, some channels at a time, one by one; it is added to what is there."""
@@ -132,9 +136,8 @@ def test_the_weight_gradient_is_the_direct_one(
     monkeypatch.setattr(winograd_weights, "MOST_SUMS", most_sums)
     shape, filters, group, window = SHAPES[name]
     x, dy = normal(*shape), normal(shape[0], filters, *window.output(shape[2:]), seed=1)
-    expected = normal(filters, shape[1] // group, *window.kernel, seed=2)
-    actual = expected.copy()
-    direct.add_weight_gradient(x, dy, window, group, expected)
+    actual = normal(filters, shape[1] // group, *window.kernel, seed=2)
+    expected = actual + weight_gradient_by_definition(x, dy, window, group)
     assert winograd_weights.add_weight_gradient(x, dy, window, group, actual)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
