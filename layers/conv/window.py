@@ -1,28 +1,39 @@
-"""The sliding window of a convolution's block: kernel, stride, padding and dilation per spatial axis.
+"""The sliding window of a convolution, and by plain sums what a convolution computes. Read this module first.
 
     output = floor((input + 2 pad - (dilation (kernel - 1) + 1)) / stride) + 1
+    y[n, m, o] = sum over c, t of weight[m, c, t] * x[n, first + c, o * stride - pad + t * dilation]
 
-DeepLab's first Caffe calls the dilation hole.
+n is an image, m a filter, o a window and t a tap of the kernel: o and t have an index for each spatial axis. c runs over the
+channels of the filter's group, which begin at `first`. A pixel outside the map is 0.
+
+Each product of this sum joins one weight, one pixel and one window. So the gradients are sums over the same triples:
+
+    dx[pixel] = sum of weight * dy[window]          dweight[weight] = sum of dy[window] * x[pixel]
+
+All other modules of this folder compute the same numbers faster. DeepLab's first Caffe calls the dilation hole.
 Source: Caffe's base_conv_layer.cpp, LayerSetUp and compute_output_shape.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from google.protobuf.message import Message
 
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
 
-PAIRS = {"kernel": ("kernel_h", "kernel_w"), "stride": ("stride_h", "stride_w"), "pad": ("pad_h", "pad_w")}
-"""The fields of each axis, of two; dilation has none."""
+PAIRS = {"kernel_size": ("kernel_h", "kernel_w"), "stride": ("stride_h", "stride_w"), "pad": ("pad_h", "pad_w")}
+"""Fields of one axis each, for two spatial axes; dilation has none."""
 
 HOLES: tuple[Literal["hole", "hole_h", "hole_w"], ...] = ("hole", "hole_h", "hole_w")
+
+Index = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -36,34 +47,84 @@ class Window:
 
     @cached_property
     def extent(self) -> tuple[int, ...]:
-        """How far a window reaches on each axis, holes of the dilation included."""
+        """Return how far a window reaches on each axis, holes of the dilation included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
 
     @cached_property
     def pointwise(self) -> bool:
-        """Whether a window is one pixel: 1x1, stride 1, no padding."""
+        """Return whether a window is one pixel: 1x1, stride 1, no padding."""
         return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
 
     @cached_property
     def dense(self) -> bool:
-        """Whether neighbouring windows are one pixel apart and none reaches over the rim: stride 1, no padding."""
+        """Return whether neighbouring windows are one pixel apart and none reaches over the rim: stride 1, no padding."""
         return all(s == 1 for s in self.stride) and not any(self.pad)
 
     def output(self, spatial: Sequence[int]) -> tuple[int, ...]:
-        """How many windows fit on each axis of a map of this size; below 1 where none does."""
+        """Return how many windows fit on each axis of a map of this size; below 1 where none does."""
         return tuple((n + 2 * p - e) // s + 1 for n, p, e, s in zip(spatial, self.pad, self.extent, self.stride))
 
     def input(self, windows: Sequence[int]) -> tuple[int, ...]:
-        """The smallest map that holds that number of windows: what Deconvolution makes."""
+        """Return the size of the smallest map that holds that number of windows: what Deconvolution makes."""
         return tuple(s * (n - 1) + e - 2 * p for n, p, e, s in zip(windows, self.pad, self.extent, self.stride))
 
 
+def convolve_by_definition(x: Array, weight: Array, window: Window, group: int) -> Array:
+    """Return the convolution of x with the weights, in groups of channels.
+
+    Parameters
+    ----------
+    x : (N, C, *map)
+    weight : (M, C / group, *kernel)
+
+    Returns
+    -------
+    y : (N, M, *output)
+    """
+    y, padded = np.zeros((len(x), len(weight), *window.output(x.shape[2:])), x.dtype), _padded(x, window)
+    for of_weight, pixels in _weights_and_pixels(weight.shape, window, group, y.shape[2:]):
+        y[:, of_weight[0]] += weight[of_weight] * padded[pixels]
+    return y
+
+
+def data_gradient_by_definition(dy: Array, weight: Array, window: Window, group: int, size: Sequence[int]) -> Array:
+    """Return dx (N, C, *size), the gradient of a loss in x, from dy (N, M, *output), its gradient in y."""
+    padded = _padded(np.zeros((len(dy), group * weight.shape[1], *size), dy.dtype), window)
+    for of_weight, pixels in _weights_and_pixels(weight.shape, window, group, dy.shape[2:]):
+        padded[pixels] += weight[of_weight] * dy[:, of_weight[0]]
+    inside: Index = (..., *(slice(p, p + n) for p, n in zip(window.pad, size)))
+    return padded[inside]
+
+
+def weight_gradient_by_definition(x: Array, dy: Array, window: Window, group: int) -> Array:
+    """Return dweight (M, C / group, *kernel), the gradient of a loss in the weights, from dy (N, M, *output)."""
+    dweight, padded = np.zeros((dy.shape[1], x.shape[1] // group, *window.kernel), x.dtype), _padded(x, window)
+    for of_weight, pixels in _weights_and_pixels(dweight.shape, window, group, dy.shape[2:]):
+        dweight[of_weight] = np.sum(dy[:, of_weight[0]] * padded[pixels])
+    return dweight
+
+
+def _padded(x: Array, window: Window) -> Array:
+    """Return x with the window's border of zeros around each map."""
+    return np.pad(x, [(0, 0), (0, 0), *((p, p) for p in window.pad)])
+
+
+def _weights_and_pixels(
+    weight: Sequence[int], window: Window, group: int, output: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Index]]:
+    """Yield the index (m, c, *tap) of each weight, and of the pixels of padded maps that it meets in all windows."""
+    filters, channels = weight[0] // group, weight[1]  # of a group
+    for m, c, *tap in np.ndindex(*weight):
+        of_axes = (slice(t * d, t * d + n * s, s) for t, d, n, s in zip(tap, window.dilation, output, window.stride))
+        yield (m, c, *tap), (slice(None), m // filters * channels + c, *of_axes)
+
+
 def read_window(layer: Layer, axes: int) -> Window:
-    """The window that the layer's block gives for that number of spatial axes. Raises LayerError."""
+    """Return the window that the layer's block gives for that number of spatial axes. Raises LayerError."""
     window = Window(
-        kernel=_per_axis(layer, "kernel", "kernel_size", axes, None),
-        stride=_per_axis(layer, "stride", "stride", axes, 1),
-        pad=_per_axis(layer, "pad", "pad", axes, 0),
+        kernel=_per_axis(layer, "kernel_size", axes, None),
+        stride=_per_axis(layer, "stride", axes, 1),
+        pad=_per_axis(layer, "pad", axes, 0),
         dilation=_dilation(layer, axes),
     )
     for what, sizes in (("kernel", window.kernel), ("stride", window.stride), ("dilation", window.dilation)):
@@ -73,7 +134,7 @@ def read_window(layer: Layer, axes: int) -> Window:
 
 
 def checked_output(layer: Layer, window: Window, spatial: Sequence[int]) -> tuple[int, ...]:
-    """window.output(spatial), or a LayerError that names the sizes."""
+    """Return window.output(spatial). Raises LayerError, which names the sizes."""
     output = window.output(spatial)
     if min(output) < 1:
         extent = f" (with dilation {_times(window.extent)})" if max(window.dilation) > 1 else ""
@@ -85,13 +146,13 @@ def checked_output(layer: Layer, window: Window, spatial: Sequence[int]) -> tupl
     return output
 
 
-def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | None) -> tuple[int, ...]:
-    """A field given once, once per axis, or (2-d) as one of PAIRS."""
+def _per_axis(layer: Layer, field: str, axes: int, default: int | None) -> tuple[int, ...]:
+    """Return a field given once, once per axis, or (2-d) as one of PAIRS."""
     block = layer.param_block[0]
     param: Message = getattr(layer.param, block)
     path = f"{block}.{field}"
     listed = tuple(getattr(param, field))
-    high, wide = PAIRS.get(what, ("", ""))
+    high, wide = PAIRS.get(field, ("", ""))
     if high and (param.HasField(high) or param.HasField(wide)):
         if listed:
             raise layer.error(f"{field} and {high}, {wide} are both given: give one of them", path)
@@ -107,9 +168,9 @@ def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | Non
 
 
 def _dilation(layer: Layer, axes: int) -> tuple[int, ...]:
-    """dilation, or under DeepLab's names in convolution_param hole, or hole_h and hole_w (2-d)."""
+    """Return dilation, or under DeepLab's names in convolution_param hole, or hole_h and hole_w (2-d)."""
     param = layer.param.convolution_param  # empty where the layer has another block
-    dilation, given = _per_axis(layer, "dilation", "dilation", axes, 1), [f for f in HOLES if param.HasField(f)]
+    dilation, given = _per_axis(layer, "dilation", axes, 1), [f for f in HOLES if param.HasField(f)]
     if not given:
         return dilation
     path = f"convolution_param.{given[0]}"
@@ -129,5 +190,13 @@ def _times(sizes: Sequence[int]) -> str:
 
 
 def folded(x: Array, axis: int) -> Array:
-    """x (..., C, *map) with the axes before C as one: (N, C, *map), a view."""
+    """Return x (..., C, *map) with the axes before C as one: (N, C, *map), a view."""
     return x.reshape(math.prod(x.shape[:axis]), *x.shape[axis:])
+
+
+def overlap(first: int, step: int, count: int, size: int) -> tuple[slice, slice]:
+    """Return which of the `count` positions first, first + step, ... lie in range(size): slices of both."""
+    low = min(count, max(0, -(first // step)))  # ceil(-first / step): the first that is not below 0
+    high = max(low, min(count, -((first - size) // step)))  # ceil((size - first) / step): one past the last below size
+    inside = slice(first + low * step, first + (high - 1) * step + 1, step) if high > low else slice(0, 0)
+    return slice(low, high), inside

@@ -38,7 +38,6 @@ from .winograd_tiles import (
     from_tiles,
     phases,
     shared_taps,
-    taken,
     taps_of_phases,
     to_pieces,
     to_tiles,
@@ -91,17 +90,16 @@ def convolve_by_factors(  # noqa: PLR0917
     group, depth, filters = len(factors), factors.shape[3], y.shape[1] // len(factors)
     tiling = Tiling(len(x), y.shape[2:], window)
     flags = winograd_outliers.find(x, group, tiling, taps)
-    free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
+    scratch = Scratch()
 
     def work(block: Block, g: int) -> None:
-        scratch, flagged = taken(free), flags[g][block.places]
+        flagged = flags[g][block.places]
         own, channels = channels_of(len(weight), group)[g], channels_of(x.shape[1], group)[g]
         out = _outputs(tiling, block, x[:, channels], factors[g], filters, flagged, scratch)
         epilogue(out, own)
         tiling.write(block, out, y[:, own])
         if flagged.any():
             mend(tiling, block, g, flagged, x, weight, y, epilogue)
-        free.append(scratch)
 
     threads.run(partial(work, block, g) for block in blocks_of(tiling, depth, filters) for g in range(group))
 

@@ -7,6 +7,8 @@ Winograd's errors are relative to all 6x6 pixels of a tile, an output reads 3x3 
 A window that padding cuts off is compared with as large a share of the tile's sum. So an output's error is at most about
 1e-4 of the filter's largest |weight| times the sum of |x| that the output reads. Each tile is judged and computed by itself,
 and results do not depend on how maps are cut into blocks.
+
+In a weight gradient single values are set aside instead, which a whole channel of x or dy hardly outweighs: Outliers.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from minicaffe import threads
 from minicaffe.blob import Array
 
 from .window import Window
-from .winograd_tiles import TAPS, TILE, Block, Tiling, pieces
+from .winograd_tiles import TAPS, TILE, Block, Tiling, each_piece, pieces
 
 LIMIT = 16
 """The sum over a tile of equal values is 4 times that over a window. Trained nets have hardly any tiles above 16 times."""
@@ -68,8 +70,11 @@ def taps_of_pieces(window: Window, taps: Taps) -> Array:
 
 @lru_cache(maxsize=512)
 def shares(tiling: Tiling, block: Block, size: tuple[int, ...], taps: Taps) -> Array:
-    """For each row of a tile's outputs of all rows of tiles, then for each column of all columns, (planes, TILE * rows + TILE *
-    columns): which part of the taps lies on the map of this size, 0 for outputs beyond theirs. The rows' include 1 / LIMIT."""
+    """Return which part of the taps lies on the map of this size, 0 for outputs beyond theirs.
+
+    (planes, TILE * rows + TILE * columns): for each row of a tile's outputs, of all rows of tiles; then for each column of all
+    columns. The rows' include 1 / LIMIT.
+    """
     made = []
     for plane in block.planes:
         down, across = (_shares(axis, tiling, block, plane, size, taps).T.reshape(-1) for axis in (0, 1))
@@ -78,7 +83,7 @@ def shares(tiling: Tiling, block: Block, size: tuple[int, ...], taps: Taps) -> A
 
 
 def _shares(axis: int, tiling: Tiling, block: Block, plane: int, size: tuple[int, ...], taps: Taps) -> Array:
-    """Along an axis, (tiles, TILE)."""
+    """Return the shares along an axis, (tiles, TILE)."""
     first, of_outputs = tiling.inputs_at(block, plane)[1 + axis], tiling.outputs_at(block, plane)[1 + axis]
     outputs, dilation = np.arange(block.inputs[axis] - 2), tiling.window.dilation[axis]
     pixels = first + tiling.apart[axis] * outputs[:, None] + dilation * np.flatnonzero(taps[axis])
@@ -88,33 +93,27 @@ def _shares(axis: int, tiling: Tiling, block: Block, plane: int, size: tuple[int
 
 
 def find(x: Array, group: int, tiling: Tiling, taps: Taps) -> Flags:
-    """Each group's tiles with outliers of x (N, C, H, W), (group, planes, rows, columns)."""
-    sums, every, (_, rows, columns) = _magnitudes(x, group), tiling.whole, tiling.whole.places
+    """Return the flags of each group's tiles with outliers of x (N, C, H, W), (group, planes, rows, columns)."""
+    every, (_, *tiles) = tiling.whole, tiling.whole.places
+    rows, columns = (one.stop for one in tiles)
     of_pieces, parts = taps_of_pieces(tiling.window, taps), shares(tiling, every, x.shape[2:], taps)
-    down, across = (one.reshape(len(parts), TILE, -1) for one in np.split(parts, [TILE * rows.stop], axis=1))
+    down, across = np.split(parts, [TILE * rows], axis=1)
+    share = down.reshape(-1, TILE, 1, rows, 1), across.reshape(-1, 1, TILE, 1, columns)
     slab = np.empty((tiling.planes, len(of_pieces), *every.inputs), np.float32)
-    found = np.empty((group, tiling.planes, rows.stop, columns.stop), bool)
-    for flags, of_group in zip(found, sums.swapaxes(0, 1), strict=True):
+    found = np.empty((group, tiling.planes, rows, columns), bool)
+    for flags, of_group in zip(found, _magnitudes(x, group).swapaxes(0, 1), strict=True):
         tiling.read(every, of_group[:, None], slab)
         with np.errstate(invalid="ignore", over="ignore"):
-            flags[...] = _compare(slab, of_pieces, down, across)
-    return found
-
-
-def _compare(slab: Array, of_pieces: Array, down: Array, across: Array) -> Flags:
-    """The tiles (S, rows, columns) with outliers of magnitudes (S, pieces, rows + 2, columns + 2); shares (S, TILE, tiles)."""
-    s, count, height, width = slab.shape
-    windows = reduce(np.add, [_sums(slab[:, number], of_pieces[number], 1) for number in range(count)])
-    whole = _sums(slab[:, 0] if count == 1 else slab.sum(axis=1), EVERY, TILE)
-    least = whole[:, None, None] * down[:, :, None, :, None] * across[:, None, :, None]  # (S, TILE, TILE, rows, columns)
-    by_tile = windows.reshape(s, (height - 2) // TILE, TILE, (width - 2) // TILE, TILE).transpose(0, 2, 4, 1, 3)
-    is_right = np.less_equal(least, by_tile, order="C").reshape(s, TILE * TILE, -1)  # not of NaN
-    found: Flags = ~is_right.all(axis=1).reshape(whole.shape)
+            windows = reduce(np.add, [_sums(slab[:, number], of_piece, 1) for number, of_piece in enumerate(of_pieces)])
+            whole = _sums(slab.sum(axis=1), np.ones(2 * (TILE + 2)), TILE)[:, None, None]
+            by_tile = windows.reshape(-1, rows, TILE, columns, TILE).transpose(0, 2, 4, 1, 3)
+            is_right = np.less_equal(whole * share[0] * share[1], by_tile, order="C")  # not of NaN
+        flags[...] = ~is_right.reshape(-1, TILE * TILE, rows, columns).all(axis=1)
     return found
 
 
 def _magnitudes(x: Array, group: int) -> Array:
-    """The sums of |x| over each group's channels, (N, group, H, W)."""
+    """Return the sums of |x| over each group's channels, (N, group, H, W)."""
     maps = x.reshape(len(x) * group, x.shape[1] // group, -1)
     made = np.zeros((len(maps), maps.shape[2]), np.float32)
     channels = max(1, NEAR // min(NEAR, maps.shape[2]))
@@ -129,7 +128,7 @@ def _magnitudes(x: Array, group: int) -> Array:
 
 
 def _sums(x: Array, taps: Array, step: int) -> Array:
-    """The sums of x (S, H, W) over windows, `step` apart, that have these rows and columns (2 * K: 1 or 0)."""
+    """Return the sums of x (S, H, W) over windows, `step` apart, that have these rows and columns (2 * K: 1 or 0)."""
     length = len(taps) // 2
     rows, columns = np.flatnonzero(taps[:length]), np.flatnonzero(taps[length:])
     height, width = x.shape[1] - length + 1, x.shape[2] - length + 1
@@ -139,34 +138,24 @@ def _sums(x: Array, taps: Array, step: int) -> Array:
 
 
 def outputs(slab: Array, weight: Array, window: Window, tiles: Flags) -> Iterator[tuple[NDArray[Any], Array]]:
-    """The indices (plane, row, column) of some of the tiles at a time, and their outputs (tiles, M, TILE, TILE) by the direct
-    way: each tile's are one product, of the same shape for every tile, so that its rounding does not depend on the others."""
+    """Yield the indices (plane, row, column) of some of the tiles, and their outputs (tiles, M, TILE, TILE), computed directly.
+
+    The outputs of a tile are one product, of the same shape for every tile: its rounding does not depend on the others.
+    """
     filters, channels = weight.shape[:2]
     all_, matrix = np.argwhere(tiles), weight.reshape(filters, -1)
     pixels = sliding_window_view(slab, (TILE + 2, TILE + 2), (2, 3))[:, :, ::TILE, ::TILE]
     each = max(1, MOST // (matrix.shape[1] * TILE * TILE))
-    for start in range(0, len(all_), each):
-        some = all_[start : start + each]
-        s, r, c = some.T
-        patches = pixels[s, :, r, c].reshape(len(some), -1, channels, TILE + 2, TILE + 2)
+    for some in np.split(all_, range(each, len(all_), each)):
+        plane, row, column = some.T
+        patches = pixels[plane, :, row, column].reshape(len(some), -1, channels, TILE + 2, TILE + 2)
+        by_tap = sliding_window_view(patches, (TILE, TILE), (3, 4))  # (tiles, pieces, C, 3, 3, TILE, TILE)
         columns = np.empty((len(some), *weight.shape[1:], TILE, TILE), np.float32)
-        for piece, (row, column), (k, j) in _taps(window):
-            columns[:, :, k, j] = patches[:, piece, :, row : row + TILE, column : column + TILE]
+        for number, of_piece in enumerate(each_piece(columns, window)):
+            of_piece[...] = by_tap[:, number, :, : of_piece.shape[2], : of_piece.shape[3]]
         with np.errstate(invalid="ignore", over="ignore"):
             made = matrix @ columns.reshape(len(some), matrix.shape[1], -1)
         yield some, made.reshape(len(some), filters, TILE, TILE)
-
-
-@lru_cache(maxsize=512)
-def _taps(window: Window) -> list[tuple[int, tuple[int, int], tuple[int, int]]]:
-    """Each tap of the kernel: its piece, the row and column in it, and in the kernel."""
-    (down, across), (height, width) = window.stride, window.kernel
-    return [
-        (number, (i, j), (row, column))
-        for number, first in enumerate(pieces(window))
-        for i, row in enumerate(range(first[0], height, down)[:TAPS])
-        for j, column in enumerate(range(first[1], width, across)[:TAPS])
-    ]
 
 
 @dataclass(frozen=True)
@@ -180,7 +169,7 @@ class Outliers:
 
     @classmethod
     def of(cls, maps: Array) -> Outliers:
-        """Find them; what is not finite stays."""
+        """Return the outliers of the maps; values that are not finite are none."""
         flat = maps.reshape(*maps.shape[:2], -1)
         chosen = np.flatnonzero(_may_have_outliers(flat))
         values = np.abs(flat[:, chosen]).astype(float)
@@ -195,38 +184,42 @@ class Outliers:
         return cls(image, channel, np.stack(np.divmod(at, maps.shape[3])), flat[image, channel, at])
 
     def without(self, maps: Array) -> Array:
-        """The maps, with 0 in place of the outliers."""
+        """Return the maps with 0 in place of the outliers."""
         if not self.values.size:
             return maps
         rest: Array = maps.copy()
-        row, column = self.pixel
-        rest[self.image, self.channel, row, column] = 0
+        rest[self.image, self.channel, self.pixel[0], self.pixel[1]] = 0
         return rest
 
-    def met(self, channels: slice, tap: Sequence[int], window: Window, size: Sequence[int]) -> tuple[Indices, Places]:
-        """The outliers of x, of these channels, that a tap meets, and the index of the outputs in maps of this size."""
-        stride, pad, dilation, sizes, k = (
-            np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size, tap)
-        )
-        at, more = np.divmod(self.pixel + pad - k * dilation, stride)
-        return self._inside(channels, at, ((more == 0) & (at < sizes)).all(axis=0))
+    def add_products(self, maps: Array, at: Indices, fits: Flags | bool, to: Array) -> None:
+        """Add the outliers' products with maps (N, D, H, W) to those of a tap, `to` (group, channels, D / group).
 
-    def seen(self, channels: slice, tap: Sequence[int], window: Window, size: Sequence[int]) -> tuple[Indices, Places]:
-        """The outliers of dy, of these channels, with a pixel for a tap, and the index of the pixels in maps of this size."""
-        stride, pad, dilation, sizes, k = (
-            np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size, tap)
-        )
-        at = self.pixel * stride - pad + k * dilation
-        return self._inside(channels, at, (at < sizes).all(axis=0))
+        at: for each outlier a row and a column (2, count) of the maps; it is left out if it lies outside or does not fit.
+        """
+        size, (_, each, others) = np.array(maps.shape[2:])[:, None], to.shape
+        ours = np.flatnonzero(((at >= 0) & (at < size)).all(axis=0) & fits)
+        of_group, channel = np.divmod(self.channel[ours], each)
+        by_group = maps.reshape(len(maps), -1, others, *maps.shape[2:])
+        seen = by_group[self.image[ours], of_group, :, at[0, ours], at[1, ours]]
+        np.add.at(to, (of_group, channel), self.values[ours, None] * seen)
 
-    def _inside(self, channels: slice, at: Indices, fits: Flags) -> tuple[Indices, Places]:
-        ours = np.flatnonzero(fits & (at >= 0).all(axis=0) & (self.channel >= channels.start) & (self.channel < channels.stop))
-        row, column = at[:, ours]
-        return ours, (self.image[ours], slice(None), row, column)
+
+def direct_gradient(x: Array, dy: Array, outliers: tuple[Outliers, Outliers], window: Window, shape: Sequence[int]) -> Array:
+    """Return what the outliers of x give with dy, and those of dy with the rest of x: the gradient of weights of this shape."""
+    (of_x, of_dy), group = outliers, x.shape[1] // shape[1]
+    made, rest = np.zeros((group, shape[0] // group, *shape[1:]), np.float32), of_x.without(x)
+    stride, pad, dilation = (np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for tap in np.ndindex(*window.kernel):
+            to, moved = made[..., tap[0], tap[1]], np.array(tap)[:, None] * dilation - pad
+            at, more = np.divmod(of_x.pixel - moved, stride)
+            of_x.add_products(dy, at, (more == 0).all(axis=0), to.swapaxes(1, 2))
+            of_dy.add_products(rest, of_dy.pixel * stride + moved, True, to)
+    return made.reshape(*shape)
 
 
 def _may_have_outliers(flat: Array) -> Flags:
-    """True for channels of (N, C, pixels) that may have outliers: sum |x| is at least sum x^2 / max |x|, which is fast."""
+    """Return True for channels of (N, C, pixels) that may have any: sum |x| is at least sum x^2 / max |x|, which is fast."""
     largest, squares = np.empty((2, *flat.shape[:2]))
     each = max(1, 4 * NEAR // max(1, flat.shape[2]))  # channels: they are read three times
 

@@ -34,6 +34,7 @@ o is how far tiles overlap, 2 or 0. BLAS packs its factors anyway, so the turns 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,7 +45,7 @@ import numpy as np
 from minicaffe import threads
 from minicaffe.blob import Array
 
-from .window import Window
+from .window import Window, overlap
 
 POINTS = (0.0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)
 TILE = 4
@@ -52,10 +53,8 @@ TILE = 4
 TOGETHER = 4
 """Tiles that lie side by side and are transformed by one matrix: a product of 6 x 6 alone is too small to be fast."""
 
-Matrix = Array
 
-
-def cook_toom(points: tuple[float, ...]) -> tuple[Matrix, Matrix, Matrix]:
+def cook_toom(points: tuple[float, ...]) -> tuple[Array, Array, Array]:
     """AT (4, 6), G (6, 3) and BT (6, 6) for five points and infinity, in float64."""
     a, g, b = np.zeros((6, 4)), np.zeros((6, 3)), np.zeros((6, 6))  # a is A = AT^T: row i has the powers of point i
     for i, point in enumerate(points):
@@ -69,7 +68,7 @@ def cook_toom(points: tuple[float, ...]) -> tuple[Matrix, Matrix, Matrix]:
     return a.T, g, b
 
 
-def side_by_side(matrix: Matrix, step: int) -> Matrix:
+def side_by_side(matrix: Array, step: int) -> Array:
     """matrix (I, J) for TOGETHER tiles, `step` columns apart: (TOGETHER * I, J + step * (TOGETHER - 1))."""
     rows, columns = matrix.shape
     out = np.zeros((TOGETHER, rows, columns + step * (TOGETHER - 1)), matrix.dtype)
@@ -79,11 +78,11 @@ def side_by_side(matrix: Matrix, step: int) -> Matrix:
 
 
 _AT, G, _BT = cook_toom(POINTS)
-AT: Matrix = np.ascontiguousarray(_AT, np.float32)
-BT: Matrix = np.ascontiguousarray(_BT, np.float32)
-ACROSS: Matrix = side_by_side(BT, TILE)
+AT: Array = np.ascontiguousarray(_AT, np.float32)
+BT: Array = np.ascontiguousarray(_BT, np.float32)
+ACROSS: Array = side_by_side(BT, TILE)
 """BT along a row, (24, 18): the 18 pixels that four tiles reach to their 24 numbers."""
-BACK: Matrix = np.ascontiguousarray(side_by_side(np.ascontiguousarray(AT.T), TILE))
+BACK: Array = np.ascontiguousarray(side_by_side(np.ascontiguousarray(AT.T), TILE))
 """AT along a row, (24, 16): the 24 numbers of four tiles to their 16 outputs, to be multiplied from the right."""
 
 
@@ -252,7 +251,7 @@ class Tiling:
             image, *start = self.inputs_at(block, plane)
             for number, offset in enumerate(offsets(self.window)):
                 to, first = of_plane[number * channels :][:channels], (start[0] + offset[0], start[1] + offset[1])
-                (rows, rows_of_x), (columns, columns_of_x) = map(_overlap, first, apart, slab.shape[2:], x.shape[2:])
+                (rows, rows_of_x), (columns, columns_of_x) = map(overlap, first, apart, slab.shape[2:], x.shape[2:])
                 to[:, : rows.start] = 0  # scratch holds old numbers: what lies off the map must be cleared
                 to[:, rows.stop :] = 0
                 to[:, rows, : columns.start] = 0
@@ -262,17 +261,19 @@ class Tiling:
     def write(self, block: Block, out: Array, y: Array) -> None:
         """The block's outputs, out (planes, M, rows, columns), to their places in y (N, M, H, W)."""
         for part, plane in zip(out, block.planes, strict=True):
-            image, *first = self.outputs_at(block, plane)
-            (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.window.dilation, out.shape[2:], y.shape[2:])
-            # what the last tiles have past the map's end is left out
-            y[image, :, rows_of_y, columns_of_y] = part[:, rows, columns]
+            self._put(part, self.outputs_at(block, plane), y)
 
     def write_tile(self, block: Block, tile: Sequence[int], out: Array, y: Array) -> None:
         """The outputs (M, TILE, TILE) of a tile to their places in y. tile: its plane, row and column in the block."""
-        plane, row, column = tile
+        plane, *places = tile
         image, *starts = self.outputs_at(block, block.planes[plane])
-        first = [at + d * TILE * number for at, d, number in zip(starts, self.window.dilation, (row, column), strict=True)]
-        (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.window.dilation, out.shape[1:], y.shape[2:])
+        row, column = (at + TILE * d * n for at, d, n in zip(starts, self.window.dilation, places, strict=True))
+        self._put(out, (image, row, column), y)
+
+    def _put(self, out: Array, first: tuple[int, int, int], y: Array) -> None:
+        """Put outputs (M, rows, columns) into y from an image, row and column on; what lies past the map's end is left out."""
+        image, *start = first
+        (rows, rows_of_y), (columns, columns_of_y) = map(overlap, start, self.window.dilation, out.shape[1:], y.shape[2:])
         y[image, :, rows_of_y, columns_of_y] = out[:, rows, columns]
 
     @property
@@ -300,16 +301,8 @@ def _parts(length: int, count: int) -> list[range]:
     return [range(part.start, part.stop) for part in threads.cut(length, count)]
 
 
-def _overlap(first: int, step: int, count: int, size: int) -> tuple[slice, slice]:
-    """Which of the `count` positions first, first + step, ... lie in range(size): the slices of the count and of the range."""
-    low = min(count, max(0, -(first // step)))  # ceil(-first / step): the first that is not below 0
-    high = max(low, min(count, -((first - size) // step)))  # ceil((size - first) / step): one past the last below size
-    inside = slice(first + low * step, first + (high - 1) * step + 1, step) if high > low else slice(0, 0)
-    return slice(low, high), inside
-
-
-class Scratch:
-    """Two buffers of a worker, which the steps fill in turn: new memory for each step would cost as much as the step."""
+class Scratch(threading.local):
+    """Two buffers of each thread, which the steps fill in turn: new memory for each step would cost as much as the step."""
 
     def __init__(self) -> None:
         self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
@@ -322,14 +315,6 @@ class Scratch:
             self._buffers[0] = np.empty(0, np.float32)  # before there are both
             self._buffers[0] = np.empty(count, np.float32)
         return self._buffers[0][:count].reshape(shape)
-
-
-def taken(free: list[Scratch]) -> Scratch:
-    """One of those that no thread uses, or a new one; another thread may take the last one meanwhile."""
-    try:
-        return free.pop()
-    except IndexError:
-        return Scratch()
 
 
 def to_tiles(slab: Array, across: Array, down: Array, scratch: Scratch, tiles: Array | None = None) -> Array:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -39,8 +39,8 @@ from .winograd import (
     tiles_at_once,
     window_of_phases,
 )
-from .winograd_outliers import Outliers
-from .winograd_tiles import ACROSS, AT, BACK, BT, TAPS, Block, Scratch, Tiling, add_pieces, count_of_pieces, taken, to_tiles
+from .winograd_outliers import Outliers, direct_gradient
+from .winograd_tiles import ACROSS, AT, BACK, BT, TAPS, Block, Scratch, Tiling, add_pieces, count_of_pieces, to_tiles
 
 A: Array = np.ascontiguousarray(AT.T)
 WORKERS = 8
@@ -60,7 +60,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     """
     gradient = np.empty((len(dweight), count_of_pieces(window), dweight.shape[1], TAPS, TAPS), np.float32)
     outliers = Outliers.of(x), Outliers.of(dy)
-    aside = _direct_gradient(x, dy, outliers, window, dweight.shape) if any(one.values.size for one in outliers) else None
+    aside = direct_gradient(x, dy, outliers, window, dweight.shape) if any(one.values.size for one in outliers) else None
     x, dy = outliers[0].without(x), outliers[1].without(dy)
     with blocks.kept_scratch(np.float32) as memory:
         for channels, filters in zip(channels_of(x.shape[1], group), channels_of(dy.shape[1], group)):
@@ -77,22 +77,6 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     if aside is not None:
         dweight += aside
     return True
-
-
-def _direct_gradient(x: Array, dy: Array, outliers: tuple[Outliers, Outliers], window: Window, shape: tuple[int, ...]) -> Array:
-    """What the outliers of x give with dy, and those of dy with the rest of x: the gradient of weights of this shape."""
-    made, (of_x, of_dy) = np.zeros(shape, np.float32), outliers
-    filters, channels = shape[:2]
-    group, rest = x.shape[1] // channels, of_x.without(x)
-    with np.errstate(invalid="ignore", over="ignore"):
-        for g, tap in product(range(group), np.ndindex(*window.kernel)):
-            some, ms = slice(g * channels, (g + 1) * channels), slice(g * (filters // group), (g + 1) * (filters // group))
-            to = made[ms, :, tap[0], tap[1]]
-            ours, places = of_x.met(some, tap, window, dy.shape[2:])
-            np.add.at(to.T, of_x.channel[ours] - some.start, of_x.values[ours, None] * dy[:, ms][places])
-            ours, places = of_dy.seen(ms, tap, window, x.shape[2:])
-            np.add.at(to, of_dy.channel[ours] - ms.start, of_dy.values[ours, None] * rest[:, some][places])
-    return made
 
 
 class Cut(NamedTuple):
@@ -140,19 +124,17 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
 
 def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
     """The tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
-    (overlap, across, down), free = WAYS[name], list[Scratch]()
+    (overlap, across, down), scratch = WAYS[name], Scratch()
     channels = count_of_pieces(tiling.window) * maps.shape[1]
     ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's lie among the batch's
     made = memory[: 36 * ends[-1] * channels].reshape(6, ends[-1], 6, channels)
 
     def make(block: Block, first: int, last: int) -> None:
-        scratch = taken(free)
         height, width = (length - 2 + overlap for length in block.inputs)
         slab = scratch.next(len(block.planes), channels, height, width)
         tiling.read(block, maps, slab)
         with np.errstate(invalid="ignore", over="ignore"):
             to_tiles(slab, across, down, scratch, made[:, first:last])
-        free.append(scratch)
 
     threads.run(partial(make, block, *part) for block, part in zip(batch, pairwise(ends), strict=True))
     return made

@@ -32,12 +32,12 @@ from minicaffe.compiled.jit import Loop
 from minicaffe.compiled.ssd.box_codes import decode_all
 from minicaffe.kernels import step_of
 from minicaffe.layers.conv import gradients, matrix_products, winograd
-from minicaffe.layers.conv.definition import (
+from minicaffe.layers.conv.window import (
+    Window,
     convolve_by_definition,
     data_gradient_by_definition,
     weight_gradient_by_definition,
 )
-from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
 from minicaffe.layers.forks.crf.permutohedral import Lattice
 from minicaffe.layers.ssd.box_codes import CENTER_SIZE, CORNER, CORNER_SIZE, Priors, box_areas, decode

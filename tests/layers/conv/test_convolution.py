@@ -13,7 +13,7 @@ from minicaffe import check_gradient, kernels
 from minicaffe.blob import Blob
 from minicaffe.errors import DeviceError, LayerError
 from minicaffe.layers import create
-from minicaffe.layers.conv.definition import convolve_by_definition
+from minicaffe.layers.conv.window import convolve_by_definition
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -9,12 +9,12 @@ import pytest
 
 from minicaffe.layers.conv import convolve as module
 from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
-from minicaffe.layers.conv.definition import (
+from minicaffe.layers.conv.window import (
+    Window,
     convolve_by_definition,
     data_gradient_by_definition,
     weight_gradient_by_definition,
 )
-from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import Epilogue
 from minicaffe.threads import set_num_threads
 

@@ -11,7 +11,7 @@ from layer_case import LayerCase
 
 from minicaffe import check_gradient
 from minicaffe.errors import LayerError
-from minicaffe.layers.conv.definition import data_gradient_by_definition
+from minicaffe.layers.conv.window import data_gradient_by_definition
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -21,12 +21,12 @@ from minicaffe.formats.prototxt import parse_net
 from minicaffe.kernels import loops_of
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv.convolution_products import add_weight_gradient, convolve, data_gradient
-from minicaffe.layers.conv.definition import (
+from minicaffe.layers.conv.window import (
+    Window,
     convolve_by_definition,
     data_gradient_by_definition,
     weight_gradient_by_definition,
 )
-from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import Epilogue
 
 pytestmark = pytest.mark.usefixtures("device")

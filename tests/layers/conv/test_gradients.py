@@ -12,9 +12,8 @@ from minicaffe import limits
 from minicaffe.blob import Array
 from minicaffe.layers.conv import gradients as module
 from minicaffe.layers.conv import matrix_products
-from minicaffe.layers.conv.definition import data_gradient_by_definition, weight_gradient_by_definition
 from minicaffe.layers.conv.gradients import gradients
-from minicaffe.layers.conv.window import Window
+from minicaffe.layers.conv.window import Window, data_gradient_by_definition, weight_gradient_by_definition
 from minicaffe.threads import set_num_threads
 
 CASES = {

@@ -17,8 +17,7 @@ from minicaffe.compiled.conv.tiled_loops import lay_out, put
 from minicaffe.compiled.conv.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
 from minicaffe.compiled.jit import loop
 from minicaffe.compiled.vectors import copy, copy_every_other, copy_inside
-from minicaffe.layers.conv.definition import convolve_by_definition
-from minicaffe.layers.conv.window import Window
+from minicaffe.layers.conv.window import Window, convolve_by_definition
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.threads import set_num_threads
 

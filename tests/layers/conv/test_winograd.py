@@ -15,12 +15,12 @@ from minicaffe.compiled.elementwise.epilogue import table
 from minicaffe.compiled.jit import Later
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import winograd, winograd_outliers, winograd_tiles, winograd_weights
-from minicaffe.layers.conv.definition import (
+from minicaffe.layers.conv.window import (
+    Window,
     convolve_by_definition,
     data_gradient_by_definition,
     weight_gradient_by_definition,
 )
-from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_outliers import all_taps
 from minicaffe.layers.conv.winograd_tiles import POINTS, Tiling, cook_toom
 from minicaffe.layers.elementwise.epilogue import Epilogue
