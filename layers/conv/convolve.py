@@ -19,7 +19,6 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch, kept_scratch
@@ -57,24 +56,24 @@ MOST_DIRECT = 4096
 JOINED, JOINED_BYTES = 128, 128 << 10
 """Windows of an image, or bytes of its columns, below which several images make a block."""
 
-WHOLE = slice(None)
-
 
 @dataclass(frozen=True)
 class Block:
-    """Images, rows of windows, groups of channels, and of each group the filters (forward) or the channels (backward)."""
+    """Images, groups of channels, rows of windows, and of each group the filters (forward) or the channels (backward)."""
 
     images: slice
-    rows: slice
     groups: slice
+    rows: slice
     lane: slice
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be cut: images, rows of windows in each, windows in a row, groups, filters or channels of a group that can
-    be taken apart, bytes of a group's column and of its products (0 where no columns are made), multiplications of a group's
-    window."""
+    """What is to be cut into blocks.
+
+    images; rows of windows in each; windows in a row; groups; lanes: filters or channels of a group that can be taken apart;
+    column_bytes: of a group's column and its products, 0 where no columns are made; multiplications: of a group's window.
+    """
 
     images: int
     rows: int
@@ -85,7 +84,7 @@ class Work:
     multiplications: int
 
     def sizes(self) -> tuple[int, int, int]:
-        """How many parts images, rows and groups are cut into, for the sake of cache and memory."""
+        """Return how many parts images, rows and groups are cut into, for the sake of cache and memory."""
         image = self.rows * self.row
         # windows whose columns take BLOCK_BYTES
         fitting = max(LEAST, BLOCK_BYTES // self.column_bytes) if self.column_bytes else MOST_DIRECT
@@ -101,12 +100,12 @@ class Work:
 
     @property
     def is_small(self) -> bool:
-        """Whether one thread computes it soonest."""
+        """Return whether one thread computes it soonest."""
         each = self.multiplications + COPIED * self.column_bytes
         return self.images * self.rows * self.row * self.groups * each <= MOST_ALONE
 
     def forward(self) -> list[Block]:
-        """Blocks that can be computed in any order."""
+        """Return blocks that can be computed in any order."""
         images, rows, groups = self.sizes()
         threads, lanes = 1 if self.is_small else get_num_threads(), 1
         # with 4 blocks a thread or more, one that gets a block more hardly shows
@@ -118,11 +117,10 @@ class Work:
                 rows = max(rows, min(_more(rows, self.rows, images), most))
             elif images * rows < threads:  # the last resort: each part of the filters makes the same columns
                 lanes = self._lanes(threads, images, rows)
-        cuts = cut(self.images, images), cut(self.groups, groups), cut(self.rows, rows), cut(self.lanes, lanes)
-        return [Block(i, r, g, lane) for i, g, r, lane in product(*cuts)]
+        return [Block(*cuts) for cuts in product(*self._cuts(images, groups, rows, lanes))]
 
     def over_images(self) -> list[list[Block]]:
-        """Tasks of blocks, each of which has images and channels to itself, and all their rows in order."""
+        """Return tasks of blocks, each of which has images and channels to itself, and all their rows in order."""
         images, rows, groups = self.sizes()
         lanes = 1
         if images * groups < 4 * get_num_threads():
@@ -130,52 +128,57 @@ class Work:
                 groups = _more(groups, self.groups, images)
             else:
                 lanes = self._lanes(_more(1, self.lanes, images), images, rows)
-        cuts = cut(self.images, images), cut(self.groups, groups), cut(self.lanes, lanes)
+        of_images, of_groups, of_rows, of_lanes = self._cuts(images, groups, rows, lanes)
         # neighbouring rows of windows add to the same pixels: one task, in order
-        return [[Block(i, r, g, lane) for r in cut(self.rows, rows)] for i, g, lane in product(*cuts)]
+        return [[Block(i, g, r, lane) for r in of_rows] for i, g, lane in product(of_images, of_groups, of_lanes)]
 
     def over_channels(self) -> list[list[Block]]:
-        """Tasks of blocks, each of which has groups and channels to itself, and all their images and rows in order; where a
-        group has few channels, tasks that share them and have images and rows to themselves."""
+        """Return tasks of blocks, each of which has groups and channels to itself, and all their images and rows in order.
+
+        Where a group has few channels, tasks share them and have images and rows to themselves: the caller adds their sums up.
+        """
         images, rows, groups = self.sizes()
         if self.groups == 1 and self.lanes < 2 * FEWEST_CHANNELS:
-            shared = [
-                Block(i, r, slice(0, 1), slice(0, self.lanes))
-                for i, r in product(cut(self.images, images), cut(self.rows, rows))
-            ]
-            return [shared[part] for part in cut(len(shared), SUMS)]  # the caller adds the sums up
+            shared = [Block(*cuts) for cuts in product(*self._cuts(images, 1, rows, 1))]
+            return [shared[part] for part in cut(len(shared), SUMS)]
         lanes = 1
         if self.groups > 1:
             groups = _more(groups, self.groups, 1)
         else:
             lanes = self._lanes(min(get_num_threads(), self.lanes // FEWEST_CHANNELS), images, rows)
-        inner = list(product(cut(self.images, images), cut(self.rows, rows)))
-        cuts = cut(self.groups, groups), cut(self.lanes, lanes)
-        return [[Block(i, r, g, lane) for i, r in inner] for g, lane in product(*cuts)]
+        of_images, of_groups, of_rows, of_lanes = self._cuts(images, groups, rows, lanes)
+        return [[Block(i, g, r, lane) for i, r in product(of_images, of_rows)] for g, lane in product(of_groups, of_lanes)]
+
+    def _cuts(self, *counts: int) -> list[list[slice]]:
+        """Return the images, groups, rows and lanes in so many parts each."""
+        return [cut(*both) for both in zip((self.images, self.groups, self.rows, self.lanes), counts, strict=True)]
 
     def _lanes(self, wanted: int, images: int, rows: int) -> int:
-        """Into how many parts the filters or channels of products of so many parts of images and rows are cut, at most."""
+        """Return into how many parts filters or channels are cut, at most, with so many parts of images and rows."""
         return max(1, min(wanted, self._windows(images, rows) * self.multiplications // LEAST_PRODUCT))
 
     def _windows(self, images: int, rows: int) -> int:
-        """The fewest windows of a product of so many parts of images and rows."""
+        """Return the fewest windows of a product of so many parts of images and rows."""
         return max(1, self.images // images) * max(1, self.rows // rows) * self.row
 
 
 def _more(count: int, most: int, times: int) -> int:
-    """count, or a number above it and not above most with which count * times is a multiple of the threads."""
+    """Return count, or a number above it and not above most with which count * times is a multiple of the threads."""
     threads = get_num_threads()
     step = threads // math.gcd(threads, times)
     return min(most, math.ceil(count / step) * step)
 
 
-def run_tasks(
-    tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], dtype: DTypeLike, keep: bool
-) -> None:
-    """work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch; keep: from call to call."""
+def run_tasks(tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], matrix: Array) -> None:
+    """Call work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch.
+
+    matrix: the weights (group, M / group, C / group, taps). Where a group sees one channel, as in depthwise convolutions,
+    copying takes most of the time: there Scratch is kept from call to call.
+    """
+    keep = len(matrix) > 1 and matrix.shape[2] == 1
 
     def some(part: slice) -> None:
-        with kept_scratch(dtype) if keep else nullcontext(Scratch(dtype)) as scratch:
+        with kept_scratch(matrix.dtype) if keep else nullcontext(Scratch(matrix.dtype)) as scratch:
             for task in tasks[part]:
                 work(task, scratch)
 
@@ -183,14 +186,14 @@ def run_tasks(
 
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
-    """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
+    """Compute y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel)."""
     if group == len(x) == 1 and window.pointwise and y.flags.c_contiguous and _is_one_task(weight.shape[1] * y.size, y):
         run([partial(_one_product, x, weight, y, epilogue)])
         return
     matrix, xs, ys = _matrix(weight, group), _grouped(x, group), _grouped(y, group)
     filters = matrix.shape[1]
 
-    def work(task: Sequence[Block], scratch: Scratch) -> None:
+    def compute(task: Sequence[Block], scratch: Scratch) -> None:
         for block in task:
             out = _part(ys, block, block.lane)[:, :, block.rows]
             columns = _columns(block, out, window, filters, scratch)
@@ -201,17 +204,17 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
             epilogue(product, slice(start, start + out.shape[1]))  # while the product is in cache
             columns.put(product, out)
 
-    whole = _work(y, matrix, window, lanes=filters)
-    blocks = whole.forward() if y.size else []
-    run_tasks([blocks] if whole.is_small else [[block] for block in blocks], work, y.dtype, keep=_depthwise(matrix))
+    work = _work(y, matrix, window, lanes=filters)
+    blocks = work.forward() if y.size else []
+    run_tasks([blocks] if work.is_small else [[block] for block in blocks], compute, matrix)
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
-    """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx."""
+    """Compute dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose."""
     matrix, dxs, dys = _matrix(weight, group), _grouped(dx, group), _grouped(dy, group)
     filters, channels = matrix.shape[1:3]
 
-    def work(task: Sequence[Block], scratch: Scratch) -> None:
+    def compute(task: Sequence[Block], scratch: Scratch) -> None:
         for block in task:
             to, part = _part(dxs, block, block.lane), _part(dys, block)[:, :, block.rows]
             columns = _columns(block, part, window, filters, scratch)
@@ -222,10 +225,12 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             if block.rows.start == 0:  # a task's first rows clear dx, then all rows add to it
                 to[...] = 0
             product = scratch("gradient", *factor.shape[:2], columns.length)
-            columns.add_back(_multiply(factor, columns.beside(part), product), to)
+            # a BLAS call for each group of one filter, as in depthwise convolutions, would be slow
+            (np.multiply if filters == 1 else np.matmul)(factor, columns.beside(part), out=product)
+            columns.add_back(product, to)
 
     tasks = _work(dy, matrix, window, lanes=channels).over_images() if dy.size else []
-    run_tasks(tasks, work, dx.dtype, keep=_depthwise(matrix))
+    run_tasks(tasks, compute, matrix)
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
@@ -235,7 +240,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     tasks = _work(dy, matrix, window, lanes=channels).over_channels() if dy.size else []
     sums: dict[int, Array] = {}
 
-    def work(task: Sequence[Block], scratch: Scratch) -> None:
+    def compute(task: Sequence[Block], scratch: Scratch) -> None:
         total: Array | None = None
         for block in task:
             part = _part(dys, block)[:, :, block.rows]
@@ -246,27 +251,20 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
         if total is not None:
             sums[id(task)] = total  # added up below in the tasks' order: rounding does not depend on the threads
 
-    run_tasks(tasks, work, dweight.dtype, keep=_depthwise(matrix))
-    for task in tasks:
-        if task:
-            to = matrix[task[0].groups, :, task[0].lane]
-            to += sums[id(task)].reshape(to.shape)
-
-
-def _depthwise(matrix: Array) -> bool:
-    """Whether a group of weights (group, M / group, C / group, taps) sees one channel: copying takes most of the time."""
-    groups, channels = int(matrix.shape[0]), int(matrix.shape[2])
-    return groups > 1 and channels == 1
+    run_tasks(tasks, compute, matrix)
+    for task in filter(None, tasks):
+        to = matrix[task[0].groups, :, task[0].lane]
+        to += sums[id(task)].reshape(to.shape)
 
 
 def _is_one_task(multiplications: int, y: Array) -> bool:
-    """Whether one product on one thread makes y (1, M, *map) soonest."""
+    """Return whether one product on one thread makes y (1, M, *map) soonest."""
     few = get_num_threads() == 1 or multiplications <= MOST_ALONE
     return few and math.prod(y.shape[2:]) <= MOST_DIRECT
 
 
 def _one_product(x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
-    """convolve of one image by windows of one pixel, without blocks: on small maps these would take as long as the product."""
+    """Convolve one image by windows of one pixel, without blocks: on small maps these would take as long as the product."""
     product = y.reshape(y.shape[1], -1)
     np.matmul(weight.reshape(len(weight), -1), x.reshape(x.shape[1], -1), out=product)
     epilogue(product[None])
@@ -279,27 +277,22 @@ def _work(y: Array, matrix: Array, window: Window, lanes: int) -> Work:
 
 
 def _columns(block: Block, y: Array, window: Window, filters: int, scratch: Scratch) -> Columns:
-    """The columns of the windows of y (N, M, *output), a block's part."""
+    """Return the columns of the windows of y (N, M, *output), a block's part."""
     groups = block.groups.stop - block.groups.start
     return Columns(window, len(y), groups, block.rows.start, y.shape[2:], filters=filters, scratch=scratch)
 
 
 def _matrix(weight: Array, group: int) -> Array:
-    """weight (M, C / group, *kernel) as (group, M / group, C / group, taps): a view."""
+    """Return weight (M, C / group, *kernel) as (group, M / group, C / group, taps): a view."""
     return weight.reshape(group, weight.shape[0] // group, weight.shape[1], math.prod(weight.shape[2:]))
 
 
 def _grouped(x: Array, group: int) -> Array:
-    """x (N, C, *map) as (N, group, C / group, *map): a view."""
+    """Return x (N, C, *map) as (N, group, C / group, *map): a view."""
     return x.reshape(len(x), group, x.shape[1] // group, *x.shape[2:])
 
 
 def _part(x: Array, block: Block, lane: slice = slice(None)) -> Array:
-    """The block's part of x (N, group, C / group, *map) as (images, channels, *map): a view."""
+    """Return the block's part of x (N, group, C / group, *map) as (images, channels, *map): a view."""
     part = x[block.images, block.groups, lane]
     return part.reshape(len(part), part.shape[1] * part.shape[2], *part.shape[3:])
-
-
-def _multiply(a: Array, b: Array, out: Array) -> Array:
-    """a (group, I, J) @ b (group, J, K); a BLAS call a group is slow where J is 1, as in depthwise convolutions."""
-    return np.multiply(a, b, out=out) if a.shape[2] == 1 else np.matmul(a, b, out=out)
