@@ -54,6 +54,9 @@ class Convolution(Fusing):
     linear = True
     fuses = True
 
+    keeps_weights: ClassVar[bool] = True
+    """In TEST it keeps what Winograd or compiled loops make of the weights."""
+
     _checked: list[tuple[int, ...]] | None = None
     """The bottoms' shapes for which _top_shape is right."""
     _top_shape: tuple[int, ...] = ()
@@ -75,7 +78,8 @@ class Convolution(Fusing):
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
         shapes = [self._weight_shape(), self._bias_shape()][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
-        self._kept = KeptWeights() if self.phase == TEST else None  # in TRAIN the weights change with every step
+        # in TRAIN the weights change with every step
+        self._kept = KeptWeights() if self.phase == TEST and self.keeps_weights else None
         self._gpu_maps: dict[tuple[int, ...], gpu.Maps] = {}
 
     def _read_window(self) -> Window:
@@ -90,26 +94,22 @@ class Convolution(Fusing):
         return Costs(multiply_adds, 0, cached, working)
 
     def _cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """Winograd's factors or panels, in TEST."""
+        """Return the bytes of Winograd's factors or of panels, in TEST."""
         if self._kept is None:
             return 0
-        x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
         if self._by_winograd(bottom[0], top[0]):
             weight = self.blobs[0].data_memory
             return factors_bytes(self._weight_shape(), self.window, self.group, weight.on_host and weight.may_be_held())
-        return panels_bytes((x, self._weight_shape(), y), self.window, self.group, self.dtype)
+        shapes = self._maps_shape(bottom[0]), self._weight_shape(), self._maps_shape(top[0])
+        return panels_bytes(shapes, self.window, self.group, self.dtype)
 
     def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None) -> int:
-        """Columns, and what they are made from and multiplied to, and of the weights' gradient a product and a sum; or what
-        Winograd's passes take."""
+        """Return the bytes of Winograd's passes, or of columns and products, and of a weight gradient's two copies."""
         x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
         if self._by_winograd(bottom[0], top[0]):
-            passes = self._winograd_passes(x, y)
-            if propagate_down is None:
-                passes = passes[:1]
-            elif not any(propagate_down):
-                passes = passes[::2]
-            return winograd_weights.working_bytes(passes)
+            forward, of_data, of_weight = self._winograd_passes(x, y)
+            backward = [] if propagate_down is None else [of_data, of_weight] if any(propagate_down) else [of_weight]
+            return winograd_weights.working_bytes([forward, *backward])
         filters, *of_filter = self._weight_shape()
         columns = min(LEAST, math.prod(x[2:]), math.prod(y[2:]))  # of a block, at least
         column_bytes = (math.prod(of_filter) + filters // self.group) * self.dtype.itemsize
@@ -117,19 +117,15 @@ class Convolution(Fusing):
         return blocks + (0 if propagate_down is None else 2 * data_bytes(self.blobs[:1]))
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:
-        """Whether forward, at these shapes, takes Winograd's way."""
-        return self._winograd_suits(x, y, kept=self.phase != TRAIN)
-
-    def _winograd_suits(self, x: Blob, y: Blob, kept: bool) -> bool:
-        """`suits` of what becomes the maps x and y, whose types and shapes it looks at: nothing is allocated."""
+        """Return whether Winograd computes y from x. Only their types and shapes are looked at: nothing is allocated."""
         if self.spatial_axes != 2:
             return False
         shapes = self._maps_shape(x), self.blobs[0].shape, self._maps_shape(y)
         maps, weight, out = (np.broadcast_to(np.zeros((), self.dtype), shape) for shape in shapes)
-        return suits(maps, weight, self.window, self.group, out, kept)
+        return suits(maps, weight, self.window, self.group, out, self._kept is not None)
 
     def _maps_shape(self, blob: Blob) -> tuple[int, ...]:
-        """That of _maps."""
+        """Return the shape of _maps."""
         return math.prod(blob.shape[: self.axis]), *blob.shape[self.axis :], *(() if self.spatial_axes else (1,))
 
     def _group(self, channels: int) -> int:
@@ -149,7 +145,7 @@ class Convolution(Fusing):
             blob.reshape(self._top_shape)
 
     def _check_bottoms(self, bottom: Sequence[Blob]) -> tuple[int, ...]:
-        """The tops' shape. Raises LayerError for bottoms of other channels or axes."""
+        """Return the tops' shape. Raises LayerError for bottoms of other channels or axes."""
         shape = bottom[0].shape
         spatial = shape[self.axis + 1 :]
         if len(spatial) != self.spatial_axes or shape[self.axis] != self.channels:
@@ -208,7 +204,7 @@ class Convolution(Fusing):
         self.forward_gpu_with_epilogue(bottom, top, None)
 
     def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
-        """forward_gpu of maps of at most MOST_AXES axes, and then on the same blobs what comes after it, with the bias."""
+        """Run forward_gpu on maps of at most MOST_AXES axes, and then on the tops what comes after it, with the bias."""
         maps, weight = self._maps_gpu(bottom, top), self.blobs[0].device_data("read")
         bias = self.blobs[1].device_data("read") if len(self.blobs) > 1 else 0
         for x, y in zip(bottom, top, strict=True):
@@ -243,7 +239,7 @@ class Convolution(Fusing):
                 of_data(maps, dy, self.blobs[0].device_data("read"), x.device_diff("write"))
 
     def _maps(self, x: Array) -> Array:
-        """x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
+        """Return x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
         maps = x if self.axis == 1 else folded(x, self.axis)
         return maps if self.spatial_axes else maps[:, :, None]  # PIXEL wants one spatial axis
 
@@ -256,7 +252,7 @@ class Convolution(Fusing):
         gradients(x, dy, weight, self.window, self.group, dx, dweight)
 
     def _winograd_passes(self, x: tuple[int, ...], y: tuple[int, ...]) -> Sequence[Numbers]:
-        """What Winograd's forward and its gradients of data and of weights take, of maps of these shapes."""
+        """Return what Winograd's forward and its gradients of data and of weights take, of maps of these shapes."""
         return winograd_weights.of_passes((x, self._weight_shape(), y), self.window, self.group, made=self.phase == TRAIN)
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from minicaffe import threads
 from minicaffe.blob import Array, Blob, Unchanged, paged_zeros
+from minicaffe.blocks import each_block
 from minicaffe.errors import Error
 from minicaffe.kernels import kernel
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
@@ -33,9 +31,6 @@ from .matrix_products import multiply
 from .window import Window
 from .winograd import Shapes, factors_of, factors_shape
 from .winograd_tiles import TILE, TOGETHER, Tiling
-
-LEAST_PART = 1 << 20
-"""Bytes, at least, that one thread compares."""
 
 VARIABLE = "MINICAFFE_CONV"
 WAYS = ("auto", "direct", "winograd")
@@ -114,14 +109,9 @@ def panels_bytes(shapes: Shapes, window: Window, group: int, dtype: np.dtype[Any
 def same_bits(a: Array, b: Array) -> bool:
     """Return whether two float32 arrays of one shape hold the same bits (NaN is itself, 0 is not -0)."""
     one, other = (array.reshape(-1).view(np.uint32) for array in (a, b))
-    differ = threading.Event()
-
-    def compare(part: slice) -> None:
-        if not np.array_equal(one[part], other[part]):
-            differ.set()
-
-    threads.run(partial(compare, part) for part in threads.parts(one.size, LEAST_PART // 4))
-    return not differ.is_set()
+    equal: list[bool] = []
+    each_block(one.shape, lambda index: equal.append(np.array_equal(one[index], other[index])))
+    return all(equal)
 
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:

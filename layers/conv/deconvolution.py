@@ -30,6 +30,7 @@ class Deconvolution(Convolution):
     """
 
     type = "Deconvolution"
+    keeps_weights = False
 
     def coordinates(self) -> Map | None:
         return spread(self.axis, self.window.stride, self.window.extent, self.window.pad)
@@ -37,12 +38,6 @@ class Deconvolution(Convolution):
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         multiply_adds = sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds)
-
-    def _cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 0
-
-    def _by_winograd(self, x: Blob, y: Blob) -> bool:
-        return self._winograd_suits(x, y, kept=False)
 
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.channels, self.num_output // self.group, *self.window.kernel[: self.spatial_axes])

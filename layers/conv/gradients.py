@@ -32,8 +32,10 @@ Indices = NDArray[np.intp]
 
 
 class Sight(NamedTuple):
-    """What windows see: the number of their image, which columns are theirs, and the pixels of its map (taps * windows,), those
-    of all windows' first tap first. Where a tap is beside the map, the pixel is one behind the last: as many as there are."""
+    """The number of an image, which columns are its windows', and the pixels of its map that they see (taps * windows,).
+
+    Those of all windows' first tap come first. Where a tap lies outside the map, the pixel is one after the last.
+    """
 
     image: int
     windows: slice
@@ -64,8 +66,10 @@ BYTES = 32 << 20
 def gradients(  # noqa: PLR0917
     x: Array, dy: Array, weight: Array, window: Window, group: int, dx: Array | None, dweight: Array | None
 ) -> None:
-    """dx (N, C, *map), overwritten, from dy (N, M, *windows) and weight (M, C / group, *kernel); what x and dy give is added to
-    dweight. None: not wanted. What zeros of dy are multiplied with may be left out, even where it is infinite or NaN."""
+    """Compute dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel); add what x and dy give to dweight.
+
+    None: not wanted. What zeros of dy are multiplied with may be left out, even where it is infinite or NaN.
+    """
     filters, windows = _not_zero(dy, weight, window) if group == 1 and x.size else (None, None)
     made = dweight
     if filters is not None:
@@ -86,13 +90,19 @@ def gradients(  # noqa: PLR0917
 
 
 def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None, Indices | None]:
-    """The filters, and the windows of all images, in which dy (N, M, *windows) is not zero; None where most are not, or it
-    would not pay."""
+    """Return the filters, and the windows of all images, in which dy (N, M, *windows) is not zero.
+
+    None where most are not, or where to look for zeros would not pay.
+    """
     each = math.prod(dy.shape[2:])
     count = len(dy) * each
     if count * weight.size < LEAST or weight[0].size < LEAST_SEEN:
         return None, None
-    most = _most_windows(weight, window, each)
+    most = MOST_WINDOWS
+    if window.pointwise:
+        most = MOST_PIXELS if len(weight) >= LEAST_FILTERS else 0
+    if weight.shape[1] < LEAST_CHANNELS or each < LEAST_EACH:
+        most = 0  # windows are never taken out
     maps = dy.reshape(*dy.shape[:2], each)
     image, place = np.divmod((np.arange(SAMPLES) * GOLDEN % 1 * count).astype(np.intp), each)
     sample = maps[image, :, place] != 0
@@ -100,27 +110,16 @@ def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None,
         return None, None
     found = maps != 0
     filters, windows = found.any((0, 2)), found.any(1)
-    return _few(filters, MOST_FILTERS), _few(windows, most)
-
-
-def _most_windows(weight: Array, window: Window, each: int) -> float:
-    """The greatest part of the windows, of which an image has `each`, that are worth being taken out; 0: never."""
-    if weight.shape[1] < LEAST_CHANNELS or each < LEAST_EACH:
-        return 0
-    if window.pointwise:
-        return MOST_PIXELS if len(weight) >= LEAST_FILTERS else 0
-    return MOST_WINDOWS
-
-
-def _few(chosen: NDArray[np.bool_], most: float) -> Indices | None:
-    """The indices of those chosen, unless they are more than this part."""
-    return np.flatnonzero(chosen) if chosen.mean() <= most else None
+    return (
+        np.flatnonzero(filters) if filters.mean() <= MOST_FILTERS else None,
+        np.flatnonzero(windows) if windows.mean() <= most else None,
+    )
 
 
 def _of_windows(  # noqa: PLR0917
     x: Array, dy: Array, weight: Array, window: Window, dx: Array | None, dweight: Array | None, windows: Indices
 ) -> None:
-    """gradients, where dy is zero in all other windows."""
+    """Compute gradients where dy is zero in all other windows."""
     if dx is not None:
         dx[...] = 0
     maps, matrix = dy.reshape(*dy.shape[:2], -1), weight.reshape(len(weight), -1)
@@ -141,7 +140,7 @@ def _of_windows(  # noqa: PLR0917
 
 
 def _sights(image: Indices, place: Indices, window: Window, size: tuple[int, ...], output: tuple[int, ...]) -> Iterator[Sight]:
-    """What the windows at these places of output see, of maps of this size; the images in order."""
+    """Yield what the windows at these places of output see, of maps of this size; the images in order."""
     stride, pad, dilation, sizes = (np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size))
     first = np.array(np.unravel_index(place, output)) * stride - pad  # (axes, windows)
     taps = [first + np.array(tap)[:, None] * dilation for tap in product(*map(range, window.kernel))]
@@ -153,7 +152,7 @@ def _sights(image: Indices, place: Indices, window: Window, size: tuple[int, ...
 
 
 def _gather(x: Array, sights: Sequence[Sight], columns: Array) -> None:
-    """columns (C, taps, windows) = the pixels of x (N, C, *map); 0 where there is none."""
+    """Copy the pixels of x (N, C, *map) to columns (C, taps, windows); 0 where there is none."""
     maps = x.reshape(*x.shape[:2], -1)
 
     def gather(part: slice) -> None:

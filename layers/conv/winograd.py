@@ -26,22 +26,7 @@ from .convolve import LEAST_PRODUCT
 from .convolve import data_gradient as data_gradient_directly
 from .window import Window
 from .winograd_outliers import Flags, Taps, all_taps
-from .winograd_tiles import (
-    ACROSS,
-    BT,
-    TILE,
-    Block,
-    G,
-    Scratch,
-    Tiling,
-    count_of_pieces,
-    from_tiles,
-    phases,
-    shared_taps,
-    taps_of_phases,
-    to_pieces,
-    to_tiles,
-)
+from .winograd_tiles import ACROSS, BT, TILE, Block, G, Scratch, Tiling, count_of_pieces, from_tiles, to_pieces, to_tiles
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Of x, weight and y."""
@@ -68,25 +53,23 @@ def convolve(
     factors: Array | None = None,
     taps: Taps | None = None,
 ) -> None:
-    """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, *kernel), then the epilogue; y is overwritten.
+    """Compute y (N, M, *size) = epilogue of x (N, C, H, W) convolved with weight (M, C / group, *kernel).
 
     All float32, no axis of the window both strided and dilated; a padding below 0 leaves out the map's rim, and y may be
     smaller or larger than the window gives. factors: factors_of(weight, window, group), if at hand. taps: those that every
     filter has, by default all.
     """
-    if factors is None:
-        with blocks.kept_scratch(np.float32) as memory:
-            made = factors_of(weight, window, group, memory("large", *factors_shape(weight.shape, window, group)))
-            convolve(x, weight, window, group, y, epilogue, factors=made, taps=taps)
-        return
-    convolve_by_factors(x, weight, factors, window, y, epilogue, taps or all_taps(window))
+    with blocks.kept_scratch(np.float32) as memory:
+        if factors is None:
+            factors = factors_of(weight, window, group, memory("large", *factors_shape(weight.shape, window, group)))
+        convolve_by_factors(x, weight, factors, window, y, epilogue, taps or all_taps(window))
 
 
 @kernel
 def convolve_by_factors(  # noqa: PLR0917
     x: Array, weight: Array, factors: Array, window: Window, y: Array, epilogue: Epilogue, taps: Taps
 ) -> None:
-    """convolve, by the factors of the weights."""
+    """Convolve by the factors of the weights."""
     group, depth, filters = len(factors), factors.shape[3], y.shape[1] // len(factors)
     tiling = Tiling(len(x), y.shape[2:], window)
     flags = winograd_outliers.find(x, group, tiling, taps)
@@ -105,12 +88,12 @@ def convolve_by_factors(  # noqa: PLR0917
 
 
 def blocks_of(tiling: Tiling, depth: int, filters: int) -> Iterator[Block]:
-    """Those of NumPy's products, of so many channels' pieces and filters of a group."""
+    """Return the blocks of NumPy's products, of so many channels' pieces and filters of a group."""
     return tiling.blocks(tiles_at_once(max(depth, filters)), least=-(-LEAST_PRODUCT // (depth * filters)))
 
 
 def possible(window: Window) -> bool:
-    """Whether Winograd's way can take the window, with fewer multiplications: a plane's, not strided and dilated at once."""
+    """Return whether Winograd can take the window, with fewer multiplications: a plane's, not strided and dilated at once."""
     if len(window.kernel) != 2 or any(s > 1 and d > 1 for s, d in zip(window.stride, window.dilation)):
         return False
     return count_of_pieces(window) * 36 <= MOST_SHARE * TILE * TILE * math.prod(window.kernel)
@@ -131,11 +114,10 @@ def mend(  # noqa: PLR0917
 
 @kernel
 def factors_of(weight: Array, window: Window, group: int, out: Array | None = None) -> Array:
-    """weight (M, C / group, *kernel), float32 -> G w G^T of its pieces' 3x3 filters w, in panels of some filters.
+    """Return G w G^T of the 3x3 filters w of the pieces of weight (M, C / group, *kernel), float32, in panels of some filters.
 
-    (group, 36, panels, pieces * C / group, rows): four times the weight's size for 3x3, six times for 5x5.
-
-    rows: filters of a panel, those past M / group 0; here there is one panel. out: where to make them.
+    (group, 36, panels, pieces * C / group, rows): four times the weight's size for 3x3, six times for 5x5. rows: filters of a
+    panel, those past M / group 0; here there is one panel. out: where to make them.
     """
     factors = np.empty(factors_shape(weight.shape, window, group), np.float32) if out is None else out
     weight = to_pieces(weight, window)
@@ -149,19 +131,19 @@ def factors_of(weight: Array, window: Window, group: int, out: Array | None = No
 
 @kernel
 def factors_shape(weight: Sequence[int], window: Window, group: int) -> tuple[int, ...]:
-    """The shape of the factors of weights of this shape."""
+    """Return the shape of the factors of weights of this shape."""
     return group, 36, 1, count_of_pieces(window) * weight[1], weight[0] // group
 
 
 def unpanelled(factors: Array, filters: int) -> Array:
-    """One group's factors (36, panels, C, rows) as (6, 6, C, filters)."""
+    """Return one group's factors (36, panels, C, rows) as (6, 6, C, filters)."""
     _, panels, channels, rows = factors.shape
     columns: Array = factors[:, 0] if panels == 1 else factors.swapaxes(1, 2).reshape(36, channels, panels * rows)
     return columns[..., :filters].reshape(6, 6, channels, filters)
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
-    """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx.
+    """Compute dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose.
 
     It is a convolution, too; with a stride one that makes a map of each phase, whose numbers then go to their places.
     """
@@ -190,16 +172,46 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             threads.run(partial(put, by_phase, to, part) for part in threads.parts(to.shape[2], 8))
 
 
+def phases(weight: Array, window: Window, group: int) -> Array:
+    """Return the weights of the convolution of stride 1 that makes of dy the data gradient, a map of each phase.
+
+    A phase is a row and a column modulo the stride. Of weight (M, C / group, *kernel) they are (group * phases * C / group, M /
+    group, *taps). Padded by dilation * (taps - 1) the convolution makes whole maps.
+    """
+    m, c = weight.shape[:2]
+    (down, across), (rows, columns) = window.stride, taps_of_phases(window)
+    padded = weight
+    if window.kernel != (rows * down, columns * across):
+        padded = np.zeros((m, c, rows * down, columns * across), weight.dtype)
+        padded[:, :, : window.kernel[0], : window.kernel[1]] = weight
+    # a correlation's gradient correlates with kernels turned by 180 degrees, filters and channels exchanged
+    turned = padded.reshape(group, m // group, c, rows, down, columns, across)[:, :, :, ::-1, :, ::-1]
+    filters: Array = turned.transpose(0, 4, 6, 2, 1, 3, 5).reshape(group * down * across * c, m // group, rows, columns)
+    return filters
+
+
+def taps_of_phases(window: Window) -> tuple[int, ...]:
+    """Return how many taps, at most, a pixel of one phase meets on each axis."""
+    return tuple(-(-k // s) for k, s in zip(window.kernel, window.stride))
+
+
+def shared_taps(window: Window) -> tuple[tuple[bool, ...], ...]:
+    """Return the mask of the taps of phases, on each axis, that are not 0 in any phase; of all where one has none."""
+    return tuple((k % s == 0 or k < s,) + (True,) * (-(-k // s) - 1) for k, s in zip(window.kernel, window.stride))
+
+
 def window_of_phases(window: Window) -> Window:
-    """The window of the convolution that makes each phase's map of dy: padded so that maps are whole, less the rows and columns
-    that only the padding of x has."""
+    """Return the window of the convolution that makes each phase's map of dy.
+
+    It is padded so that maps are whole, less the rows and columns that only the padding of x has.
+    """
     taps = taps_of_phases(window)
     pad = tuple(d * (t - 1) - p // s for d, t, p, s in zip(window.dilation, taps, window.pad, window.stride))
     return Window(taps, (1, 1), pad, window.dilation)
 
 
 def maps_shape(x: Sequence[int], filters: int, window: Window) -> tuple[int, ...]:
-    """The shape of the maps of x's phases that are made at a time: of some images."""
+    """Return the shape of the maps of x's phases that are made at a time: of some images."""
     rows, columns = map(_places, window.stride, window.pad, x[2:])
     size = max(last.stop for _, last in rows), max(last.stop for _, last in columns)
     parts = -(-x[0] * filters * math.prod(size) // MOST_MAPS)
@@ -207,7 +219,7 @@ def maps_shape(x: Sequence[int], filters: int, window: Window) -> tuple[int, ...
 
 
 def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:
-    """Of each phase of an axis: where its numbers belong, and where in its map they are."""
+    """Return for each phase of an axis where its numbers belong, and where in its map they are."""
     places = []
     for phase in range(stride):
         first = (phase - pad) % stride
@@ -217,19 +229,19 @@ def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:
 
 
 def tiles_at_once(channels: int) -> int:
-    """Tiles of a block, measured: many channels need many tiles, since each block reads all factors from memory."""
+    """Return the tiles of a block, measured: many channels need many tiles, since each block reads all factors from memory."""
     # with 192 tiles and 256 channels a thread's tiles take 7 MB, with 256 and 2048 they take 75
     return 192 if channels <= 256 else max(48, min(256, 256 * 2048 // channels))
 
 
 def channels_of(channels: int, group: int) -> list[slice]:
-    """Each group's channels."""
+    """Return each group's channels."""
     each = channels // group
     return [slice(g * each, (g + 1) * each) for g in range(group)]
 
 
 def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
-    """The block's slab of x (N, C, H, W): (S, pieces * C, rows + 2, columns + 2), zeros where x ends."""
+    """Return the block's slab of x (N, C, H, W): (S, pieces * C, rows + 2, columns + 2), zeros where x ends."""
     slab = scratch.next(len(block.planes), count_of_pieces(tiling.window) * x.shape[1], *block.inputs)
     tiling.read(block, x, slab)
     return slab
@@ -238,8 +250,10 @@ def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
 def _outputs(  # noqa: PLR0917
     tiling: Tiling, block: Block, x: Array, factors: Array, m: int, flags: Flags, scratch: Scratch
 ) -> Array:
-    """The block's outputs (S, M, rows, columns), in scratch, by factors (36, panels, pieces * C, rows) of M filters. Flags the
-    tiles that are not finite, too."""
+    """Return the block's outputs (S, M, rows, columns), in scratch, by factors (36, panels, pieces * C, rows) of M filters.
+
+    The tiles that are not finite are flagged, too.
+    """
     slab = read(tiling, block, x, scratch)
     # the border of 1 on each side is no output
     s, rows, columns = len(slab), slab.shape[2] - 2, slab.shape[3] - 2
@@ -255,7 +269,7 @@ def _outputs(  # noqa: PLR0917
 
 
 def all_finite(x: Array) -> bool:
-    """Whether no number of a contiguous x is infinite or NaN; False too where squares overflow. Much cheaper than isfinite."""
+    """Return whether a contiguous x is finite; False too where squares overflow. Much cheaper than isfinite."""
     flat = x.reshape(-1)
     with np.errstate(invalid="ignore", over="ignore"):
         return math.isfinite(np.dot(flat, flat))  # squares cannot cancel: an inf or a NaN stays in the sum

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from minicaffe import threads
 from minicaffe.blob import Array
+from minicaffe.blocks import Index, each_block
 
 from .window import Window
 from .winograd_tiles import TAPS, TILE, Block, Tiling, each_piece, pieces
@@ -221,17 +221,16 @@ def direct_gradient(x: Array, dy: Array, outliers: tuple[Outliers, Outliers], wi
 def _may_have_outliers(flat: Array) -> Flags:
     """Return True for channels of (N, C, pixels) that may have any: sum |x| is at least sum x^2 / max |x|, which is fast."""
     largest, squares = np.empty((2, *flat.shape[:2]))
-    each = max(1, 4 * NEAR // max(1, flat.shape[2]))  # channels: they are read three times
 
-    def look(part: slice) -> None:
-        for n, c in product(range(len(flat)), range(part.start, part.stop, each)):
-            to = slice(c, min(c + each, part.stop))
-            some = flat[n, to]
-            largest[n, to] = np.maximum(some.max(axis=1), -some.min(axis=1))
-            with np.errstate(invalid="ignore", over="ignore"):
-                squares[n, to] = (some[:, None] @ some[:, :, None])[:, 0, 0]
+    def look(index: Index) -> None:
+        some = flat[index]
+        largest[index] = np.maximum(some.max(axis=2), -some.min(axis=2))
+        with np.errstate(invalid="ignore", over="ignore"):
+            squares[index] = (some[:, :, None] @ some[..., None])[..., 0, 0]
 
-    threads.run(partial(look, part) for part in threads.parts(flat.shape[1], 8))
+    each_block(
+        flat.shape[:2], look, 4 * NEAR // max(1, flat.shape[2])
+    )  # channels that stay in cache: they are read three times
     with np.errstate(invalid="ignore", over="ignore"):
         total = squares.sum(axis=0)
         found: Flags = ~((LIMIT * largest.max(axis=0) ** 2 <= total) & np.isfinite(total))

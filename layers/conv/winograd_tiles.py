@@ -55,7 +55,7 @@ TOGETHER = 4
 
 
 def cook_toom(points: tuple[float, ...]) -> tuple[Array, Array, Array]:
-    """AT (4, 6), G (6, 3) and BT (6, 6) for five points and infinity, in float64."""
+    """Return AT (4, 6), G (6, 3) and BT (6, 6) for five points and infinity, in float64."""
     a, g, b = np.zeros((6, 4)), np.zeros((6, 3)), np.zeros((6, 6))  # a is A = AT^T: row i has the powers of point i
     for i, point in enumerate(points):
         others = [other for other in points if other != point]
@@ -68,23 +68,22 @@ def cook_toom(points: tuple[float, ...]) -> tuple[Array, Array, Array]:
     return a.T, g, b
 
 
-def side_by_side(matrix: Array, step: int) -> Array:
-    """matrix (I, J) for TOGETHER tiles, `step` columns apart: (TOGETHER * I, J + step * (TOGETHER - 1))."""
+def side_by_side(matrix: Array) -> Array:
+    """Return matrix (I, J) for TOGETHER tiles, TILE columns apart: (TOGETHER * I, J + TILE * (TOGETHER - 1))."""
     rows, columns = matrix.shape
-    out = np.zeros((TOGETHER, rows, columns + step * (TOGETHER - 1)), matrix.dtype)
+    out = np.zeros((TOGETHER, rows, columns + TILE * (TOGETHER - 1)), matrix.dtype)
     for i in range(TOGETHER):
-        out[i, :, i * step : i * step + columns] = matrix  # tile i reads (or writes) from column i * step on
+        out[i, :, i * TILE : i * TILE + columns] = matrix  # tile i reads (or writes) from column i * TILE on
     return out.reshape(TOGETHER * rows, -1)
 
 
 _AT, G, _BT = cook_toom(POINTS)
 AT: Array = np.ascontiguousarray(_AT, np.float32)
 BT: Array = np.ascontiguousarray(_BT, np.float32)
-ACROSS: Array = side_by_side(BT, TILE)
+ACROSS: Array = side_by_side(BT)
 """BT along a row, (24, 18): the 18 pixels that four tiles reach to their 24 numbers."""
-BACK: Array = np.ascontiguousarray(side_by_side(np.ascontiguousarray(AT.T), TILE))
+BACK: Array = side_by_side(AT.T)
 """AT along a row, (24, 16): the 24 numbers of four tiles to their 16 outputs, to be multiplied from the right."""
-
 
 TAPS = 3
 """Of a piece, on each axis."""
@@ -92,12 +91,12 @@ TAPS = 3
 
 @lru_cache(maxsize=512)
 def pieces(window: Window) -> tuple[tuple[int, ...], ...]:
-    """The first tap of each piece, on each axis."""
+    """Return the first tap of each piece, on each axis."""
     return tuple(product(*map(_first_taps, window.kernel, window.stride)))
 
 
 def count_of_pieces(window: Window) -> int:
-    """How many pieces there are, counted without making them."""
+    """Return how many pieces there are, counted without making them."""
     count = 1
     for kernel, stride in zip(window.kernel, window.stride, strict=True):
         each, more = divmod(kernel, stride)  # taps of a phase, and how many phases have one more
@@ -106,19 +105,19 @@ def count_of_pieces(window: Window) -> int:
 
 
 def offsets(window: Window) -> Sequence[tuple[int, ...]]:
-    """How far on the map each piece's first tap lies from the window's."""
+    """Return how far on the map each piece's first tap lies from the window's."""
     return [tuple(f * d for f, d in zip(first, window.dilation)) for first in pieces(window)]
 
 
 def each_piece(weight: Array, window: Window) -> Iterator[Array]:
-    """Views of the pieces of weight (M, C, *kernel), each (M, C, up to 3, up to 3)."""
+    """Yield views of the pieces of weight (M, C, *kernel), each (M, C, up to 3, up to 3)."""
     for first in pieces(window):
         rows, columns = map(_slice, first, window.stride)
         yield weight[:, :, rows, columns]
 
 
 def to_pieces(weight: Array, window: Window) -> Array:
-    """weight (M, C, *kernel) as (M, pieces * C, 3, 3), 0 where a piece has fewer taps."""
+    """Return weight (M, C, *kernel) as (M, pieces * C, 3, 3), 0 where a piece has fewer taps."""
     if window.kernel == (TAPS, TAPS):
         return weight
     (m, c), all_ = weight.shape[:2], pieces(window)
@@ -132,32 +131,6 @@ def add_pieces(gradient: Array, window: Window, dweight: Array) -> None:
     """Add gradient (M, pieces, C, 3, 3) of to_pieces(weight) to that of weight, dweight (M, C, *kernel)."""
     for number, to in enumerate(each_piece(dweight, window)):
         np.add(to, gradient[:, number, :, : to.shape[2], : to.shape[3]], out=to)
-
-
-def phases(weight: Array, window: Window, group: int) -> Array:
-    """The weights of the convolution of stride 1 that makes of dy the data gradient, of each phase (row and column modulo the
-    stride) a map: of weight (M, C / group, *kernel) those (group * phases * C / group, M / group, *taps). Padded by
-    dilation * (taps - 1) it makes whole maps."""
-    m, c = weight.shape[:2]
-    (down, across), (rows, columns) = window.stride, taps_of_phases(window)
-    padded = weight
-    if window.kernel != (rows * down, columns * across):
-        padded = np.zeros((m, c, rows * down, columns * across), weight.dtype)
-        padded[:, :, : window.kernel[0], : window.kernel[1]] = weight
-    # a correlation's gradient correlates with kernels turned by 180 degrees, filters and channels exchanged
-    turned = padded.reshape(group, m // group, c, rows, down, columns, across)[:, :, :, ::-1, :, ::-1]
-    filters: Array = turned.transpose(0, 4, 6, 2, 1, 3, 5).reshape(group * down * across * c, m // group, rows, columns)
-    return filters
-
-
-def taps_of_phases(window: Window) -> tuple[int, ...]:
-    """How many taps, at most, a pixel of one phase meets on each axis."""
-    return tuple(-(-k // s) for k, s in zip(window.kernel, window.stride))
-
-
-def shared_taps(window: Window) -> tuple[tuple[bool, ...], ...]:
-    """Of the taps of phases, on each axis, those that are not 0 in any phase; all where one has none."""
-    return tuple((k % s == 0 or k < s,) + (True,) * (-(-k // s) - 1) for k, s in zip(window.kernel, window.stride))
 
 
 def _first_taps(kernel: int, stride: int) -> list[int]:
@@ -184,18 +157,18 @@ class Block:
 
     @property
     def tiles(self) -> int:
-        """Of all its planes."""
+        """Return the number of tiles of all its planes."""
         return len(self.planes) * len(self.rows) * len(self.groups) * TOGETHER
 
     @property
     def places(self) -> tuple[slice, ...]:
-        """Where they are among all tiles (planes, rows, columns)."""
+        """Return where the tiles are among all (planes, rows, columns)."""
         columns = slice(self.groups.start * TOGETHER, self.groups.stop * TOGETHER)
         return slice(self.planes.start, self.planes.stop), slice(self.rows.start, self.rows.stop), columns
 
     @property
     def inputs(self) -> tuple[int, int]:
-        """Rows and columns of a plane that the block reads: its slab's size."""
+        """Return the rows and columns of a plane that the block reads: its slab's size."""
         return TILE * len(self.rows) + 2, STEP * len(self.groups) + 2
 
 
@@ -213,19 +186,21 @@ class Tiling:
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """Rows of tiles and groups of tiles of one plane."""
+        """Return the rows of tiles and the groups of tiles of one plane."""
         (height, width), (down, across) = self.size, self.window.dilation
         return -(-height // (TILE * down)), -(-width // (STEP * across))
 
     @property
     def whole(self) -> Block:
-        """All tiles as one block."""
+        """Return all tiles as one block."""
         rows, groups = self.tiles
         return Block(range(self.planes), range(rows), range(groups))
 
     def blocks(self, tiles: int, least: int = 1, workers: int | None = None) -> Iterator[Block]:
-        """Blocks of about `tiles` tiles or fewer, about equally many for each of the workers (the threads), but of at least
-        `least` tiles: BLAS rounds small products otherwise than large ones."""
+        """Return blocks of about `tiles` tiles or fewer, about equally many for each of the workers (the threads).
+
+        They have at least `least` tiles: BLAS rounds small products otherwise than large ones.
+        """
         rows, groups = self.tiles
         workers = workers or threads.get_num_threads()
         count = self.planes * rows * groups * TOGETHER
@@ -245,7 +220,7 @@ class Tiling:
         return (Block(*block) for block in product(*parts))
 
     def read(self, block: Block, x: Array, slab: Array) -> None:
-        """slab (planes, pieces * C, *block.inputs) is what the block reads of x (N, C, H, W), zeros outside of it."""
+        """Fill slab (planes, pieces * C, *block.inputs) with what the block reads of x (N, C, H, W), zeros outside of it."""
         channels, apart = x.shape[1], self.apart
         for of_plane, plane in zip(slab, block.planes, strict=True):
             image, *start = self.inputs_at(block, plane)
@@ -259,12 +234,12 @@ class Tiling:
                 to[:, rows, columns] = x[image, :, rows_of_x, columns_of_x]
 
     def write(self, block: Block, out: Array, y: Array) -> None:
-        """The block's outputs, out (planes, M, rows, columns), to their places in y (N, M, H, W)."""
+        """Put the block's outputs, out (planes, M, rows, columns), into y (N, M, H, W)."""
         for part, plane in zip(out, block.planes, strict=True):
             self._put(part, self.outputs_at(block, plane), y)
 
     def write_tile(self, block: Block, tile: Sequence[int], out: Array, y: Array) -> None:
-        """The outputs (M, TILE, TILE) of a tile to their places in y. tile: its plane, row and column in the block."""
+        """Put the outputs (M, TILE, TILE) of a tile into y. tile: its plane, row and column in the block."""
         plane, *places = tile
         image, *starts = self.outputs_at(block, block.planes[plane])
         row, column = (at + TILE * d * n for at, d, n in zip(starts, self.window.dilation, places, strict=True))
@@ -278,17 +253,17 @@ class Tiling:
 
     @property
     def apart(self) -> tuple[int, ...]:
-        """How far on the map of inputs those of a tile lie apart, down and across."""
+        """Return how far on the map of inputs those of a tile lie apart, down and across."""
         return tuple(d * s for d, s in zip(self.window.dilation, self.window.stride))
 
     def inputs_at(self, block: Block, plane: int) -> tuple[int, int, int]:
-        """The plane's image, and the row and column of the inputs, maybe off the map, at which the block's windows begin."""
+        """Return the plane's image, and the row and column of the inputs, maybe off the map, at which the block begins."""
         image, row, column = self.outputs_at(block, plane)
         (down, across), (rows, columns) = self.window.stride, self.window.pad
         return image, row * down - rows, column * across - columns
 
     def outputs_at(self, block: Block, plane: int) -> tuple[int, int, int]:
-        """The plane's image, and the row and column of the outputs at which the block begins."""
+        """Return the plane's image, and the row and column of the outputs at which the block begins."""
         dilation = self.window.dilation
         image, offset = divmod(plane, dilation[0] * dilation[1])
         # neighbours in a sub-map are d apart on the map, from the sub-map's first row and column on
@@ -297,7 +272,7 @@ class Tiling:
 
 
 def _parts(length: int, count: int) -> list[range]:
-    """range(length) in `count` about equal parts."""
+    """Return range(length) in `count` about equal parts."""
     return [range(part.start, part.stop) for part in threads.cut(length, count)]
 
 
@@ -308,7 +283,7 @@ class Scratch(threading.local):
         self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
 
     def next(self, *shape: int) -> Array:
-        """An array in the buffer that was not used last; its former content is lost."""
+        """Return an array in the buffer that was not used last; its former content is lost."""
         self._buffers.reverse()
         count = math.prod(shape)
         if self._buffers[0].size < count:
@@ -318,7 +293,7 @@ class Scratch(threading.local):
 
 
 def to_tiles(slab: Array, across: Array, down: Array, scratch: Scratch, tiles: Array | None = None) -> Array:
-    """slab (S, C, rows + o, columns + o) -> tiles (6, T, 6, C): new in scratch, or those given.
+    """Transform slab (S, C, rows + o, columns + o) to tiles (6, T, 6, C): new in scratch, or those given.
 
     across (24, 16 + o) transforms four tiles of a row, down (6, 4 + o) the rows of a tile.
     """
@@ -339,7 +314,7 @@ def to_tiles(slab: Array, across: Array, down: Array, scratch: Scratch, tiles: A
 
 
 def from_tiles(tiles: Array, shape: tuple[int, int, int, int], scratch: Scratch) -> Array:
-    """Tiles of products (6, T, 6, M) -> their outputs of this shape (S, M, rows, columns), in scratch."""
+    """Transform tiles of products (6, T, 6, M) to outputs of this shape (S, M, rows, columns), in scratch."""
     s, m, rows, columns = shape
     tile_rows = tiles.reshape(6, s * rows // TILE, columns // TILE * 6 * m)
     down = scratch.next(s * rows // TILE, TILE, tile_rows.shape[2])
@@ -353,7 +328,7 @@ def from_tiles(tiles: Array, shape: tuple[int, int, int, int], scratch: Scratch)
 
 
 def _strided(x: Array, shape: tuple[int, ...], axes: tuple[int | tuple[int, int], ...]) -> Array:
-    """A view of a contiguous x whose axes run along the given axes of x, in steps of 1 or of (axis, step)."""
+    """Return a view of a contiguous x whose axes run along the given axes of x, in steps of 1 or of (axis, step)."""
     steps = [x.strides[axis] if isinstance(axis, int) else x.strides[axis[0]] * axis[1] for axis in axes]
     view: Array = np.ndarray(shape, x.dtype, x, 0, steps)  # unlike as_strided it refuses to reach past the buffer
     return view

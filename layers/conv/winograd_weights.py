@@ -65,15 +65,10 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     with blocks.kept_scratch(np.float32) as memory:
         for channels, filters in zip(channels_of(x.shape[1], group), channels_of(dy.shape[1], group)):
             _make_gradient(x[:, channels], dy[:, filters], window, gradient[filters], memory)
-    if not all_finite(gradient) or (
-        aside is not None and not np.isfinite(aside).all()
-    ):  # before anything is added: dweight must be unchanged if not
+    # before anything is added: dweight must be unchanged if not
+    if not all_finite(gradient) or (aside is not None and not np.isfinite(aside).all()):
         return False
-
-    def add(part: slice) -> None:
-        add_pieces(gradient[part], window, dweight[part])
-
-    threads.run(partial(add, part) for part in threads.parts(len(dweight)))
+    threads.run(partial(add_pieces, gradient[part], window, dweight[part]) for part in threads.parts(len(dweight)))
     if aside is not None:
         dweight += aside
     return True
@@ -102,7 +97,7 @@ class Cut(NamedTuple):
 
 
 def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory: blocks.Scratch) -> None:
-    """gradient (M, pieces, C, 3, 3) of a group."""
+    """Compute gradient (M, pieces, C, 3, 3) of a group."""
     m, p, c = gradient.shape[:3]
     tiling = Tiling(len(x), dy.shape[2:], window)
     # a tile of dy is the 4x4 outputs that the 6x6 of x give
@@ -123,7 +118,7 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
 
 
 def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
-    """The tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
+    """Return the tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
     (overlap, across, down), scratch = WAYS[name], Scratch()
     channels = count_of_pieces(tiling.window) * maps.shape[1]
     ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's lie among the batch's
@@ -141,7 +136,7 @@ def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memor
 
 
 def _multiply(tiles_of_dy: Array, tiles_of_x: Array, sums: Array, add: bool) -> None:
-    """sums (M, C) = or += tiles_of_dy (T, M)^T @ tiles_of_x (T, C)."""
+    """Compute sums (M, C) = or += tiles_of_dy (T, M)^T @ tiles_of_x (T, C)."""
     with np.errstate(invalid="ignore", over="ignore"):
         if add:
             sums += tiles_of_dy.T @ tiles_of_x
@@ -150,7 +145,7 @@ def _multiply(tiles_of_dy: Array, tiles_of_x: Array, sums: Array, add: bool) -> 
 
 
 def _fold(sums: Array, gradient: Array) -> None:
-    """gradient (M, pieces, C, 3, 3) = G^T sums G, sums (36, M, pieces * C)."""
+    """Compute gradient (M, pieces, C, 3, 3) = G^T sums G, sums (36, M, pieces * C)."""
     m, p, c = gradient.shape[:3]
 
     def fold(part: slice) -> None:
@@ -163,7 +158,7 @@ def _fold(sums: Array, gradient: Array) -> None:
 
 
 def _batches(all_: list[Block], tiles: int) -> Iterator[list[Block]]:
-    """The blocks in order, in batches of at most `tiles` tiles, but at least one block."""
+    """Yield the blocks in order, in batches of at most `tiles` tiles, but at least one block."""
     batch: list[Block] = []
     for block in all_:
         if batch and _count(batch) + block.tiles > tiles:
@@ -179,9 +174,11 @@ def _count(batch: Sequence[Block]) -> int:
 
 
 class Numbers(NamedTuple):
-    """float32 numbers of a pass. tiles: of all threads' blocks; large: what lies in the memory of that name, which stays for
-    the next pass: factors, or sums and tiles of a weight gradient; maps: of a stride's phases, which stay, too; weights: copies
-    of these or of their gradient, turned or in pieces."""
+    """Counts of the float32 numbers that a pass holds.
+
+    tiles: of all threads' blocks; large: factors, or sums and tiles of a weight gradient, which stay for the next pass; maps:
+    of a stride's phases, which stay, too; weights: copies of the weights or of their gradient, turned or in pieces.
+    """
 
     tiles: int
     large: int = 0
@@ -190,12 +187,12 @@ class Numbers(NamedTuple):
 
 
 def working_bytes(passes: Iterable[Numbers]) -> int:
-    """Of these passes, one after the other."""
+    """Return the bytes of these passes, one after the other."""
     return sum(4 * max(numbers) for numbers in zip(*passes))
 
 
 def of_passes(shapes: Shapes, window: Window, group: int, *, made: bool) -> Sequence[Numbers]:
-    """Of convolve, data_gradient and add_weight_gradient. made: whether convolve makes the factors."""
+    """Return the numbers of convolve, data_gradient and add_weight_gradient. made: whether convolve makes the factors."""
     return (
         _of_convolve(shapes, window, group, made=made),
         _of_data_gradient(shapes, window, group),
@@ -204,7 +201,7 @@ def of_passes(shapes: Shapes, window: Window, group: int, *, made: bool) -> Sequ
 
 
 def _of_convolve(shapes: Shapes, window: Window, group: int, *, made: bool) -> Numbers:
-    """Two buffers a thread of a block's transformed tiles, 36 numbers for each tile and channel."""
+    """Count two buffers a thread of a block's transformed tiles, 36 numbers for each tile and channel."""
     x, weight, y = shapes
     factors, tiling = factors_shape(weight, window, group), Tiling(x[0], y[2:], window)
     depth, filters = factors[3], weight[0] // group
@@ -228,7 +225,7 @@ def _of_data_gradient(shapes: Shapes, window: Window, group: int) -> Numbers:
 
 
 def _of_weight_gradient(shapes: Shapes, window: Window, group: int) -> Numbers:
-    """Each thread's tiles of a block are fewer than convolve's."""
+    """Count no tiles: each thread's are fewer than convolve's."""
     x, weight, y = shapes
     pieces, filters, channels = count_of_pieces(window), weight[0] // group, weight[1]
     cut = Cut.of(Tiling(x[0], y[2:], window), filters, pieces, channels)

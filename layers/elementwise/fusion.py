@@ -3,13 +3,7 @@
     conv -> BatchNorm -> Scale -> ReLU      the convolution's Epilogue is (x - mean) / std * scale + bias, then ReLU
 
 BatchNorm with global statistics, Scale and Bias in a chain are one scale and one shift, vectors of a number a channel. They are
-worked out from the layers' present weights, which costs nothing beside the maps. plan.py finds the chains.
-
-DeviceEpilogue: what follows a convolution on the GPU, in one launch over its output.
-
-Bias, BatchNorm of stored statistics, Scale, Bias and ReLU, each at most once and in this order. The vectors are read where they
-are, on the device, at each forward: nothing is computed on the host or copied. Each number is rounded as by the layers' own
-kernels, so that the results have the same bits as layer by layer. (The CPU's Epilogue folds them into one scale and one shift.)
+worked out from the layers' present weights, which costs nothing compared with the maps. plan.py finds the chains.
 """
 
 from __future__ import annotations
@@ -31,7 +25,10 @@ from .epilogue import Epilogue
 
 @dataclass(frozen=True)
 class DeviceEpilogue:
-    """relu((x + bias - mean) / std * scale + shift + addend), channel by channel; what is None is left out.
+    """relu((x + bias - mean) / std * scale + shift + addend) on the GPU, channel by channel; what is None is left out.
+
+    One launch, which reads the vectors where they are, on the device, and rounds each number as the layers' own kernels do: the
+    results have the same bits as layer by layer. (The CPU's Epilogue folds them into one scale and one shift.)
 
     sums: BatchNorm's mean sum (C,), variance sum (C,) and factor (1,); inverse_std (C,): where 1 / sqrt(var + eps) goes, for
     its backward; scale, shift: Scale's (C,); addend: Bias's (C,); negative_slope: ReLU's, 1 without one.
