@@ -131,8 +131,9 @@ class Columns:
             phases = self._phases(x.shape[1])
             self.runs.lay_out(x, self.first, phases)
         values = self.scratch("columns", x.shape[1], len(self.runs.starts), self.length)
+        rows = self._by_tap(values)
         for tap, seen in enumerate(self._seen(phases)):
-            values[:, tap].reshape(seen.shape)[...] = seen
+            rows[:, tap] = seen
         return values.reshape(self.groups, -1, self.length)
 
     def beside(self, dy: Array) -> Array:
@@ -167,12 +168,17 @@ class Columns:
 
     def add_back(self, columns: Array, dx: Array) -> None:
         """Add columns (G, C * taps, windows) to the pixels of dx (N, G * C, *map) that they are of."""
-        columns = columns.reshape(dx.shape[1], len(self.runs.starts), -1)
+        rows = self._by_tap(columns)
         phases = self._phases(dx.shape[1])
         phases[...] = 0
         for tap, seen in enumerate(self._seen(phases)):
-            np.add(seen, columns[:, tap].reshape(seen.shape), out=seen)
+            np.add(seen, rows[:, tap], out=seen)
         self.runs.add_phases(phases, self.first, dx)
+
+    def _by_tap(self, columns: Array) -> Array:
+        """Return columns (G, C * taps, windows) as (G * C, taps, *what a tap sees)."""
+        sight = (self.length,) if self.gapped else (self.count, *self.output)
+        return columns.reshape(-1, len(self.runs.starts), *sight)
 
     def _seen(self, phases: Array) -> list[Array]:
         """Return what each tap sees, views of phases (C, N, phases, *size)."""
