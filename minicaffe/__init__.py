@@ -95,7 +95,6 @@ if TYPE_CHECKING:
     from .access import allow_path
     from .blob import Blob
     from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
-    from .gradient_check import GradientError, check_gradient
     from .layer import Layer
     from .layers import register
     from .layers.python.python import allow_module
@@ -132,6 +131,7 @@ if TYPE_CHECKING:
     from .tracing.receptive_fields import receptive_field
     from .tracing.tracer import Tracer
     from .training.finite import check_finite
+    from .training.gradient_check import GradientError, check_gradient
     from .training.solver import SGDSolver
     from .training.solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
 
@@ -152,7 +152,7 @@ _HOMES = {
     "set_random_seed": "rng",
     **{name: name.lower() for name in ("Blob", "Layer", "Net")},
     **dict.fromkeys(("DeviceError", "Error", "LayerError", "PrototxtError", "WeightsError"), "errors"),
-    **dict.fromkeys(("GradientError", "check_gradient"), "gradient_check"),
+    **dict.fromkeys(("GradientError", "check_gradient"), "training.gradient_check"),
     **dict.fromkeys(("TEST", "TRAIN", "Phase", "set_device", "set_mode_cpu", "set_mode_gpu"), "mode"),
     **dict.fromkeys(("get_num_threads", "set_num_threads"), "threads"),
     **dict.fromkeys(("NetSpec", "params", "to_proto"), "pycaffe.net_spec"),

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.formats.fork_kinds import fork_of_net
-from minicaffe.gradient_check import GradientReport, check_layer_gradient
 from minicaffe.layers import create
 from minicaffe.mode import TEST, Phase
 from minicaffe.proto import caffe_pb2
+from minicaffe.training.gradient_check import GradientReport, check_layer_gradient
 
 
 class LayerCase:
@@ -56,7 +56,7 @@ class LayerCase:
         return [b.diff.copy() for b in self.bottom]
 
     def check_gradient(self, **options: Any) -> GradientReport:
-        """minicaffe.gradient_check.check_layer_gradient on this layer and its bottoms."""
+        """minicaffe.training.gradient_check.check_layer_gradient on this layer and its bottoms."""
         return check_layer_gradient(self.layer, self.bottom, self.top, **options)
 
 

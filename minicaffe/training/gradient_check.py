@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import rng
-from .blob import Blob
-from .errors import Error
-from .formats.prototxt import parse_message
-from .layer import Layer
-from .layers import create
-from .mode import TRAIN, Phase
-from .named import did_you_mean
-from .proto import caffe_pb2
+from minicaffe import rng
+from minicaffe.blob import Blob
+from minicaffe.errors import Error
+from minicaffe.formats.prototxt import parse_message
+from minicaffe.layer import Layer
+from minicaffe.layers import create
+from minicaffe.mode import TRAIN, Phase
+from minicaffe.named import did_you_mean
+from minicaffe.proto import caffe_pb2
 
 
 class GradientError(Error):

@@ -9,10 +9,10 @@ import pytest
 
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
-from minicaffe.gradient_check import GradientError, check_gradient, check_layer_gradient
 from minicaffe.layer import Layer
 from minicaffe.layers import register
 from minicaffe.proto import caffe_pb2
+from minicaffe.training.gradient_check import GradientError, check_gradient, check_layer_gradient
 
 X = np.random.default_rng(5).uniform(0.5, 2, (2, 7, 3))
 
