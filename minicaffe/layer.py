@@ -24,9 +24,9 @@ from numpy.typing import DTypeLike
 from . import limits
 from .blob import Array, Blob, BlobList, note_change, only_read
 from .cuda.device import launch
-from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning, out_of_memory, ways
+from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning, out_of_memory
 from .fillers import fill, leaves_zeros
-from .formats.fork_kinds import UNKNOWN, Choice, Kind, NetFork, candidates
+from .formats.fork_kinds import UNKNOWN, NetFork
 from .formats.source import LayerSource
 from .kernels import Kernel, step_of
 from .mode import TEST, Phase, gpu_mode
@@ -77,8 +77,6 @@ class Layer:
       tops whose length forward finds; None if reshape knows all shapes.
     - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
     - keeps_input: in place, forward keeps a copy of its input for backward.
-    - kinds: the layers of forks that share the type, if the class computes several (serving, setup or take_layout chooses one).
-      is_open: whether none is chosen yet, so that forward refuses.
     - only_shares: in TEST forward computes nothing: each top is a bottom, shares its memory, which reshape sees to, or is the
       caller's (setup or reshape may set it).
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
@@ -93,9 +91,8 @@ class Layer:
     watched: whether another attribute is a change (blob.latest_change). changes: how many there were.
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
-    (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable
-    Blobs), loss_weights (one per top), param_propagate_down (one bool per learnable blob: whether backward computes its
-    gradient), source.
+    (the net's detection settings; set before setup), fork (the net's; likewise), blobs (learnable Blobs), loss_weights (one
+    per top), param_propagate_down (one bool per learnable blob: whether backward computes its gradient), source.
     """
 
     type: str = ""
@@ -120,10 +117,7 @@ class Layer:
     only_shares: bool = False
     in_sequence: bool = False
     uses_kernels: tuple[Sequence[Kernel[..., Any]], Sequence[Kernel[..., Any]]] = ((), ())
-    kinds: ClassVar[tuple[Kind, ...]] = ()
-    is_open: bool = False
     fork: NetFork = UNKNOWN
-    choice: Choice | None = None
     forward_only: bool = False
     watched: bool = False
     changes: int = 0
@@ -166,7 +160,7 @@ class Layer:
 
     @classmethod
     def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
-        """The class that serves param in a net of that fork: of a type of several kinds, a subclass."""
+        """Return the class that computes param in a net of that fork: of a type with several classes, a subclass."""
         return cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -316,36 +310,6 @@ class Layer:
             if i < len(bottom) and propagate_down[i]:
                 bottom[i].zero_diff()
         self.guard(lambda: self.backward(top, propagate_down, bottom))
-
-    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        """Change the blobs to the layout of stored ones of these shapes, in a type whose forks store different blobs; returns
-        whether they changed. The net calls it before it copies stored blobs. Raises WeightsError for those of another kind."""
-        return False
-
-    def takes_part_of(self, i: int, shape: Sequence[int]) -> bool:
-        """Whether learnable blob i takes the first values of a stored blob of this shape, as a fork's code reads it."""
-        return False
-
-    def choose(self, whose: str, why: str, *, by_fork: bool = False) -> str:
-        """Be of one of the kinds, for this reason; returns whose it is."""
-        self.choice = Choice(self.type, whose, why, by_fork)
-        return whose
-
-    def choose_by_fork(self) -> str:
-        """Be of the kind of the net's fork; whose that is, "" if none of them is."""
-        whose = next((kind.whose for kind in self.kinds if self.fork.name in kind.forks), "")
-        return whose and self.choose(whose, self.fork.why, by_fork=True)
-
-    @classmethod
-    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
-        """Whose kind has stored blobs of these shapes, in a type whose kinds differ in them; "" where that tells nothing."""
-        return ""
-
-    def open_choice(self, instead: str = "") -> LayerError:
-        """The error of a layer whose kind nothing tells, with the candidates. instead: what else tells."""
-        way = ways("--fork NAME", "Net's fork=")
-        text = f"it may be {candidates(self.kinds)}, and nothing tells which: {instead}give {way}"
-        return self.error(text, "type")
 
     def coordinates(self) -> tuple[int | None, Any, Any] | None:
         """After setup: how places of the first bottom map to those of the top (minicaffe/coordinates.py); None: not."""

@@ -29,6 +29,7 @@ from .cuda import graph as cuda_graph
 from .cuda.device import current
 from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError, pasted
+from .forked import TakesLayout, TakesPart, choice_of
 from .formats.fork_kinds import Choice, fork_named, fork_of_net
 from .formats.skipped import drop_notes, skip
 from .formats.source import LayerSource
@@ -225,7 +226,8 @@ class Net(PycaffeNet, Hooked):
     def take_layouts(self, stored: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> None:
         """Let layers take the layout of stored blobs of these shapes, by layer name; then decide anew what learns."""
         named = self._layers_loaded(last=False)
-        changed = [layer for name, shapes in stored if (layer := named.get(name)) is not None and layer.take_layout(shapes)]
+        found = [(named[name], shapes) for name, shapes in stored if name in named]
+        changed = [layer for layer, shapes in found if isinstance(layer, TakesLayout) and layer.take_layout(shapes)]
         for layer in changed:
             self._check_new_name(layer)
         if changed:
@@ -533,7 +535,7 @@ class Net(PycaffeNet, Hooked):
             raise WeightsError(f"{kind} has {len(layer.blobs)} blobs, but {file} stores {count} for it")
         # All shapes before any value is written.
         for i, (blob, given) in enumerate(zip(layer.blobs, stored.blobs, strict=False)):
-            if given is not None and not given.fits(blob.shape) and not layer.takes_part_of(i, given.shape):
+            if given is not None and not given.fits(blob.shape) and not _takes_part(layer, i, given.shape):
                 place = f" ({layer.source.at()})" if layer.source else ""
                 shapes = f"blob {i} has shape {blob.shape}, but {file} stores {tuple(given.shape)}"
                 raise WeightsError(f"{kind}: {shapes}{place}; {_other_shape_advice(layer, blob.shape, given.shape)}")
@@ -545,7 +547,7 @@ class Net(PycaffeNet, Hooked):
 
     def share_with(self, other: Net) -> None:
         """Share other's weights with this net's layers, by layer name (as test nets do with their train net)."""
-        kept = [layer for layer in other.layers if layer.blobs or layer.choice]
+        kept = [layer for layer in other.layers if layer.blobs or choice_of(layer)]
         self.take_layouts((layer.name, [blob.shape for blob in layer.blobs]) for layer in kept)
         own = _namesakes(self.layers)
         for name, layers in _namesakes(other.layers).items():
@@ -568,7 +570,7 @@ class Net(PycaffeNet, Hooked):
     def forks(self) -> dict[str, Choice]:
         """By layer name: whose layer it is, where forks have several of its type, and what told it. A layer that is left out
         is of a type that they agree on, or will be told by its weights."""
-        return {layer.name: layer.choice for layer in self.layers if layer.choice}
+        return {layer.name: choice for layer in self.layers if (choice := choice_of(layer))}
 
     def index_of(self, layer: str) -> int:
         """The index in net.layers and net.nodes of the first layer of this name. Raises Error."""
@@ -588,6 +590,10 @@ class Net(PycaffeNet, Hooked):
     def _repr_html_(self) -> str:
         """Return what a notebook shows; by name, for the engine must not import tracing."""
         return str(importlib.import_module("minicaffe.tracing.representations").net_html(self))
+
+
+def _takes_part(layer: Layer, i: int, shape: Sequence[int]) -> bool:
+    return isinstance(layer, TakesPart) and layer.takes_part_of(i, shape)
 
 
 def _other_shape_advice(layer: Layer, shape: Sequence[int], stored: Sequence[int]) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.loss.loss import check_label_count, class_axis, ignored_label, read_labels, read_normalization
@@ -30,7 +31,7 @@ Param = caffe_pb2.FocalLossParameter
 TIMES, HAPPYNEAR = "makefile/frcnn", "happynear"
 
 
-class FocalLoss(Loss):
+class FocalLoss(Forked, Loss):
     """Cross entropy times a power of how wrong the probability is, of scores along an axis against whole labels.
 
     bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of

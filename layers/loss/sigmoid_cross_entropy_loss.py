@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.loss.loss import BATCH_SIZE, check_same_size, ignored_label, read_normalization
 from minicaffe.layers.neuron.functions import sigmoid
@@ -26,7 +27,7 @@ from .loss import Loss
 BVLC, HED = "BVLC", "HED"
 
 
-class SigmoidCrossEntropyLoss(Loss):
+class SigmoidCrossEntropyLoss(Forked, Loss):
     """loss = -sum(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) / divisor.
 
     bottom: x (N, ...) scores, targets with as many values and the same first axis; optionally weights, as many (MNC's),

@@ -25,6 +25,7 @@ from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import WeightsError
 from minicaffe.fillers import fill
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
@@ -58,7 +59,7 @@ COPIED = 2
 """NVIDIA's first forwards, which copy the batch's statistics."""
 
 
-class BatchNorm(Channelwise):
+class BatchNorm(Forked, Channelwise):
     """Normalise every channel (axis 1; a bottom of one axis is one channel) over the batch and all positions.
 
     use_global_stats: normalise with the running statistics (the default in TEST) or with the batch's own, which are

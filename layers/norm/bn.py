@@ -20,8 +20,9 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.errors import WeightsError
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, each_channels, sum_channels, sum_products
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -37,7 +38,7 @@ BLOBS = {PSPNET: ("slope", "bias", "mean", "variance"), SEGNET: ("scale", "shift
 INFERENCE = caffe_pb2.BNParameter.INFERENCE
 
 
-class BN(Layer):
+class BN(Forked):
     """y = slope * (x - mean) / sqrt(var + eps) + bias, channel by channel (axis 1).
 
     PSPNet's blobs: slope, bias, mean, variance; SegNet's: scale, shift; each (1, C, 1, 1). Which of the two it is, bn_param's

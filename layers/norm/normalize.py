@@ -22,8 +22,9 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.errors import WeightsError
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.proto import caffe_pb2
 
@@ -34,7 +35,7 @@ LEAST = 1e-6
 """What happynear's adds to the sums."""
 
 
-class Normalize(Layer):
+class Normalize(Forked):
     """y = scale * x / sqrt(sum x^2 + eps), the sum over an image's channels at each position.
 
     bottom: x (N, C, ...). top: y (the same shape). norm_param.across_spatial (the default): one sum over the whole image.

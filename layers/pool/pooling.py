@@ -19,8 +19,9 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda.device import launch_blocks
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Costs, Layer
+from minicaffe.layer import Costs
 from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, read_sizes, rounds_down
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -38,7 +39,7 @@ LEAST_BYTES = 1 << 20
 """Fewest bytes of maps that are worth a thread."""
 
 
-class Pooling(Layer):
+class Pooling(Forked):
     """Windows of kernel_h x kernel_w pixels, stride_h and stride_w apart, each giving one number.
 
     bottom: x (N, C, H, W). top: y (N, C, PH, PW); with MAX optionally the mask (N, C, PH, PW), the index h * W + w of

@@ -15,15 +15,15 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BLOCK, Index, each_block
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer
 
 from .unpooled import launch_put, put, put_gradient
 
 SEGNETS = ("scale_h", "scale_w", "pad_out_h", "pad_out_w", "upsample_h", "upsample_w")
 
 
-class Upsample(Layer):
+class Upsample(Forked):
     """With a mask each number goes to its place, all else is 0; without one each pixel becomes scale x scale equal ones.
 
     bottom: x (N, C, H, W), mask of its shape (indices h * OW + w, as MAX Pooling's second top). top: y (N, C, OH, OW):

@@ -28,6 +28,7 @@ from minicaffe.cuda.proposal import ProposalKernels
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import LayerError
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Costs, Layer
 from minicaffe.layers.proposal.anchors import MOST, by_position, layer_anchors, shifted_anchors
@@ -95,7 +96,7 @@ ROIS = 300
 """How many rois there are taken to be where nothing limits them."""
 
 
-class Proposal(StandIn):
+class Proposal(Forked, StandIn):
     """The best rois of one image.
 
     bottom: scores (1, 2 A, H, W), the A foreground ones last; deltas (1, 4 A, H, W); im_info (1, 3): height, width, scale.

@@ -17,6 +17,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
 from minicaffe.data.settings import TrainSettings
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
@@ -27,7 +28,7 @@ from .param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, TopName, layer
 from .roi_sampling import class_targets, put_training_rois, sample_rois
 
 
-class ProposalTarget(StandIn):
+class ProposalTarget(Forked, StandIn):
     """What the detector should say of one image's rois.
 
     bottom: proposals (R, 5): batch index 0, x1, y1, x2, y2; gt_boxes (G, 5): x1, y1, x2, y2, class; pixels of the scaled image.

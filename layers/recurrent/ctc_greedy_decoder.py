@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 from minicaffe.layers.recurrent.ctc import (
@@ -25,7 +26,7 @@ CHWICK, CAFFE_OCR = "ChWick", "caffe_ocr"
 """Whose a layer is."""
 
 
-class CTCGreedyDecoder(Layer):
+class CTCGreedyDecoder(Forked):
     """The best path of each sequence: the best class of each time step, repeats merged and blanks dropped. No gradient.
 
     The labels that the likeliest class of each time step spells.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from minicaffe.blob import Array, Blob
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.recurrent.ctc import (
     SequenceLoss,
@@ -117,7 +118,7 @@ CAFFE_OCR, CHWICK = "caffe_ocr", "ChWick"
 """Whose a layer is."""
 
 
-class WarpCTCLoss(SequenceLoss):
+class WarpCTCLoss(Forked, SequenceLoss):
     """The mean of -log of the probability that scores through time spell their labels.
 
     Connectionist temporal classification as Baidu's warp-ctc computes it, of caffe_ocr.

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.neuron.functions import sigmoid
@@ -172,7 +173,7 @@ class LSTM(Recurrent):
         return du
 
 
-class Lstm(Stateful):
+class Lstm(Forked, Stateful):
     """Long short-term memory of D = num_output units, of caffe-lstm and CTPN: h[t] = o tanh(c[t]), c[t] = f c[t-1] + i g.
 
     bottom: x (T, S, ...), T steps of S streams; top: y (T, S, D). Or x (T * S, ...), S being batch_size; top: y (T * S, D).

@@ -31,6 +31,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Means
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Layer
 from minicaffe.layers.roi.operator import GridOperator, WideningOperator
@@ -82,7 +83,7 @@ CAFFE, CASCADE, MAKEFILE = "Caffe", "Cascade R-CNN", "makefile/frcnn"
 """Whose a layer is."""
 
 
-class ROIAlign(RoiLayer):
+class ROIAlign(Forked, RoiLayer):
     """Bilinear samples in each bin of each roi: its layers are ROIAlignMax, ROIAlignMean and ROIAlignGrid.
 
     bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w), of

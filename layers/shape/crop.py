@@ -9,8 +9,8 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.coordinates import Map, alignment, offsets_of
 from minicaffe.errors import AlignmentError, Error, ways
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer
 from minicaffe.node import Node
 
 from .rearranged import Tables, on_device, steps_of
@@ -23,7 +23,7 @@ class DisconnectedError(AlignmentError):
     """Bottoms that are not made from one blob."""
 
 
-class Crop(Layer):
+class Crop(Forked):
     """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.

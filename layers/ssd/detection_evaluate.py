@@ -18,8 +18,8 @@ from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer
 from minicaffe.layers.proposal.cascade_boxes import overlaps as overlaps_in_pixels
 from minicaffe.layers.ssd.detection_files import MOST_CLASSES
 
@@ -30,7 +30,7 @@ CASCADE = [0, 5, 6, 1, 2, 3, 4, 7]
 """Where Cascade R-CNN's rows have what SSD's have: image, class, score, the corners, difficult."""
 
 
-class DetectionEvaluate(Layer):
+class DetectionEvaluate(Forked):
     """Rows (1, 1, n, 5): first one for each class but the background, -1, class, number of true boxes, -1, -1; then one for
     each detection: image, class, score, right, wrong (1 or 0), by image, class and score.
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.loss.loss import Loss, read_normalization
 from minicaffe.layers.ssd.multi_box import (
@@ -34,7 +35,7 @@ from .detection_output import check_predictions, check_refinement
 Param = caffe_pb2.MultiBoxLossParameter
 
 
-class MultiBoxLoss(Loss):
+class MultiBoxLoss(Forked, Loss):
     """loss = (loc_weight * loc loss + conf loss) / normalizer, over priors matched with true boxes and mined ones.
 
     bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores; priors

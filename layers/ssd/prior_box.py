@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.kernels import has_steps
-from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.layer import Costs, data_bytes
 from minicaffe.mode import TEST
 
 MOST_PIXELS = 10**9
@@ -30,7 +31,7 @@ MOST_BOXES = 10_000
 """Boxes at one position; SSD has 6 at most."""
 
 
-class PriorBox(Layer):
+class PriorBox(Forked):
     """Boxes and variances for every position of a map.
 
     bottom: map (N, C, H, W), image (N, C, image height, image width); only their sizes count, neither gets a gradient.

@@ -20,6 +20,7 @@ import numpy as np
 
 from minicaffe.blob import Arrays
 from minicaffe.errors import WeightsError
+from minicaffe.forked import Forked
 from minicaffe.formats import caffemodel, hdf5
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.fork_kinds import Choice, grouped
@@ -57,7 +58,7 @@ class Dump:
         for layer in self.layers:
             shapes = [blob.shape for blob in layer.blobs if blob is not None]
             kind = types.get(layer.type, Layer)
-            if kind.kinds and (whose := kind.told_by_blobs(shapes)):
+            if issubclass(kind, Forked) and (whose := kind.told_by_blobs(shapes)):
                 found.append((layer.name, Choice(layer.type, whose, f"{len(shapes)} stored blobs")))
         return grouped(found)
 

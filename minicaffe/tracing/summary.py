@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Choice, candidates, grouped
 from minicaffe.kernels import description, loops_of
 from minicaffe.layers.shape.split import Split
@@ -90,7 +91,7 @@ def _forks(net: Net) -> list[str]:
     """The choices that were made, and those that are left to the weights."""
     chosen = list(net.forks.items())
     for layer in net.layers:
-        if layer.is_open:
+        if isinstance(layer, Forked) and layer.is_open:
             chosen.append((layer.name, Choice(layer.type, candidates(layer.kinds), "its weights will tell")))
     return grouped(chosen)
 

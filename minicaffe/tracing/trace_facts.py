@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from minicaffe.blob import Blob, MemoryState, SyncedMemory
+from minicaffe.forked import choice_of
 from minicaffe.formats.prototxt import to_text
 from minicaffe.layer import Layer
 from minicaffe.layers.shape.split import Split
@@ -39,7 +40,7 @@ def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room:
         name=layer.name,
         type=layer.type,
         place=str(layer.source.at()) if layer.source else None,
-        fork=str(layer.choice or ""),
+        fork=str(choice_of(layer) or ""),
         bottoms=bottom_names,
         tops=list(top_names),
         in_place=bool(set(top_names) & set(bottom_names)),

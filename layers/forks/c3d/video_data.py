@@ -26,6 +26,7 @@ from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.data.video import frame_count, read_frames
 from minicaffe.errors import DataError
+from minicaffe.forked import Forked
 from minicaffe.formats.checksum import checksum
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.data.image_lists import ListSource, check_list_fields, check_skip
@@ -158,7 +159,7 @@ FIELDS = {
 """Fields of video_data_param that tell whose layer it is."""
 
 
-class VideoData(PrefetchingLayer):
+class VideoData(Forked, PrefetchingLayer):
     """The clips that video_data_param.source lists, `PATH START LABEL` on each line, from the first again after the last.
 
     No bottom. top: data (batch_size, 3, new_length, H, W), blue, green, red, resized to new_height x new_width where these are

@@ -21,6 +21,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.resizing import averaged
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_frcnn_list
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.data.image_lists import ListSource
 from minicaffe.layers.data.prefetching import PrefetchingLayer
@@ -31,7 +32,7 @@ F = np.float32
 DXY, MAKEFILE = "caffe-faster-rcnn", "makefile/frcnn"
 
 
-class FrcnnRoiData(PrefetchingLayer):
+class FrcnnRoiData(Forked, PrefetchingLayer):
     """The images of window_data_param.source, one a batch, in an order drawn from the settings' rng_seed, anew each epoch.
 
     No bottom. top: data (1, 3, H, W), blue, green, red, pixel - pixel_means: the short side is one of scales, drawn, or less

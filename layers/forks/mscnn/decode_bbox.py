@@ -16,15 +16,15 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_transform_inv, rows
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer
 from minicaffe.layers.forks.mscnn.box_output import regression_scale
 from minicaffe.mode import TRAIN
 
 CASCADE, MAKEFILE = "Cascade R-CNN", "makefile/frcnn"
 
 
-class DecodeBBox(Layer):
+class DecodeBBox(Forked):
     """Rois moved by the regression of the one foreground class; while training only those of use to the next stage.
 
     bottom: deltas (R, 8): the background's, unused, then t_x, t_y, t_w, t_h; rois (R, 5): image, x1, y1, x2, y2 in pixels, both

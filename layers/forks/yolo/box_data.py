@@ -18,6 +18,7 @@ from minicaffe.data.datum import datum_array, parse_datum
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.errors import DataError
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.data.data import DatumSource, open_source
 from minicaffe.layers.data.prefetching import PrefetchingLayer
@@ -30,7 +31,7 @@ MOST = 30
 SIDE = 7
 
 
-class BoxData(PrefetchingLayer):
+class BoxData(Forked, PrefetchingLayer):
     """The items of a database in the order of their keys, from the first again after the last, with their boxes.
 
     No bottom. top: data (batch_size, C, H, W): (pixel - mean) * scale; labels, one top for each data_param.side (default 7):

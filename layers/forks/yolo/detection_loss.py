@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.forks.mscnn.detection_loss import BLOCK, FIELDS, FieldDetectionLoss
@@ -32,7 +33,7 @@ FARTHEST = 20
 """A box at this distance or farther stands for nothing, but for the cell's first one."""
 
 
-class DetectionLoss(Loss):
+class DetectionLoss(Forked, Loss):
     """YOLO's loss, the sum of the five terms above.
 
     bottom: cells and labels (yolo_cells.py). top: loss (). Without an object the terms of objects are 0. Backward is the

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.layer import Layer
 from minicaffe.layers.forks.yolo.region_loss import until_zero
 from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.ssd.detection_evaluate import judge
@@ -33,7 +33,7 @@ Found = tuple[Array, Array, NDArray[np.intp]]
 """Boxes (n, 4), scores (n,), classes (n,)."""
 
 
-class EvalDetection(Layer):
+class EvalDetection(Forked):
     """Of each image the number of true boxes of each class, then rows of class from 0, score, right, wrong; zeros at the end.
 
     bottom: caffe-yolo's cells and labels (yolo_cells.py); with biases, the anchors' widths and heights in cells,

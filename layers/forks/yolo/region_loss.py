@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
+from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.forks.yolo.yolo import cells_of
@@ -140,7 +141,7 @@ YOLO2_BOXES = 30
 """Truths an image in caffe-yolov2, which accepts no other number."""
 
 
-class RegionLoss(Loss):
+class RegionLoss(Forked, Loss):
     """The sum of the squares of all boxes' deltas: MobileNet-YOLO's, divided by the number of images, or caffe-yolov2's.
 
     bottom: x (N, num * (5 + num_class), S, S), of each cell's boxes: x, y, w, h, objectness, classes; truths (N, 5 T), T boxes

@@ -1,0 +1,66 @@
+"""Layers that follow the net's fork or its stored weights: types that forks define differently, and other layouts of blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, runtime_checkable
+
+from .errors import LayerError, ways
+from .formats.fork_kinds import Choice, Kind, candidates
+from .layer import Layer
+
+
+class Forked(Layer):
+    """A layer of a type that forks of Caffe define differently. List it before other bases: `class BN(Forked, Layer)`.
+
+    kinds: the layers of the forks that the class computes; setup, take_layout or Layer.serving chooses one. () in a subclass
+    that is of one fork. is_open: whether the choice still waits for the weights, so that forward refuses. choice: the kind.
+    """
+
+    kinds: ClassVar[tuple[Kind, ...]] = ()
+    is_open: bool = False
+    choice: Choice | None = None
+
+    def choose(self, whose: str, why: str, *, by_fork: bool = False) -> str:
+        """Select one of the kinds, for this reason; returns whose it is."""
+        self.choice = Choice(self.type, whose, why, by_fork)
+        return whose
+
+    def choose_by_fork(self) -> str:
+        """Select the kind of the net's fork; returns whose it is, "" if none of the kinds is of that fork."""
+        whose = next((kind.whose for kind in self.kinds if self.fork.name in kind.forks), "")
+        return whose and self.choose(whose, self.fork.why, by_fork=True)
+
+    @classmethod
+    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+        """Return whose kind has stored blobs of these shapes, if the kinds differ in them; "" if the shapes tell nothing."""
+        return ""
+
+    def open_choice(self, instead: str = "") -> LayerError:
+        """Return the error of a layer whose kind nothing tells, with the candidates. instead: what else tells."""
+        way = ways("--fork NAME", "Net's fork=")
+        text = f"it may be {candidates(self.kinds)}, and nothing tells which: {instead}give {way}"
+        return self.error(text, "type")
+
+
+def choice_of(layer: Layer) -> Choice | None:
+    """Return the kind of a layer of a forked type; None for other types, and where the weights will tell."""
+    return layer.choice if isinstance(layer, Forked) else None
+
+
+@runtime_checkable
+class TakesLayout(Protocol):
+    """A layer whose learnable blobs may have other shapes, or another number, in stored weights."""
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        """Change the blobs to the layout of stored ones of these shapes; returns whether they changed.
+
+        The net calls it before it copies stored blobs. Raises WeightsError for the blobs of another kind."""
+
+
+@runtime_checkable
+class TakesPart(Protocol):
+    """A layer that takes only the first values of some larger stored blobs, as a fork's code reads them."""
+
+    def takes_part_of(self, i: int, shape: Sequence[int]) -> bool:
+        """Return whether learnable blob i takes the first values of a stored blob of this shape."""
