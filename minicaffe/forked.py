@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 from .errors import LayerError, ways
 from .formats.fork_kinds import Choice, Kind, candidates
 from .layer import Layer
 
 
-class Forked(Layer):
-    """A layer of a type that forks of Caffe define differently. List it before other bases: `class BN(Forked, Layer)`.
+class LayoutFromWeights(Layer):
+    """A layer whose learnable blobs follow the stored ones. List it before other bases."""
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        """Change the blobs to the layout of stored ones of these shapes; returns whether they changed.
+
+        The net calls it before it copies stored blobs. Raises WeightsError for the blobs of another kind."""
+        return False
+
+    def takes_part_of(self, i: int, shape: Sequence[int]) -> bool:
+        """Return whether learnable blob i takes the first values of a stored blob of this shape, as a fork's code reads it."""
+        return False
+
+
+class Forked(LayoutFromWeights):
+    """A layer of a type that forks of Caffe define differently. List it before other bases: `class FocalLoss(Forked, Loss)`.
 
     kinds: the layers of the forks that the class computes; setup, take_layout or Layer.serving chooses one. () in a subclass
     that is of one fork. is_open: whether the choice still waits for the weights, so that forward refuses. choice: the kind.
@@ -46,21 +60,3 @@ class Forked(Layer):
 def choice_of(layer: Layer) -> Choice | None:
     """Return the kind of a layer of a forked type; None for other types, and where the weights will tell."""
     return layer.choice if isinstance(layer, Forked) else None
-
-
-@runtime_checkable
-class TakesLayout(Protocol):
-    """A layer whose learnable blobs may have other shapes, or another number, in stored weights."""
-
-    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        """Change the blobs to the layout of stored ones of these shapes; returns whether they changed.
-
-        The net calls it before it copies stored blobs. Raises WeightsError for the blobs of another kind."""
-
-
-@runtime_checkable
-class TakesPart(Protocol):
-    """A layer that takes only the first values of some larger stored blobs, as a fork's code reads them."""
-
-    def takes_part_of(self, i: int, shape: Sequence[int]) -> bool:
-        """Return whether learnable blob i takes the first values of a stored blob of this shape."""

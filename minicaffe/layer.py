@@ -13,7 +13,7 @@ from __future__ import annotations
 import builtins
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -41,6 +41,13 @@ Count = int | tuple[int, int | None]
 """How many bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
 
 
+class AsManyAsBottoms(NamedTuple):
+    """num_top of a type that has as many tops as bottoms, one or more."""
+
+    least: int = 1
+    most: int | None = None
+
+
 _UNSET = object()
 """What an attribute is that is not there."""
 
@@ -61,9 +68,8 @@ class Costs(NamedTuple):
 class Layer:
     """One step of a net.
 
-    Class facts. What the net relies on: type (Caffe's type string; the catalogue's key); num_bottom, num_top; fork_bottoms
-    (what a fork does with another number of bottoms, for the error); equal_bottom_top (as many tops as bottoms); in_place (a
-    top may be its bottom's blob); is_loss (the first top's default loss weight is 1); auto_top (missing tops are added);
+    Class facts. What the net relies on: type (Caffe's type string; the catalogue's key); num_bottom, num_top; in_place (a top
+    may be its bottom's blob); is_loss (the first top's default loss weight is 1); auto_top (missing tops are added);
     index_bottoms (bottoms that hold rois, labels, indices or sample weights: they have no gradient, backward zeroes their diff
     and force_backward skips them; setup may set it).
 
@@ -73,8 +79,6 @@ class Layer:
     - has_gradient: whether backward gives any bottom or learnable blob a gradient.
     - elementwise: each element of a top is the same function of the bottoms' elements at its index.
     - linear: y = weight * x + bias; param_block[0] has num_output.
-    - makes_rois: the number of rois in its tops is only known after forward (setup may set it). found_axis: the axis of its
-      tops whose length forward finds; None if reshape knows all shapes.
     - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
     - keeps_input: in place, forward keeps a copy of its input for backward.
     - only_shares: in TEST forward computes nothing: each top is a bottom, shares its memory, which reshape sees to, or is the
@@ -84,7 +88,7 @@ class Layer:
     - in_sequence: whether forwards must follow each other in one process, because a forward depends on those before it, or
       writes to a file (setup may set it).
     - uses_kernels: those that forward and backward call, to compile ahead what computes them (setup may set it).
-    For the blobs' current shapes: the methods costs and suppose_rois.
+    For the blobs' current shapes: the method costs.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
     gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
@@ -93,13 +97,15 @@ class Layer:
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
     (the net's detection settings; set before setup), fork (the net's; likewise), blobs (learnable Blobs), loss_weights (one
     per top), param_propagate_down (one bool per learnable blob: whether backward computes its gradient), source.
+
+    Bases of fewer types have further hooks: forked.Forked and LayoutFromWeights (other blobs in stored weights), and
+    layers.proposal.dynamic_tops.DynamicTops (forward finds the tops' length). Three protocols need no base:
+    data.state_fields.Resumable, training.last_iteration.HasRunningBlobs, scaling.mpi.sameness.HasFingerprint.
     """
 
     type: str = ""
     num_bottom: ClassVar[Count] = (0, None)
     num_top: ClassVar[Count] = (0, None)
-    fork_bottoms: ClassVar[Mapping[int, str]] = {}
-    equal_bottom_top: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False
     auto_top: ClassVar[bool] = False
@@ -110,8 +116,6 @@ class Layer:
     elementwise: ClassVar[bool] = False
     keeps_places: ClassVar[bool] = False
     linear: ClassVar[bool] = False
-    makes_rois: bool = False
-    found_axis: ClassVar[int | None] = None
     keeps_input: ClassVar[bool] = False
     copies: tuple[float, float] = (1, 1)
     only_shares: bool = False
@@ -200,37 +204,12 @@ class Layer:
         For pointers pass addresses from Blob.device_data and device_diff."""
         launch(kernel, self.dtype, threads, *arguments)
 
-    def training_state(self) -> dict[str, Any]:
-        """What resumed training needs beside the learnable blobs, as JSON in new objects: a data layer's position and its
-        generator's state after the last batch. The solver asks before each iteration."""
-        return {}
-
-    def restore_training_state(self, state: dict[str, Any]) -> None:
-        """Continue from a state that training_state returned."""
-
-    def running_blobs(self) -> Sequence[Blob]:
-        """The blobs that forward changes, such as running means: no solver updates them."""
-        return ()
-
-    def data_fingerprint(self) -> dict[str, Any]:
-        """A data layer's number of records and checksums, by name: they must be equal in ranks that train together."""
-        return {}
-
     # Facts for the blobs' current shapes; nothing is computed.
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         """Return the costs of a forward, or with propagate_down of a forward and a backward."""
         copies = self.copies[0] if propagate_down is None else max(self.copies)
         return Costs(0 if self.weight_names == () else None, 0, 0, int(data_bytes(bottom[:1]) * copies))
-
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
-        """In a type that makes_rois: shape the tops for the rois of one image; rois: how many a proposal layer is assumed to
-        return."""
-
-    def weight_name(self, i: int) -> str:
-        """The name of learnable blob i."""
-        names = self.weight_names or ()
-        return names[i] if i < len(names) else f"blob {i}"
 
     # The switch between CPU and GPU. A user's Python layer overrides these two.
 
@@ -262,14 +241,14 @@ class Layer:
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
         """Set the layer up on its blobs (Caffe's SetUp); is_set_up: called between setup and reshape. Raises LayerError."""
-        self._check_counts(len(bottom), len(top))
+        _check_counts(self, len(bottom), len(top))
         self.guard(lambda: self.setup(bottom, top))
         if is_set_up:
             is_set_up()
         self.reshape_pass(bottom, top)
-        self._check_reshape(top)
-        self.loss_weights = self._read_loss_weights(len(top))
-        self._put_loss_weights(top)
+        _check_reshape(self, top)
+        self.loss_weights = _loss_weights(self, len(top))
+        _put_loss_weights(self, top)
         if not self.param_propagate_down:  # a layer alone; a net sets it from lr_mult afterwards
             self.param_propagate_down = [True] * len(self.blobs)
 
@@ -280,7 +259,7 @@ class Layer:
     def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None) -> float:
         """Reshape, then forward; returns the tops' weighted part of the loss. reshaped: called between the two."""
         self.reshape_and_forward(bottom, top, reshaped)
-        return self._loss([blob.read_data for blob in top]) if any(self.loss_weights) else 0.0
+        return _loss(self.loss_weights, [blob.read_data for blob in top]) if any(self.loss_weights) else 0.0
 
     def reshape_and_forward(
         self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None
@@ -290,19 +269,14 @@ class Layer:
         if reshaped:
             reshaped()
         if any(self.loss_weights):
-            self._put_loss_weights(top)  # a new shape may mean new memory, without them
+            _put_loss_weights(self, top)  # a new shape may mean new memory, without them
         self.guard(lambda: self.forward(bottom, top))
 
     def loss_later(self, top: Sequence[Blob]) -> Callable[[], float]:
         """What gives forward_pass's result for the tops' current values; on the GPU only after the next wait for the stream, so
         that a net waits once for all its losses."""
         reads = [blob.read_later() if weight else blob.read_data for blob, weight in zip(top, self.loss_weights, strict=True)]
-        return partial(self._loss, reads)
-
-    def _loss(self, reads: Sequence[Callable[[], Array]]) -> float:
-        """reads: for each top, what gives its values; called where they count."""
-        weighted = zip(self.loss_weights, reads, strict=True)
-        return sum(weight * float(read().sum(dtype=np.float64)) for weight, read in weighted if weight)
+        return partial(_loss, self.loss_weights, reads)
 
     def backward_pass(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Backward, after index bottoms' diffs are zeroed."""
@@ -341,14 +315,6 @@ class Layer:
         """Issue a PrototxtWarning with the text that error() would have."""
         warnings.warn(str(self.error(message, field)), PrototxtWarning, stacklevel=3)
 
-    def check_finite(self, block: str) -> None:
-        """Raises LayerError for a number in a block of the parameters that is infinite or NaN."""
-        message: Message = reduce(getattr, block.split("."), self.param)
-        for field, value in message.ListFields():
-            for number in value if isinstance(value, Sequence) else [value]:
-                if isinstance(number, float) and not math.isfinite(number):
-                    raise self.error(f"{field.name} must be finite, got {number:g}", f"{block}.{field.name}")
-
     def axis_of(self, axis: int, blob: Blob, field: str = "") -> int:
         """axis of blob as a number from 0; a negative axis counts from the end. Raises LayerError if it is out of range."""
         axes = len(blob.shape)
@@ -385,39 +351,6 @@ class Layer:
                 error.add_note(note)
             raise
 
-    def _check_counts(self, bottoms: int, tops: int) -> None:
-        for what, have, want in (("bottom", bottoms, self.num_bottom), ("top", tops, self.num_top)):
-            least, most = (want, want) if isinstance(want, int) else want
-            if have < least or (most is not None and have > most):
-                fork = self.fork_bottoms.get(have, "") if what == "bottom" else ""
-                known = f"; {fork}, which is not built in" if fork else ""
-                raise self.error(f"takes {_count_text(least, most, what)}, got {have}{known}", what)
-        if self.equal_bottom_top and bottoms != tops:
-            raise self.error(f"takes as many tops as bottoms, got {bottoms} bottoms and {tops} tops", "top")
-
-    def _check_reshape(self, top: Sequence[Blob]) -> None:
-        """A class with pycaffe's forward needs a reshape, or a setup that shapes the tops."""
-        kind, bare = type(self), [i for i, blob in enumerate(top) if not blob.shape]
-        if bare and kind.forward is not Layer.forward and kind.reshape is Layer.reshape:
-            raise self.error(
-                f"the class {kind.__name__} has no reshape, so that top {bare[0]} never gets a shape:"
-                f" write reshape(self, bottom, top) with top[{bare[0]}].reshape(...)"
-            )
-
-    def _read_loss_weights(self, tops: int) -> list[float]:
-        given = list(self.param.loss_weight)
-        if given and len(given) != tops:
-            raise self.error(f"{len(given)} loss_weight given for {tops} tops: give one for each, or none", "loss_weight")
-        default = [1.0] + [0.0] * (tops - 1) if self.is_loss and tops else [0.0] * tops
-        return given or default
-
-    def _put_loss_weights(self, top: Sequence[Blob]) -> None:
-        """Fill the diffs of loss tops, once per shape: what a caller writes there later stays."""
-        for i, (weight, blob) in enumerate(zip(self.loss_weights, top, strict=True)):
-            if weight and self._weighted.get(i) != blob.shape:
-                blob.diff[...] = weight
-                self._weighted[i] = blob.shape
-
 
 def gpu_methods_apply(kind: type[Layer]) -> bool:
     """Whether the class's GPU methods match its CPU methods. A class that overrides a CPU method and inherits the GPU method
@@ -429,6 +362,15 @@ def gpu_methods_apply(kind: type[Layer]) -> bool:
     none = kind.__mro__.index(Layer)  # a GPU method of the base runs the CPU method, so it always matches
     pairs = [(definer(f"{way}_cpu"), definer(f"{way}_gpu")) for way in ("forward", "backward")]
     return all(gpu <= cpu or gpu == none for cpu, gpu in pairs)
+
+
+def check_finite(layer: Layer, block: str) -> None:
+    """Raises LayerError for a number in a block of the layer's parameters that is infinite or NaN."""
+    message: Message = reduce(getattr, block.split("."), layer.param)
+    for field, value in message.ListFields():
+        for number in value if isinstance(value, Sequence) else [value]:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise layer.error(f"{field.name} must be finite, got {number:g}", f"{block}.{field.name}")
 
 
 def data_bytes(blobs: Iterable[Blob]) -> int:
@@ -446,7 +388,48 @@ def _are_same(one: object, other: object) -> bool:
         return False
 
 
+def _check_counts(layer: Layer, bottoms: int, tops: int) -> None:
+    for what, have, want in (("bottom", bottoms, layer.num_bottom), ("top", tops, layer.num_top)):
+        least, most = (want, want) if isinstance(want, int) else want
+        if have < least or (most is not None and have > most):
+            raise layer.error(f"takes {_count_text(least, most, what)}, got {have}", what)
+    if isinstance(layer.num_top, AsManyAsBottoms) and bottoms != tops:
+        raise layer.error(f"takes as many tops as bottoms, got {bottoms} bottoms and {tops} tops", "top")
+
+
 def _count_text(least: int, most: int | None, what: str) -> str:
     if most == least:
         return f"{least} {what}" + "s" * (least != 1)
     return f"at least {least} {what}s" if most is None else f"{least} to {most} {what}s"
+
+
+def _check_reshape(layer: Layer, top: Sequence[Blob]) -> None:
+    """A class with pycaffe's forward needs a reshape, or a setup that shapes the tops."""
+    kind, bare = type(layer), [i for i, blob in enumerate(top) if not blob.shape]
+    if bare and kind.forward is not Layer.forward and kind.reshape is Layer.reshape:
+        raise layer.error(
+            f"the class {kind.__name__} has no reshape, so that top {bare[0]} never gets a shape:"
+            f" write reshape(self, bottom, top) with top[{bare[0]}].reshape(...)"
+        )
+
+
+def _loss_weights(layer: Layer, tops: int) -> list[float]:
+    given = list(layer.param.loss_weight)
+    if given and len(given) != tops:
+        raise layer.error(f"{len(given)} loss_weight given for {tops} tops: give one for each, or none", "loss_weight")
+    default = [1.0] + [0.0] * (tops - 1) if layer.is_loss and tops else [0.0] * tops
+    return given or default
+
+
+def _put_loss_weights(layer: Layer, top: Sequence[Blob]) -> None:
+    """Fill the diffs of loss tops, once per shape: what a caller writes there later stays."""
+    for i, (weight, blob) in enumerate(zip(layer.loss_weights, top, strict=True)):
+        if weight and layer._weighted.get(i) != blob.shape:
+            blob.diff[...] = weight
+            layer._weighted[i] = blob.shape
+
+
+def _loss(weights: Sequence[float], reads: Sequence[Callable[[], Array]]) -> float:
+    """Return the weighted sum of all values; reads: for each top, what gives its values, called where they count."""
+    weighted = zip(weights, reads, strict=True)
+    return sum(weight * float(read().sum(dtype=np.float64)) for weight, read in weighted if weight)

@@ -29,7 +29,7 @@ from .cuda import graph as cuda_graph
 from .cuda.device import current
 from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError, pasted
-from .forked import TakesLayout, TakesPart, choice_of
+from .forked import LayoutFromWeights, choice_of
 from .formats.fork_kinds import Choice, fork_named, fork_of_net
 from .formats.skipped import drop_notes, skip
 from .formats.source import LayerSource
@@ -227,7 +227,7 @@ class Net(PycaffeNet, Hooked):
         """Let layers take the layout of stored blobs of these shapes, by layer name; then decide anew what learns."""
         named = self._layers_loaded(last=False)
         found = [(named[name], shapes) for name, shapes in stored if name in named]
-        changed = [layer for layer, shapes in found if isinstance(layer, TakesLayout) and layer.take_layout(shapes)]
+        changed = [layer for layer, shapes in found if isinstance(layer, LayoutFromWeights) and layer.take_layout(shapes)]
         for layer in changed:
             self._check_new_name(layer)
         if changed:
@@ -593,7 +593,7 @@ class Net(PycaffeNet, Hooked):
 
 
 def _takes_part(layer: Layer, i: int, shape: Sequence[int]) -> bool:
-    return isinstance(layer, TakesPart) and layer.takes_part_of(i, shape)
+    return isinstance(layer, LayoutFromWeights) and layer.takes_part_of(i, shape)
 
 
 def _other_shape_advice(layer: Layer, shape: Sequence[int], stored: Sequence[int]) -> str:

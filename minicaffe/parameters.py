@@ -104,6 +104,12 @@ def param_names(layer: Layer) -> list[str]:
     return [spec.name for spec in layer.param.param] + [""] * (len(layer.blobs) - len(layer.param.param))
 
 
+def weight_name(layer: Layer, i: int) -> str:
+    """Return the name of the layer's learnable blob i."""
+    names = layer.weight_names or ()
+    return names[i] if i < len(names) else f"blob {i}"
+
+
 def weight_layers(layers: Iterable[Layer]) -> Layers:
     """Return the layers with weights by name, a second one of a name as "name#2".
 

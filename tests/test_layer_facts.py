@@ -22,12 +22,14 @@ import minicaffe
 from minicaffe import TEST, TRAIN, Layer, Net, kernels, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.cli import main
+from minicaffe.data.state_fields import Resumable
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.kernels import loops_of
 from minicaffe.layers import CATALOGUE, create
 from minicaffe.layers.roi.psroi_layer import PSROILayer
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.mode import Phase
+from minicaffe.parameters import weight_name
 from minicaffe.proto import caffe_pb2
 from minicaffe.tracing.summary import summarize
 from minicaffe.tracing.trace_facts import Ran, layer_facts
@@ -66,7 +68,7 @@ def test_names_of_weights() -> None:
     layer { name: "scale" type: "Scale" bottom: "maps" bottom: "maps" top: "scale" scale_param { axis: 0 bias_term: true } }
     """
     layers = Net(parse_net(text), TEST).layer_dict
-    names = {name: [layer.weight_name(i) for i in range(len(layer.blobs))] for name, layer in layers.items() if layer.blobs}
+    names = {name: [weight_name(layer, i) for i in range(len(layer.blobs))] for name, layer in layers.items() if layer.blobs}
     assert names == {
         "rnn": ["weight_x", "bias", "weight_static", "weight_h", "weight_y", "bias_y"],
         "dw": ["weight", "bias"],
@@ -438,7 +440,7 @@ def test_which_forwards_must_follow_each_other() -> None:
     """Those of types with a state to resume from, of random numbers also in TEST, and of files; setup adds DummyData and
     DetectionOutput, and NVIDIA's BatchNorm counts in TRAIN alone."""
     found = {kind for kind in KINDS if CATALOGUE[kind].in_sequence}
-    keeps_state = {kind for kind in KINDS if CATALOGUE[kind].training_state is not Layer.training_state}
+    keeps_state = {kind for kind in KINDS if issubclass(CATALOGUE[kind], Resumable)}
     assert keeps_state - found == {"BatchNorm", "DetectionOutput"}
     drawn = {"AnchorTarget", "DetectionGroupLoss", "FrcnnAnchorTarget", "FrcnnProposalTarget", "ProposalTarget"}
     assert found - keeps_state == {"HDF5Output", *drawn}

@@ -25,6 +25,7 @@ from minicaffe.formats.fork_kinds import fork_named
 from minicaffe.formats.forks import fork_names, forks
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.norm.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17
+from minicaffe.parameters import weight_name
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.retarget import retarget
 from minicaffe.scaling.batch.detector import Recipe
@@ -222,7 +223,7 @@ def test_one_channel_in_5_blobs_is_of_the_fork(fork: str, layout: Sequence[str])
     def taken(fork: str) -> Sequence[str]:
         case = LayerCase('type: "BatchNorm" batch_norm_param { scale_filler {} }', np.ones((4, 1)), fork=fork)
         case.layer.take_layout([(1,)] * 5)
-        return [case.layer.weight_name(i) for i in range(5)]
+        return [weight_name(case.layer, i) for i in range(5)]
 
     assert taken(fork) == list(layout)
     with pytest.raises(WeightsError, match=r"of one channel, 5 blobs may be NVIDIA 0.15's or 0.17's: give --fork nv15 or nv17"):

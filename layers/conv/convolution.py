@@ -14,7 +14,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
-from minicaffe.layer import Costs, data_bytes
+from minicaffe.layer import AsManyAsBottoms, Costs, data_bytes
 from minicaffe.layers.elementwise.channels import sum_channels
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue, joined
 from minicaffe.layers.elementwise.fusion import DeviceEpilogue, Fusing
@@ -47,8 +47,7 @@ class Convolution(Fusing):
 
     type = "Convolution"
     num_bottom = (1, None)
-    num_top = (1, None)
-    equal_bottom_top = True
+    num_top = AsManyAsBottoms()
     param_block = ("convolution_param",)
     weight_names = ("weight", "bias")
     linear = True

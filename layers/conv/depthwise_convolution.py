@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from minicaffe.forked import LayoutFromWeights
+
 from .convolution import Convolution
 
 
-class DepthwiseConvolution(Convolution):
+class DepthwiseConvolution(LayoutFromWeights, Convolution):
     """Convolution with one group for each channel. ConvolutionDepthwise is the same.
 
     bottom: x (N, C, *map), one or more of the same shape. top: y (N, num_output, *windows), one for each bottom;

@@ -79,7 +79,7 @@ class BatchNorm(Forked, Channelwise):
     keeps_places = True
     in_place = True
     param_block = ("batch_norm_param",)
-    weight_names = ("mean_sum", "variance_sum", "factor")
+    weight_names: tuple[str, ...] = BVLC
     copies = (0, 0)
     uses_kernels = ((epilogue_step,), ())
     channelwise = True
@@ -115,7 +115,7 @@ class BatchNorm(Forked, Channelwise):
     def _lay_out(self, layout: Layout, why: str) -> None:
         """Make the blobs of this layout."""
         param = self.param.batch_norm_param
-        self.layout = layout
+        self.layout = self.weight_names = layout
         by_fork = why == BY_FORK
         self.choose(WHOSE[layout], self.fork.why if by_fork else why, by_fork=by_fork)
         self.use_global_stats = uses_global_statistics(self.param, layout, self.phase == TEST)
@@ -163,9 +163,6 @@ class BatchNorm(Forked, Channelwise):
             self.param.batch_norm_param.scale_bias = True  # for whoever makes the layer anew
         self._lay_out(layout, why)
         return True
-
-    def weight_name(self, i: int) -> str:
-        return self.layout[i] if i < len(self.layout) else f"blob {i}"
 
     def values(self) -> dict[str, Array]:
         """The blobs' data by name."""

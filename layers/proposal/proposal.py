@@ -37,6 +37,8 @@ from minicaffe.layers.proposal.param_str import ROI_ROWS, ROI_SCORES, StandIn, T
 from minicaffe.mode import TRAIN, Phase
 from minicaffe.proto import caffe_pb2
 
+from .dynamic_tops import DynamicTops
+
 PVANET, HAPPYNEAR = "PVANET", "happynear"
 KINDS = (
     Kind(PVANET, ("pvanet",), "proposal_param's scale counts in base_size"),
@@ -96,7 +98,7 @@ ROIS = 300
 """How many rois there are taken to be where nothing limits them."""
 
 
-class Proposal(Forked, StandIn):
+class Proposal(DynamicTops, Forked, StandIn):
     """The best rois of one image.
 
     bottom: scores (1, 2 A, H, W), the A foreground ones last; deltas (1, 4 A, H, W); im_info (1, 3): height, width, scale.
@@ -116,7 +118,6 @@ class Proposal(Forked, StandIn):
     weight_names = ()
     has_gradient = False
     makes_rois = True
-    found_axis = 0
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
     uses_kernels = ((kept_boxes,), ())
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios")

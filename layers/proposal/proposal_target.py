@@ -24,11 +24,12 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.registry import load
 
 from .anchor_target import checked_gt_boxes
+from .dynamic_tops import DynamicTops
 from .param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, TopName, layer_parameters, whole_parameter
 from .roi_sampling import class_targets, put_training_rois, sample_rois
 
 
-class ProposalTarget(Forked, StandIn):
+class ProposalTarget(DynamicTops, Forked, StandIn):
     """What the detector should say of one image's rois.
 
     bottom: proposals (R, 5): batch index 0, x1, y1, x2, y2; gt_boxes (G, 5): x1, y1, x2, y2, class; pixels of the scaled image.
@@ -48,7 +49,6 @@ class ProposalTarget(Forked, StandIn):
     has_gradient = False
     in_sequence = True
     makes_rois = True
-    found_axis = 0
     kinds = (Kind("py-faster-rcnn", (), "5 tops"), Kind("Cascade R-CNN", ("cascade", "mscnn"), "proposal_target_param"))
 
     param_keys = ("num_classes",)

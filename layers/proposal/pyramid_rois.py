@@ -18,6 +18,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import rows
 
 from .anchors import by_position, generate_anchors, shifted_anchors
+from .dynamic_tops import DynamicTops
 from .param_str import StandIn, TopName, layer_parameters
 from .proposal import ROIS, limits_of, proposals
 
@@ -31,7 +32,7 @@ LEVELS = 4
 """Maps to pool from, 4 to 32 pixels a cell."""
 
 
-class PyramidProposal(StandIn):
+class PyramidProposal(DynamicTops, StandIn):
     """The best rois of one image, from maps of five strides. Stands in for FPN's rpn.proposal_layer.ProposalLayer.
 
     bottom: im_info (1, 3): height, width, scale; deltas (1, 4 A, H_i, W_i) for 4, 8, 16, 32 and 64 pixels a cell; scores
@@ -51,7 +52,6 @@ class PyramidProposal(StandIn):
     param_keys = ("feat_stride",)
     in_sequence = True  # it may draw random numbers
     makes_rois = True
-    found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.limits = replace(limits_of(self.settings, self.phase), min_size=MIN_SIZE)

@@ -45,6 +45,8 @@ from minicaffe.layers.proposal.param_str import (
 from minicaffe.layers.proposal.proposal import ROIS
 from minicaffe.layers.proposal.roi_sampling import class_targets, put_training_rois, sample_rois
 
+from .dynamic_tops import DynamicTops
+
 
 def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: bool) -> Array:
     """All indices of roidb in random order; with aspect_grouping a batch holds only wide or only tall images, where it can."""
@@ -86,7 +88,7 @@ def batch_rois(
     return rois, labels, targets, weights
 
 
-class RoIData(DataLayer, StandIn):
+class RoIData(DynamicTops, DataLayer, StandIn):
     """A batch of images, scaled, with what the net should find in them. Its batches need set_roidb.
 
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
@@ -100,6 +102,7 @@ class RoIData(DataLayer, StandIn):
     type = "RoIData"
     num_top = (3, 6)
     param_block = ("python_param",)
+    found_axis = None
     param_keys = ("num_classes",)
     inert_keys = ("feat_stride", "scales")
 

@@ -15,10 +15,9 @@ Source: Caffe's recurrent_layer.cpp, rnn_layer.cpp and lstm_layer.cpp, whose nam
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,21 +29,18 @@ from minicaffe.hooks import debug_info
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
-if TYPE_CHECKING:
-    from minicaffe.net import Net
-
-
 Shape = tuple[int, ...]
 
 
 class Unrolled:
-    """A recurrent layer's unrolled net. states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where
-    there is one, x_static, by name."""
+    """A recurrent layer's unrolled net. states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where there is one,
+    x_static, by name."""
 
     def __init__(self, states: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape], **options: Any) -> None:
+        from minicaffe.net import Net  # which imports the layers
+
         self.shapes = dict(inputs)
-        net_class: type[Net] = importlib.import_module("minicaffe.net").Net  # which imports the layers
-        self.net = net_class(unrolled_net(states, name, units, inputs), **options)
+        self.net = Net(unrolled_net(states, name, units, inputs), **options)
         self.last = len(self.net.layers) - 2  # the pseudo-loss is there for its gradient only
 
     def forward(self, weights: Sequence[Blob], arrays: Mapping[str, Array]) -> None:

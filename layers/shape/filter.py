@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.formats.fork_kinds import NetFork
-from minicaffe.layer import Costs, Layer
+from minicaffe.layer import AsManyAsBottoms, Costs, Layer
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.shape.rearranged import Tables, on_device
 from minicaffe.proto import caffe_pb2
 
 
-class Filter(Layer):
+class Filter(DynamicTops):
     """y[i] = x[i] without the items n for which selector[n] is 0.
 
     bottom: any number of x[i] (N, ...), then the selector (N), which may have more axes of length 1. top: y[i] (M, ...), M
@@ -41,7 +42,6 @@ class Filter(Layer):
     num_top = (1, None)
     param_block = ("filter_param",)
     weight_names = ()
-    found_axis = 0
 
     @classmethod
     def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
@@ -116,8 +116,7 @@ class ChannelFilter(Layer):
 
     type = "Filter"
     num_bottom = (1, None)
-    num_top = (1, None)
-    equal_bottom_top = True
+    num_top = AsManyAsBottoms()
     param_block = ("filter_param",)
     weight_names = ("selector",)
     copies = (1, 1)

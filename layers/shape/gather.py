@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import AsManyAsBottoms, Layer
 
 
 class Gather(Layer):
@@ -25,8 +25,7 @@ class Gather(Layer):
 
     type = "Gather"
     num_bottom = (1, None)
-    num_top = (1, None)
-    equal_bottom_top = True
+    num_top = AsManyAsBottoms()
     weight_names = ()
     copies = (0, 0)
 

@@ -21,6 +21,7 @@ from minicaffe.errors import DataError, Error, ways
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind, NetFork
 from minicaffe.layer import Layer
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.ssd.detection_files import MOST_CLASSES, DetectionPictures, pictures_asked
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import load
@@ -33,7 +34,7 @@ FIELDS_OF_CELLS = ("side", "num_box", "coords", "nms_threshold", "biases", "labe
 """The fields that caffe-yolov2's alone has."""
 
 
-class DetectionOutput(Forked):
+class DetectionOutput(DynamicTops, Forked):
     """Detections (1, 1, n, 7), one a row: image, class, score, xmin, ymin, xmax, ymax (1 is the image's width or height).
 
     bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores of the C classes;

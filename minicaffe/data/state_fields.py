@@ -10,7 +10,7 @@ All functions raise ValueError, which names the field, what it must be, and its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,24 @@ MISFITS = (ValueError, TypeError, KeyError, IndexError, AttributeError, Overflow
 def misfit(error: Exception) -> str:
     """The message for one of MISFITS from a layer's restore_training_state."""
     return f"the state to resume from does not fit: {error if type(error) is ValueError else repr(error)}"
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A layer with a state besides its learnable blobs, such as a data layer's position and its generator's state."""
+
+    def training_state(self) -> State:
+        """Return what resumed training needs, as JSON in new objects: the state after the last batch.
+
+        The solver asks before each iteration."""
+
+    def restore_training_state(self, state: State) -> None:
+        """Continue from a state that training_state returned."""
+
+
+def is_resumable(layer: object) -> TypeGuard[Resumable]:
+    """Return whether the layer's class has both methods. isinstance takes 50 times as long."""
+    return issubclass(type(layer), Resumable)
 
 
 class Fields:

@@ -11,7 +11,7 @@ from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
-from minicaffe.parameters import weight_layers
+from minicaffe.parameters import weight_layers, weight_name
 
 from .inputs import fill_inputs, image_inputs
 
@@ -30,7 +30,7 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
         blobs = layer.blobs
         if not layer.has_gradient:  # its blobs are no weights: DataAugmentation's mean
             continue
-        own = [layer.weight_name(i) for i in range(len(blobs))]
+        own = [weight_name(layer, i) for i in range(len(blobs))]
         if variance := [blob for blob, what in zip(blobs, own) if what.startswith("variance")]:
             if not variance[0].data.any():  # variance 0 would divide by the root of eps
                 for blob, what in zip(blobs, own):

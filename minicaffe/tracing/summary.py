@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Choice, candidates, grouped
 from minicaffe.kernels import description, loops_of
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 
@@ -108,5 +109,5 @@ def _reshape(net: Net, rois: int | None) -> None:
     """Reshape all layers; tops of rois get the number of rois of an image."""
     for node in net.nodes:
         node.layer.reshape_pass(node.bottoms, node.tops)
-        if node.layer.makes_rois:
+        if isinstance(node.layer, DynamicTops) and node.layer.makes_rois:
             node.layer.suppose_rois(node.bottoms, node.tops, rois)

@@ -12,6 +12,7 @@ from minicaffe.formats.prototxt import to_text
 from minicaffe.layer import Layer
 from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
+from minicaffe.parameters import weight_name
 from minicaffe.registry import explains
 
 from .receptive_fields import reads_of
@@ -58,7 +59,7 @@ def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room:
 def _param(layer: Layer, j: int, went_back: bool, room: int) -> ParamShot:
     blob = layer.blobs[j]
     diff = shot(blob.read_diff(), room, weights=True) if went_back and layer.param_propagate_down[j] else None
-    return ParamShot(layer.weight_name(j), shot(blob.read_data(), room, weights=True), diff)
+    return ParamShot(weight_name(layer, j), shot(blob.read_data(), room, weights=True), diff)
 
 
 def reduced(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:

@@ -6,6 +6,9 @@ before it, so that a resumed training repeats the iteration.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.mode import gpu_mode
@@ -14,12 +17,20 @@ from minicaffe.net import Net
 from .running_state import State
 
 
+@runtime_checkable
+class HasRunningBlobs(Protocol):
+    """A layer whose forward changes blobs, such as running means: no solver updates them."""
+
+    def running_blobs(self) -> Sequence[Blob]:
+        """Return these blobs."""
+
+
 class LastIteration:
     """The running state before an iteration of a net, None outside of iterations; and the blobs that its forward changes."""
 
     def __init__(self, net: Net) -> None:
         self.state: State | None = None
-        blobs = [blob for layer in net.layers for blob in layer.running_blobs()]
+        blobs = [blob for layer in net.layers if isinstance(layer, HasRunningBlobs) for blob in layer.running_blobs()]
         self._kept = [(blob, Blob(blob.shape, blob.dtype)) for blob in blobs]
 
     def keep(self, state: State) -> None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from minicaffe import rng
 from minicaffe.blob import Blob
 from minicaffe.data.shard import current_shard
-from minicaffe.data.state_fields import MISFITS, Fields, misfit, same_shape, wrong
+from minicaffe.data.state_fields import MISFITS, Fields, is_resumable, misfit, same_shape, wrong
 from minicaffe.errors import Error, WeightsError
 from minicaffe.layer import Layer
 from minicaffe.net import Net
@@ -82,7 +82,8 @@ def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], loss
 
 def _restore_layer(layer: Layer, fields: Fields) -> None:
     try:
-        layer.restore_training_state(fields.values)
+        if is_resumable(layer):
+            layer.restore_training_state(fields.values)
     except MISFITS as error:
         raise layer.error(f"{misfit(error)} (of {fields.name})") from error
 
@@ -143,4 +144,4 @@ def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
 
 
 def _layer_states(net: Net) -> State:
-    return {name: state for name, layer in net.layer_dict.items() if (state := layer.training_state())}
+    return {name: state for name, layer in net.layer_dict.items() if is_resumable(layer) and (state := layer.training_state())}

@@ -16,7 +16,7 @@ from minicaffe.cli import main
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.net import Net
-from minicaffe.parameters import weights_of
+from minicaffe.parameters import weight_name, weights_of
 from minicaffe.porting.merge_bn import Merged, merge_batch_norm, merge_net
 
 MODELS = SHARED / "models"
@@ -312,7 +312,7 @@ def fork_net(kind: str, fields: str, layers: str = PLAIN, phase: int = 1, fork: 
         for blob in blobs:
             blob.data[...] = random.normal(size=blob.shape)
     for i, blob in enumerate(net.params["n"]):
-        if net.layer_dict["n"].weight_name(i) in ("variance", "variance_sum", "correction", "factor"):
+        if weight_name(net.layer_dict["n"], i) in ("variance", "variance_sum", "correction", "factor"):
             blob.data[...] = random.uniform(1e-2, 2, blob.shape)
     net.blobs["x"].data[...] = random.normal(size=net.blobs["x"].shape)
     return net

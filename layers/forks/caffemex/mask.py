@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 
 
-class Mask(Layer):
+class Mask(DynamicTops):
     """The pixels of one image whose mask is 1.
 
     bottom: x (1, C, H, W); mask (1, 1, H, W) of zeros and ones. top: y (K, C, 1, 1), K being how many pixels are kept; it has
@@ -29,7 +29,6 @@ class Mask(Layer):
     num_top = 1
     index_bottoms = (1,)
     weight_names = ()
-    found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._mask_known = False

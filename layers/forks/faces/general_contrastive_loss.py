@@ -16,8 +16,7 @@ positive_outlier_thresh for x - positive_margin below it. This one is the exact 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -38,11 +37,16 @@ class GeneralContrastiveLoss(Loss):
 
     type = "GeneralContrastiveLoss"
     num_bottom = 2
-    fork_bottoms: ClassVar = {3: "happynear's takes the values from bottom 2 and gives bottom 0 their gradient"}
     num_top = (1, 2)
     index_bottoms = (1,)
     param_block = ("general_contrastive_loss_param",)
     copies = (3, 1)
+
+    def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
+        if len(bottom) == 3:
+            theirs = "happynear's takes the values from bottom 2 and gives bottom 0 their gradient"
+            raise self.error(f"takes 2 bottoms, got 3; {theirs}, which is not built in", "bottom")
+        super().connect(bottom, top, is_set_up)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)

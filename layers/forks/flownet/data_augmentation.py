@@ -13,7 +13,8 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Costs, Layer
+from minicaffe.forked import LayoutFromWeights
+from minicaffe.layer import Costs
 from minicaffe.mode import TRAIN
 
 from . import colors
@@ -36,7 +37,7 @@ from .coefficients import (
 NAMES = ("iterations", "mean", "channel_mean")
 
 
-class DataAugmentation(Layer):
+class DataAugmentation(LayoutFromWeights):
     """Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
 
     bottom: x (N, C, H, W); optionally the coefficients (N, 42, 1, 1) to augment by, else they are drawn. top: y (N, C, h, w);

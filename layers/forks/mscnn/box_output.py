@@ -19,6 +19,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Costs, Layer
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.proposal.nms import DIVISORS, Measure, nms_by
 from minicaffe.layers.proposal.proposal import ROIS
 from minicaffe.proto import caffe_pb2
@@ -27,7 +28,7 @@ NOTHING = (0, 1, 1, 10, 10)
 """The roi where no box is found."""
 
 
-class FieldBoxesOutput(Layer):
+class FieldBoxesOutput(DynamicTops):
     """The best rois of each image; a layer of the family writes `candidates`."""
 
     num_bottom = (1, None)
@@ -35,7 +36,6 @@ class FieldBoxesOutput(Layer):
     weight_names = ()
     has_gradient = False
     makes_rois = True
-    found_axis = 0
     unit: ClassVar[int]
     """1 where a box's last row and column belong to it."""
 

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
-from minicaffe.layer import Layer
 from minicaffe.layers.forks.mscnn.box_output import regression_scale
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 
 BLOCK = "proposal_target_param"
 Indices = NDArray[np.intp]
 
 
-class CascadeProposalTarget(Layer):
+class CascadeProposalTarget(DynamicTops):
     """Sampled rois, foreground first, with what the detector should say of them.
 
     bottom: proposals (R, 5): image, x1, y1, x2, y2; true boxes (G, 7 or more): image or -1, x1, y1, x2, y2, class, ignored.
@@ -44,7 +44,6 @@ class CascadeProposalTarget(Layer):
     has_gradient = False
     in_sequence = True
     makes_rois = True
-    found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.proposal_target_param

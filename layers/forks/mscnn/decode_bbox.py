@@ -19,12 +19,13 @@ from minicaffe.data.boxes import bbox_transform_inv, rows
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.forks.mscnn.box_output import regression_scale
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.mode import TRAIN
 
 CASCADE, MAKEFILE = "Cascade R-CNN", "makefile/frcnn"
 
 
-class DecodeBBox(Forked):
+class DecodeBBox(DynamicTops, Forked):
     """Rois moved by the regression of the one foreground class; while training only those of use to the next stage.
 
     bottom: deltas (R, 8): the background's, unused, then t_x, t_y, t_w, t_h; rois (R, 5): image, x1, y1, x2, y2 in pixels, both
@@ -43,7 +44,6 @@ class DecodeBBox(Forked):
     param_block = ("decode_bbox_param", "bbox_reg_param")
     weight_names = ()
     has_gradient = False
-    found_axis = 0
     kinds = (
         Kind(CASCADE, ("cascade", "mscnn"), "deltas (R, 8), rois"),
         Kind(MAKEFILE, ("mkfrcnn",), "deltas (R, 4 K), scores (R, K), rois"),

@@ -13,15 +13,15 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_transform_inv, rows
-from minicaffe.layer import Layer
 from minicaffe.layers.forks.mscnn.box_output import regression_scale
 from minicaffe.layers.proposal.cascade_boxes import suppressed
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.proposal.nms import DIVISORS
 
 BLOCK = "frcnn_output_param"
 
 
-class FrcnnOutput(Layer):
+class FrcnnOutput(DynamicTops):
     """Detections (1 + n, 7, 1, 1): image 0, x1, y1, x2, y2 in pixels, class, probability; the first row is 0 and -1s.
 
     bottom: probabilities (R, K), background first; deltas (R, 4 K), or (R, 8) with cls_aware: false, of which the last four
@@ -39,7 +39,6 @@ class FrcnnOutput(Layer):
     param_block = (BLOCK, "bbox_reg_param")
     weight_names = ()
     has_gradient = False
-    found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         kind = self.param.frcnn_output_param.nms_type

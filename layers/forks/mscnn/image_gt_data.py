@@ -11,6 +11,7 @@ from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_labelled_windows
+from minicaffe.layer import check_finite
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import Scaling, Scene, WindowList, mean_values, rounded
 from minicaffe.proto import caffe_pb2
@@ -49,7 +50,7 @@ class ImageGtData(PrefetchingLayer):
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ImageGtSource:
         param, block = self.param.image_gt_data_param, "image_gt_data_param"
-        self.check_finite(block)
+        check_finite(self, block)
         self.positive(param.batch_size, f"{block}.batch_size")
         self.positive(param.fg_img_multiple, f"{block}.fg_img_multiple")
         if param.do_multiple_scale and param.HasField("min_scale") and param.HasField("max_scale"):

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.data.boxes import rows
-from minicaffe.layer import Layer
 from minicaffe.layers.proposal.cascade_boxes import sizes_in_pixels
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 
 BLOCK = "scale_route_param"
 
 
-class ScaleRoute(Layer):
+class ScaleRoute(DynamicTops):
     """The rows of each bottom that belong to the rois of this size.
 
     bottom: rois (R, 5): image, x1, y1, x2, y2 in pixels, both ends inclusive; any others (R, ...). top: for each bottom its
@@ -39,7 +39,6 @@ class ScaleRoute(Layer):
     weight_names = ()
     has_gradient = False
     makes_rois = True
-    found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) != len(top):

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 from minicaffe.layers.neuron.functions import sigmoid
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.proposal.nms import Measure, kept_boxes
 
 
-class YoloOutput(Layer):
+class YoloOutput(DynamicTops):
     """Detections (1, 1, n, 7), one a row: 0, class from 1, score, xmin, ymin, xmax, ymax (1 is the image's width or height).
 
     A layer of the family writes `found`. Where there is none: one row for each image, its number and then -1 throughout.

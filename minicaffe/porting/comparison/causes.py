@@ -35,6 +35,7 @@ from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.mode import TEST
+from minicaffe.parameters import weight_name
 from minicaffe.proto import caffe_pb2
 
 from .changes import channels_last, interleaved, of_blob, of_bottom, of_bottoms, of_top, parameter
@@ -52,7 +53,7 @@ def variants(layer: Layer, is_first: bool) -> Iterator[Variant]:
         yield from BY_CLASS[type(layer)](layer)
     if isinstance(layer, RoiLayer):
         yield from regions(layer)
-    if len(layer.blobs) > 1 and layer.weight_name(1) == "bias":
+    if len(layer.blobs) > 1 and weight_name(layer, 1) == "bias":
         yield Variant("its bias is missing", of_blob(1, np.zeros_like))
     if is_first:
         yield from _image_variants()

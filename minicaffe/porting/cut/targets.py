@@ -20,6 +20,7 @@ from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.bn import BN
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.proto import caffe_pb2
@@ -61,8 +62,8 @@ def is_head(layer: LayerParameter) -> bool:
     """Whether a layer belongs to a detector's head: it makes or pools rois, finds how many boxes there are, makes priors, or is
     Python."""
     kind = class_of(layer)
-    finds = kind.makes_rois or issubclass(kind, RoiLayer) or kind.found_axis is not None
-    return finds or issubclass(kind, PriorBox) or layer.type == "Python"
+    finds = issubclass(kind, DynamicTops) and (kind.makes_rois or kind.found_axis is not None)
+    return finds or issubclass(kind, RoiLayer | PriorBox) or layer.type == "Python"
 
 
 def lacks(target: str, layer: LayerParameter) -> bool:

@@ -12,13 +12,14 @@ from minicaffe.layers.recurrent.continuation_indicator import ContinuationIndica
 from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
 from minicaffe.layers.recurrent.lstm import LSTM, Lstm, LSTMUnit
 from minicaffe.layers.recurrent.rnn import RNN
+from minicaffe.parameters import weight_name
 
 from .forms import Shapes, source
 from .source import Source
 
 
 def _arrays(layer: Layer) -> Arrays:
-    return {layer.weight_name(i): np.asarray(blob.read_data()) for i, blob in enumerate(layer.blobs)}
+    return {weight_name(layer, i): np.asarray(blob.read_data()) for i, blob in enumerate(layer.blobs)}
 
 
 @source(LSTM, RNN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from minicaffe import rng
 from minicaffe.errors import SolverError
@@ -28,6 +28,14 @@ PATHS = (
 """Fields of a layer's parameters that may differ between machines."""
 
 SOLVER_PATHS = ("net", "train_net", "test_net", "net_param", "train_net_param", "test_net_param", "snapshot_prefix", "weights")
+
+
+@runtime_checkable
+class HasFingerprint(Protocol):
+    """A data layer that can say which data it reads."""
+
+    def data_fingerprint(self) -> dict[str, Any]:
+        """Return its number of records and checksums, by name: they must be equal in ranks that train together."""
 
 
 def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
@@ -54,7 +62,11 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
         "the number of iterations done": solver.iter,
         **weight_facts(net, trained),
         "the solver's history": _text(checksum(*history)),
-        **{f'the data: layer "{layer.name}"': layer.data_fingerprint() for layer in net.layers},
+        **{
+            f'the data: layer "{layer.name}"': layer.data_fingerprint()
+            for layer in net.layers
+            if isinstance(layer, HasFingerprint)
+        },
         "the random seed": _text(json.dumps(rng.shared_generator().bit_generator.state)),
     }
 

@@ -181,7 +181,7 @@ def of_parameter(case: Case[Parameter], at: Index) -> Explanation:
 @explains_weight(BatchNorm, BN)
 def of_normalisation(case: Case[BatchNorm | BN], at: Index) -> Explanation:
     layer = case.layer
-    name = layer.layout[case.number] if isinstance(layer, BatchNorm) else layer.weight_names[case.number]
+    name = layer.weight_names[case.number]
     if name not in ("scale", "slope", "bias", "shift"):
         raise case.error(f"blob {case.number} ({name}) is a statistic, which has no gradient")
     channel = int(np.ravel_multi_index(at, layer.blobs[case.number].shape))

@@ -15,6 +15,7 @@ from minicaffe import Net
 from minicaffe.errors import LayerError, WeightsError
 from minicaffe.layers.norm.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17, stored_layout
 from minicaffe.mode import TEST, TRAIN
+from minicaffe.parameters import weight_name
 from minicaffe.prototxt import parse_net
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -196,7 +197,7 @@ def test_nvidias_gradient(phase: int, inside: str, more: str, shape: tuple[int, 
 def test_the_fields_name_the_layout(inside: str, more: str, layout: tuple[str, ...]) -> None:
     case = LayerCase(nvidia(inside, more), normal(2, 3))
     assert case.layer.layout == layout
-    assert [case.layer.weight_name(i) for i in range(len(layout))] == list(layout)
+    assert [weight_name(case.layer, i) for i in range(len(layout))] == list(layout)
     assert case.layer.param_propagate_down == [name in ("scale", "bias") for name in layout]
 
 

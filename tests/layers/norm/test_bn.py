@@ -15,6 +15,7 @@ from minicaffe.cli.groups import StateOptions
 from minicaffe.errors import LayerError, WeightsError
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST, TRAIN
+from minicaffe.parameters import weight_name
 from minicaffe.training.solvers import get_solver
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -154,7 +155,7 @@ def test_the_stored_weights_tell_which_of_the_two_it_is(fields: str, names: list
     told.save(tmp_path / "bn.caffemodel")
     found = Net(parse_net(OPEN), TEST, weights=tmp_path / "bn.caffemodel")
     layer = found.layer_dict["bn"]
-    assert [layer.weight_name(i) for i in range(0, len(layer.blobs), 2)] == names
+    assert [weight_name(layer, i) for i in range(0, len(layer.blobs), 2)] == names
     assert [blob.data.flat[0] for blob in layer.blobs] == [i + 1 for i in range(len(layer.blobs))]
     (tmp_path / "bn.prototxt").write_text(OPEN)
     loaded = StateOptions(level=0, stages=(), fork=None, allow_module=(), skip_unknown=False).load(

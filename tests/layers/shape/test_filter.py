@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
+from minicaffe.parameters import weight_name
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -97,7 +98,7 @@ def selecting(inside: str, selector: list[float], *bottoms: np.ndarray) -> Layer
 def test_filter_param_by_hand() -> None:
     x = np.arange(12.0).reshape(2, 3, 2)
     case = selecting("num_output: 2", [-1, 0, 3], x)
-    assert case.layer.weight_name(0) == "selector" and case.layer.blobs[0].shape == (3,)
+    assert weight_name(case.layer, 0) == "selector" and case.layer.blobs[0].shape == (3,)
     np.testing.assert_array_equal(case.forward()[0], x[:, [0, 2]])
     (dx,) = case.backward(np.ones((2, 2, 2)))
     np.testing.assert_array_equal(dx, np.ones((2, 3, 2)) * [[1], [0], [1]])

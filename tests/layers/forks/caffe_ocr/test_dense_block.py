@@ -12,6 +12,7 @@ from layer_case import LayerCase
 from minicaffe import set_random_seed
 from minicaffe.errors import LayerError
 from minicaffe.mode import TEST, TRAIN, Phase
+from minicaffe.parameters import weight_name
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -41,7 +42,7 @@ def test_by_hand() -> None:
 
 def by_layers(x: np.ndarray, case: LayerCase, phase: Phase) -> np.ndarray:
     """The block as BatchNorm, Scale, ReLU, Convolution and Concat."""
-    blobs = dict(zip([case.layer.weight_name(i) + f" {i}" for i in range(len(case.layer.blobs))], case.layer.blobs))
+    blobs = dict(zip([weight_name(case.layer, i) + f" {i}" for i in range(len(case.layer.blobs))], case.layer.blobs))
     names = [name.split()[0] for name in blobs]
 
     def of(name: str, step: int) -> np.ndarray:

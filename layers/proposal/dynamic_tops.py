@@ -1,0 +1,28 @@
+"""Layers whose tops get their size in forward: how many rois or boxes there are depends on the values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class DynamicTops(Layer):
+    """A layer that finds the length of an axis of its tops in forward. List it before other bases.
+
+    found_axis: that axis; None if reshape knows all shapes. makes_rois: whether the tops are rois (setup may set it).
+    """
+
+    found_axis: ClassVar[int | None] = 0
+    makes_rois: bool = False
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        """Shape the tops for the rois of one image, if the layer makes rois; rois: how many a proposal layer is assumed to
+        return."""
+
+
+def makes_rois(layer: Layer) -> bool:
+    """Return whether the number of rois in the layer's tops is only known after forward."""
+    return isinstance(layer, DynamicTops) and layer.makes_rois
