@@ -21,6 +21,7 @@ from minicaffe.formats.prototxt import parse_net
 from minicaffe.hooks import debug_info
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
+from minicaffe.layers.elementwise.eltwise import MAX
 from minicaffe.layers.neuron.relu import ReLU
 from minicaffe.layers.pool.pooling import AVE, Pooling
 from minicaffe.mode import TEST, TRAIN
@@ -331,7 +332,11 @@ CHANGES = [changed_weights, changed_shift, other_blob, shared_weights, other_eps
 @pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(
     ("text", "layer", "setting"),
-    [(CHAINS["bn, relu in place"][0], "p_batchnorm", {"eps": 3.0}), (CHAINS["sum"][0], "sum", {"coeff": (2.0, 5.0)})],
+    [
+        (CHAINS["bn, relu in place"][0], "p_batchnorm", {"eps": 3.0}),
+        (CHAINS["sum"][0], "sum", {"coeff": (2.0, 5.0)}),
+        (CHAINS["sum"][0], "sum", {"operation": MAX}),
+    ],
 )
 def test_settings_of_the_first_layer_count_too(text: str, layer: str, setting: dict[str, Any]) -> None:
     net, other = net_of(text), watched(net_of(text))

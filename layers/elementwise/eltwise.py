@@ -47,7 +47,7 @@ class Eltwise(Fusing):
             raise self.error(f"coeff is for SUM, not for {name}", "eltwise_param.coeff")
         if param.operation != SUM and len(bottom) < 2:
             raise self.error("takes at least 2 bottoms, got 1; a SUM takes one", "bottom")
-        self.coeff = tuple(param.coeff) or (1.0,) * len(bottom)
+        self.operation, self.coeff = param.operation, tuple(param.coeff) or (1.0,) * len(bottom)
         self._winner = Blob((), np.int32)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -55,12 +55,12 @@ class Eltwise(Fusing):
             if blob.shape != bottom[0].shape:
                 raise self.error(f"bottom {i} has shape {blob.shape}, bottom 0 has {bottom[0].shape}", f"bottom[{i}]")
         top[0].reshape(bottom[0].shape)
-        if self.param.eltwise_param.operation == MAX:
+        if self.operation == MAX:
             self._winner.reshape(bottom[0].shape)
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         costs = super().costs(bottom, top, propagate_down)
-        return costs._replace(saved=4 * top[0].count if self.param.eltwise_param.operation == MAX else 0)
+        return costs._replace(saved=4 * top[0].count if self.operation == MAX else 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.ready(bottom, top, NOTHING)()
@@ -73,7 +73,7 @@ class Eltwise(Fusing):
 
     def _forward(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> None:
         xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)
-        winner, operation = self._winner.data.reshape(-1), self.param.eltwise_param.operation
+        winner, operation = self._winner.data.reshape(-1), self.operation
 
         def step(index: Index) -> None:
             parts, out = [x[index] for x in xs], y[index]
@@ -93,7 +93,7 @@ class Eltwise(Fusing):
         self.forward_gpu_with_epilogue(bottom, top, None)
 
     def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
-        operation, count, last = self.param.eltwise_param.operation, top[0].count, len(bottom) - 1
+        operation, count, last = self.operation, top[0].count, len(bottom) - 1
         slopes = [1.0] * last + [1.0 if after is None else after.negative_slope]  # the last launch's is the ReLU's
         first, *rest = [blob.device_data("read") for blob in bottom]
         y = top[0].device_data("write")
@@ -126,9 +126,9 @@ class Eltwise(Fusing):
     def _gradient(self, i: int, y: Array, dy: Array, xs: Sequence[Array], dx: Array, at: Index) -> None:
         """dx, bottom i's gradient, of the block at `at`."""
         param = self.param.eltwise_param
-        if param.operation == SUM:
+        if self.operation == SUM:
             np.multiply(dy, self.coeff[i], out=dx)
-        elif param.operation == MAX:
+        elif self.operation == MAX:
             np.multiply(dy, self._winner.read_data().reshape(-1)[at] == i, out=dx)
         elif param.stable_prod_grad:
             dx[...] = dy
@@ -144,9 +144,9 @@ class Eltwise(Fusing):
             if not propagate_down[i]:
                 continue
             dx = blob.device_diff("write")
-            if param.operation == SUM:
+            if self.operation == SUM:
                 self.launch("eltwise.scaled", count, count, dy, self.coeff[i], dx)
-            elif param.operation == MAX:
+            elif self.operation == MAX:
                 self.launch("eltwise.won", count, count, dy, self._winner.device_data("read"), i, dx)
             elif param.stable_prod_grad:
                 product = dy

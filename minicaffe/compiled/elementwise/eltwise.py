@@ -30,7 +30,7 @@ def add_two(a: Array, b: Array, factors: Array, y: Array) -> None:
 
 def adds_two(layer: Eltwise) -> bool:
     """Whether the layer is a sum of two bottoms."""
-    return layer.param.eltwise_param.operation == SUM and len(layer.coeff) == 2
+    return layer.operation == SUM and len(layer.coeff) == 2
 
 
 @step_of_layer(Eltwise, lambda layer: ((add_two,) if adds_two(layer) else (), ()))
