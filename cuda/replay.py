@@ -1,6 +1,6 @@
 """The parts of a TEST net's forward that a GPU runs as CUDA graphs (graph.py), one call of the driver each.
 
-    data, layers on the host, Proposal      run as always: they bring something to the host
+    data, losses, layers on the host, Proposal      run as always: they bring something to the host
     the layers between them                 a part each: captured once for a shape, then sent again without their Python
 
 The first forward of a shape runs layer by layer, compiles the kernels, and finds the layers that wait for the device. The
@@ -16,24 +16,24 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from minicaffe.blob import Blob, MemoryState, SyncedMemory
+from minicaffe.blob import Blob, MemoryState, SyncedMemory, Unchanged
 from minicaffe.errors import DeviceError
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 from minicaffe.node import Node
+from minicaffe.plan import Chain, ExecutionPlan, Fingerprint
 from minicaffe.registry import is_built_in
 
 from . import graph as cuda_graph
 from .capture import Capture
+from .device import stream_of_pass
 from .graph import Graph
 
 if TYPE_CHECKING:
-    from minicaffe.plan import Chain, ExecutionPlan
-
     from .pool import DeviceMemory
     from .stream import Stream
 
@@ -48,9 +48,6 @@ MOST_KNOWN = 1000
 
 METHODS = frozenset(["forward", "forward_cpu", "forward_gpu", "reshape"])
 
-Run = Callable[[int, int], None]
-"""Runs the layers from one to another, both included."""
-
 Key = tuple[tuple[tuple[int, ...], ...], frozenset[str]]
 """The shapes of the blobs that a part reads, and the names of inner blobs that the caller of forward asked for."""
 
@@ -60,8 +57,10 @@ class Replay:
     """A captured part for one shape, and what its launches rely on. Blocks are those of the device's memory."""
 
     graph: Graph
-    layers: list[tuple[Layer, dict[str, Any], list[Blob]]]
-    """Each layer's attributes and learnable blobs."""
+    made: Fingerprint
+    """Of the layers: their numbers are read anew."""
+    attributes: list[tuple[Layer, Mapping[str, object]]]
+    """The layers', which forwards of other shapes change."""
     memories: list[tuple[Blob, SyncedMemory]]
     """The blobs that must have the memory that they had."""
     read: list[tuple[SyncedMemory, DeviceMemory, int]]
@@ -81,22 +80,26 @@ class Replay:
         """Whether launching the graph does what the part's layers would do now. What changed on the host is copied."""
         if not all(blob.data_memory is memory for blob, memory in self.memories):
             return False
-        if not self._layers_are_same():
-            for node in part.nodes:  # another shape ran since
-                node.layer.reshape_pass(node.bottoms, node.tops)
-            if not self._layers_are_same():
-                return False
+        if not self.made.is_current() and not self._is_again(part):
+            return False
         return (
             all(memory.uploads == uploads and memory.state is not MemoryState.HOST for memory, uploads in self.tables)
             and all(memory.block is block for memory, block in self.written)
             and all(memory.is_in(block, count, stream) for memory, block, count in self.read)
         )
 
-    def _layers_are_same(self) -> bool:
-        try:
-            return all(_attributes(layer) == kept and layer.blobs == blobs for layer, kept, blobs in self.layers)
-        except ValueError:  # another array
+    def _is_again(self, part: Part) -> bool:
+        """Return whether the layers are as they were once they are reshaped: another shape ran since."""
+        for node in part.nodes:
+            node.layer.reshape_pass(node.bottoms, node.tops)
+        made = _fingerprint(part)
+        blobs = [[of for *_, of in one.layers] for one in (made, self.made)]
+        if blobs[0] != blobs[1] or made.parameters != self.made.parameters:
             return False
+        if not all(layer.has_attributes(kept) for layer, kept in self.attributes):
+            return False
+        self.made = made
+        return True
 
     def run(self, stream: Any) -> None:
         """Launch the graph, and leave the blobs as the part's layers do."""
@@ -144,16 +147,18 @@ class Part:
 
 
 class Graphs:
-    """The graphs of a net's forward. plan: what runs the layers, with the layer that it is at."""
+    """The graphs of a net's forward: a Program. plan: what runs the layers, with the layer that it is at."""
 
-    def __init__(self, plan: ExecutionPlan, nodes: Sequence[Node]) -> None:
+    def __init__(self, plan: ExecutionPlan) -> None:
         self._plan = weakref.proxy(plan)  # which owns this: a cycle would keep the net's memory until garbage is collected
-        self._nodes = nodes
-        # those without bottoms too: what they make comes from the host
-        self._alone = {i for i, node in enumerate(nodes) if not node.bottoms or not _may_be_captured(node.layer)}
+        self._nodes, self._memory, self._chains = plan.nodes, plan.memory, plan.chains
+        may = all(node.layer.phase == TEST for node in plan.nodes)
+        self._alone = {i for i, node in enumerate(plan.nodes) if not (may and _may_be_captured(node))}
         self._parts: dict[int, Part] = {}
         self._known: set[tuple[int, int, Key]] = set()
         self._stream: Stream | None = None
+        """That of the present forward, if it may run as graphs."""
+        self._last: Stream | None = None
         self._settings = 0
         self._divide()
 
@@ -162,46 +167,48 @@ class Graphs:
         for part in list(self._parts.values()):
             part.replays.clear()
 
-    def forward(self, stream: Stream, run: Run, has_run: Callable[[int], None]) -> None:
-        """Run all layers on a stream, the device's current one: parts as graphs where they may be, the rest by run.
-        has_run: called with the last layer that ran, at least after each one that has a loss."""
-        if stream is not self._stream or self._settings != cuda_graph.settings():
+    def begin(self, first: int, last: int) -> None:
+        stream = stream_of_pass()
+        whole = (first, last) == (0, len(self._nodes) - 1)
+        self._stream = stream if whole and cuda_graph.available() else None
+        if stream is None or self._stream is None:
+            return
+        if stream is not self._last or self._settings != cuda_graph.settings():
             self.drop()
             self._known.clear()
-            self._stream, self._settings = stream, cuda_graph.settings()
+            self._last, self._settings = stream, cuda_graph.settings()
             stream.device.graph_holders.add(self)
-        memory = self._plan.memory
-        if memory:  # what runs alone writes for a part, which reads it at the same place each time
-            memory.stay = self._stay
-        i = 0
-        try:
-            while i < len(self._nodes):
-                part = self._parts.get(i)
-                if part is None:
-                    run(i, i)
-                else:
-                    i = self._run(part, stream, run)
-                has_run(i)
-                i += 1
-        finally:
-            if memory:
-                memory.stay = ()
+        if self._memory:  # what runs alone writes for a part, which reads it at the same place each time
+            self._memory.stay = self._stay
+
+    def run(self, first: int, last: int) -> int:
+        part = self._parts.get(first)
+        return first if part is None or self._stream is None else self._run(part, self._stream) + 1
+
+    def end(self, last: int) -> None:
+        self._stream = None
+        if self._memory:
+            self._memory.stay = ()
 
     # Parts.
 
     def _divide(self) -> None:
-        """Make the parts anew: what lies between layers that run alone, up to a layer whose loss is read."""
+        """Make the parts anew: what lies between layers that run alone."""
+        for chain in self._chains.values():  # which may run as one step
+            layers = range(chain.index, chain.index + len(chain.nodes))
+            if not self._alone.isdisjoint(layers):
+                self._alone.update(layers)
         old, self._parts, first = self._parts, {}, 0
-        for i, node in enumerate(self._nodes):
+        for i in range(len(self._nodes)):
             if i in self._alone:
                 first = i + 1
-            elif i + 1 in self._alone or i + 1 == len(self._nodes) or any(node.layer.loss_weights):
+            elif i + 1 in self._alone or i + 1 == len(self._nodes):
                 known = old.get(first)
                 self._parts[first] = known if known and known.last == i else self._part(first, i)
                 first = i + 1
         self._stay = {name for i in self._alone for name in self._nodes[i].top_names}
-        if self._plan.memory and self._plan.memory.stay:
-            self._plan.memory.stay = self._stay
+        if self._memory and self._memory.stay:
+            self._memory.stay = self._stay
 
     def _part(self, first: int, last: int) -> Part:
         nodes = self._nodes[first : last + 1]
@@ -213,9 +220,9 @@ class Graphs:
         return Part(first, last, nodes, list(given.values()))
 
     def _asked_for(self) -> Collection[str]:
-        return self._plan.memory.asked_for if self._plan.memory else ()
+        return self._memory.asked_for if self._memory else ()
 
-    def _run(self, part: Part, stream: Stream, run: Run) -> int:
+    def _run(self, part: Part, stream: Stream) -> int:
         """Run a part, or its first layers; the last one that ran."""
         key = part.key(self._asked_for())
         replay = part.replays.pop(key, None)
@@ -225,8 +232,8 @@ class Graphs:
             self._launch(part, lambda: replay.run(stream.handle))
             return part.last
         if (part.first, part.last, key) in self._known and part.pays:
-            return self._capture(part, key, stream, run)
-        self._layer_by_layer(part, stream, run)
+            return self._capture(part, key, stream)
+        self._layer_by_layer(part, stream)
         return part.last
 
     def _launch(self, part: Part, run: Callable[[], None]) -> None:
@@ -236,12 +243,12 @@ class Graphs:
             first, last = (node.layer.name for node in (part.nodes[0], part.nodes[-1]))
             raise DeviceError(f'layers "{first}" to "{last}", as a CUDA graph: {error}') from error
 
-    def _layer_by_layer(self, part: Part, stream: Stream, run: Run) -> None:
+    def _layer_by_layer(self, part: Part, stream: Stream) -> None:
         """Run a part, and find the layers in it that wait for the device."""
         waited: set[int] = set()
         stream.on_wait = lambda: waited.add(self._plan.at)
         try:
-            run(part.first, part.last)
+            self._plan.run(part.first, part.last)
         finally:
             stream.on_wait = lambda: None
         self._let_alone(waited)
@@ -258,7 +265,7 @@ class Graphs:
 
     # Captures.
 
-    def _capture(self, part: Part, key: Key, stream: Stream, run: Run) -> int:
+    def _capture(self, part: Part, key: Key, stream: Stream) -> int:
         """Capture a part and launch it, or run it layer by layer, up to the layer that no graph can hold; the last that ran."""
         part.captured += 1
         blobs = {id(blob): blob for node in part.nodes for blob in (*node.bottoms, *node.tops)}
@@ -267,7 +274,7 @@ class Graphs:
         try:
             _make_ready(part, before, stream)
             with stream.device.capturing(stream) as capture:
-                run(part.first, part.last)
+                self._plan.run(part.first, part.last)
         except BaseException as error:
             if capture is not None:
                 capture.undo()
@@ -280,7 +287,7 @@ class Graphs:
             last = self._plan.at if refused else part.last
             if refused:
                 self._let_alone({last})
-            run(part.first, last)
+            self._plan.run(part.first, last)
             return last
         if capture.graph is None or not capture.graph.nodes:  # no layer has any work
             self._let_alone(range(part.first, part.last + 1))
@@ -296,8 +303,7 @@ class Graphs:
         for node in part.nodes:
             for name, blob in zip([*node.bottom_names, *node.top_names], [*node.bottoms, *node.tops], strict=True):
                 names[id(blob)] = name
-        memory_of = self._plan.memory
-        inner = [blob for blob, _ in before if memory_of and memory_of.is_inner(names[id(blob)])]
+        inner = [blob for blob, _ in before if self._memory and self._memory.is_inner(names[id(blob)])]
         given = {id(blob) for blob in part.given}
         same = [(blob, memory) for blob, memory in before if id(blob) in given]
         same += [(blob, blob.data_memory) for blob, _ in before if blob not in inner and id(blob) not in given]
@@ -307,14 +313,15 @@ class Graphs:
         alive = [(memory, memory.block, use) for use in capture.uses.values() if (memory := use.memory()) is not None]
         return Replay(
             graph,
-            [(node.layer, _attributes(node.layer), list(node.layer.blobs)) for node in part.nodes],
+            _fingerprint(part),
+            [(node.layer, node.layer.attributes()) for node in part.nodes],
             same + own,
             [(memory, block, use.count) for memory, block, use in alive if block is not None and use.read],
             [(memory, memory.uploads) for memory, _, use in alive if id(memory) in tables and not use.written],
             [(memory, block) for memory, block, use in alive if block is not None and use.written],
             [(blob, blob.shape) for node in part.nodes for blob in node.tops],
             [(blob, blob.data_memory) for blob in inner],
-            [(chain, chain.together) for i, chain in self._plan.chains.items() if part.first <= i <= part.last],
+            [(chain, chain.together) for i, chain in self._chains.items() if part.first <= i <= part.last],
         )
 
 
@@ -328,19 +335,21 @@ def _make_ready(part: Part, blobs: Sequence[tuple[Blob, SyncedMemory]], stream: 
         memory.wait_for_readers(stream.handle)
 
 
-def _may_be_captured(layer: Layer) -> bool:
+def _fingerprint(part: Part) -> Fingerprint:
+    return Fingerprint.of(part.nodes, part.nodes, Unchanged(()))
+
+
+def _may_be_captured(node: Node) -> bool:
     """Whether a forward on the GPU launches the same, with the same arguments, as long as the layer has the same attributes and
-    its blobs the same shapes and memory. Others' classes may compute anything."""
+    its blobs the same shapes and memory. Others' classes may compute anything. What a layer without bottoms makes comes from
+    the host, and a loss is read there."""
+    layer = node.layer
     kind = type(layer)
     return (
-        is_built_in(kind)
-        and layer.phase == TEST
+        bool(node.bottoms)
+        and not any(layer.loss_weights)
+        and is_built_in(kind)
         and not layer.in_sequence
         and layer.has_gpu_forward
         and not METHODS.intersection(vars(layer))
     )
-
-
-def _attributes(layer: Layer) -> dict[str, object]:
-    """A layer's attributes, but the one that forwards on the CPU set."""
-    return {name: value for name, value in vars(layer).items() if name != "watched"}

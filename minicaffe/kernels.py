@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeAlias
 import numpy as np
 
 from .at_fork import held
+from .mode import gpu_mode
 
 if TYPE_CHECKING:
     from .blob import Blob
@@ -40,8 +41,11 @@ Maker = TypeVar("Maker", bound=Callable[..., Any])
 
 LAYERS, COMPILED = "minicaffe.layers.", "minicaffe.compiled."
 
-JIT, JOBS, PROGRAM = "minicaffe.compiled.jit", "minicaffe.compiled.jobs", "minicaffe.compiled.program"
-"""The modules that compile loops, make steps and run them."""
+JIT, JOBS = "minicaffe.compiled.jit", "minicaffe.compiled.jobs"
+"""The modules that compile loops and make steps."""
+
+JOB_LISTS, GRAPHS = ("minicaffe.compiled.program", "JobLists"), ("minicaffe.cuda.replay", "Graphs")
+"""The programs of a plan."""
 
 FREE = {"setup", "reshape", "forward_gpu", "backward_cpu", "backward_gpu"}
 """Methods that a class derived from a built-in one may have, and still compute as that does."""
@@ -225,11 +229,13 @@ def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> K
     return step
 
 
-def program_of(plan: ExecutionPlan) -> Program:
-    """Return a program that runs the kept steps of the plan."""
+def program_of(plan: ExecutionPlan) -> Program | None:
+    """Return what runs several layers of the plan at once: CUDA graphs in GPU mode, else lists of compiled jobs, if any."""
+    if not gpu_mode() and not compiled():
+        return None
+    module, name = GRAPHS if gpu_mode() else JOB_LISTS
     with _importing:
-        made = importlib.import_module(PROGRAM)
-    program: Program = made.JobLists(plan)
+        program: Program = getattr(importlib.import_module(module), name)(plan)
     return program
 
 

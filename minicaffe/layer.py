@@ -156,6 +156,15 @@ class Layer:
         super().__setattr__(name, value)
         self._note_change()
 
+    def attributes(self) -> dict[str, object]:
+        """Return the values of all attributes, for has_attributes."""
+        return {name: value for name, value in vars(self).items() if name not in ("watched", "changes")}
+
+    def has_attributes(self, before: Mapping[str, object]) -> bool:
+        """Return whether the attributes surely are as they were before."""
+        now = self.attributes()
+        return now.keys() == before.keys() and all(_are_same(value, now[name]) for name, value in before.items())
+
     def _note_change(self) -> None:
         vars(self)["changes"] = self.changes + 1
         note_change()

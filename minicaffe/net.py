@@ -25,7 +25,6 @@ from . import limits
 from .at_fork import renewed
 from .blob import Arrays, Blob, note_change, put_numbers
 from .blob_memory import BlobMemory
-from .cuda import graph as cuda_graph
 from .cuda.device import current
 from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError, pasted
@@ -40,7 +39,7 @@ from .layer import Layer
 from .layer_list import filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
 from .layers.shape.crop import settle_crops
-from .mode import TEST, TRAIN, Phase, gpu_mode
+from .mode import TRAIN, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import (
     AnyNet,
@@ -373,39 +372,23 @@ class Net(PycaffeNet, Hooked):
     def forward_from_to(self, start: int, end: int) -> float:
         """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
         losses: list[Callable[[], float]] = []
-
-        def has_run(i: int) -> None:
-            node = self.nodes[i]
-            if any(node.layer.loss_weights):
-                losses.append(node.layer.loss_later(node.tops))
-
         if not self._loops_asked_for and not gpu_mode():
             self._loops_asked_for = True
             compile_ahead(self.layers, self.phase == TRAIN)
         self._unrun.difference_update(range(start, end + 1))
         with self.running():
-            begun = self.plan.run_kept(start, end, self.forward_is_watched)
+            begun = self.plan.begin(start, end, self.forward_is_watched)
             if begun <= end:
                 with computing():
-                    if self._stream is not None and self._runs_as_graphs(start, end):
-                        self.plan.graphs.forward(self._stream, self._run_layers, has_run)
-                    else:
-                        self._run_layers(begun, end, has_run)
+                    for i in self.plan.steps(begun, end, self.forward_is_watched):
+                        node = self.nodes[i]
+                        self._call("before_forward", i)
+                        reshaped = partial(self._call, "after_reshape", i)
+                        node.layer.reshape_and_forward(node.bottoms, node.tops, reshaped)
+                        if any(node.layer.loss_weights):
+                            losses.append(node.layer.loss_later(node.tops))
+                        self._call("after_forward", i)
         return sum((loss() for loss in losses), 0.0)
-
-    def _run_layers(self, start: int, end: int, has_run: Callable[[int], None] = lambda i: None) -> None:
-        """The forward of these layers. has_run: called after each that is no inner one of a chain."""
-        for i in self.plan.steps(start, end, self.forward_is_watched):
-            node = self.nodes[i]
-            self._call("before_forward", i)
-            reshaped = partial(self._call, "after_reshape", i)
-            node.layer.reshape_and_forward(node.bottoms, node.tops, reshaped)
-            has_run(i)
-            self._call("after_forward", i)
-
-    def _runs_as_graphs(self, start: int, end: int) -> bool:
-        whole = (start, end) == (0, len(self.layers) - 1)
-        return whole and self.phase == TEST and gpu_mode() and not self.forward_is_watched and cuda_graph.available()
 
     def compile_loops(self) -> None:
         """Compile now what the first forward begins to compile in the background."""

@@ -19,6 +19,9 @@ In TEST on the CPU a chain's step is kept: the next forward runs it again, unles
 or somebody holds a view of the weights. To reshape four layers and to read their weights takes as long as a small convolution.
 With compiled loops kept steps are jobs, and those that follow one another are run as one list of jobs, in machine code from the
 first to the last: Python between two layers, whose code has left the cache meanwhile, takes 40 to 140 us.
+
+A Program runs several layers at once. There are two: lists of jobs on the CPU (compiled/program.py), CUDA graphs on the GPU
+(cuda/replay.py).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -34,7 +37,6 @@ from .blob import Blob, Unchanged, latest_change, note_change
 from .blob_memory import BlobMemory
 from .blocks import each_block
 from .cuda.pairs import data_pair
-from .cuda.replay import Graphs
 from .kernels import KeptStep, compiled, makes_steps, may_have_steps, program_of, sharing_step, step_of
 from .layer import Layer
 from .layers.conv.convolution_products import wanted_way
@@ -57,7 +59,7 @@ class Chain:
     first one's. alone: there is one, which is run here only if its step is made of jobs; hopeless: its bottoms' shapes, where
     it turned out not to be.
 
-    together: whether they last ran as one step. ready: the step, if it is kept.
+    together: whether they last ran as one step. step: what is kept of that, valid while made is current.
     """
 
     index: int
@@ -65,7 +67,8 @@ class Chain:
     alone: bool = False
     hopeless: tuple[tuple[int, ...], ...] | None = None
     together: bool = False
-    ready: Kept | None = None
+    step: Step | None = None
+    made: Fingerprint | None = None
 
     def __post_init__(self) -> None:
         self.keeping = [node for node in self.nodes[1:] if node.layer.keeps_input]
@@ -86,14 +89,10 @@ class Chain:
                 step()
                 self.together = True
 
-    def kept(self) -> Kept | None:
-        """The step, if it is kept and a program may run it."""
-        return self.ready if self.ready is not None and isinstance(self.ready.step, KeptStep) else None
-
     def may_run_kept(self) -> bool:
-        """Whether nothing has changed that the kept step was made of, and the chain may run as one."""
-        kept = None if gpu_mode() else self.kept()
-        return kept is not None and not self.backward_lacks() and kept.made.is_same()
+        """Return whether a program may run the kept step: nothing has changed, and the chain may run as one."""
+        is_job = isinstance(self.step, KeptStep) and not gpu_mode()
+        return is_job and self.made is not None and self.made.is_current() and not self.backward_lacks()
 
     def backward(self) -> bool:
         """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
@@ -121,21 +120,21 @@ class Chain:
 
     def forget(self) -> None:
         """Make the step anew at the next forward."""
-        if self.ready is not None:
-            self.ready = None
+        if self.made is not None:
+            self.step = self.made = None
             note_change()
 
     def _ready_step(self) -> Step | None:
-        """The last step again, if nothing has changed that it was made of, in TEST on the CPU; else what _step makes."""
-        if self.ready is not None and self.ready.made.is_same():
-            return self.ready.step
+        """Return the kept step if nothing has changed that it was made of, else a new one, kept in TEST on the CPU."""
+        if self.made is not None and self.made.is_current():
+            return self.step
         self.forget()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-        made = Made.of(self.nodes, self.alone) if self._may_keep() else None  # before the weights are read
+        made = Fingerprint.of_step(self.nodes, self.alone) if self._may_keep() else None  # before the weights are read
         step = self._step()
-        if made is not None and step is not None and made.is_same():
-            self.ready = Kept(made, step)
+        if made is not None and step is not None and made.is_current():
+            self.step, self.made = step, made
             note_change()
         return step
 
@@ -165,108 +164,97 @@ class Chain:
 
 
 @dataclass
-class Made:
-    """What a step is made of: the shapes of bottoms and tops, the layers' blobs and what they hold, the layers' attributes, and
-    the parameters of a layer alone, which its reshape reads.
+class Fingerprint:
+    """What a step or a graph is made of: each layer with the number of its changes and its blobs, the numbers and shapes of
+    blobs, and the parameters of layers that read them in a forward, which change without notice.
 
-    changes: how many of its attributes were set by then. parameters: what reads each, and what it was. looked: the latest
-    change when all but the parameters were the same.
+    looked: the latest change when all but the parameters were the same.
     """
 
-    shapes_and_weights: Unchanged
-    blobs: list[tuple[Layer, list[Blob]]]
-    changes: Sequence[tuple[Layer, int]]
+    layers: Sequence[tuple[Layer, int, list[Blob]]]
     parameters: Sequence[tuple[Callable[[], object], object]]
+    blobs: Unchanged
     looked: object = None
 
     @classmethod
-    def of(cls, nodes: Sequence[Node], alone: bool) -> Made:
-        blobs = [(node.layer, list(node.layer.blobs)) for node in nodes if node.layer.blobs]
-        changes, parameters = [], []
+    def of(cls, nodes: Sequence[Node], readers: Sequence[Node], blobs: Unchanged) -> Fingerprint:
+        """Return that of nodes as they now are. readers: those whose parameters count."""
         for node in nodes:
             node.layer.watched = True
-            changes.append((node.layer, node.layer.changes))
-        if alone:
-            write = nodes[0].layer.param.SerializePartialToString
-            parameters.append((write, write()))
-        unchanged = Unchanged((blob for _, some in blobs for blob in some), (*nodes[0].bottoms, *nodes[0].tops))
-        return cls(unchanged, blobs, changes, parameters)
+        layers = [(node.layer, node.layer.changes, list(node.layer.blobs)) for node in nodes]
+        reads = [node.layer.param.SerializePartialToString for node in readers]
+        return cls(layers, [(read, read()) for read in reads], blobs)
 
     @classmethod
-    def joined(cls, several: Sequence[Made]) -> Made:
-        """What all these are made of."""
-        return cls(
-            Unchanged.joined([one.shapes_and_weights for one in several]),
-            [some for one in several for some in one.blobs],
-            [some for one in several for some in one.changes],
-            [some for one in several for some in one.parameters],
-        )
+    def of_step(cls, nodes: Sequence[Node], alone: bool) -> Fingerprint:
+        """Return that of a chain's step: reshape and forward of a layer alone read its parameters."""
+        weights, first = (blob for node in nodes for blob in node.layer.blobs), nodes[0]
+        return cls.of(nodes, nodes if alone else (), Unchanged(weights, (*first.bottoms, *first.tops)))
 
-    def is_same(self) -> bool:
-        """Whether nothing has changed, for sure."""
+    def is_current(self) -> bool:
+        """Return whether nothing has changed, for sure."""
         latest = latest_change()
         if self.looked is not latest:
-            if any(layer.blobs != blobs for layer, blobs in self.blobs) or not self.shapes_and_weights.holds():
+            if any(layer.changes != changes or layer.blobs != blobs for layer, changes, blobs in self.layers):
                 return False
-            if any(layer.changes != changes for layer, changes in self.changes):
+            if not self.blobs.holds():
                 return False
             self.looked = latest
+        return self.has_parameters()
+
+    def has_parameters(self) -> bool:
+        """Return whether the parameters are the same."""
         return all(read() == parameter for read, parameter in self.parameters)
 
 
-class Kept(NamedTuple):
-    """A step, and what it was made of."""
-
-    made: Made
-    step: Step
-
-
 class Program(Protocol):
-    """Runs kept steps that follow one another at once."""
+    """Runs several layers of a plan at once."""
+
+    def begin(self, first: int, last: int) -> None:
+        """Prepare for a forward of these layers."""
 
     def run(self, first: int, last: int) -> int:
-        """Run what is kept of the layers from first to last, as far as it goes; return the layer behind."""
+        """Run the layers from first to last, as far as the program can; return the next layer."""
 
     def end(self, last: int) -> None:
-        """A forward has ended with this layer."""
-
-    def forget(self) -> None:
-        """Steps may have to be others now."""
+        """End a forward, whose last layer this is."""
 
 
 class ExecutionPlan:
     """The chains of a net's nodes. memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of
-    the chain, that a forward is at. graphs: the parts of a forward that a GPU runs as CUDA graphs. program: what runs
-    several kept steps at once, as soon as there is one."""
+    the chain, that a forward is at. program: what runs several layers at once, if there is one."""
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
-        self.memory = memory
+        self.nodes, self.memory = nodes, memory
         self.chains = {chain.index: chain for chain in _chains(nodes)}
         self.at = 0
-        self.graphs = Graphs(self, nodes)
-        self._circumstances: tuple[object, ...] = ()
-        self._asked_for: frozenset[str] = frozenset()
+        self.program: Program | None = None
+        self._environment: tuple[object, ...] | None = None
         long = [chain for chain in self.chains.values() if len(chain.nodes) > 1]
         self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in long}
-        self.program: Program | None = None
 
-    def run_kept(self, first: int, last: int, one_by_one: bool = False) -> int:
-        """Run what is kept of the layers from first to last, as far as it goes, unless one_by_one; returns the layer
-        behind. Jobs need nothing that NumPy and BLAS do (threads.computing)."""
+    def begin(self, first: int, last: int, one_by_one: bool = False) -> int:
+        """Begin a forward of the layers from first to last, and run what the program can, unless one_by_one. Return the next
+        layer. Jobs need nothing that NumPy and BLAS do (threads.computing)."""
         self._look_around()
         self.at = first
-        behind = first if one_by_one else self._run_kept(first, last)
-        if behind > last and self.program:
+        if self.memory:
+            self.memory.stay = ()
+        if one_by_one or self.program is None:
+            return first
+        self.program.begin(first, last)
+        end = self.program.run(first, last)
+        if end > last:
             self.program.end(last)
-        return behind
+        return end
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
-        """The layers from first to last that the caller has to run, in order, after run_kept. Chains are run here, unless
+        """Yield the layers from first to last that the caller has to run, in order, after begin. Chains are run here, unless
         one_by_one."""
         i = first
         while i <= last:
             self.at = i
-            if not one_by_one and (end := self._run_kept(i, last)) > i:
+            if not one_by_one and self.program and (end := self.program.run(i, last)) > i:
                 i = end
                 continue
             chain = self.chains.get(i)  # none for the rest of a chain that begins before `first`
@@ -285,33 +273,26 @@ class ExecutionPlan:
         if self.program:
             self.program.end(last)
 
-    def _run_kept(self, first: int, last: int) -> int:
-        """Run what is kept of the layers from `first` on, as far as it goes. Returns the layer behind."""
-        chain = self.chains.get(first)
-        if self.program is None:
-            if chain is None or not chain.kept():
-                return first
-            self.program = program_of(self)
-        return self.program.run(first, last)
+    def run(self, first: int, last: int) -> None:
+        """Run these layers for a program, which looks on."""
+        program, self.program = self.program, None
+        try:
+            for i in self.steps(first, last):
+                node = self.nodes[i]
+                node.layer.reshape_and_forward(node.bottoms, node.tops)
+        finally:
+            self.program = program
 
     def _look_around(self) -> None:
-        """Drop the chains' steps where they may have to be others now."""
-        now: tuple[object, ...] = ()
+        """Drop the program and the chains' steps where they may have to be others now."""
+        now: tuple[object, ...] = (True,) if gpu_mode() else ()
         if self.chains and not gpu_mode():
-            now = compiled(), get_num_threads(), wanted_way()
-        asked_for = self.memory.asked_for_inner() if self.memory else frozenset()
-        if asked_for != self._asked_for:
-            self._asked_for = asked_for
-            self._forget()
-        if now != self._circumstances:
-            self._circumstances = now
-            self._forget()
+            now = False, compiled(), get_num_threads(), wanted_way()
+        if now != self._environment:
+            self._environment = now
             for chain in self.chains.values():
                 chain.forget()
-
-    def _forget(self) -> None:
-        if self.program:
-            self.program.forget()
+            self.program = program_of(self) if now else None
 
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run here,

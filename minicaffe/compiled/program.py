@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from minicaffe.blob import SyncedMemory, latest_change
-from minicaffe.plan import Chain, ExecutionPlan, Made
+from minicaffe.plan import Chain, ExecutionPlan
 
 from .arena import Arena, Loan
 from .jobs import Job, JobList, KeptStep, Places
@@ -27,9 +27,10 @@ class _KeptRun:
     def __init__(self, chains: Sequence[Chain], behind: Chain | None, arena: Arena | None) -> None:
         self.end = chains[-1].index + len(chains[-1].nodes)
         """The layer behind."""
-        self._kept = [(one, kept) for one in chains if (kept := one.kept())]
-        self._made = Made.joined([kept.made for _, kept in self._kept])
-        self._steps = [(one, kept.step) for one, kept in self._kept if isinstance(kept.step, KeptStep)]
+        self._chains, self._behind, self._made = chains, behind, [one.made for one in chains]
+        self._alone = [one.made for one in chains if one.alone and one.made]
+        """Of the steps whose parameters count."""
+        self._steps = [(one, one.step) for one in chains if isinstance(one.step, KeptStep)]
         of_jobs = [(one, step, job.job) for one, step in self._steps for job in step.jobs]
         self._owners = [(one.nodes[0].layer, step) for one, step, _ in of_jobs]
         """Whose each job is."""
@@ -46,7 +47,6 @@ class _KeptRun:
         made = {top for one in chains for top in one.nodes[0].tops}
         self._given = [blob for one in chains for blob in one.nodes[0].bottoms if blob not in made] if arena else []
         """What layers before the list have made, whose memory may be gone."""
-        self._chains, self._behind = chains, behind
         self._keeping: list[Chain] = []
         """Those of which backward may lack something."""
         self._looked: object = None
@@ -54,14 +54,15 @@ class _KeptRun:
         """The latest change when nothing had changed, and when the steps' `before` ran."""
 
     def may_run(self) -> bool:
-        """Whether nothing at all has changed, nor does one more chain belong here."""
+        """Return whether nothing at all has changed, nor does one more chain belong here."""
         latest = latest_change()
         if self._looked is not latest:
-            if any(one.ready is not kept for one, kept in self._kept) or (self._behind and self._behind.may_run_kept()):
+            same = all(one.made is made and one.may_run_kept() for one, made in zip(self._chains, self._made, strict=True))
+            if not same or (self._behind and self._behind.may_run_kept()):
                 return False
             self._keeping = [one for one in self._chains if any(node.needs_backward for node in one.keeping)]
             self._looked = latest
-        return self._made.is_same() and not any(one.backward_lacks() for one in self._keeping)
+        return all(made.has_parameters() for made in self._alone) and not any(one.backward_lacks() for one in self._keeping)
 
     def run(self, at_once: int) -> int:
         """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
@@ -120,15 +121,19 @@ class JobLists:
     """The lists of a plan's chains."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
-        self._chains = plan.chains
+        self._chains, self._memory = plan.chains, plan.memory
         self._arena = Arena.of(plan.memory) if plan.memory else None
+        self._asked_for: frozenset[str] = frozenset()
         self._at_once = 1
         """How many jobs run before Ctrl-C is heeded."""
         self._runs: dict[tuple[int, int], _KeptRun] = {}
         """By the first layer and the last one that could follow."""
 
-    def forget(self) -> None:
-        self._runs.clear()
+    def begin(self, first: int, last: int) -> None:
+        asked_for = self._memory.asked_for_inner() if self._memory else frozenset()
+        if asked_for != self._asked_for:  # other blobs may lie in the arena
+            self._asked_for = asked_for
+            self._runs.clear()
 
     def end(self, last: int) -> None:
         if self._arena:

@@ -65,7 +65,7 @@ def assert_equal(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def parts(net: Net) -> list[Any]:
-    return [part for _, part in sorted(net.plan.graphs._parts.items())]
+    return [part for _, part in sorted(net.plan.program._parts.items())]
 
 
 def counts(net: Net) -> list[tuple[int, int]]:
@@ -313,6 +313,19 @@ def test_a_layers_attribute_that_is_changed() -> None:
         net.layer_dict["conv1_relu"].negative_slope = 0.5  # type: ignore[attr-defined]
 
     assert counts(changed("Faster R-CNN", change))[0] == (2, 2)
+
+
+def test_a_layers_parameters_that_are_changed() -> None:
+    """Softmax reads its axis in each forward."""
+    text = 'layer { name: "y" type: "Softmax" bottom: "data" top: "y" }'
+    net, other = net_of(text), net_of(text)
+    for axis in (1, 1, 1, 2, 2, 3):
+        for one in (net, other):
+            one.layer_dict["y"].param.softmax_param.axis = axis
+        found = {name: array.copy() for name, array in net.forward().items()}
+        with plain():
+            assert_equal(found, other.forward())
+    assert counts(net) == [(3, 2)]
 
 
 def test_memory_that_is_replaced() -> None:

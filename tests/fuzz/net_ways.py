@@ -135,7 +135,7 @@ def check_graphs(random: RandomNet) -> Counts:
                 wanted = _outputs(plain)
                 graph.allow_graphs()
                 _same(f"graphs, forward {turn}, keep {keep}", made, wanted)
-            counts["replays"] += sum(part.replayed for part in net.plan.graphs._parts.values())
+            counts["replays"] += sum(part.replayed for part in net.plan.program._parts.values())
     finally:
         graph.allow_graphs()
         set_mode_cpu()
