@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from minicaffe.blob import Blob, MemoryState, SyncedMemory, Unchanged
+from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.errors import DeviceError
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
@@ -92,7 +92,7 @@ class Replay:
         """Return whether the layers are as they were once they are reshaped: another shape ran since."""
         for node in part.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-        made = _fingerprint(part)
+        made = Fingerprint.of(part.nodes, parameters=True)
         blobs = [[of for *_, of in one.layers] for one in (made, self.made)]
         if blobs[0] != blobs[1] or made.parameters != self.made.parameters:
             return False
@@ -134,11 +134,17 @@ class Part:
         """The shapes as they now are."""
         return tuple(blob.shape for blob in self.given), frozenset(asked_for)
 
-    def keep(self, key: Key, replay: Replay) -> None:
-        """Keep a replay, and let the one that was not used for longest go."""
+    def launch(self, key: Key, replay: Replay, stream: Stream) -> int:
+        """Launch a replay and keep it, and let the one that was not used for longest go. Return the last layer."""
         self.replays[key] = replay
         if len(self.replays) > MOST_SHAPES:
             self.replays.popitem(last=False)
+        try:
+            replay.run(stream.handle)
+        except DeviceError as error:
+            first, last = (node.layer.name for node in (self.nodes[0], self.nodes[-1]))
+            raise DeviceError(f'layers "{first}" to "{last}", as a CUDA graph: {error}') from error
+        return self.last
 
     @property
     def pays(self) -> bool:
@@ -212,12 +218,11 @@ class Graphs:
 
     def _part(self, first: int, last: int) -> Part:
         nodes = self._nodes[first : last + 1]
-        given: dict[int, Blob] = {}
-        made: set[int] = set()
+        given, made = dict[Blob, None](), set[Blob]()
         for node in nodes:
-            given.update((id(blob), blob) for blob in node.bottoms if id(blob) not in made)
-            made.update(id(blob) for blob in node.tops)
-        return Part(first, last, nodes, list(given.values()))
+            given.update(dict.fromkeys(blob for blob in node.bottoms if blob not in made))
+            made.update(node.tops)
+        return Part(first, last, nodes, list(given))
 
     def _asked_for(self) -> Collection[str]:
         return self._memory.asked_for if self._memory else ()
@@ -227,21 +232,12 @@ class Graphs:
         key = part.key(self._asked_for())
         replay = part.replays.pop(key, None)
         if replay is not None and replay.is_valid(part, stream.handle):
-            part.keep(key, replay)
             part.replayed += 1
-            self._launch(part, lambda: replay.run(stream.handle))
-            return part.last
+            return part.launch(key, replay, stream)
         if (part.first, part.last, key) in self._known and part.pays:
             return self._capture(part, key, stream)
         self._layer_by_layer(part, stream)
         return part.last
-
-    def _launch(self, part: Part, run: Callable[[], None]) -> None:
-        try:
-            run()
-        except DeviceError as error:
-            first, last = (node.layer.name for node in (part.nodes[0], part.nodes[-1]))
-            raise DeviceError(f'layers "{first}" to "{last}", as a CUDA graph: {error}') from error
 
     def _layer_by_layer(self, part: Part, stream: Stream) -> None:
         """Run a part, and find the layers in it that wait for the device."""
@@ -268,75 +264,63 @@ class Graphs:
     def _capture(self, part: Part, key: Key, stream: Stream) -> int:
         """Capture a part and launch it, or run it layer by layer, up to the layer that no graph can hold; the last that ran."""
         part.captured += 1
-        blobs = {id(blob): blob for node in part.nodes for blob in (*node.bottoms, *node.tops)}
-        before = [(blob, blob.data_memory) for blob in blobs.values()]
+        before = {blob: blob.data_memory for node in part.nodes for blob in (*node.bottoms, *node.tops)}
         capture: Capture | None = None
         try:
-            _make_ready(part, before, stream)
+            _make_ready(part, before.values(), stream)
             with stream.device.capturing(stream) as capture:
                 self._plan.run(part.first, part.last)
         except BaseException as error:
             if capture is not None:
                 capture.undo()
-            for blob, memory in before:
+            for blob, memory in before.items():
                 blob.data_memory = memory
             if not isinstance(error, Exception):
                 raise
             # Whatever it was: layer by layer the layers raise it again, if it is theirs.
-            refused = capture is not None and capture.refused
-            last = self._plan.at if refused else part.last
-            if refused:
+            last = part.last
+            if capture is not None and capture.refused:
+                last = self._plan.at
                 self._let_alone({last})
             self._plan.run(part.first, last)
             return last
         if capture.graph is None or not capture.graph.nodes:  # no layer has any work
             self._let_alone(range(part.first, part.last + 1))
             return part.last
-        replay = self._replay(part, capture, capture.graph, before)
-        part.keep(key, replay)
-        self._launch(part, lambda: replay.run(stream.handle))
-        return part.last
+        return part.launch(key, self._replay(part, capture, capture.graph, before), stream)
 
-    def _replay(self, part: Part, capture: Capture, graph: Graph, before: Sequence[tuple[Blob, SyncedMemory]]) -> Replay:
+    def _replay(self, part: Part, capture: Capture, graph: Graph, before: Mapping[Blob, SyncedMemory]) -> Replay:
         """What relies on what after a capture; before: the memory that the part's blobs had."""
-        names = dict[int, str]()
-        for node in part.nodes:
-            for name, blob in zip([*node.bottom_names, *node.top_names], [*node.bottoms, *node.tops], strict=True):
-                names[id(blob)] = name
-        inner = [blob for blob, _ in before if self._memory and self._memory.is_inner(names[id(blob)])]
-        given = {id(blob) for blob in part.given}
-        same = [(blob, memory) for blob, memory in before if id(blob) in given]
-        same += [(blob, blob.data_memory) for blob, _ in before if blob not in inner and id(blob) not in given]
-        own = [(blob, blob.data_memory) for blob in capture.blobs.values() if id(blob) not in names]
-        weights = {id(blob) for node in part.nodes for blob in node.layer.blobs}
-        tables = {id(memory) for blob, memory in own if id(blob) not in weights}
+        memory_of = self._memory
+        freed = {blob for name, blob in memory_of.blobs.items() if memory_of.is_inner(name)} if memory_of else set[Blob]()
+        same = [(blob, before[blob]) for blob in part.given]
+        same += [(blob, blob.data_memory) for blob in before if blob not in freed.union(part.given)]
+        own = [(blob, blob.data_memory) for blob in capture.blobs.values() if blob not in before]
+        weights = {blob for node in part.nodes for blob in node.layer.blobs}
+        tables = {memory for blob, memory in own if blob not in weights}
         alive = [(memory, memory.block, use) for use in capture.uses.values() if (memory := use.memory()) is not None]
         return Replay(
             graph,
-            _fingerprint(part),
+            Fingerprint.of(part.nodes, parameters=True),
             [(node.layer, node.layer.attributes()) for node in part.nodes],
             same + own,
             [(memory, block, use.count) for memory, block, use in alive if block is not None and use.read],
-            [(memory, memory.uploads) for memory, _, use in alive if id(memory) in tables and not use.written],
+            [(memory, memory.uploads) for memory, _, use in alive if memory in tables and not use.written],
             [(memory, block) for memory, block, use in alive if block is not None and use.written],
             [(blob, blob.shape) for node in part.nodes for blob in node.tops],
-            [(blob, blob.data_memory) for blob in inner],
+            [(blob, blob.data_memory) for blob in before if blob in freed],
             [(chain, chain.together) for i, chain in self._chains.items() if part.first <= i <= part.last],
         )
 
 
-def _make_ready(part: Part, blobs: Sequence[tuple[Blob, SyncedMemory]], stream: Stream) -> None:
+def _make_ready(part: Part, memories: Iterable[SyncedMemory], stream: Stream) -> None:
     """Copy to the device what the part reads, and let the stream wait for others: neither has a place in a capture."""
     weights = [blob for node in part.nodes for blob in node.layer.blobs]
     for blob in [*part.given, *weights]:
         if blob.count:
             blob.device_data("read")
-    for _, memory in blobs:
+    for memory in memories:
         memory.wait_for_readers(stream.handle)
-
-
-def _fingerprint(part: Part) -> Fingerprint:
-    return Fingerprint.of(part.nodes, part.nodes, Unchanged(()))
 
 
 def _may_be_captured(node: Node) -> bool:

@@ -177,19 +177,26 @@ class Fingerprint:
     looked: object = None
 
     @classmethod
-    def of(cls, nodes: Sequence[Node], readers: Sequence[Node], blobs: Unchanged) -> Fingerprint:
-        """Return that of nodes as they now are. readers: those whose parameters count."""
+    def of(cls, nodes: Sequence[Node], parameters: bool, blobs: Unchanged | None = None) -> Fingerprint:
+        """Return that of layers as they now are. parameters: whether theirs count."""
         for node in nodes:
             node.layer.watched = True
         layers = [(node.layer, node.layer.changes, list(node.layer.blobs)) for node in nodes]
-        reads = [node.layer.param.SerializePartialToString for node in readers]
-        return cls(layers, [(read, read()) for read in reads], blobs)
+        reads = [node.layer.param.SerializePartialToString for node in nodes] if parameters else []
+        return cls(layers, [(read, read()) for read in reads], blobs or Unchanged(()))
 
     @classmethod
     def of_step(cls, nodes: Sequence[Node], alone: bool) -> Fingerprint:
         """Return that of a chain's step: reshape and forward of a layer alone read its parameters."""
         weights, first = (blob for node in nodes for blob in node.layer.blobs), nodes[0]
-        return cls.of(nodes, nodes if alone else (), Unchanged(weights, (*first.bottoms, *first.tops)))
+        return cls.of(nodes, alone, Unchanged(weights, (*first.bottoms, *first.tops)))
+
+    @classmethod
+    def joined(cls, several: Sequence[Fingerprint]) -> Fingerprint:
+        """Return that of all that these are of."""
+        layers = [layer for one in several for layer in one.layers]
+        parameters = [parameter for one in several for parameter in one.parameters]
+        return cls(layers, parameters, Unchanged.joined([one.blobs for one in several]))
 
     def is_current(self) -> bool:
         """Return whether nothing has changed, for sure."""
@@ -200,10 +207,6 @@ class Fingerprint:
             if not self.blobs.holds():
                 return False
             self.looked = latest
-        return self.has_parameters()
-
-    def has_parameters(self) -> bool:
-        """Return whether the parameters are the same."""
         return all(read() == parameter for read, parameter in self.parameters)
 
 
@@ -222,7 +225,8 @@ class Program(Protocol):
 
 class ExecutionPlan:
     """The chains of a net's nodes. memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of
-    the chain, that a forward is at. program: what runs several layers at once, if there is one."""
+    the chain, that a forward is at. program: what runs several layers at once, if there is one. _environment: what decides how
+    layers run: chains' steps and the program are of one."""
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
         self.nodes, self.memory = nodes, memory
@@ -236,10 +240,17 @@ class ExecutionPlan:
     def begin(self, first: int, last: int, one_by_one: bool = False) -> int:
         """Begin a forward of the layers from first to last, and run what the program can, unless one_by_one. Return the next
         layer. Jobs need nothing that NumPy and BLAS do (threads.computing)."""
-        self._look_around()
-        self.at = first
+        environment: tuple[object, ...] = (True,) if gpu_mode() else ()
+        if self.chains and not gpu_mode():
+            environment = False, compiled(), get_num_threads(), wanted_way()
+        if environment != self._environment:
+            self._environment = environment
+            for chain in self.chains.values():
+                chain.forget()
+            self.program = program_of(self) if environment else None
         if self.memory:
             self.memory.stay = ()
+        self.at = first
         if one_by_one or self.program is None:
             return first
         self.program.begin(first, last)
@@ -282,17 +293,6 @@ class ExecutionPlan:
                 node.layer.reshape_and_forward(node.bottoms, node.tops)
         finally:
             self.program = program
-
-    def _look_around(self) -> None:
-        """Drop the program and the chains' steps where they may have to be others now."""
-        now: tuple[object, ...] = (True,) if gpu_mode() else ()
-        if self.chains and not gpu_mode():
-            now = False, compiled(), get_num_threads(), wanted_way()
-        if now != self._environment:
-            self._environment = now
-            for chain in self.chains.values():
-                chain.forget()
-            self.program = program_of(self) if now else None
 
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run here,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from minicaffe import kernels, limits
-from minicaffe.blob import ALIGNMENT, Access, Blob, MemoryState, address_of, latest_change, paged_zeros
+from minicaffe.blob import ALIGNMENT, Access, Blob, MemoryState, address_of, paged_zeros
 from minicaffe.layer import Layer
 from minicaffe.threads import get_num_threads
 
@@ -169,20 +169,13 @@ class Places:
 
     def __init__(self, blobs: Iterable[Blob]) -> None:
         self._seen = [(blob, blob.data_memory.address) for blob in dict.fromkeys(blobs)]
-        self._looked: object = None
         for blob, _ in self._seen:
             blob.watched = True
 
     def hold(self) -> bool:
         """Whether they lie there, and nowhere else."""
-        latest = latest_change()
-        if self._looked is not latest:
-            for blob, address in self._seen:
-                memory = blob.data_memory
-                if memory.address != address or memory.state is not MemoryState.HOST:
-                    return False
-            self._looked = latest
-        return True
+        memories = ((blob.data_memory, address) for blob, address in self._seen)
+        return all(memory.address == address and memory.state is MemoryState.HOST for memory, address in memories)
 
 
 class BlobJob:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from minicaffe.blob import SyncedMemory, latest_change
-from minicaffe.plan import Chain, ExecutionPlan
+from minicaffe.plan import Chain, ExecutionPlan, Fingerprint
 
 from .arena import Arena, Loan
 from .jobs import Job, JobList, KeptStep, Places
@@ -27,9 +27,8 @@ class _KeptRun:
     def __init__(self, chains: Sequence[Chain], behind: Chain | None, arena: Arena | None) -> None:
         self.end = chains[-1].index + len(chains[-1].nodes)
         """The layer behind."""
-        self._chains, self._behind, self._made = chains, behind, [one.made for one in chains]
-        self._alone = [one.made for one in chains if one.alone and one.made]
-        """Of the steps whose parameters count."""
+        self._made = [(one, one.made) for one in chains if one.made]
+        self._all_made = Fingerprint.joined([made for _, made in self._made])
         self._steps = [(one, one.step) for one in chains if isinstance(one.step, KeptStep)]
         of_jobs = [(one, step, job.job) for one, step in self._steps for job in step.jobs]
         self._owners = [(one.nodes[0].layer, step) for one, step, _ in of_jobs]
@@ -47,22 +46,18 @@ class _KeptRun:
         made = {top for one in chains for top in one.nodes[0].tops}
         self._given = [blob for one in chains for blob in one.nodes[0].bottoms if blob not in made] if arena else []
         """What layers before the list have made, whose memory may be gone."""
-        self._keeping: list[Chain] = []
-        """Those of which backward may lack something."""
-        self._looked: object = None
+        self._chains, self._behind = chains, behind
+        self._keeping = _keeping(chains)
         self._prepared: object = None
-        """The latest change when nothing had changed, and when the steps' `before` ran."""
+        """The latest change when the steps' `before` last ran."""
 
     def may_run(self) -> bool:
         """Return whether nothing at all has changed, nor does one more chain belong here."""
-        latest = latest_change()
-        if self._looked is not latest:
-            same = all(one.made is made and one.may_run_kept() for one, made in zip(self._chains, self._made, strict=True))
-            if not same or (self._behind and self._behind.may_run_kept()):
+        if self._prepared is not latest_change():
+            if any(one.made is not made for one, made in self._made) or (self._behind and self._behind.may_run_kept()):
                 return False
-            self._keeping = [one for one in self._chains if any(node.needs_backward for node in one.keeping)]
-            self._looked = latest
-        return all(made.has_parameters() for made in self._alone) and not any(one.backward_lacks() for one in self._keeping)
+            self._keeping = _keeping(self._chains)
+        return self._all_made.is_current() and not any(one.backward_lacks() for one in self._keeping)
 
     def run(self, at_once: int) -> int:
         """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
@@ -162,6 +157,11 @@ class JobLists:
         """The chain that begins there, if it ends by `last`."""
         chain = self._chains.get(first)
         return chain if chain is not None and first + len(chain.nodes) - 1 <= last else None
+
+
+def _keeping(chains: Sequence[Chain]) -> list[Chain]:
+    """Return those of which backward may lack something."""
+    return [one for one in chains if any(node.needs_backward for node in one.keeping)]
 
 
 def _has_weights_in(chain: Chain, memories: Container[SyncedMemory]) -> bool:
