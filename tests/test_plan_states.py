@@ -118,21 +118,22 @@ class Changes(RuleBasedStateMachine):
             blob = blobs[i % len(blobs)]
             blob.data[...] = values(blob.shape, seed, "batchnorm" in name)
 
-    @rule(name=st.sampled_from(WEIGHTS), i=st.integers(0, 1))
-    def hold_weights(self, name: str, i: int) -> None:
+    @precondition(lambda self: not self.gpu)  # a copy on the device does not follow a view, as in Caffe
+    @rule(name=st.sampled_from(WEIGHTS), i=st.integers(0, 1), release=st.booleans())
+    def hold_weights(self, name: str, i: int, release: bool) -> None:
         for side in self.sides:
             blobs = side.net.params[name]
             side.views = [*side.views[-2:], blobs[i % len(blobs)].data[:2]]
+        self.forward(1)
+        self.write_held_weights(i + 2, release)
 
-    @precondition(lambda self: self.sides[0].views and not self.gpu)  # a copy on the device does not follow, as in Caffe
+    @precondition(lambda self: self.sides[0].views)
     @rule(seed=seeds, release=st.booleans())
     def write_held_weights(self, seed: int, release: bool) -> None:
         for side in self.sides:
-            view = side.views[-1]
-            view[...] = values(view.shape, seed, True)
+            side.views[-1][...] = values(side.views[-1].shape, seed, True)
             if release:
                 side.views.pop()
-            del view
 
     @rule(name=st.sampled_from(WEIGHTS), i=st.integers(0, 1), seed=seeds)
     def replace_weights(self, name: str, i: int, seed: int) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from minicaffe import kernels, limits
-from minicaffe.blob import ALIGNMENT, Access, Blob, MemoryState, address_of, paged_zeros
+from minicaffe.blob import ALIGNMENT, Access, Blob, address_of, paged_zeros
 from minicaffe.layer import Layer
 from minicaffe.threads import get_num_threads
 
@@ -164,20 +164,6 @@ class JobList:
                 _kept.room = None
 
 
-class Places:
-    """Where blobs' numbers lie on the host, for those who keep the addresses. Who frees a blob's memory frees it."""
-
-    def __init__(self, blobs: Iterable[Blob]) -> None:
-        self._seen = [(blob, blob.data_memory.address) for blob in dict.fromkeys(blobs)]
-        for blob, _ in self._seen:
-            blob.watched = True
-
-    def hold(self) -> bool:
-        """Whether they lie there, and nowhere else."""
-        memories = ((blob.data_memory, address) for blob, address in self._seen)
-        return all(memory.address == address and memory.state is MemoryState.HOST for memory, address in memories)
-
-
 class BlobJob:
     """A job that reads blobs and arrays, and writes a blob, wherever blobs lie. given: in the order of the loop's arguments,
     before top. access: to top."""
@@ -185,17 +171,11 @@ class BlobJob:
     def __init__(self, job: Job, given: Sequence[Blob | NDArray[Any]], top: Blob, access: Access = "write") -> None:
         self.job, self.top, self._given, self._access = job, top, given, access
         self.blobs = [*(one for one in given if isinstance(one, Blob)), top]
-        self._places: Places | None = None
 
     def place(self) -> None:
         """Have the job at the present addresses."""
-        if self._places is not None and self._places.hold():  # as in most forwards
-            self.top.data_memory.wrote()
-            return
-        self._places = None
         given = [one.data_address("read") if isinstance(one, Blob) else address_of(one) for one in self._given]
         self.job.at(*given, self.top.data_address(self._access))
-        self._places = Places(self.blobs)
 
 
 class KeptStep(kernels.KeptStep):

@@ -10,11 +10,11 @@ from collections.abc import Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from minicaffe.blob import SyncedMemory, latest_change
+from minicaffe.blob import Blob, MemoryState, SyncedMemory, latest_change
 from minicaffe.plan import Chain, ExecutionPlan, Fingerprint
 
 from .arena import Arena, Loan
-from .jobs import Job, JobList, KeptStep, Places
+from .jobs import Job, JobList, KeptStep
 
 SECONDS = 0.1
 """About how long jobs run before Ctrl-C is heeded."""
@@ -36,8 +36,11 @@ class _KeptRun:
         self._jobs = JobList([job for *_, job in of_jobs])
         self._before = [(one.nodes[0].layer, before) for one, step in self._steps if (before := step.before) is not None]
         placed = [job for _, step in self._steps for job in step.jobs]
-        self._blobs, self._tops = [blob for job in placed for blob in job.blobs], [job.top for job in placed]
-        self._places: Places | None = None
+        self._tops = [job.top for job in placed]
+        self._addresses = dict.fromkeys((blob for job in placed for blob in job.blobs), 0)
+        """Where the jobs have the blobs' numbers."""
+        for blob in self._addresses:
+            blob.watched = True
         self._watched: list[SyncedMemory] = []
         """The tops' memory of which somebody has to know that it is written to."""
         self._latest_move: object = None
@@ -105,11 +108,13 @@ class _KeptRun:
             layer.guard(before)
 
     def _place(self) -> None:
-        if self._places is None or self._latest_move is not Job.latest_move or not self._places.hold():
-            self._places = None
-            for one, step in self._steps:
-                one.nodes[0].layer.guard(step.place)
-            self._places, self._latest_move = Places(self._blobs), Job.latest_move
+        if self._latest_move is Job.latest_move and all(_lies_at(blob, address) for blob, address in self._addresses.items()):
+            return
+        self._latest_move = None
+        for one, step in self._steps:
+            one.nodes[0].layer.guard(step.place)
+        self._addresses = {blob: blob.data_memory.address for blob in self._addresses}
+        self._latest_move = Job.latest_move
 
 
 class JobLists:
@@ -157,6 +162,12 @@ class JobLists:
         """The chain that begins there, if it ends by `last`."""
         chain = self._chains.get(first)
         return chain if chain is not None and first + len(chain.nodes) - 1 <= last else None
+
+
+def _lies_at(blob: Blob, address: int) -> bool:
+    """Return whether the blob's numbers lie at this address, and nowhere else."""
+    memory = blob.data_memory
+    return memory.address == address and memory.state is MemoryState.HOST
 
 
 def _keeping(chains: Sequence[Chain]) -> list[Chain]:
