@@ -156,6 +156,10 @@ class Layer:
         super().__setattr__(name, value)
         self._note_change()
 
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        self._note_change()
+
     def attributes(self) -> dict[str, object]:
         """Return the values of all attributes, for has_attributes."""
         return {name: value for name, value in vars(self).items() if name not in ("watched", "changes")}

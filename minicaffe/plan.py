@@ -226,7 +226,7 @@ class Program(Protocol):
 class ExecutionPlan:
     """The chains of a net's nodes. memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of
     the chain, that a forward is at. program: what runs several layers at once, if there is one. _environment: what decides how
-    layers run: chains' steps and the program are of one."""
+    layers run; the chains' steps and the program are dropped when it changes."""
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
         self.nodes, self.memory = nodes, memory
@@ -240,9 +240,7 @@ class ExecutionPlan:
     def begin(self, first: int, last: int, one_by_one: bool = False) -> int:
         """Begin a forward of the layers from first to last, and run what the program can, unless one_by_one. Return the next
         layer. Jobs need nothing that NumPy and BLAS do (threads.computing)."""
-        environment: tuple[object, ...] = (True,) if gpu_mode() else ()
-        if self.chains and not gpu_mode():
-            environment = False, compiled(), get_num_threads(), wanted_way()
+        environment = ("GPU",) if gpu_mode() else (compiled(), get_num_threads(), wanted_way()) if self.chains else ()
         if environment != self._environment:
             self._environment = environment
             for chain in self.chains.values():

@@ -30,14 +30,12 @@ class _KeptRun:
         self._made = [(one, one.made) for one in chains if one.made]
         self._all_made = Fingerprint.joined([made for _, made in self._made])
         self._steps = [(one, one.step) for one in chains if isinstance(one.step, KeptStep)]
-        of_jobs = [(one, step, job.job) for one, step in self._steps for job in step.jobs]
-        self._owners = [(one.nodes[0].layer, step) for one, step, _ in of_jobs]
+        owned = [(one.nodes[0].layer, step, job) for one, step in self._steps for job in step.jobs]
+        self._owners, jobs = [(layer, step) for layer, step, _ in owned], [job for *_, job in owned]
         """Whose each job is."""
-        self._jobs = JobList([job for *_, job in of_jobs])
+        self._jobs, self._tops = JobList([job.job for job in jobs]), [job.top for job in jobs]
         self._before = [(one.nodes[0].layer, before) for one, step in self._steps if (before := step.before) is not None]
-        placed = [job for _, step in self._steps for job in step.jobs]
-        self._tops = [job.top for job in placed]
-        self._addresses = dict.fromkeys((blob for job in placed for blob in job.blobs), 0)
+        self._addresses = dict.fromkeys((blob for job in jobs for blob in job.blobs), 0)
         """Where the jobs have the blobs' numbers."""
         for blob in self._addresses:
             blob.watched = True
