@@ -293,8 +293,8 @@ class Graphs:
         """What relies on what after a capture; before: the memory that the part's blobs had."""
         memory_of = self._memory
         freed = {blob for name, blob in memory_of.blobs.items() if memory_of.is_inner(name)} if memory_of else set[Blob]()
-        same = [(blob, before[blob]) for blob in part.given]
-        same += [(blob, blob.data_memory) for blob in before if blob not in freed.union(part.given)]
+        others = before.keys() - freed - set(part.given)
+        same = [(blob, before[blob]) for blob in part.given] + [(blob, blob.data_memory) for blob in others]
         own = [(blob, blob.data_memory) for blob in capture.blobs.values() if blob not in before]
         weights = {blob for node in part.nodes for blob in node.layer.blobs}
         tables = {memory for blob, memory in own if blob not in weights}
