@@ -274,7 +274,7 @@ def test_a_plan_notices_every_change() -> None:
 
 @pytest.mark.slow
 def test_a_plan_notices_every_change_of_many() -> None:
-    run_changes(Changes, 400, 30)
+    run_changes(Changes, 120, 25)
 
 
 @pytest.mark.gpu
