@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.errors import DeviceError
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, are_attributes, attributes
 from minicaffe.mode import TEST
 from minicaffe.node import Node
 from minicaffe.plan import Chain, ExecutionPlan, Fingerprint
@@ -96,7 +96,7 @@ class Replay:
         blobs = [[of for *_, of in one.layers] for one in (made, self.made)]
         if blobs[0] != blobs[1] or made.parameters != self.made.parameters:
             return False
-        if not all(layer.has_attributes(kept) for layer, kept in self.attributes):
+        if not all(are_attributes(layer, kept) for layer, kept in self.attributes):
             return False
         self.made = made
         return True
@@ -302,7 +302,7 @@ class Graphs:
         return Replay(
             graph,
             Fingerprint.of(part.nodes, parameters=True),
-            [(node.layer, node.layer.attributes()) for node in part.nodes],
+            [(node.layer, attributes(node.layer)) for node in part.nodes],
             same + own,
             [(memory, block, use.count) for memory, block, use in alive if block is not None and use.read],
             [(memory, memory.uploads) for memory, _, use in alive if memory in tables and not use.written],

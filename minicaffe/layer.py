@@ -13,7 +13,7 @@ from __future__ import annotations
 import builtins
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -159,15 +159,6 @@ class Layer:
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         self._note_change()
-
-    def attributes(self) -> dict[str, object]:
-        """Return the values of all attributes, for has_attributes."""
-        return {name: value for name, value in vars(self).items() if name not in ("watched", "changes")}
-
-    def has_attributes(self, before: Mapping[str, object]) -> bool:
-        """Return whether the attributes surely are as they were before."""
-        now = self.attributes()
-        return now.keys() == before.keys() and all(_are_same(value, now[name]) for name, value in before.items())
 
     def _note_change(self) -> None:
         vars(self)["changes"] = self.changes + 1
@@ -389,6 +380,17 @@ def check_finite(layer: Layer, block: str) -> None:
 def data_bytes(blobs: Iterable[Blob]) -> int:
     """Bytes of these blobs' data."""
     return sum(blob.count * blob.dtype.itemsize for blob in blobs)
+
+
+def attributes(layer: Layer) -> dict[str, object]:
+    """Return the values of a layer's attributes, for are_attributes."""
+    return {name: value for name, value in vars(layer).items() if name not in ("watched", "changes")}
+
+
+def are_attributes(layer: Layer, before: Mapping[str, object]) -> bool:
+    """Return whether a layer's attributes surely are as they were before."""
+    now = attributes(layer)
+    return now.keys() == before.keys() and all(_are_same(value, now[name]) for name, value in before.items())
 
 
 def _are_same(one: object, other: object) -> bool:

@@ -77,7 +77,7 @@ class Asked:
 
     def _of_row(self, case: Case[Layer], name: str, blob: str, shape: Index) -> Index:
         """The first number of a row of boxes."""
-        axis, value = ROWS[type(case.layer)][1], getattr(self, name)
+        axis, value = _row(case.layer)[1], getattr(self, name)
         if not shape[axis]:
             raise case.error(f"{blob} of shape {_text(shape)} is empty: nothing to explain")
         if not 0 <= value < shape[axis]:
@@ -132,8 +132,12 @@ class Asked:
 
 
 def row_name(layer: Layer) -> str:
-    """What a row of the layer's tops is asked for by; "" where rows are no boxes."""
-    return ROWS.get(type(layer), ("", 0))[0]
+    """Return what a row of the layer's tops is asked for by; "" where rows are no boxes."""
+    return _row(layer)[0]
+
+
+def _row(layer: Layer) -> tuple[str, int]:
+    return next((row for kind, row in ROWS.items() if isinstance(layer, kind)), ("", 0))
 
 
 def weight_number(layer: Layer, weight: int | str, prefix: str = "") -> int:
