@@ -31,6 +31,7 @@ from .formats.source import LayerSource
 from .kernels import Kernel, step_of
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
+from .reads import Axis, same_places
 
 if TYPE_CHECKING:
     from .data.settings import DetectionSettings
@@ -53,11 +54,9 @@ _UNSET = object()
 
 
 class Costs(NamedTuple):
-    """The work and the memory of a layer, besides its blobs.
-
-    multiply_adds: with weights, in a forward; None if unknown. saved: bytes that forward keeps for backward, except with
-    forward_only. cached: bytes that are computed from the weights once and kept. working: the peak of temporary bytes.
-    """
+    """A layer's work, and its bytes besides the blobs. multiply_adds: with weights, in a forward; None if unknown. saved: what
+    forward keeps for backward, except with forward_only. cached: what is computed from the weights once and kept. working: the
+    peak of temporary memory."""
 
     multiply_adds: int | None
     saved: int
@@ -83,12 +82,11 @@ class Layer:
     - keeps_input: in place, forward keeps a copy of its input for backward.
     - only_shares: in TEST forward computes nothing: each top is a bottom, shares its memory, which reshape sees to, or is the
       caller's (setup or reshape may set it).
-    - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
-      (setup may set it); about 0 for work block by block.
+    - copies: the default of costs' working memory in forward and backward, in sizes of the first bottom (setup may set it).
     - in_sequence: whether forwards must follow each other in one process, because a forward depends on those before it, or
       writes to a file (setup may set it).
     - uses_kernels: those that forward and backward call, to compile ahead what computes them (setup may set it).
-    For the blobs' current shapes: the method costs.
+    For the blobs' current shapes: the methods costs and reads.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
     gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
@@ -215,6 +213,10 @@ class Layer:
         copies = self.copies[0] if propagate_down is None else max(self.copies)
         return Costs(0 if self.weight_names == () else None, 0, 0, int(data_bytes(bottom[:1]) * copies))
 
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        """Return the places of bottom b that a place of top t reads, for each axis after the channels; None for any."""
+        return same_places(bottom[b].shape, top[t].shape) if self.elementwise or self.keeps_places else None
+
     # The switch between CPU and GPU. A user's Python layer overrides these two.
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -288,10 +290,6 @@ class Layer:
             if i < len(bottom) and propagate_down[i]:
                 bottom[i].zero_diff()
         self.guard(lambda: self.backward(top, propagate_down, bottom))
-
-    def coordinates(self) -> tuple[int | None, Any, Any] | None:
-        """After setup: how places of the first bottom map to those of the top (minicaffe/coordinates.py); None: not."""
-        return (None, 1, 0) if self.elementwise or self.keeps_places else None
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
         """Add learnable blobs of these shapes, filled; blobs that the layer already has must have these shapes."""

@@ -38,7 +38,7 @@ from .kernels import compile_ahead, loops_of_net
 from .layer import Layer
 from .layer_list import filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
-from .layers.shape.crop import settle_crops
+from .layers.shape.alignment import settle_crops
 from .mode import TRAIN, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import (

@@ -12,13 +12,13 @@ from typing import ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import AsManyAsBottoms, Costs, data_bytes
 from minicaffe.layers.elementwise.channels import sum_channels
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue, joined
 from minicaffe.layers.elementwise.fusion import DeviceEpilogue, Fusing
 from minicaffe.mode import TEST, TRAIN
+from minicaffe.reads import UNREAD, Axis
 from minicaffe.threads import get_num_threads
 
 from . import winograd_weights
@@ -84,8 +84,10 @@ class Convolution(Fusing):
     def _read_window(self) -> Window:
         return read_window(self, self.spatial_axes)
 
-    def coordinates(self) -> Map | None:
-        return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        if b != t:  # each bottom has its own top
+            return (UNREAD,) * self.spatial_axes
+        return self.window.reads() if self.axis == 1 else None
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         multiply_adds = sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
-from minicaffe.coordinates import Map, spread
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Costs
 from minicaffe.layers.elementwise.epilogue import Epilogue
+from minicaffe.reads import Axis
 
 from .convolution import Convolution
 from .convolution_products import Product, add_weight_gradient, convolve, data_gradient
@@ -32,8 +32,10 @@ class Deconvolution(Convolution):
     type = "Deconvolution"
     keeps_weights = False
 
-    def coordinates(self) -> Map | None:
-        return spread(self.axis, self.window.stride, self.window.extent, self.window.pad)
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        if b != t or self.axis != 1:
+            return super().reads(bottom, top, b, t)
+        return self.window.transposed_reads()
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         multiply_adds = sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])

@@ -16,9 +16,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
-from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.reads import UNREAD, Axis
 
 from .window import Window, checked_output, folded, read_window
 
@@ -50,8 +50,10 @@ class Im2col(Layer):
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         return super().costs(bottom, top, propagate_down)._replace(working=data_bytes(top))
 
-    def coordinates(self) -> Map | None:
-        return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        if b != t:  # each bottom has its own top
+            return (UNREAD,) * len(bottom[b].shape[2:])
+        return self.window.reads() if self.axis == 1 else None
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         columns = im2col(folded(bottom[0].data, self.axis), self.window)

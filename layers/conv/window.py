@@ -27,6 +27,7 @@ from google.protobuf.message import Message
 
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis
 
 PAIRS = {"kernel_size": ("kernel_h", "kernel_w"), "stride": ("stride_h", "stride_w"), "pad": ("pad_h", "pad_w")}
 """Fields of one axis each, for two spatial axes; dilation has none."""
@@ -59,6 +60,16 @@ class Window:
     def dense(self) -> bool:
         """Return whether neighbouring windows are one pixel apart and none reaches over the rim: stride 1, no padding."""
         return all(s == 1 for s in self.stride) and not any(self.pad)
+
+    def reads(self) -> tuple[Axis, ...]:
+        """Return the places that a window covers."""
+        axes = zip(self.stride, self.pad, self.extent, self.dilation)
+        return tuple(Axis(stride, 1, -pad, extent - 1 - pad, dilation) for stride, pad, extent, dilation in axes)
+
+    def transposed_reads(self) -> tuple[Axis, ...]:
+        """Return the windows that cover a place."""
+        axes = zip(self.stride, self.pad, self.extent)
+        return tuple(Axis(1, stride, pad - extent + 1, pad) for stride, pad, extent in axes)
 
     def output(self, spatial: Sequence[int]) -> tuple[int, ...]:
         """Return how many windows fit on each axis of a map of this size; below 1 where none does."""

@@ -15,6 +15,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis, same_places
 
 
 class BroadcastProduct(Layer):
@@ -34,6 +35,9 @@ class BroadcastProduct(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.factor = self.factor_shape(bottom[0].shape, bottom[1].shape)
         top[0].reshape(bottom[0].shape)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return same_places(bottom[b].shape, top[t].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         _multiply(bottom[0].data, bottom[1].data.reshape(self.factor), top[0].data)
@@ -82,6 +86,9 @@ class Axpy(Layer):
             raise self.error(f"x and y must have the same shape, got {x} and {y}", "bottom[2]")
         top[0].reshape(x)
         self.maps, self.positions = x[0] * x[1], math.prod(x[2:])
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return same_places(bottom[b].shape, top[t].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         a = bottom[0].data.reshape(self.maps, 1)

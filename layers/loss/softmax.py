@@ -16,6 +16,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis, along, whole
 
 
 class Softmax(Layer):
@@ -37,6 +38,11 @@ class Softmax(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.axis_of(self.param.softmax_param.axis, bottom[0], "softmax_param.axis")
         top[0].reshape(bottom[0].shape)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        shape = bottom[b].shape
+        axis = self.axis_of(self.param.softmax_param.axis, bottom[0])
+        return along(axis, shape, whole(shape[axis]))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         softmax(bottom[0].data, self.param.softmax_param.axis, out=top[0].data)

@@ -33,6 +33,7 @@ from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
 from minicaffe.layers.elementwise.fusion import Channelwise, DeviceEpilogue, vector
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
+from minicaffe.reads import Axis
 
 from .batch_norm_layouts import (
     BVLC,
@@ -195,6 +196,9 @@ class BatchNorm(Forked, Channelwise):
         top[0].reshape(bottom[0].shape)
         if self._keeps_normalised() and not self.forward_only:  # (N, C, P), only where a backward may come
             self._normalised.reshape(bottom[0].shape)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return (Axis(statistics=not self.use_global_stats),) * len(bottom[b].shape[2:])
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         costs = super().costs(bottom, top, propagate_down)

@@ -26,6 +26,7 @@ from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, each_channels, sum_channels, sum_products
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
+from minicaffe.reads import Axis
 
 from .batch_norm import batch_norm_backward, batch_statistics
 
@@ -178,6 +179,11 @@ class BN(Forked):
     def _keeps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
         """Whether backward needs what forward keeps: normalised by the batch's statistics, else x where y overwrites it."""
         return not self.forward_only and (self.of_batch or (top[0] is bottom[0] and not self.frozen))
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        if t:  # the further tops are the statistics
+            return None
+        return (Axis(statistics=self.of_batch),) * len(bottom[b].shape[2:])
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         costs = super().costs(bottom, top, propagate_down)

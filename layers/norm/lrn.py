@@ -22,6 +22,7 @@ from minicaffe.blocks import Scratch
 from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
+from minicaffe.reads import Axis
 from minicaffe.threads import parts, run
 
 WITHIN_CHANNEL = caffe_pb2.LRNParameter.NormRegion.Value("WITHIN_CHANNEL")
@@ -209,6 +210,10 @@ class LRN(Layer):
         if len(bottom[0].shape) != 4:
             raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {bottom[0].shape}", "bottom[0]")
         top[0].reshape(bottom[0].shape)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        half = self.size // 2 if self.param.lrn_param.norm_region == WITHIN_CHANNEL else 0
+        return (Axis(first=-half, last=half),) * len(bottom[b].shape[2:])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.uses_kernels[0][0](bottom[0].data, top[0].data, self.around)

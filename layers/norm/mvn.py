@@ -15,6 +15,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.reads import Axis
 
 
 class MVN(Layer):
@@ -51,6 +52,9 @@ class MVN(Layer):
         top[0].reshape(x.num, x.channels, x.height, x.width)
         self.axes = (1, 2, 3) if self.param.mvn_param.across_channels else (2, 3)
         self._scale.reshape(*top[0].shape[: self.axes[0]], *(1,) * len(self.axes))
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return (Axis(statistics=True),) * len(bottom[b].shape[2:])
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         costs = super().costs(bottom, top, propagate_down)

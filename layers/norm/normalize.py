@@ -27,6 +27,7 @@ from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.proto import caffe_pb2
+from minicaffe.reads import Axis
 
 SSD, HAPPYNEAR = "SSD", "happynear"
 SSDS = ("ssd", "refinedet", "beniz", "mkfrcnn", "nv17", "yolo", "intel", "synopsys", "textboxes", "opencv")
@@ -147,6 +148,10 @@ class Normalize(Forked):
         top[0].reshape(bottom[0].shape)
         groups = 1 if self.param.norm_param.across_spatial else math.prod(bottom[0].shape[2:])
         self._norm.reshape(bottom[0].shape[0], 1, groups)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        across = not self.by_type and self.param.norm_param.across_spatial
+        return (Axis(statistics=across),) * len(bottom[b].shape[2:])
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count, saved=data_bytes([self._norm]))

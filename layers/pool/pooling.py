@@ -17,7 +17,6 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
-from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
@@ -25,6 +24,7 @@ from minicaffe.layer import Costs
 from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, read_sizes, rounds_down
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
+from minicaffe.reads import Axis, whole
 from minicaffe.threads import parts, run
 
 from . import pooling_methods as methods
@@ -98,8 +98,11 @@ class Pooling(Forked):
         for blob in top:
             blob.reshape(*shape[:2], *pooled)
 
-    def coordinates(self) -> Map | None:
-        return None if self.param.pooling_param.global_pooling else windowed(1, self._stride, self._kernel, self._pad)
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        if self.param.pooling_param.global_pooling:
+            return tuple(whole(length) for length in bottom[b].shape[2:])
+        axes = self.rows, self.columns
+        return tuple(Axis(axis.stride, 1, -axis.pad, axis.kernel - 1 - axis.pad) for axis in axes)
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         costs = super().costs(bottom, top, propagate_down)

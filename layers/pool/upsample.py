@@ -17,6 +17,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BLOCK, Index, each_block
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
+from minicaffe.reads import Axis
 
 from .unpooled import launch_put, put, put_gradient
 
@@ -91,6 +92,11 @@ class Upsample(Forked):
         less = param.pad_out_h, param.pad_out_w
         size = self.size or [n * scale - pad for n, scale, pad in zip(shape[2:], self.scale, less)]
         top[0].reshape(*shape[:2], *size)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        if len(bottom) > 1:  # the mask is data
+            return None
+        return tuple(Axis(1, scale, 1 - scale, 0) for scale in self.scale)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) == 2:

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.coordinates import IDENTITY, Map
 from minicaffe.cuda.blocks import launch_planes
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis, along, moved
 
 
 class Concat(Layer):
@@ -44,8 +44,9 @@ class Concat(Layer):
         if len(bottom) == 1:
             top[0].share(bottom[0])  # Caffe's case of one bottom: nothing to copy in either direction
 
-    def coordinates(self) -> Map | None:
-        return IDENTITY if self.axis == 1 else None
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        before = sum(blob.shape[self.axis] for blob in bottom[:b])
+        return along(self.axis, bottom[b].shape, moved(-before))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) > 1:
@@ -152,6 +153,9 @@ class Slice(Layer):
                 "slice_param.slice_point",
             )
         return points
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return along(self.axis, bottom[b].shape, moved([0, *self.points][t]))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(top) > 1:

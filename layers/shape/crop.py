@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from minicaffe.blob import Blob
-from minicaffe.coordinates import Map, alignment, offsets_of
-from minicaffe.errors import AlignmentError, Error, ways
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
-from minicaffe.node import Node
+from minicaffe.reads import UNREAD, Axis, moved
 
 from .rearranged import Tables, on_device, steps_of
 
@@ -19,16 +15,12 @@ BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"
 """Whose a layer is."""
 
 
-class DisconnectedError(AlignmentError):
-    """Bottoms that are not made from one blob."""
-
-
 class Crop(Forked):
     """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
     Without crop_param the layer is BVLC's, with offset 0, or longjon's (FCN, HED), with the offsets that align x with the
-    reference. settle_crops decides, for all layers of a net alike, and puts the offsets into crop_param.
+    reference. alignment.settle_crops decides, for all layers of a net alike, and puts the offsets into crop_param.
     bottom: x (N, C, H, W), reference (..., h, w) with as many axes. top: y (N, C, h, w) by default.
     Raises LayerError when axis is out of range, the numbers of axes or offsets do not match, the cut leads past x,
     and in a net of longjon's where no offsets align the two.
@@ -53,23 +45,12 @@ class Crop(Forked):
         else:
             self.choose_by_fork()
 
-    def align(self, found: Map | None, bottom: Sequence[Blob]) -> None:
-        """Put the offsets that longjon's Caffe takes into crop_param. found: the map between the bottoms, None if they are not
-        made from one blob. Raises Error where that Caffe stops."""
-        if found is None:
-            raise DisconnectedError("its bottoms are not made from one blob")
-        if found[0] not in (None, 1):
-            raise AlignmentError(f"cannot crop: the bottoms are aligned from axis {found[0] + 1} on")
-        offsets = offsets_of(found)
-        x, reference = bottom[0].shape, bottom[1].shape
-        for offset, length, most in zip(np.broadcast_to(offsets, len(x[2:])), reference[2:], x[2:], strict=True):
-            if offset + length > most:
-                raise AlignmentError(f"cannot crop: offset {offset} and length {length} lead past length {most}")
-        self.param.crop_param.offset.extend(offsets)
-
-    def coordinates(self) -> Map | None:
-        param = self.param.crop_param
-        return param.axis - 1, 1, -np.array(list(param.offset) or [0])
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        if b:  # the second bottom only gives lengths
+            return (UNREAD,) * len(bottom[b].shape[2:])
+        axes = len(bottom[0].shape)
+        axis = self.axis_of(self.param.crop_param.axis, bottom[0])
+        return tuple(moved(offset) for offset in ([0] * axis + self.offsets(axes - axis))[2:])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, reference = bottom[0].shape, bottom[1].shape
@@ -120,45 +101,3 @@ class Crop(Forked):
             bottom[0].zero_diff()
             dy, dx = top[0].device_diff("read"), bottom[0].device_diff("update") + self._start(bottom[0])
             self.launch("permute.scatter", top[0].count, top[0].count, *self._axes(bottom[0], top[0]), dy, dx)
-
-
-def settle_crops(nodes: Sequence[Node]) -> None:
-    """Make a net's Crops without crop_param all longjon's, or all BVLC's. Without a fork they are longjon's if its Caffe has
-    offsets for every one, and no layer has BVLC's field. Raises LayerError in a net of longjon's whose bottoms do not align."""
-    crops = [(i, node.layer) for i, node in enumerate(nodes) if isinstance(node.layer, Crop)]
-    bare = {i: layer for i, layer in crops if not layer.param.HasField("crop_param")}
-    if not bare:
-        return
-    choice = next(iter(bare.values())).choice  # by the net's fork: one for all of them
-    others = [layer.name for i, layer in crops if i not in bare]
-    if choice:
-        bvlcs = choice.why if choice.whose == BVLC else ""
-    else:
-        bvlcs = f'layer "{others[0]}" has crop_param' if others else ""
-    bvlcs = bvlcs or _align_all(nodes, bare)
-    for i, layer in bare.items():
-        if bvlcs:
-            layer.param.crop_param.Clear()
-            layer.param.crop_param.SetInParent()  # a net made of these parameters, or of some of them, must not choose again
-        if not layer.choice:
-            layer.choose(BVLC if bvlcs else LONGJON, bvlcs or "whole offsets align the bottoms of every Crop")
-        layer.reshape_pass(nodes[i].bottoms, nodes[i].tops)
-
-
-def _align_all(nodes: Sequence[Node], crops: Mapping[int, Crop]) -> str:
-    """Align the Crops, by the indices of their nodes, as longjon's Caffe does; return why they are BVLC's, "" if nothing says
-    so. Raises LayerError in a net of longjon's whose bottoms do not align."""
-    for i, layer in crops.items():
-        try:
-            layer.align(alignment(nodes[:i], *nodes[i].bottom_names[:2]), nodes[i].bottoms)
-        except Error as error:
-            reason = f"no crop_param is given, and {error}"
-            if layer.choice:
-                fork = ways("--fork bvlc") or 'fork="bvlc"'
-                raise layer.error(f"{reason}; give one, {{ offset: 0 }} for no offset, or {fork}", "bottom") from error
-            if not isinstance(error, DisconnectedError):
-                layer.warn(
-                    f"{reason}: longjon's Caffe refuses that, so all of the net's Crops are BVLC's, with offset 0", "bottom"
-                )
-            return f'longjon\'s Caffe refuses layer "{layer.name}"'
-    return ""

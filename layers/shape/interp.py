@@ -22,8 +22,9 @@ from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, Scratch, each_block
 from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis
 
-Axis = tuple[NDArray[np.uintp], Array]
+TapArrays = tuple[NDArray[np.uintp], Array]
 """Of each place on an axis of the result the two places that it is made of, and their shares, each (2, size); (1, size) for an
 axis that keeps its size."""
 
@@ -62,7 +63,7 @@ class Taps:
         after = self.share.astype(dtype)
         return 1 - after, after
 
-    def axis(self, dtype: np.dtype[np.floating], first: int) -> Axis:
+    def axis(self, dtype: np.dtype[np.floating], first: int) -> TapArrays:
         """The places, which are counted from `first` on, and their shares."""
         kept = slice(1 if self.size == self.out else 2)
         return np.stack([self.before, self.after])[kept].astype(np.uintp) + np.uintp(first), np.stack(self.shares(dtype))[kept]
@@ -321,6 +322,14 @@ class Interp(Layer):
             return param.width if axis else param.height
         size = (size - 1) // param.shrink_factor + 1
         return size + (size - 1) * (param.zoom_factor - 1)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        axes = []
+        for taps in (self.rows, self.columns):  # the one or two places around its own
+            stride, divisor = (taps.size - 1, taps.out - 1) if taps.out > 1 else (0, 1)
+            start = -self.pads[0]
+            axes.append(Axis(stride, divisor, (start - 1) * divisor + 1, (start + 1) * divisor - 1))
+        return tuple(axes)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         resize(bottom[0].data, self.how, top[0].data)

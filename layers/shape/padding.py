@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis, moved
 
 
 class Padding(Layer):
@@ -35,6 +36,9 @@ class Padding(Layer):
         if min(size) < 1:
             raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "padding_param")
         top[0].reshape(*shape[:2], *size)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return (moved(-self.pads[0]),) * 2
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         place(bottom[0].data, top[0].data, self.pads[0])

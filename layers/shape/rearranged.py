@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from minicaffe.blob import Array, Blob, address_of
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis, same_places
 
 MOST_TABLES = 32
 """Tables of numbers that a layer keeps on the GPU: one for each shape."""
@@ -187,6 +188,9 @@ class ShuffleChannel(Rearranged):
 
     type = "ShuffleChannel"
     param_block = ("shuffle_channel_param",)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return same_places(bottom[b].shape, top[t].shape)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)

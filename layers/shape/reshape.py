@@ -18,6 +18,7 @@ from minicaffe.formats.fork_kinds import NetFork
 from minicaffe.layer import Layer
 from minicaffe.layers.shape.rearranged import Rearranged
 from minicaffe.proto import caffe_pb2
+from minicaffe.reads import Axis
 
 
 class Reshape(Layer):
@@ -91,6 +92,14 @@ class Reshape(Layer):
                 "reshape_param.shape",
             )
         return tuple(new)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        (images, *_, rows, columns), (new_images, *_, new_rows, new_columns) = bottom[b].shape, top[t].shape
+        if columns != new_columns or images != new_images or not rows or not new_rows:
+            return None
+        if new_rows % rows == 0:  # maps one below the other, as the scores of a region proposal network
+            return Axis(modulo=rows), Axis()
+        return (Axis(last=rows - new_rows, step=new_rows), Axis()) if rows % new_rows == 0 else None
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing: the top is the bottom's memory."""

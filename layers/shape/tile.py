@@ -9,6 +9,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis, along
 
 
 class Tile(Layer):
@@ -35,6 +36,10 @@ class Tile(Layer):
         axis = self.axis_of(self.param.tile_param.axis, bottom[0], "tile_param.axis")
         self._split = math.prod(shape[:axis]), 1, math.prod(shape[axis:])  # tiled whole: (before, tiles, axis and after)
         top[0].reshape(*shape[:axis], self.tiles * shape[axis], *shape[axis + 1 :])
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        axis = self.axis_of(self.param.tile_param.axis, bottom[0])
+        return along(axis, bottom[b].shape, Axis(modulo=bottom[b].shape[axis]))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         before, _, after = self._split

@@ -1,4 +1,4 @@
-"""Maps (minicaffe/coordinates.py) between tops of a NetSpec, and the crop that aligns two. Source: pycaffe's coord_map.
+"""Maps (layers/shape/alignment.py) between tops of a NetSpec, and the crop that aligns two. Source: pycaffe's coord_map.
 
 It aligns the scores of a fully convolutional net with its image: n.score = crop(n.upscored, n.data).
 """
@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.coordinates import (
+from minicaffe.errors import AlignmentError, UnconnectedError
+from minicaffe.layer import Layer
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.im2col import Im2col
+from minicaffe.layers.pool.pooling import Pooling
+from minicaffe.layers.shape.alignment import (
     IDENTITY,
     AxisMismatchException,
     Map,
@@ -18,15 +24,7 @@ from minicaffe.coordinates import (
     compose,
     inverse,
     offsets_of,
-    spread,
-    windowed,
 )
-from minicaffe.errors import AlignmentError, UnconnectedError
-from minicaffe.layer import Layer
-from minicaffe.layers.conv.convolution import Convolution
-from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.im2col import Im2col
-from minicaffe.layers.pool.pooling import Pooling
 from minicaffe.layers.shape.crop import Crop
 from minicaffe.registry import types
 
@@ -73,9 +71,11 @@ def coord_map(fn: Function) -> Map:
     """The map of one layer. Raises UndefinedMapException for types without one."""
     kind = types.get(fn.type_name, Layer)
     if kind in WINDOWED:
-        return windowed(*conv_params(fn))
+        axis, stride, extent, pad = conv_params(fn)
+        return axis, 1 / stride, (pad - (extent - 1) / 2) / stride
     if kind is Deconvolution:
-        return spread(*conv_params(fn))
+        axis, stride, extent, pad = conv_params(fn)
+        return axis, stride, (extent - 1) / 2 - pad
     if kind.elementwise or kind.keeps_places:
         return IDENTITY
     if kind is Crop:

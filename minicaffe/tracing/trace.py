@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.reads import Axis
+
 from .explanations.lineage import Lineage
-from .receptive_fields import Both
 from .trace_example import Example
 from .trace_roi import RoiShot
 from .trace_shots import Shot
@@ -70,7 +71,7 @@ class LayerFacts:
     top_bytes: int
     params: list[ParamShot]
     roi: RoiShot | None
-    reads: list[list[Both | None]]
+    reads: list[list[tuple[Axis, Axis] | None]]
     covered: bool
     example: Example | None
 

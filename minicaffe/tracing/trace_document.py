@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.reads import Axis
 from minicaffe.version import __version__
 
 from .explanations.lineage import Lineage, Suppression
-from .receptive_fields import Both, Reads
 from .trace import LayerFacts, ParamShot, Picture, Step, Trace
 from .trace_graph import Json, graph
 from .trace_roi import RoiShot
@@ -78,19 +78,19 @@ def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
         "phase_bytes": layer.top_bytes,
         "params": [_param(param, arrays) for param in layer.params],
         "roi": _roi(layer.roi, arrays) if layer.roi else None,
-        "reads": [[_reads(both) for both in of_top] for of_top in layer.reads],
+        "reads": [[_reads(edge) for edge in of_top] for of_top in layer.reads],
     }
 
 
-def _reads(both: Both | None) -> Json | None:
-    """Each axis as the numbers of Reads, without the last ones that are the defaults."""
-    if both is None:
+def _reads(edge: tuple[Axis, Axis] | None) -> Json | None:
+    """Each axis as its numbers, without the last ones that are the defaults."""
+    if edge is None:
         return None
     axes = {}
-    for name, axis in (("rows", both.rows), ("columns", both.columns)):
-        kept = max((i + 1 for i, (given, usual) in enumerate(zip(axis, Reads())) if given != usual), default=0)
+    for name, axis in zip(("rows", "columns"), edge):
+        kept = max((i + 1 for i, (given, usual) in enumerate(zip(axis[:-1], Axis())) if given != usual), default=0)
         axes[name] = list(axis[:kept])
-    return {**axes, "statistics": both.statistics}
+    return {**axes, "statistics": edge[0].statistics}
 
 
 def _param(param: ParamShot, arrays: Arrays) -> Json:

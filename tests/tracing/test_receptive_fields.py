@@ -10,7 +10,8 @@ from minicaffe import TEST, TRAIN, Error, Net, receptive_field, set_random_seed
 from minicaffe.blob import Array
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import Phase
-from minicaffe.tracing.receptive_fields import Both, Edge, Field, Reads, reads
+from minicaffe.reads import Axis
+from minicaffe.tracing.receptive_fields import Field
 
 FILLERS = "weight_filler { type: 'uniform' min: 0.1 max: 1 } bias_filler { type: 'constant' value: 1 }"
 
@@ -232,10 +233,10 @@ def test_a_class_of_ones_own() -> None:
     net = net_of(layer("ShiftedForFields", "last", "data"))
     assert receptive_field(net, "last", 4, 4)["data"] == Field(range(13), range(11))
 
-    @reads(Shifted)
-    def shifted(edge: Edge) -> Both:
-        return Both(rows=Reads(first=-1, last=-1, modulo=edge.x[2]))
+    def reads(self, bottom, top, b=0, t=0):  # type: ignore[no-untyped-def]
+        return Axis(first=-1, last=-1, modulo=bottom[0].shape[2]), Axis()
 
+    Shifted.reads = reads
     assert receptive_field(net, "last", 4, 4)["data"] == Field(range(3, 4), range(4, 5))
     assert receptive_field(net, "last", 0, 4)["data"] == Field(range(12, 13), range(4, 5))
 

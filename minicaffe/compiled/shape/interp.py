@@ -10,7 +10,7 @@ from minicaffe.blob import Array
 from minicaffe.compiled.jit import Loop, loop
 from minicaffe.kernels import provides
 from minicaffe.layers.shape import interp
-from minicaffe.layers.shape.interp import Axis, Resizing
+from minicaffe.layers.shape.interp import Resizing, TapArrays
 from minicaffe.threads import parts, run
 
 LEAST = 1 << 16
@@ -21,7 +21,7 @@ SMALL = 1 << 12
 
 
 @loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
-def interpolate(x: Array, rows: Axis, columns: Axis, y: Array, lines: Array) -> None:
+def interpolate(x: Array, rows: TapArrays, columns: TapArrays, y: Array, lines: Array) -> None:
     """y (M, OH, OW) of the maps x (M, H, W). lines (2, OW): memory for resized rows of x that serve for several of y, an even
     and an odd one."""
     (places, shares), (from_columns, column_shares) = rows, columns
@@ -59,7 +59,7 @@ def interpolate(x: Array, rows: Axis, columns: Axis, y: Array, lines: Array) -> 
 
 
 @loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
-def interpolate_backward(dy: Array, rows: Axis, columns: Axis, dx: Array, lines: Array) -> None:
+def interpolate_backward(dy: Array, rows: TapArrays, columns: TapArrays, dx: Array, lines: Array) -> None:
     """dx (M, H, W) of dy (M, OH, OW): of each number its shares, added to the places that it was made of."""
     (places, shares), (from_columns, column_shares) = rows, columns
     height = dy.shape[1]
