@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from minicaffe import Net, get_num_threads, kernels, set_mode_cpu, set_mode_gpu, set_num_threads
 from minicaffe.blob import Blob
-from minicaffe.layers.pooling import AVE, MAX
+from minicaffe.layers.pool.pooling import AVE, MAX
 from minicaffe.proto import caffe_pb2
 
 TEXT = (

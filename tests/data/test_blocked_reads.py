@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows sends a
 PROGRAM = """
 import os, sys, threading, time
 from minicaffe.data import prefetch
-from minicaffe.layers.image_data import ImageListSource
+from minicaffe.layers.data.image_data import ImageListSource
 read, count = ImageListSource._read, 0
 
 def waits():
