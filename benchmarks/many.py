@@ -22,10 +22,10 @@ import minicaffe
 from benchmarks._report import Row, Table, named_files, options
 from benchmarks._timing import interleaved
 from minicaffe import Net
-from minicaffe.access import allow_path
 from minicaffe.cli.at_once import images_at_once
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.random_weights import make_up_weights
+from minicaffe.files import allow_path
 from minicaffe.formats.prototxt import read_text
 from minicaffe.mode import TEST
 from minicaffe.scaling.batch.detector import Detector, Recipe

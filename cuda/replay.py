@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.errors import DeviceError
 from minicaffe.layer import Layer, are_attributes, attributes
+from minicaffe.layer_list import Node
 from minicaffe.mode import TEST
-from minicaffe.node import Node
 from minicaffe.plan import Chain, ExecutionPlan, Fingerprint
 from minicaffe.registry import is_built_in
 

@@ -91,8 +91,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from minicaffe.files import allow_path
+
     from . import detection, pycaffe
-    from .access import allow_path
     from .blob import Blob
     from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
     from .layer import Layer
@@ -142,7 +143,7 @@ _HOMES = {
     "Detector": "pycaffe.detector",
     "SGDSolver": "training.solver",
     "allow_module": "layers.python.python",
-    "allow_path": "access",
+    "allow_path": "files",
     "check_finite": "training.finite",
     "compare": "porting.comparison",
     "explain": "tracing.explanations",

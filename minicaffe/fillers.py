@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.files import granted
+
 from . import rng
-from .access import granted
 from .errors import DataError, FillerError, nearest
 from .files import read_text
 from .proto import caffe_pb2

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from minicaffe.layer_list import Node, drop_unasked_gradients
 from minicaffe.layers.data.input import Input
+from minicaffe.parameters import Blobs, Layers, Params, check_names, names_near
 
 from . import limits
 from .at_fork import renewed
@@ -40,7 +42,6 @@ from .layer_list import filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
 from .layers.shape.alignment import settle_crops
 from .mode import TRAIN, Phase, gpu_mode
-from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import (
     AnyNet,
     net_file_of,
@@ -50,7 +51,6 @@ from .net_arguments import (
     unknown_of_layer,
     unknown_of_net,
 )
-from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters, param_names
 from .plan import ExecutionPlan
 from .proto import caffe_pb2

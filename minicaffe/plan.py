@@ -33,9 +33,11 @@ from typing import Protocol
 
 import numpy as np
 
+from minicaffe.layer_list import Node
+from minicaffe.threads import each_block
+
 from .blob import Blob, Unchanged, latest_change, note_change
 from .blob_memory import BlobMemory
-from .blocks import each_block
 from .cuda.pairs import data_pair
 from .kernels import KeptStep, compiled, makes_steps, may_have_steps, program_of, sharing_step, step_of
 from .layer import Layer
@@ -44,7 +46,6 @@ from .layers.elementwise.channels import by_channel
 from .layers.elementwise.epilogue import Epilogue, epilogue_step, joined
 from .layers.elementwise.fusion import Channelwise, DeviceEpilogue, Fusing, device_epilogue_of, may_be_epilogue, takes_epilogue
 from .mode import TEST, gpu_mode
-from .node import Node
 from .threads import get_num_threads
 
 OURS = "minicaffe.layers."

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from minicaffe import TEST, Net, access, allow_path, get_solver
-from minicaffe.access import granted
+from minicaffe import TEST, Net, allow_path, files, get_solver
 from minicaffe.cli import main
 from minicaffe.data.database import new_database
 from minicaffe.data.image_bytes import encode_image
 from minicaffe.errors import DataError, Error, LayerError
+from minicaffe.files import granted
 from minicaffe.formats.weights import write_binaryproto
 from minicaffe.proto import caffe_pb2
 
@@ -23,7 +23,7 @@ PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
 
 @pytest.fixture(autouse=True)
 def nothing_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
 
 
 @pytest.fixture
@@ -243,9 +243,9 @@ def test_the_command_line_allows_what_it_names_and_forgets_it_at_its_end(inside:
 def test_a_named_folder_does_not_allow_one_whose_name_begins_alike(inside: Path, tmp_path: Path) -> None:
     (tmp_path / "inside2").mkdir()
     with pytest.raises(DataError):
-        access.granted(tmp_path / "inside2" / "x")
-    assert access.granted("x") == "x"
-    assert access.granted(inside / "deep" / "x") == os.fspath(inside / "deep" / "x")
+        files.granted(tmp_path / "inside2" / "x")
+    assert files.granted("x") == "x"
+    assert files.granted(inside / "deep" / "x") == os.fspath(inside / "deep" / "x")
 
 
 def test_a_name_that_no_file_can_have(inside: Path) -> None:
@@ -260,4 +260,4 @@ def test_a_name_that_no_file_can_have(inside: Path) -> None:
 def test_a_command_that_ends_at_its_options_keeps_nothing_allowed(outside: Path) -> None:
     ended = CliRunner().invoke(main, ["--install-completion", "none", str(outside)])
     assert ended.exit_code == 2 and ended.exc_info  # its frames hold click's context
-    assert not access._allowed
+    assert not files._allowed

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minicaffe import set_num_threads
 from minicaffe.blob import ALIGNMENT
-from minicaffe.blocks import Scratch, blocks, each_block
+from minicaffe.threads import Scratch, blocks, each_block
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.integers(1, 100))

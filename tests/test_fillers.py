@@ -13,10 +13,10 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe import Blob, access, rng
-from minicaffe.access import allowing
+from minicaffe import Blob, files, rng
 from minicaffe.blob import MemoryState
 from minicaffe.errors import Error, FillerError, LayerError
+from minicaffe.files import allowing
 from minicaffe.fillers import FILLERS, bilinear_kernel, fan, fill, leaves_zeros
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE, create
@@ -242,7 +242,7 @@ def test_files_that_cannot_fill(tmp_path: Path, content: bytes | None, message: 
 
 
 def test_a_filler_names_no_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     (tmp_path / "numbers.txt").write_text("1")
     with pytest.raises(FillerError, match="may name files elsewhere only where that is allowed"):
         filled((1,), type="file", file=str(tmp_path / "numbers.txt"))

@@ -14,7 +14,6 @@ import pytest
 from growth import Run, check_calls, check_growth, refused
 
 from minicaffe import TEST
-from minicaffe.access import allowing
 from minicaffe.cli.output_names import output_names
 from minicaffe.data import image_list
 from minicaffe.data.image_bytes import read_image
@@ -23,6 +22,7 @@ from minicaffe.data.settings import read_settings
 from minicaffe.data.window_file import read_window_file
 from minicaffe.detection import class_names
 from minicaffe.errors import shortened
+from minicaffe.files import allowing
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.caffemodel import BlobWeights, LayerWeights
 from minicaffe.formats.param_str import MOST as MOST_YAML
@@ -31,8 +31,8 @@ from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.formats.weights import WeightsFile, encoded_blob, read_binaryproto, read_weights
 from minicaffe.formats.wire import encoded, header
 from minicaffe.layers.ssd.detection_files import read_label_map
-from minicaffe.named import check_names, names_near
 from minicaffe.net import Net
+from minicaffe.parameters import check_names, names_near
 from minicaffe.porting import dump
 from minicaffe.porting.near_layers import near_text
 from minicaffe.porting.rescue import rescue

@@ -423,7 +423,6 @@ def test_the_engine_names_no_layer_class() -> None:
         "layer",
         "registry",
         "net",
-        "node",
         "net_arguments",
         "pycaffe_net",
         "plan",

@@ -13,7 +13,7 @@ from minicaffe.blob import Blob, BlobList
 from minicaffe.errors import Error, LayerError
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layer import Layer
-from minicaffe.named import Blobs, UnknownNameError, check_names, names_near
+from minicaffe.parameters import Blobs, UnknownNameError, check_names, names_near
 
 TEXT = """
 input: "data" input_shape { dim: 2 dim: 3 } input: "im_info" input_shape { dim: 1 dim: 3 }

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
+from minicaffe.threads import Scratch
 
 from .window import Window, overlap
 

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array, Blob, Unchanged, paged_zeros
-from minicaffe.blocks import each_block
 from minicaffe.errors import Error
 from minicaffe.kernels import kernel
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
+from minicaffe.threads import each_block
 
 from . import convolve as direct
 from . import winograd, winograd_weights

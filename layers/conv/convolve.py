@@ -21,9 +21,8 @@ from itertools import product
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch, kept_scratch
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
-from minicaffe.threads import cut, get_num_threads, parts, run
+from minicaffe.threads import Scratch, cut, get_num_threads, kept_scratch, parts, run
 
 from .columns import Columns
 from .window import Window

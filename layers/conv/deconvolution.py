@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Costs
 from minicaffe.layers.elementwise.epilogue import Epilogue
 from minicaffe.reads import Axis
+from minicaffe.threads import each_block
 
 from .convolution import Convolution
 from .convolution_products import Product, add_weight_gradient, convolve, data_gradient

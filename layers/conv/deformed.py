@@ -17,11 +17,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
 from minicaffe.kernels import kernel
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.layers.roi.row_sums import items, longest_first
-from minicaffe.threads import parts, run
+from minicaffe.threads import Scratch, parts, run
 
 from .window import Window
 

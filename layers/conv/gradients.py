@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from minicaffe import limits
 from minicaffe.blob import Array
-from minicaffe.blocks import kept_scratch
 from minicaffe.kernels import kernel
-from minicaffe.threads import cut, parts, run
+from minicaffe.threads import cut, kept_scratch, parts, run
 
 from .convolution_products import add_weight_gradient, data_gradient
 from .matrix_products import add_product, multiply

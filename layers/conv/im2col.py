@@ -15,10 +15,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.reads import UNREAD, Axis
+from minicaffe.threads import Scratch
 
 from .window import Window, checked_output, folded, read_window
 

@@ -8,9 +8,8 @@ from itertools import product
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import kept_scratch
 from minicaffe.kernels import kernel
-from minicaffe.threads import parts, run
+from minicaffe.threads import kept_scratch, parts, run
 
 LEAST = 1 << 20
 """Multiplications that are worth a thread."""

@@ -2,7 +2,7 @@
 
     y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
 
-Fast because every step is a matrix product (winograd_tiles) on blocks of tiles that stay in a core's cache, each block a task.
+Fast because every step is a matrix product (winograd_tiles) on threads of tiles that stay in a core's cache, each block a task.
 Tiles with outliers (winograd_outliers), and those that come out infinite or NaN, are computed again by the direct way: Winograd
 overflows earlier, and one NaN would reach its neighbours.
 """
@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from minicaffe import blocks, threads
+from minicaffe import threads
 from minicaffe.blob import Array
 from minicaffe.kernels import kernel
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
@@ -59,7 +59,7 @@ def convolve(
     smaller or larger than the window gives. factors: factors_of(weight, window, group), if at hand. taps: those that every
     filter has, by default all.
     """
-    with blocks.kept_scratch(np.float32) as memory:
+    with threads.kept_scratch(np.float32) as memory:
         if factors is None:
             factors = factors_of(weight, window, group, memory("large", *factors_shape(weight.shape, window, group)))
         convolve_by_factors(x, weight, factors, window, y, epilogue, taps or all_taps(window))
@@ -88,7 +88,7 @@ def convolve_by_factors(  # noqa: PLR0917
 
 
 def blocks_of(tiling: Tiling, depth: int, filters: int) -> Iterator[Block]:
-    """Return the blocks of NumPy's products, of so many channels' pieces and filters of a group."""
+    """Return the threads of NumPy's products, of so many channels' pieces and filters of a group."""
     return tiling.blocks(tiles_at_once(max(depth, filters)), least=-(-LEAST_PRODUCT // (depth * filters)))
 
 
@@ -159,7 +159,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
         for (r, (rows_of_dx, of_map)), (c, (columns_of_dx, across)) in product(enumerate(rows), enumerate(columns)):
             to[:, :, channels, rows_of_dx, columns_of_dx] = maps[:, :, r, c, channels, of_map, across]
 
-    with blocks.kept_scratch(np.float32) as memory:
+    with threads.kept_scratch(np.float32) as memory:
         factors = factors_of(filters, dense, group, memory("large", *factors_shape(filters.shape, dense, group)))
         for images in threads.cut(len(dx), -(-len(dx) // at_once)):
             of, to = dy[images], grouped[images]

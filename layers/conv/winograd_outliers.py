@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from minicaffe import threads
 from minicaffe.blob import Array
-from minicaffe.blocks import Index, each_block
+from minicaffe.threads import Index, each_block
 
 from .window import Window
 from .winograd_tiles import TAPS, TILE, Block, Tiling, each_piece, pieces

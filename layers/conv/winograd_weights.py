@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minicaffe import blocks, threads
+from minicaffe import threads
 from minicaffe.blob import Array
 from minicaffe.threads import get_num_threads
 
@@ -62,7 +62,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     outliers = Outliers.of(x), Outliers.of(dy)
     aside = direct_gradient(x, dy, outliers, window, dweight.shape) if any(one.values.size for one in outliers) else None
     x, dy = outliers[0].without(x), outliers[1].without(dy)
-    with blocks.kept_scratch(np.float32) as memory:
+    with threads.kept_scratch(np.float32) as memory:
         for channels, filters in zip(channels_of(x.shape[1], group), channels_of(dy.shape[1], group)):
             _make_gradient(x[:, channels], dy[:, filters], window, gradient[filters], memory)
     # before anything is added: dweight must be unchanged if not
@@ -75,7 +75,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 class Cut(NamedTuple):
-    """How the gradient of a group is cut. chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of
+    """How the gradient of a group is cut. chunks: of the channels; batches: threads of tiles that are made at a time; sizes: of
     the memory for sums, for tiles of dy and for tiles of x, in numbers."""
 
     chunks: list[slice]
@@ -96,7 +96,7 @@ class Cut(NamedTuple):
         return cls(chunks, batches, (36 * m * width, 36 * most * m, 36 * most * width))
 
 
-def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory: blocks.Scratch) -> None:
+def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory: threads.Scratch) -> None:
     """Compute gradient (M, pieces, C, 3, 3) of a group."""
     m, p, c = gradient.shape[:3]
     tiling = Tiling(len(x), dy.shape[2:], window)
@@ -118,7 +118,7 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
 
 
 def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
-    """Return the tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
+    """Return the tiles (6, T, 6, pieces * C) of the batch's threads of maps (N, C, H, W), as WAYS names them."""
     (overlap, across, down), scratch = WAYS[name], Scratch()
     channels = count_of_pieces(tiling.window) * maps.shape[1]
     ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's lie among the batch's
@@ -158,7 +158,7 @@ def _fold(sums: Array, gradient: Array) -> None:
 
 
 def _batches(all_: list[Block], tiles: int) -> Iterator[list[Block]]:
-    """Yield the blocks in order, in batches of at most `tiles` tiles, but at least one block."""
+    """Yield the threads in order, in batches of at most `tiles` tiles, but at least one block."""
     batch: list[Block] = []
     for block in all_:
         if batch and _count(batch) + block.tiles > tiles:
@@ -176,7 +176,7 @@ def _count(batch: Sequence[Block]) -> int:
 class Numbers(NamedTuple):
     """Counts of the float32 numbers that a pass holds.
 
-    tiles: of all threads' blocks; large: factors, or sums and tiles of a weight gradient, which stay for the next pass; maps:
+    tiles: of all threads' threads; large: factors, or sums and tiles of a weight gradient, which stay for the next pass; maps:
     of a stride's phases, which stay, too; weights: copies of the weights or of their gradient, turned or in pieces.
     """
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.access import granted_folder
 from minicaffe.blob import Array
 from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.database import Database, open_database
@@ -17,6 +16,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
+from minicaffe.files import granted_folder
 from minicaffe.proto import caffe_pb2
 
 from .prefetching import PrefetchingLayer

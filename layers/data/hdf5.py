@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.blob import Array, Blob
 from minicaffe.data.image_list import read_names
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError, Error, LayerError, WeightsError
-from minicaffe.files import plain, unlinked
+from minicaffe.files import granted, plain, unlinked
 from minicaffe.formats.checksum import checksum
 from minicaffe.formats.hdf5 import adding, has, read_number_dataset, reading, require_h5py, writing
 from minicaffe.layer import Layer

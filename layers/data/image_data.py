@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.image_list import Listed, read_image_list
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard
+from minicaffe.files import granted
 from minicaffe.proto import caffe_pb2
 
 from .image_lists import ListSource, check_list_fields, check_skip

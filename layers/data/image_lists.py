@@ -11,7 +11,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.data.clips import Clip
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.image_check import readable
@@ -21,6 +20,7 @@ from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.data.window_file import LabelledImage
 from minicaffe.errors import DataError
+from minicaffe.files import granted
 from minicaffe.formats.checksum import checksum
 from minicaffe.layer import Layer
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.data_transformer import crop_of
 from minicaffe.data.image_bytes import Pixels, read_labels
@@ -17,6 +16,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.resizing import interpolated
 from minicaffe.data.shard import Shard
 from minicaffe.errors import DataError
+from minicaffe.files import granted
 from minicaffe.layers.data.image_lists import ListParam, ListSource, check_list_fields, check_skip
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.mode import TRAIN

@@ -11,12 +11,12 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from minicaffe import rng
-from minicaffe.access import is_uri
 from minicaffe.blob import Blob
 from minicaffe.data.prefetch import Prefetcher, Source
 from minicaffe.data.segments import OWN as SEGMENT_FIELDS
 from minicaffe.data.state_fields import MISFITS, MOST, Fields, State, misfit
 from minicaffe.errors import Error, LayerError
+from minicaffe.files import is_uri
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import Pixels, read_image
 from minicaffe.data.image_check import readable
@@ -18,6 +17,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.window_file import Window, WindowFile, read_window_file
 from minicaffe.errors import DataError
+from minicaffe.files import granted
 from minicaffe.proto import caffe_pb2
 
 from .prefetching import PrefetchingLayer

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from minicaffe import blocks
+from minicaffe import threads
 from minicaffe.blob import Array
-from minicaffe.blocks import Index, each_block
+from minicaffe.threads import Index, each_block
 
 
 def channels_of(shape: tuple[int, ...]) -> int:
@@ -65,4 +65,4 @@ def each_channels(shape: tuple[int, ...], step: Callable[[slice], object]) -> No
     """Call step(channels) for every few channels of an array (N, C, P), of about a block in the whole batch, on all threads."""
     n, c, p = shape
     # a channel is never cut: its sum is one number
-    each_block((c,), lambda index: step(index[0]), max(1, blocks.BLOCK // max(1, n * p)))
+    each_block((c,), lambda index: step(index[0]), max(1, threads.BLOCK // max(1, n * p)))

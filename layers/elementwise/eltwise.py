@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Costs
 from minicaffe.proto import caffe_pb2
+from minicaffe.threads import Index, each_block
 
 from .epilogue import NOTHING, Epilogue
 from .fusion import Channelwise, DeviceEpilogue, Fusing

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Index, each_block
 from minicaffe.kernels import kernel
+from minicaffe.threads import Index, each_block
 
 from .channels import by_channel
 

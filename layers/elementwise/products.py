@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.layer import Layer
 from minicaffe.reads import Axis, same_places
+from minicaffe.threads import Index, each_block
 
 
 class BroadcastProduct(Layer):

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.access import granted
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.errors import DataError, WeightsError
+from minicaffe.files import granted
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.layers.loss.loss import ImageLoss, check_label_count, class_axis, read_labels, watch_labels
 from minicaffe.layers.loss.softmax import softmax

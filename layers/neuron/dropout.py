@@ -18,11 +18,11 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Costs, Layer
 from minicaffe.layers.proposal.param_str import StandIn, layer_parameters
 from minicaffe.mode import TRAIN
+from minicaffe.threads import Index, each_block
 
 
 class Dropout(Layer):

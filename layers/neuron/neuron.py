@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.threads import Index, each_block
 
 
 class Neuron(Layer):

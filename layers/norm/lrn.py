@@ -18,12 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
 from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis
-from minicaffe.threads import parts, run
+from minicaffe.threads import Scratch, parts, run
 
 WITHIN_CHANNEL = caffe_pb2.LRNParameter.NormRegion.Value("WITHIN_CHANNEL")
 

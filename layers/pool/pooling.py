@@ -16,7 +16,6 @@ from functools import partial
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
@@ -25,7 +24,7 @@ from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, re
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis, whole
-from minicaffe.threads import parts, run
+from minicaffe.threads import Scratch, parts, run
 
 from . import pooling_methods as methods
 from .pooling_windows import maps_at_once, plane_blocks, pool_axes

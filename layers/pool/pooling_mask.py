@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
+from minicaffe.threads import Scratch
 
 from .pooling_windows import PoolAxis, window_taps
 

@@ -10,8 +10,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from minicaffe import rng
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
 from minicaffe.kernels import kernel
+from minicaffe.threads import Scratch
 
 from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
 from .pooling_windows import LOWEST, PoolAxis, reduce_windows, window_taps, windows_backward

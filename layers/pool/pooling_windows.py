@@ -19,9 +19,9 @@ from google.protobuf.message import Message
 from numpy.typing import DTypeLike, NDArray
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
+from minicaffe.threads import Scratch
 
 Index = tuple[EllipsisType, slice, slice]
 """An index of the last two axes."""

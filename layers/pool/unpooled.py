@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BLOCK, Index, each_block
 from minicaffe.cuda.device import current
 from minicaffe.errors import LayerError
 from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
 from minicaffe.layers.shape.batch_reindex import whole_numbers
+from minicaffe.threads import BLOCK, Index, each_block
 
 PIECE = 1 << 15
 """Indices converted at once: 256 KB, which stay in a core's cache."""

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import BLOCK, Index, each_block
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.reads import Axis
+from minicaffe.threads import BLOCK, Index, each_block
 
 from .unpooled import launch_put, put, put_gradient
 

@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import MovedBins, PositionSensitive, Sizes
 from minicaffe.kernels import kernel
 from minicaffe.layer import data_bytes
-from minicaffe.threads import get_num_threads
+from minicaffe.threads import Scratch, get_num_threads
 
 from .operator import ArgumentError, PositionSensitiveOperator
 from .psroi_bilinear import CHUNK, NONE, GridTaps, part_backward, pool_part

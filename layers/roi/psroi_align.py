@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.kernels import kernel
-from minicaffe.threads import get_num_threads
+from minicaffe.threads import Scratch, get_num_threads
 
 from .operator import PositionSensitiveOperator
 from .psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part

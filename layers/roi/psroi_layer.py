@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.threads import Scratch, get_num_threads, parts, run
 
 from .operator import PositionSensitiveOperator
 from .roi_geometry import Ints, RoiPlan

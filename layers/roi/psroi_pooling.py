@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.kernels import kernel
 from minicaffe.layer import data_bytes
-from minicaffe.threads import get_num_threads
+from minicaffe.threads import Scratch, get_num_threads
 
 from .operator import PositionSensitiveOperator
 from .psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
+from minicaffe.threads import Scratch
 
 from .psroi_layer import GridPart
 from .roi_geometry import BinPlan, Ints

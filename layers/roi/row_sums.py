@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
+from minicaffe.threads import Scratch
 
 from .roi_geometry import Ints
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.errors import AlignmentError, Error, ways
+from minicaffe.layer_list import Node
 from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.im2col import Im2col
 from minicaffe.layers.pool.pooling import Pooling
-from minicaffe.node import Node
 
 from .concat import Concat
 from .crop import BVLC, LONGJON, Crop

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import blocks
+from minicaffe import threads
 from minicaffe.blob import Array, Blob
-from minicaffe.blocks import Index, Scratch, each_block
 from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
 from minicaffe.reads import Axis
+from minicaffe.threads import Index, Scratch, each_block
 
 TapArrays = tuple[NDArray[np.uintp], Array]
 """Of each place on an axis of the result the two places that it is made of, and their shares, each (2, size); (1, size) for an
@@ -264,7 +264,7 @@ def _product(how: Resizing, rows: list[Band], columns: list[Band], x: Array, y: 
 
 def _each_maps(how: Resizing, maps: int, step: Callable[[Index], None]) -> None:
     within = min(how.rows.size, how.rows.out) * max(how.columns.size, how.columns.out)
-    each_block((maps,), step, max(1, 2 * blocks.BLOCK // within))
+    each_block((maps,), step, max(1, 2 * threads.BLOCK // within))
 
 
 class Interp(Layer):

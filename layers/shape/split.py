@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.device import current
 from minicaffe.layer import Layer
+from minicaffe.threads import Index, each_block
 
 
 class Split(Layer):

@@ -25,7 +25,6 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from minicaffe.access import granted_folder
 from minicaffe.blob import Array
 from minicaffe.data.augmentation import check_distortion, distorted, expanded
 from minicaffe.data.data_transformer import (
@@ -43,6 +42,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.resizing import extrapolation
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.errors import DataError
+from minicaffe.files import granted_folder
 from minicaffe.layers.data.data import DatumSource
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.ssd.box_codes import box_areas, jaccard

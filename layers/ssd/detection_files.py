@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe import limits
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.augmentation import as_bytes
 from minicaffe.data.data_transformer import Window, mean_part, read_mean
@@ -41,7 +40,7 @@ from minicaffe.data.image_bytes import Pixels
 from minicaffe.data.resizing import check_resize, resized_by
 from minicaffe.data.state_fields import MOST, Fields, number, wrong
 from minicaffe.errors import DataError, Error, on_one_line
-from minicaffe.files import in_place, opened, read_bytes, read_text, replacing, unlinked
+from minicaffe.files import granted, in_place, opened, read_bytes, read_text, replacing, unlinked
 from minicaffe.formats.prototxt import UNPRINTABLE, parse_message
 from minicaffe.layer import Layer
 from minicaffe.layers.ssd.image_sizes import boxes_in_pixels, check_frame, read_name_sizes

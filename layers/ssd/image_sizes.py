@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.errors import DataError
-from minicaffe.files import read_text
+from minicaffe.files import granted, read_text
 from minicaffe.proto import caffe_pb2
 
 Resize = caffe_pb2.ResizeParameter

@@ -14,9 +14,8 @@ from typing import Any
 import click
 
 from minicaffe import limits
-from minicaffe.access import allowing, is_uri, pattern_folder
 from minicaffe.errors import Error, nearest, offering, out_of_memory, shortened
-from minicaffe.files import plain
+from minicaffe.files import allowing, is_uri, pattern_folder, plain
 from minicaffe.scaling.stops import exit_status, sigterm_stops
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from minicaffe import threads
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layer_list import Node
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST, gpu_mode
 from minicaffe.net import Net
-from minicaffe.node import Node
 from minicaffe.scaling.batch.detector import Detector
 from minicaffe.scaling.in_flight import CAN_FORK
 from minicaffe.tracing.summary import summarize

@@ -8,13 +8,12 @@ from pathlib import Path
 import click
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.data.database import BACKENDS, new_database
 from minicaffe.data.datum import encoded_datum, image_datum
 from minicaffe.data.image_bytes import encode_image, read_image, resized
 from minicaffe.data.image_list import Listed, read_image_list
 from minicaffe.errors import DataError, Error
-from minicaffe.files import read_bytes
+from minicaffe.files import granted, read_bytes
 from minicaffe.proto import caffe_pb2
 
 from .common import warn

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from minicaffe import threads
-from minicaffe.access import is_uri
 from minicaffe.errors import Error
+from minicaffe.files import is_uri
 from minicaffe.parameters import Weights, weights_of
 from minicaffe.scaling.batch.detector import Detector, Recipe
 from minicaffe.scaling.batch.folder import Folder, part_name

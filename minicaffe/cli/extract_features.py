@@ -14,8 +14,8 @@ from minicaffe.data.database import BACKENDS, new_database
 from minicaffe.data.datum import float_datum
 from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error, pasted
-from minicaffe.named import names_near
 from minicaffe.net import Net
+from minicaffe.parameters import names_near
 from minicaffe.scaling.in_flight import in_flight
 
 from .at_once import batches_at_once

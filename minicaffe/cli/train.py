@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from minicaffe.access import granted
 from minicaffe.data.image_check import MOST, ImageCheck, checking_images
 from minicaffe.errors import Error, pasted
+from minicaffe.files import granted
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.net import Net

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.errors import DataError, WeightsError
+from minicaffe.files import granted
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.mode import TRAIN, Phase
 from minicaffe.proto import caffe_pb2

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.access import granted
 from minicaffe.errors import DataError, WeightsError
+from minicaffe.files import granted
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN, Phase

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.errors import DataError, UnknownClassError
+from minicaffe.files import granted
 
 from .roidb_expect import LARGEST
 
@@ -26,7 +26,7 @@ def with_background(names: Sequence[str]) -> list[str]:
 
 
 class Inside:
-    """Grants access to files that annotations name: in folder, or where others may name files (access.py)."""
+    """Grants access to files that annotations name: in folder, or where others may name files (files.py)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minicaffe.access import granted
 from minicaffe.errors import DataError, os_errors_as
-from minicaffe.files import read_bytes, utf8
+from minicaffe.files import granted, read_bytes, utf8
 from minicaffe.formats.param_str import read_yaml_file
 
 from .image_check import readable

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.errors import DataError
+from minicaffe.files import granted
 from minicaffe.mode import TRAIN, Phase
 from minicaffe.proto import caffe_pb2
 

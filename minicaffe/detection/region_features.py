@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from minicaffe.data.boxes import rows
 from minicaffe.errors import Error
 from minicaffe.layers.proposal.nms import Overlaps
-from minicaffe.named import names_near
 from minicaffe.net import Net
+from minicaffe.parameters import names_near
 
 from .detect import Detections, Floats, Ints, check_detector, run_net
 from .outputs import check_scores

@@ -20,10 +20,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import minicaffe
-from minicaffe.access import allow_path
 from minicaffe.aliases import serve_as_caffe
 from minicaffe.errors import Error
-from minicaffe.files import read_bytes
+from minicaffe.files import allow_path, read_bytes
 from minicaffe.layers.python.python import ANY, allow_module
 
 from . import init_log

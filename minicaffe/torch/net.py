@@ -13,9 +13,8 @@ from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
-from minicaffe.named import check_names, names_near
 from minicaffe.net import Net
-from minicaffe.parameters import weight_layers
+from minicaffe.parameters import check_names, names_near, weight_layers
 
 from .forms import Form, form, is_source, weight_names
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from minicaffe.blob import Blob
 from minicaffe.blob_memory import lifetimes
+from minicaffe.layer_list import Node
 from minicaffe.mode import TRAIN
-from minicaffe.node import Node
 
 if TYPE_CHECKING:
     from minicaffe.net import Net

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minicaffe.errors import Error
+from minicaffe.layer_list import Node
 from minicaffe.net import Net
-from minicaffe.node import Node
 from minicaffe.reads import Axis
 
 

@@ -23,7 +23,7 @@ from minicaffe.formats.prototxt import parse_message
 from minicaffe.layer import Layer
 from minicaffe.layers import create
 from minicaffe.mode import TRAIN, Phase
-from minicaffe.named import did_you_mean
+from minicaffe.parameters import did_you_mean
 from minicaffe.proto import caffe_pb2
 
 

@@ -13,10 +13,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minicaffe.access import granted
 from minicaffe.data.state_fields import Fields, whole
 from minicaffe.errors import DataError, Error, WeightsError, os_errors_as
-from minicaffe.files import unlinked
+from minicaffe.files import granted, unlinked
 from minicaffe.formats.weights import read_weights
 from minicaffe.proto import caffe_pb2
 

@@ -22,11 +22,11 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from minicaffe.access import granted
 from minicaffe.blob import Arrays, Blob
 from minicaffe.cuda.updates import Rule
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import SolverError, os_errors_as, pasted
+from minicaffe.files import granted
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.formats.upgrade import upgrade_solver
 from minicaffe.hooks import debug_info

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from minicaffe.access import granted
 from minicaffe.errors import DataError, SolverError
+from minicaffe.files import granted
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
@@ -49,7 +49,7 @@ def found(name: str, folder: Path, *beside: Path) -> Path:
     else in the solver's folder if that has the name's last folder ("models/zf/train.prototxt" for a solver in .../zf).
 
     Raises SolverError if it is missing, and DataError unless it is in the solver's folder, in one of beside, or where a
-    prototxt may name files (access.py)."""
+    prototxt may name files (files.py)."""
     refused: DataError | None = None
     for path in _candidates(Path(name), folder.resolve()):
         if path.is_file():

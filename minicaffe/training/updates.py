@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.updates import clip_scale, update
 from minicaffe.mode import gpu_mode
+from minicaffe.threads import Index, each_block
 
 if TYPE_CHECKING:
     from .solver import SGDSolver

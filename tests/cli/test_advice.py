@@ -131,7 +131,7 @@ def test_a_program_may_use_either_way() -> None:
 
 def test_a_script_is_not_told_of_an_option_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minicaffe.layers.python.python._allowed", set())
-    monkeypatch.setattr("minicaffe.access._allowed", set())
+    monkeypatch.setattr("minicaffe.files._allowed", set())
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     Path("n.prototxt").write_text('layer { name: "l" type: "Python" top: "y" python_param { module: "no.such" layer: "One" } }')

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 import minicaffe.cli.convert_imageset
-from minicaffe import TEST, Net, access, set_random_seed
+from minicaffe import TEST, Net, files, set_random_seed
 from minicaffe.cli import main
 from minicaffe.cli.at_once import batches_at_once
 from minicaffe.cuda.device import current
@@ -128,7 +128,7 @@ def test_errors_leave_no_database(folder: Path, line: str, flags: list[str], mes
 def test_images_elsewhere_are_read_where_that_is_allowed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], name: str
 ) -> None:
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     save_images(folder / "secret", 1)
     (folder / "images" / "link.png").symlink_to(folder / "secret" / "im0.png")
     (folder / "work").mkdir()
@@ -145,7 +145,7 @@ def test_images_elsewhere_are_read_where_that_is_allowed(
 
 
 def test_the_root_folder_may_lie_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")
     for i, root in enumerate((folder / "images", "../images/")):

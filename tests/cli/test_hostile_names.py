@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from minicaffe import TEST, TRAIN, Net, access, get_solver
+from minicaffe import TEST, TRAIN, Net, files, get_solver
 from minicaffe.cli import main
 from minicaffe.data.roidb import load_roidb
 from minicaffe.errors import DataError, LayerError
@@ -27,7 +27,7 @@ SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" snapshot_prefix: "
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder beside the working directory, in which a solver trained."""
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
     outside.mkdir()
@@ -51,8 +51,8 @@ def test_annotations_name_images_in_their_folder_only(outside: Path, name: str) 
         Path("roidb.json").write_text(json.dumps(content))
         with pytest.raises(DataError, match=r"is not in the working directory .*, and annotations may name files"):
             load_roidb("roidb.json")
-    access.allow_path(outside)
-    access.allow_path("/etc")
+    files.allow_path(outside)
+    files.allow_path("/etc")
     assert len(load_roidb("roidb.json")[0]) == 1
 
 
@@ -108,11 +108,11 @@ def test_the_latest_snapshot_takes_no_weights_from_elsewhere(outside: Path) -> N
     solver = get_solver("solver.prototxt")
     solver.step(1)
     solver.param.snapshot_prefix = str(outside / "other")
-    access.allow_path(outside)
+    files.allow_path(outside)
     solver.snapshot()
     (outside / "other_iter_1.solverstate").rename("snap_iter_1.solverstate")
     assert latest("snap") == Path("snap_iter_1.solverstate")
-    access._allowed.clear()
+    files._allowed.clear()
     assert latest("snap") is None
     assert latest("snap", outside) == Path("snap_iter_1.solverstate")
 

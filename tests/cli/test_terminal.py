@@ -18,7 +18,7 @@ from extras import OF_COMMAND, require
 from hostile import CASES, FILE, WILD, to_pipe, to_terminal
 from terminal_text import foreign
 
-from minicaffe import access
+from minicaffe import files
 from minicaffe.cli import main
 from minicaffe.errors import on_one_line, written_out
 from minicaffe.layers.python import python
@@ -43,7 +43,7 @@ def command_ways() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     monkeypatch.setattr(python, "_allowed", set())  # a script may import any module
     monkeypatch.setenv("MKL_NUM_THREADS", "1")
     return tmp_path

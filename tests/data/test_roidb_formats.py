@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from minicaffe import access
+from minicaffe import files
 from minicaffe.data.roidb import load_roidb, prepare_roidb
 from minicaffe.errors import DataError
 
@@ -143,7 +143,7 @@ def test_a_data_yaml_that_is_hostile_or_odd(content: bytes, message: str, tmp_pa
 
 
 def test_data_yaml_names_no_folder_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     picture(tmp_path / "secret" / "images" / "a.png")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "data.yaml").write_text("train: ../secret/images\nnames: [circle]\n")

@@ -17,7 +17,7 @@ from net_builder import Array, RandomNet
 from net_values import SINGLE, FoundError, Nudge, far, forward_backward, learnt, make, seed
 
 from minicaffe import Blob, Net
-from minicaffe.node import Node
+from minicaffe.layer_list import Node
 
 MOST = 1e4
 """Beyond values as large as this a net is not compared: it has grown without bound."""

@@ -12,9 +12,9 @@ import pytest
 from click.testing import Result
 from detecting import finished, make_folder
 
-from minicaffe import access, allow_path
-from minicaffe.access import granted_uri
+from minicaffe import allow_path, files
 from minicaffe.errors import DataError, Error
+from minicaffe.files import granted_uri
 from minicaffe.scaling.batch import places
 from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.places import check_opens
@@ -26,7 +26,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of images outside the working directory, which has a detector."""
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
     make_folder(inside)
@@ -139,17 +139,17 @@ def test_a_uri_of_another_host_is_not_opened(outside: Path, monkeypatch: pytest.
     found = [str(picture.data) for picture in find_sources([source(names)]).pictures()]
     assert not opened
     assert [text.partition(":")[0] for text in found] == ["s3", "abfs", "gs"]
-    access.allow_path("gs://bucket")
+    files.allow_path("gs://bucket")
     assert [picture.data for picture in find_sources([source(names)]).pictures()][2] is None
     assert opened == ["gs://bucket/a.png"]
 
 
 def test_the_command_line_allows_uris(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, ...]] = []
-    monkeypatch.setattr("minicaffe.cli.detect.find_sources", lambda *_: seen.append(access.allowed()) or find_sources(["x"]))
+    monkeypatch.setattr("minicaffe.cli.detect.find_sources", lambda *_: seen.append(files.allowed()) or find_sources(["x"]))
     detect("s3://bucket/list.txt?region=eu", "--allow", "gs://other")
     assert {"s3://bucket?region=eu", "gs://other?"} < set(seen[0])
-    assert access.allowed() == (os.getcwd(),)
+    assert files.allowed() == (os.getcwd(),)
 
 
 def test_a_file_system_that_ends_its_process(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from detecting import detect, make_folder
 
-from minicaffe import access
-from minicaffe.access import pattern_folder
+from minicaffe import files
 from minicaffe.errors import Error
+from minicaffe.files import pattern_folder
 from minicaffe.scaling.batch.find import find_sources
 
 
 @pytest.fixture
 def nested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A detector, and photos in folders: a/0.png, a/b/1.png, c/2.png and a text."""
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     make_folder(tmp_path, count=4)
     for k, folder in enumerate(("a", "a/b", "c")):
         (tmp_path / "nested" / folder).mkdir(parents=True, exist_ok=True)

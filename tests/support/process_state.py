@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe import access, get_num_threads, limits, mode, registry, set_num_threads, threads
+from minicaffe import files, get_num_threads, limits, mode, registry, set_num_threads, threads
 from minicaffe.compiled import jit
 from minicaffe.data import settings
 from minicaffe.layers.python import python
@@ -108,7 +108,7 @@ def _put_back_signals(before: list[Any]) -> None:
 
 
 PARTS = (
-    *map(_container, (registry.types._kinds, registry.registered, access._allowed, python._allowed, python.allowed_folders)),
+    *map(_container, (registry.types._kinds, registry.registered, files._allowed, python._allowed, python.allowed_folders)),
     *(_entries(entries) for table in TABLES for entries in (table._entries, table._of_subclasses)),
     Part(lambda: (get_num_threads(), threads.is_set()), _put_back_threads),
     Part(mode.gpu_mode, lambda before: mode.set_mode_gpu() if before else mode.set_mode_cpu()),

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.clips import Clip, ClipTransformer, as_clip, check_length, read_clips, read_folder, read_video
 from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
@@ -26,6 +25,7 @@ from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.data.video import frame_count, read_frames
 from minicaffe.errors import DataError
+from minicaffe.files import granted
 from minicaffe.forked import Forked
 from minicaffe.formats.checksum import checksum
 from minicaffe.formats.fork_kinds import Kind

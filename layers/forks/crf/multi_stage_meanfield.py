@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
-from minicaffe.files import read_text
+from minicaffe.files import granted, read_text
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.loss.softmax import softmax
 from minicaffe.proto import caffe_pb2

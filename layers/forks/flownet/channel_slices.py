@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.channel_records import decoded, slices_of
 from minicaffe.data.database import Database
@@ -18,6 +17,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, WeightsError
+from minicaffe.files import granted
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.proto import caffe_pb2
 

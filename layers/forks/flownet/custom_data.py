@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.access import granted_folder
 from minicaffe.data.database import open_database
 from minicaffe.data.shard import current_shard
+from minicaffe.files import granted_folder
 from minicaffe.layer import check_finite
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.proto import caffe_pb2

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from minicaffe.access import granted
 from minicaffe.blob import Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import Error
+from minicaffe.files import granted
 from minicaffe.formats.flo import MAGIC, write_flo
 from minicaffe.layer import Layer
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
+from minicaffe.files import granted
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.frcnn_settings import FrcnnSettings, read_frcnn_settings
 from minicaffe.data.image_bytes import Pixels, check_size
@@ -21,6 +20,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.resizing import averaged
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_frcnn_list
+from minicaffe.files import granted
 from minicaffe.forked import Forked
 from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.data.image_lists import ListSource

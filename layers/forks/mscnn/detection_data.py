@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.access import granted
 from minicaffe.data.augmentation import check_distortion, distorted
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_labelled_windows
+from minicaffe.files import granted
 from minicaffe.layer import check_finite
 from minicaffe.layers.data.prefetching import Order, PrefetchingLayer
 from minicaffe.layers.data.scenes import Scaling, Scene, WindowList, mean_values, rounded

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.access import granted
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_labelled_windows
+from minicaffe.files import granted
 from minicaffe.layers.data.image_lists import ListSource
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import Scaling, Scene, WindowList, box_rows, mean_values, rounded, scene_of

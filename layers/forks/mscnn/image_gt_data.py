@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from minicaffe import limits
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_labelled_windows
+from minicaffe.files import granted
 from minicaffe.layer import check_finite
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import Scaling, Scene, WindowList, mean_values, rounded

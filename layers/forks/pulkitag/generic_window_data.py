@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.image_check import readable
@@ -21,6 +20,7 @@ from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.data.window_file import Cut, WindowGroups, read_window_groups
 from minicaffe.errors import DataError
+from minicaffe.files import granted
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.window_warp import Box, centred_mean, clipped
 from minicaffe.proto import caffe_pb2

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.access import granted
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import Pixels, read_image
 from minicaffe.data.image_check import readable
@@ -22,6 +21,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.window_file import SquareBoxes, read_square_boxes
 from minicaffe.errors import DataError
+from minicaffe.files import granted
 from minicaffe.layer import check_finite
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import rounded

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
 from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.conv.deformed import samples_of
 from minicaffe.layers.conv.window import Window
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.threads import Scratch, get_num_threads, parts, run
 
 Grid = tuple[int, int, int, int, int, int, int, int, int, int]
 """H, W, windows across, the kernel's columns, and stride, pad and dilation of rows and of columns."""

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
 from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.pool import pooling_methods as methods
 from minicaffe.layers.pool.pooling_methods import maps_of
 from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis
+from minicaffe.threads import Scratch
 
 from .pooled_rows import MOST, add_rows, divide, max_rows, max_windows, mean_windows, sum_up
 

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.blocks import Scratch
 from minicaffe.compiled.jit import loop
 from minicaffe.compiled.vectors import turn
 from minicaffe.layers.roi.roi_geometry import Ints
-from minicaffe.threads import get_num_threads, parts, run
+from minicaffe.threads import Scratch, get_num_threads, parts, run
 
 BLOCK = 5 * 2**18
 """Bytes of a block, about, unless LEAST channels have more: the loops read it from a core's cache again and again."""

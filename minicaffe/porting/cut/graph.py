@@ -16,8 +16,8 @@ from minicaffe.layers.data.input import Input
 from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
-from minicaffe.named import names_near
 from minicaffe.net import Net
+from minicaffe.parameters import names_near
 from minicaffe.proto import caffe_pb2
 
 Value = tuple[int, int]

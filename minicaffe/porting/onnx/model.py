@@ -10,12 +10,12 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.errors import Error, install, pasted, ways
 from minicaffe.layer import Layer
+from minicaffe.layer_list import Node
 from minicaffe.layers.data.input import Input
 from minicaffe.layers.proposal.dynamic_tops import makes_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.node import Node
 from minicaffe.registry import exports
 from minicaffe.version import __version__
 

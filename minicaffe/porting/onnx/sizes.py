@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from minicaffe.errors import Error
+from minicaffe.layer_list import Node
 from minicaffe.layers.pool.spp import SPP
 from minicaffe.layers.proposal.dynamic_tops import DynamicTops, makes_rois
 from minicaffe.net import Net
-from minicaffe.node import Node
 
 from .graph import Dims
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import detection, rng
-from minicaffe.access import granted
 from minicaffe.data.boxes import rows
 from minicaffe.data.settings import DetectionSettings, current
 from minicaffe.detection.detect import Detections, check_proposals
@@ -26,6 +25,7 @@ from minicaffe.detection.detect_ssd import SSD_MEANS, rows_end
 from minicaffe.detection.region_features import ATTRIBUTES, Choice, check_features, region_features
 from minicaffe.detection.text_lines import has_text_lines
 from minicaffe.errors import DeviceError, Error
+from minicaffe.files import granted
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST

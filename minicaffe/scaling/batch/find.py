@@ -6,7 +6,7 @@
     clip.mp4            its frames, clip.mp4/000012 (needs PyAV)
     list.txt, list.lst  a path or URI per line                 table.parquet         an image per row (tables.py)
 
-Relative paths are relative to the working directory, also in lists. access.py says what lists and tables may name.
+Relative paths are relative to the working directory, also in lists. files.py says what lists and tables may name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from minicaffe import limits
-from minicaffe.access import granted, is_uri, pattern_folder
 from minicaffe.data.video import FORMATS as VIDEOS
 from minicaffe.data.video import frame_count
 from minicaffe.errors import DataError, Error
-from minicaffe.files import read_bytes
+from minicaffe.files import granted, is_uri, pattern_folder, read_bytes
 
 from .places import check_opens, listed, read_uri
 from .sources import Files, Frames, Sources, Stretch

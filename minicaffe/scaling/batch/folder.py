@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minicaffe.access import is_uri
 from minicaffe.errors import DataError, Error, LimitError
-from minicaffe.files import replacing, unlinked
+from minicaffe.files import is_uri, replacing, unlinked
 
 from .places import inside, located, pyarrow_errors, require_pyarrow
 from .tables import read_columns

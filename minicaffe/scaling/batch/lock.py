@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from minicaffe.access import is_remote, local_path
 from minicaffe.errors import Error
-from minicaffe.files import in_place
+from minicaffe.files import in_place, is_remote, local_path
 
 LOCK = "_minicaffe.lock"
 

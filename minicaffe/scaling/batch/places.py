@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from minicaffe.access import is_remote, is_uri
 from minicaffe.errors import DataError, Error, NotAFileError, install
-from minicaffe.files import opened
+from minicaffe.files import is_remote, is_uri, opened
 
 PATIENCE = 60.0
 """Seconds to wait for the server of a URI; Google's client would try for a quarter of an hour."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from minicaffe import access, limits, threads
+from minicaffe import files, limits, threads
 from minicaffe.cuda.blas import allow_tf32
 from minicaffe.mode import set_mode_gpu
 
@@ -21,7 +21,7 @@ class Rules:
     tf32: bool = False
     modules: tuple[str, ...] = ()
     folder: str = field(default_factory=os.getcwd)
-    allowed: tuple[str, ...] = field(default_factory=access.allowed)
+    allowed: tuple[str, ...] = field(default_factory=files.allowed)
     limits: Mapping[str, int] = field(default_factory=lambda: {name: getattr(limits, name) for name in limits.NAMES})
 
     def apply(self) -> None:
@@ -35,7 +35,7 @@ class Rules:
         for name, most in self.limits.items():
             setattr(limits, name, most)
         for path in self.allowed:
-            access.allow_path(path)
+            files.allow_path(path)
         if self.modules:
             serve_as_caffe()  # a module of Python layers begins with `import caffe`
         for module in self.modules:

@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from minicaffe.access import granted, granted_uri, is_remote, is_uri, local_path
 from minicaffe.data.image_bytes import Pixels, most_bytes, read_image
 from minicaffe.data.video import read_frames
 from minicaffe.errors import DataError, Error
+from minicaffe.files import granted, granted_uri, is_remote, is_uri, local_path
 
 from .places import read_uri
 
@@ -100,7 +100,7 @@ class Frames:
 
 
 def picture(name: str, base: str, *, listed: bool) -> Picture:
-    """The image at a path or URI. listed: named by a list or a table, whose access is restricted (access.py)."""
+    """The image at a path or URI. listed: named by a list or a table, whose access is restricted (files.py)."""
     try:
         if is_remote(name):
             return Picture(name, read_uri(granted_uri(name) if listed else name, most_bytes()))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from loops_in_python import computing
 
-from minicaffe import Net, blocks, kernels, set_num_threads
+from minicaffe import Net, kernels, set_num_threads, threads
 from minicaffe.compiled.conv import depthwise
 from minicaffe.compiled.conv.depthwise_3x3 import convolve_maps
 from minicaffe.errors import LayerError, PrototxtWarning, WeightsError
@@ -108,7 +108,7 @@ CASES = {
     "3x3": (Window((3, 3), (1, 1), (1, 1), (1, 1)), (2, 5, 13, 17), 1),
     "stride 2, odd": (Window((3, 3), (2, 2), (1, 1), (1, 1)), (1, 5, 15, 9), 2),
     "blocks inside the map": (Window((3, 3), (1, 1), (1, 2), (1, 1)), (1, 2, 9, 55), 2),
-    "stride 2, blocks inside the map": (Window((3, 3), (2, 2), (0, 1), (1, 1)), (1, 3, 131, 77), 1),
+    "stride 2, threads inside the map": (Window((3, 3), (2, 2), (0, 1), (1, 1)), (1, 3, 131, 77), 1),
     "strips": (Window((5, 5), (2, 2), (0, 2), (1, 1)), (1, 2, 131, 77), 1),
     "unequal axes": (Window((3, 5), (2, 3), (1, 0), (2, 1)), (2, 3, 25, 49), 3),
     "stride above kernel": (Window((1, 2), (3, 4), (0, 0), (1, 1)), (1, 4, 70, 101), 1),
@@ -247,18 +247,18 @@ def test_only_what_was_compiled_ahead_runs() -> None:
 
 def test_a_thread_keeps_its_temporary_arrays_unless_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     set_num_threads(1)
-    monkeypatch.setattr(blocks._kept, "scratch", None, raising=False)  # the thread's, which other tests fill
+    monkeypatch.setattr(threads._kept, "scratch", None, raising=False)  # the thread's, which other tests fill
     window, x = Window((5, 5), (2, 2), (2, 2), (1, 1)), normal(1, 3, 19, 21)
     weight, y = normal(3, 1, 5, 5), np.empty((1, 3, 10, 11))
     direct.convolve(x, weight, window, 3, y)
-    kept = blocks._kept.scratch
+    kept = threads._kept.scratch
     memory = kept("columns", 1).__array_interface__["data"]
     direct.convolve(x, weight, window, 3, y)
-    assert blocks._kept.scratch is kept
+    assert threads._kept.scratch is kept
     assert kept("columns", 1).__array_interface__["data"] == memory and 0 < kept.bytes < 1 << 20
-    monkeypatch.setattr(blocks, "MOST_KEPT", kept.bytes - 1)
+    monkeypatch.setattr(threads, "MOST_KEPT", kept.bytes - 1)
     direct.convolve(x, weight, window, 3, y)
-    assert blocks._kept.scratch is None
+    assert threads._kept.scratch is None
 
 
 @pytest.mark.parametrize("kind", ["DepthwiseConvolution", "ConvolutionDepthwise"])

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.blocks import Scratch
 from minicaffe.layers.pool.pooling_mask import first_maximum, first_maximum_dealt
 from minicaffe.layers.pool.pooling_methods import max_pool
 from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis
+from minicaffe.threads import Scratch
 
 axes = st.builds(
     lambda size, kernel, stride, pad, floor: PoolAxis(size, kernel, stride, min(pad, kernel - 1), floor),

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from minicaffe.blocks import Scratch
 from minicaffe.layers.roi.row_sums import add_rows, longest_first, sum_rows
+from minicaffe.threads import Scratch
 
 
 def by_loop(rows: NDArray, source: NDArray, target: NDArray, total: NDArray) -> NDArray:

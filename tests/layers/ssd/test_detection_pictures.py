@@ -10,7 +10,7 @@ from layer_case import LayerCase
 from PIL import Image
 from ssd_reference import priors_blob
 
-from minicaffe import access
+from minicaffe import files
 from minicaffe.errors import LayerError
 
 BOXES = np.array([[0.25, 0.25, 0.75, 0.75], [0.0, 0.0, 0.25, 0.25]])
@@ -93,7 +93,7 @@ def test_errors(inside: str, images: np.ndarray, message: str) -> None:
 def test_a_picture_follows_no_link_to_elsewhere(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(files, "_allowed", set())
     outside = tmp_path_factory.mktemp("outside")
     Path("a_000001.png").symlink_to(outside / "new.png")
     with pytest.raises(LayerError, match=r"a_000001\.png .* is not in the working directory"):
