@@ -31,6 +31,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of small products, most of
 
 import drawn_order
 import process_state
+from loops_in_python import computing
 
 import minicaffe
 from minicaffe import kernels
@@ -66,15 +67,32 @@ def _numpy_computes(request: pytest.FixtureRequest) -> Iterator[None]:
     """NumPy computes in the tests of the folders, and in their processes, unless a test asks for compiled loops.
 
     To compile a loop takes a second for each type of numbers. Tests of the engine, which are beside this file, compute as
-    users do, and all tests where MINICAFFE_LOOPS is set.
+    users do, as do those of compiled/, and all tests where MINICAFFE_LOOPS is set.
     """
     is_engine = request.path.parent == TESTS and request.path.name not in NOT_ENGINE
-    if is_engine or os.environ.get(jit.VARIABLE):
+    if is_engine or request.path.parent.name == "compiled" or os.environ.get(jit.VARIABLE):
         yield
         return
     with pytest.MonkeyPatch.context() as patch, kernels.using("numpy"):
         patch.setenv(jit.VARIABLE, "numpy")
         yield
+
+
+@pytest.fixture
+def compiled_loops() -> Iterator[None]:
+    """Runs a test with compiled loops."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with kernels.using("numba"):
+        yield
+
+
+@pytest.fixture(params=["numpy", "definitions"])
+def definitions_way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a test twice: as NumPy computes, and as loops do, in Python: of any type of numbers, and of small arrays."""
+    if request.param == "definitions":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with computing(request.param):
+        yield request.param
 
 
 @pytest.fixture(params=["numpy", "numba"])

@@ -22,13 +22,13 @@ if [ -z "$oldest" ]; then
     for width in 128 256 512; do  # bits of a vector: those of other machines; the command above had this processor's
         [ "$width" != "$own" ] || continue
         MINICAFFE_TEST_VECTORS=$width NUMBA_CACHE_DIR="$folder/vectors$width" PYTHONPATH=tests/support python -m pytest -q \
-            -p vector_width -p no:cacheprovider tests/layers/conv/test_tiled.py tests/layers/conv/test_depthwise_convolution.py \
-            tests/layers/pool/test_pooling_loops.py
+            -p vector_width -p no:cacheprovider tests/compiled/test_tiled.py tests/layers/conv/test_depthwise_convolution.py \
+            tests/compiled/test_pooling_loops.py
     done
 else
     pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize,safetensors]" "pytest==8.*" "hypothesis==6.*" pytest-randomly
     if [ $# -gt 3 ]; then exec python -m pytest -q -p no:cacheprovider "${@:4}"; fi
     python -m pytest -q -p no:cacheprovider
     pip -q install -c tests/oldest.txt -e ".[fast,mpi,ray]" psutil
-    python -m pytest -q -p no:cacheprovider tests/scaling/test_ray.py tests/scaling/test_mpi.py tests/test_loops.py tests/layers
+    python -m pytest -q -p no:cacheprovider tests/scaling/test_ray.py tests/scaling/test_mpi.py tests/compiled/test_loops.py tests/layers
 fi
