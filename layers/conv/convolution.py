@@ -13,10 +13,11 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda import convolution as gpu
+from minicaffe.cuda.epilogue import DeviceEpilogue
 from minicaffe.layer import AsManyAsBottoms, Costs, data_bytes
 from minicaffe.layers.elementwise.channels import sum_channels
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue, joined
-from minicaffe.layers.elementwise.fusion import DeviceEpilogue, Fusing
+from minicaffe.layers.elementwise.fusion import Fusing
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.reads import UNREAD, Axis
 from minicaffe.threads import get_num_threads

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
+from minicaffe.cuda.epilogue import DeviceEpilogue
 from minicaffe.layer import Costs
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import Index, each_block
 
 from .epilogue import NOTHING, Epilogue
-from .fusion import Channelwise, DeviceEpilogue, Fusing
+from .fusion import Channelwise, Fusing
 
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 

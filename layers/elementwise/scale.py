@@ -9,12 +9,13 @@ from dataclasses import replace
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.device import current
+from minicaffe.cuda.epilogue import DeviceEpilogue
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.elementwise.channels import affine, sum_channels, sum_products
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
-from minicaffe.layers.elementwise.fusion import Channelwise, DeviceEpilogue, vector
+from minicaffe.layers.elementwise.fusion import Channelwise, vector
 from minicaffe.layers.neuron.neuron import KeptInput
 
 

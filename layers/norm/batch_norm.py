@@ -21,6 +21,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
+from minicaffe.cuda.epilogue import DeviceEpilogue
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import WeightsError
@@ -30,7 +31,7 @@ from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
-from minicaffe.layers.elementwise.fusion import Channelwise, DeviceEpilogue, vector
+from minicaffe.layers.elementwise.fusion import Channelwise, vector
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis

@@ -23,10 +23,10 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import MovedBins, PositionSensitive, Sizes
 from minicaffe.kernels import kernel
 from minicaffe.layer import data_bytes
+from minicaffe.layers.roi.psroi_layer import CHUNK, NONE, GridTaps, part_backward, pool_part
 from minicaffe.threads import Scratch, get_num_threads
 
 from .operator import ArgumentError, PositionSensitiveOperator
-from .psroi_bilinear import CHUNK, NONE, GridTaps, part_backward, pool_part
 from .psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
 from .roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.kernels import kernel
+from minicaffe.layers.roi.psroi_layer import CHUNK, grid_taps, part_backward, pool_part
 from minicaffe.threads import Scratch, get_num_threads
 
 from .operator import PositionSensitiveOperator
-from .psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part
 from .psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
 from .roi_geometry import AxisSteps, RoiPlan, at_least, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples

@@ -12,7 +12,7 @@ from roi_cases import Case, cases, some_rois
 import minicaffe
 from minicaffe import kernels
 from minicaffe.errors import LayerError
-from minicaffe.layers.roi import psroi_bilinear
+from minicaffe.layers.roi import psroi_layer
 from minicaffe.layers.roi.psroi_align import PsRoiAlign
 from minicaffe.layers.roi.roi_samples import means_backward_by_definition, means_by_definition
 from minicaffe.ops import ps_roi_align, ps_roi_align_backward
@@ -96,7 +96,7 @@ def test_backward_in_chunks_of_rois(monkeypatch: pytest.MonkeyPatch) -> None:
     x_shape, rois = (2, 12, 7, 9), some_rois()
     dy = random_map(len(rois), 3, 2, 2)
     dx = ps_roi_align_backward(dy, rois, 0.5, x_shape)
-    monkeypatch.setattr(psroi_bilinear, "CHUNK", 1)
+    monkeypatch.setattr(psroi_layer, "CHUNK", 1)
     np.testing.assert_allclose(ps_roi_align_backward(dy, rois, 0.5, x_shape), dx, rtol=1e-13, atol=1e-15)
 
 
@@ -135,7 +135,7 @@ def test_numpys_results_do_not_depend_on_the_number_of_threads(
     group: int, sample_num: int, rois: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part of one number, and a backward in several chunks."""
-    monkeypatch.setattr(psroi_bilinear, "CHUNK", 2**11)
+    monkeypatch.setattr(psroi_layer, "CHUNK", 2**11)
     random = np.random.default_rng(0)
     x = random.standard_normal((1, group**2, 31, 51), np.float32)
     boxes = np.float32([[0, 2.3, 1.7, 47.1, 28.9], [0, 5.2, 3.1, 30.7, 25.3], [0, 1.6, 9.4, 44.8, 27.2]])[:rois]

@@ -10,7 +10,7 @@ from roi_cases import Case, cases, some_rois
 
 import minicaffe
 from minicaffe import kernels
-from minicaffe.layers.roi import psroi_sums
+from minicaffe.layers.roi import psroi_pooling
 from minicaffe.layers.roi.psroi_pooling import PsRoiPool
 from minicaffe.ops import ps_roi_pool, ps_roi_pool_backward
 
@@ -91,8 +91,8 @@ def test_a_row_that_is_listed_in_blocks_and_chunks(monkeypatch: pytest.MonkeyPat
     x, rois = random_map(2, 12, 7, 9), some_rois()
     dy = random_map(len(rois), 3, 2, 2)
     y, dx = ps_roi_pool(x, rois, 2, 0.5), ps_roi_pool_backward(dy, rois, 0.5, x.shape)
-    monkeypatch.setattr(psroi_sums, "BLOCK", 2)
-    monkeypatch.setattr(psroi_sums, "CHUNK", 5)
+    monkeypatch.setattr(psroi_pooling, "BLOCK", 2)
+    monkeypatch.setattr(psroi_pooling, "CHUNK", 5)
     np.testing.assert_array_equal(ps_roi_pool(x, rois, 2, 0.5), y)
     np.testing.assert_allclose(ps_roi_pool_backward(dy, rois, 0.5, x.shape), dx, rtol=1e-13, atol=1e-15)
 
@@ -141,7 +141,7 @@ def test_a_second_reshape_and_untouched_bottoms() -> None:
 
 def test_numpys_backward_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """In several chunks, whose ends depend on how many places of the grid a thread has."""
-    monkeypatch.setattr(psroi_sums, "CHUNK", 50)
+    monkeypatch.setattr(psroi_pooling, "CHUNK", 50)
     random = np.random.default_rng(0)
     boxes = np.float32([[0, 2 + i, 1, 47 - i, 28] for i in range(6)])
     dy, results = random.standard_normal((6, 1, 4, 4), np.float32), []

@@ -16,7 +16,7 @@ from roi_cases import Case, cases, some_rois
 
 from minicaffe.layers.roi import operator
 from minicaffe.layers.roi.psroi_align import PsRoiAlign
-from minicaffe.layers.roi.psroi_bilinear import grid_taps
+from minicaffe.layers.roi.psroi_layer import grid_taps
 from minicaffe.layers.roi.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
