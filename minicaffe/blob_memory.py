@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from minicaffe.layer_list import Node
-
 from .blob import Blob, SyncedMemory
+from .layer_list import Node
 
 GONE = (
     'the blob "{}" was freed after its last reader had run: make the net with keep="all", or name it in forward (blobs=["{}"])'

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.files import granted
-
 from . import rng
 from .errors import DataError, FillerError, nearest
-from .files import read_text
+from .files import granted, read_text
 from .proto import caffe_pb2
 
 Array = NDArray[Any]

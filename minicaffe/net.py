@@ -19,10 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from minicaffe.layer_list import Node, drop_unasked_gradients
-from minicaffe.layers.data.input import Input
-from minicaffe.parameters import Blobs, Layers, Params, check_names, names_near
-
 from . import limits
 from .at_fork import renewed
 from .blob import Arrays, Blob, note_change, put_numbers
@@ -38,8 +34,9 @@ from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weig
 from .hooks import Hooked
 from .kernels import compile_ahead, loops_of_net
 from .layer import Layer
-from .layer_list import filter_layers, insert_splits, left_out
+from .layer_list import Node, drop_unasked_gradients, filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
+from .layers.data.input import Input
 from .layers.shape.alignment import settle_crops
 from .mode import TRAIN, Phase, gpu_mode
 from .net_arguments import (
@@ -51,7 +48,7 @@ from .net_arguments import (
     unknown_of_layer,
     unknown_of_net,
 )
-from .parameters import LearnableParameters, param_names
+from .parameters import Blobs, Layers, LearnableParameters, Params, check_names, names_near, param_names
 from .plan import ExecutionPlan
 from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet, forward_all

@@ -33,21 +33,19 @@ from typing import Protocol
 
 import numpy as np
 
-from minicaffe.layer_list import Node
-from minicaffe.threads import each_block
-
 from .blob import Blob, Unchanged, latest_change, note_change
 from .blob_memory import BlobMemory
 from .cuda.epilogue import DeviceEpilogue
 from .cuda.pairs import data_pair
 from .kernels import KeptStep, compiled, makes_steps, may_have_steps, program_of, sharing_step, step_of
 from .layer import Layer
+from .layer_list import Node
 from .layers.conv.convolution_products import wanted_way
 from .layers.elementwise.channels import by_channel
 from .layers.elementwise.epilogue import Epilogue, epilogue_step, joined
 from .layers.elementwise.fusion import Channelwise, Fusing, device_epilogue_of, may_be_epilogue, takes_epilogue
 from .mode import TEST, gpu_mode
-from .threads import get_num_threads
+from .threads import each_block, get_num_threads
 
 OURS = "minicaffe.layers."
 """Where the built-in layers are."""

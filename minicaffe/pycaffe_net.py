@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from minicaffe.parameters import Blobs, check_names
-
 from .blob import Array, Arrays, Blob, numbers
 from .errors import Error, LayerError
-from .parameters import check_names_differ
+from .parameters import Blobs, check_names, check_names_differ
 
 if TYPE_CHECKING:
     from .layer import Layer
