@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from minicaffe.layer import Layer
+
 ROOT = Path(__file__).resolve().parents[1]
 LINKS = ("layers", "proto", "cuda")
 
@@ -28,6 +30,15 @@ def test_the_engine_is_the_modules_that_its_contract_names() -> None:
 
 def test_the_catalogue_is_the_one_module_of_layers_beside_the_families() -> None:
     assert [path.stem for path in (ROOT / "layers").glob("*.py")] == ["__init__"]
+
+
+def test_layer_is_small() -> None:
+    """What fewer than four types need belongs to those types' base class, or to the tool that asks."""
+    own = {name for name in vars(Layer) if not name.startswith("__") or name in ("__init__", "__setattr__", "__delattr__")}
+    methods = {name for name in own if callable(getattr(Layer, name)) or isinstance(vars(Layer)[name], property)}
+    attributes = own - methods | set(Layer.__annotations__)
+    assert len(methods) <= 30
+    assert len(attributes) <= 25
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
