@@ -11,7 +11,38 @@ from minicaffe.layers.conv.window import Window
 from minicaffe.proto import caffe_pb2
 
 
-class Convolution3D(Convolution):
+class OfClips(Convolution):
+    """A convolution of clips (N, C, L, H, W), whose parameters are in convolution3d_param. List it before other bases."""
+
+    param_block = ("convolution3d_param",)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        given = self.param.convolution3d_param
+        if len(bottom[0].shape) != 5:
+            raise self.error(f"x must be (N, C, L, H, W), got shape {bottom[0].shape}", "bottom[0]")
+        if given.group != 1:
+            raise self.error(f"group must be 1, got {given.group}: C3D has none", "convolution3d_param.group")
+        param = caffe_pb2.LayerParameter()
+        param.CopyFrom(self.param)
+        param.convolution_param.num_output, param.convolution_param.bias_term = given.num_output, given.bias_term
+        param.convolution_param.weight_filler.CopyFrom(given.weight_filler)
+        param.convolution_param.bias_filler.CopyFrom(given.bias_filler)
+        self.param = param
+        super().setup(bottom, top)
+
+    def _read_window(self) -> Window:
+        given = self.param.convolution3d_param
+        kernel = given.kernel_depth, given.kernel_size, given.kernel_size
+        stride = given.temporal_stride, given.stride, given.stride
+        if min(kernel + stride) < 1:
+            raise self.error("kernel_depth, kernel_size, stride and temporal_stride must be at least 1", "convolution3d_param")
+        return Window(kernel, stride, (given.temporal_pad, given.pad, given.pad), (1, 1, 1))
+
+    def _bias_shape(self) -> tuple[int, ...]:
+        return 1, 1, 1, 1, self.num_output
+
+
+class Convolution3D(OfClips):
     """Convolution's y, with kernels of kernel_depth frames of kernel_size x kernel_size pixels.
 
     C3D's name for a convolution of clips, with one kernel size, stride and pad in space and one of each in
@@ -26,45 +57,9 @@ class Convolution3D(Convolution):
     """
 
     type = "Convolution3D"
-    param_block = ("convolution3d_param",)
-
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.param = as_convolution(self, bottom[0])
-        super().setup(bottom, top)
-
-    def _read_window(self) -> Window:
-        return clip_window(self)
-
-    def _bias_shape(self) -> tuple[int, ...]:
-        return 1, 1, 1, 1, self.num_output
 
 
-def as_convolution(layer: Convolution, x: Blob) -> caffe_pb2.LayerParameter:
-    """The layer's parameters, with a convolution_param that has what its convolution3d_param has. Raises LayerError."""
-    given = layer.param.convolution3d_param
-    if len(x.shape) != 5:
-        raise layer.error(f"x must be (N, C, L, H, W), got shape {x.shape}", "bottom[0]")
-    if given.group != 1:
-        raise layer.error(f"group must be 1, got {given.group}: C3D has none", "convolution3d_param.group")
-    param = caffe_pb2.LayerParameter()
-    param.CopyFrom(layer.param)
-    param.convolution_param.num_output, param.convolution_param.bias_term = given.num_output, given.bias_term
-    param.convolution_param.weight_filler.CopyFrom(given.weight_filler)
-    param.convolution_param.bias_filler.CopyFrom(given.bias_filler)
-    return param
-
-
-def clip_window(layer: Convolution) -> Window:
-    """The window of a convolution3d_param. Raises LayerError for sizes and strides below 1."""
-    given = layer.param.convolution3d_param
-    kernel = given.kernel_depth, given.kernel_size, given.kernel_size
-    stride = given.temporal_stride, given.stride, given.stride
-    if min(kernel + stride) < 1:
-        raise layer.error("kernel_depth, kernel_size, stride and temporal_stride must be at least 1", "convolution3d_param")
-    return Window(kernel, stride, (given.temporal_pad, given.pad, given.pad), (1, 1, 1))
-
-
-class Deconvolution3D(Deconvolution):
+class Deconvolution3D(OfClips, Deconvolution):
     """Deconvolution's y, with kernels of kernel_depth frames of kernel_size x kernel_size pixels.
 
     C3D's name for the transpose of Convolution3D. Source: C3D's deconvolution3d_layer.cpp.
@@ -75,14 +70,3 @@ class Deconvolution3D(Deconvolution):
     """
 
     type = "Deconvolution3D"
-    param_block = ("convolution3d_param",)
-
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.param = as_convolution(self, bottom[0])
-        super().setup(bottom, top)
-
-    def _read_window(self) -> Window:
-        return clip_window(self)
-
-    def _bias_shape(self) -> tuple[int, ...]:
-        return 1, 1, 1, 1, self.num_output
