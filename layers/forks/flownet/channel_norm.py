@@ -9,6 +9,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
+from minicaffe.reads import Axis, same_places
 
 
 class ChannelNorm(Layer):
@@ -30,6 +31,9 @@ class ChannelNorm(Layer):
             raise self.error(f"x must have at least two axes, got shape {shape}", "bottom[0]")
         top[0].reshape(shape[0], 1, *shape[2:])
         self.maps = shape[0], shape[1], math.prod(shape[2:])
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return same_places(bottom[b].shape, top[t].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = bottom[0].data.reshape(self.maps)
