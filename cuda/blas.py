@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.at_fork import renewed
 from minicaffe.errors import DeviceError, install
+from minicaffe.process_fork import renewed
 
 from . import cublas, graph
 from .device import current, launch_blocks

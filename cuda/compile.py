@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.at_fork import renewed
 from minicaffe.errors import DeviceError, Error
 from minicaffe.files import replacing, unlinked
+from minicaffe.process_fork import renewed
 
 from . import source
 from .compilers import RefusedError, compilers

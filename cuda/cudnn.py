@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from minicaffe.at_fork import renewed
 from minicaffe.errors import DeviceError, Error, install
+from minicaffe.process_fork import renewed
 
 from . import cublas, graph
 from .blas import tf32_allowed

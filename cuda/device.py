@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from minicaffe.at_fork import renewed
 from minicaffe.errors import DeviceError, install
+from minicaffe.process_fork import renewed
 
 from . import capture, graph
 from .capture import Capture

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from minicaffe.at_fork import renewed
+from minicaffe.process_fork import renewed
 
 from .stream import Stream
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minicaffe.at_fork import renewed
+from minicaffe.process_fork import renewed
 
 if TYPE_CHECKING:
     from .device import Device

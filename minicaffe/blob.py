@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import limits
-from .at_fork import renewed
 from .cuda import capture as captures
 from .cuda.device import current, stream_of_pass
 from .errors import BlobError, Error
 from .mode import gpu_mode
+from .process_fork import renewed
 
 if TYPE_CHECKING:
     from .cuda.device import Device

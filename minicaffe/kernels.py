@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 
-from .at_fork import held
 from .mode import gpu_mode
+from .process_fork import held
 
 if TYPE_CHECKING:
     from .blob import Blob

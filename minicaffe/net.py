@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from . import limits
-from .at_fork import renewed
 from .blob import Arrays, Blob, note_change, put_numbers
 from .blob_memory import BlobMemory
 from .cuda.device import current
@@ -50,6 +49,7 @@ from .net_arguments import (
 )
 from .parameters import Blobs, Layers, LearnableParameters, Params, check_names, names_near, param_names
 from .plan import ExecutionPlan
+from .process_fork import renewed
 from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet, forward_all
 from .threads import computing

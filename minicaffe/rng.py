@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .at_fork import held
 from .errors import Error
+from .process_fork import held
 
 _generator = np.random.default_rng()
 _shared: np.random.Generator | None = None

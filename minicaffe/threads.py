@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import limits
-from .at_fork import in_child, renewed
 from .blob import aligned_zeros
 from .errors import Error
+from .process_fork import in_child, renewed
 
 Task = Callable[[], object]
 

@@ -38,10 +38,10 @@ from typing import Any, Generic, ParamSpec
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minicaffe.at_fork import held, renewed
 from minicaffe.blob import address_of
 from minicaffe.errors import Error, install
 from minicaffe.kernels import AHEAD
+from minicaffe.process_fork import held, renewed
 
 P = ParamSpec("P")
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import files, limits
-from minicaffe.at_fork import renewed
 from minicaffe.errors import DataError, Error, LimitError, out_of_memory
+from minicaffe.process_fork import renewed
 
 from .other_images import START, other_format
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.at_fork import in_child
+from minicaffe.process_fork import in_child
 
 PATIENCE = 1.0
 """Seconds that an exiting process waits for these threads."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from minicaffe import at_fork
+from minicaffe import process_fork
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 LATER = 0.01
@@ -96,7 +96,7 @@ def _send_later(number: int) -> None:
     threading.Timer(LATER, signal.pthread_kill, [threading.get_ident(), number]).start()
 
 
-@at_fork.in_child
+@process_fork.in_child
 def _restore() -> None:
     del _waiting[:]
     for restored in reversed(_replaced):  # the outermost last
@@ -104,5 +104,7 @@ def _restore() -> None:
             signal.signal(number, handler)
 
 
-if hasattr(os, "register_at_fork"):  # after at_fork, whose hooks so run inside of these: no stop comes while it holds locks
+if hasattr(
+    os, "register_at_fork"
+):  # after process_fork, whose hooks so run inside: no stop comes while it holds locks
     os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_unblock)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe import TEST, Net, at_fork, blob, kernels, rng, threads
+from minicaffe import TEST, Net, blob, kernels, process_fork, rng, threads
 from minicaffe.compiled import jit
 from minicaffe.cuda.pool import Pool
 from minicaffe.data import image_bytes
@@ -221,7 +221,7 @@ def test_a_child_gets_locks_that_a_thread_of_the_parent_holds() -> None:
 
 
 def test_a_child_keeps_a_lock_that_the_forking_thread_holds() -> None:
-    lock = at_fork.renewed(threading.RLock())
+    lock = process_fork.renewed(threading.RLock())
 
     def leave() -> None:
         lock.release()  # RuntimeError if the child did not hold it
