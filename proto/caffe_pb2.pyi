@@ -528,7 +528,7 @@ class SolverState(_message.Message):
     iter_last_event: _builtins.int
     """[SSD]"""
     minicaffe_running_state: _builtins.bytes
-    """minicaffe's own: what else a run needs to go on exactly, as JSON (minicaffe/running_state.py). Caffe skips the field."""
+    """minicaffe's own: what else a run needs to go on exactly, as JSON (minicaffe/training/running_state.py). Caffe skips the field."""
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlobProto]: ...
     def __init__(

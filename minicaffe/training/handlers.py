@@ -104,7 +104,5 @@ def _restore() -> None:
             signal.signal(number, handler)
 
 
-if hasattr(
-    os, "register_at_fork"
-):  # after process_fork, whose hooks so run inside: no stop comes while it holds locks
+if hasattr(os, "register_at_fork"):  # after process_fork, whose hooks so run inside: no stop comes while it holds locks
     os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_unblock)

@@ -121,7 +121,7 @@ def regression_scale(layer: Layer) -> tuple[Array, Array]:
 class BoxOutput(FieldBoxesOutput):
     """The best rois of each image, by how far their best class's score is above the background's.
 
-    MS-CNN's proposals, from one map for each size of field. The formula and source are in field_boxes.py.
+    MS-CNN's proposals, from one map for each size of field.
 
     bottom: maps (N, K + 4, H_i, W_i): scores of K classes, background first, then the deltas t_x, t_y, t_w, t_h.
     top: rois (R, 5, 1, 1): image, x1, y1, x2, y2 in pixels, width x2 - x1, best first in an image, or one of 0, 1, 1, 10, 10
@@ -172,7 +172,7 @@ class BoxOutput(FieldBoxesOutput):
 class BoxGroupOutput(FieldBoxesOutput):
     """The best rois of each image, by 1 - the probability of background.
 
-    Cascade R-CNN's proposals, several fields at each cell. Formula and source are in field_boxes.py.
+    Cascade R-CNN's proposals, several fields at each cell.
 
     bottom: pairs of a map of probabilities (N G, K, H, W), background first, and deltas t_x, t_y, t_w, t_h (N G, 4, H, W), for
     N images of G fields each.

@@ -144,7 +144,7 @@ class DetectionAccuracy(FieldAccuracy):
 
     Source: mscnn's detection_accuracy_layer.cpp.
 
-    bottom: x (N, cls_num + 4, H, W), scores and deltas; labels (N, 6, H, W) (field_groups.py).
+    bottom: x (N, cls_num + 4, H, W), scores and deltas; labels (N, 6, H, W).
     top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 where nothing counts: background with an overlap >= bg_threshold, and
     ignore_label, do not.
     Of equal scores the last class goes first. bbox_reg_param is not read: the deltas count as they are. No gradient.
@@ -185,7 +185,7 @@ class DetectionGroupAccuracy(FieldAccuracy):
 
     Source: cascade-rcnn's detection_group_accuracy_layer.cpp.
 
-    bottom: scores (N G, cls_num, H, W), deltas (N G, 4, H, W), labels (N G, 6, H, W) (field_groups.py).
+    bottom: scores (N G, cls_num, H, W), deltas (N G, 4, H, W), labels (N G, 6, H, W).
     top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 where nothing counts: background with an overlap >= bg_threshold, and
     ignore_label, do not.
     Of equal scores the first class is told. No gradient.

@@ -91,7 +91,7 @@ LEAST = 4
 class FieldDetectionLoss(Loss):
     """The loss, and the part of it that is of the deltas.
 
-    bottom: x (N, cls_num + 4, H, W), scores and deltas; labels (N, 6, H, W) (field_groups.py).
+    bottom: x (N, cls_num + 4, H, W), scores and deltas; labels (N, 6, H, W) (detection_accuracy.py).
     top: (1, 1, 1, 2); the gradient is that of the first number. All fields with an object count and, of the others with an
     overlap below bg_threshold, in each image, sample_mode random: as many draws, with replacement, among all fields as
     bg_multiple times those with an object; bootstrap: for each class bg_multiple times its fields, those with its highest
@@ -188,7 +188,7 @@ WORDS = {
 class DetectionGroupLoss(Loss):
     """The loss, and the part of it that is of the deltas.
 
-    bottom: scores (N G, cls_num, H, W), deltas (N G, 4, H, W), labels (N G, 6, H, W) (field_groups.py).
+    bottom: scores (N G, cls_num, H, W), deltas (N G, 4, H, W), labels (N G, 6, H, W) (detection_accuracy.py).
     top: (1, 1, 1, 2); the gradient is that of the first number. Of each image batch_size fields are sampled, one of 1 +
     bg_multiple with an object, or (-1) all of those and bg_multiple times as many without, min_num_neg at least; background
     counts where its overlap is below bg_threshold. neg_mining_type: at random, the worst ones (bootstrap), or half of each.

@@ -72,7 +72,7 @@ class SqueezeDetLoss(Loss):
     bottom: class probabilities (N, K, classes), of any shape with as many values; confidences c (N, H, W, A); t (N, H, W, 4 A):
     x, y, height, width of each anchor; labels (N, 5 T): x1, y1, x2, y2 in pixels, class from 0, with -1 after the last.
     top: loss (). anchor_shapes: width and height of the A anchors, in pixels. The image is crop_size or 416 pixels wide and
-    high; grid of squeeze_boxes.py places the anchors.
+    high; `grid` places the anchors.
     Backward is the gradient of the loss with IOU as a constant.
     Raises LayerError for missing fields and shapes that do not match, and for a class that is unknown, a box that ends before
     it starts, and as many objects as anchors.
