@@ -184,6 +184,7 @@ class Graphs:
             self._known.clear()
             self._last, self._settings = stream, cuda_graph.settings()
             stream.device.graph_holders.add(self)
+        self._let_alone({i for i, node in enumerate(self._nodes) if any(node.layer.loss_weights) or node.layer.phase != TEST})
         if self._memory:  # what runs alone writes for a part, which reads it at the same place each time
             self._memory.stay = self._stay
 

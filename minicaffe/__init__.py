@@ -91,11 +91,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from minicaffe.files import allow_path
-
     from . import detection, pycaffe
     from .blob import Blob
     from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
+    from .files import allow_path
     from .layer import Layer
     from .layers import register
     from .layers.python.python import allow_module
@@ -170,7 +169,9 @@ serve_public_names()
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    elif not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
+    elif name in PUBLIC:  # not by find_spec: a finder may import nothing, for it holds a lock of all threads
+        value = importlib.import_module(f"{__name__}.{PUBLIC[name]}")
+    elif name.isidentifier() and not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
         value = importlib.import_module(f"{__name__}.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -62,9 +61,8 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         self._specs: dict[str, ModuleSpec | None] = {}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        real, spec = self.real(fullname), None
-        with suppress(ModuleNotFoundError):  # nor is there the package that would have it
-            spec = importlib.util.find_spec(real) if real else None
+        real = self.real(fullname)
+        spec = _spec_of(real) if real else None
         return ModuleSpec(fullname, self, is_package=spec.submodule_search_locations is not None) if spec else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -85,6 +83,22 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         spec = importlib.util.find_spec(real) if real else None
         loader = spec.loader if spec else None
         return loader.get_source(spec.name) if spec and isinstance(loader, importlib.abc.InspectLoader) else None
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """Return the spec of a module, without importing its packages, which importlib.util.find_spec does.
+
+    A finder runs under a lock of all threads: what it imports may wait for a module that another thread is importing, which
+    waits for that lock.
+    """
+    spec, path, at = None, None, ""
+    for part in (_public(name) or name).split("."):
+        at = f"{at}.{part}".lstrip(".")
+        spec = getattr(sys.modules.get(at), "__spec__", None) or PathFinder.find_spec(at, path)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations or []
+    return spec
 
 
 def serve_public_names() -> None:

@@ -97,8 +97,10 @@ class Layer:
     per top), param_propagate_down (one bool per learnable blob: whether backward computes its gradient), source.
 
     Bases of fewer types have further hooks: forked.Forked and LayoutFromWeights (other blobs in stored weights), and
-    layers.proposal.dynamic_tops.DynamicTops (forward finds the tops' length). Three protocols need no base:
-    data.state_fields.Resumable, training.last_iteration.HasRunningBlobs, scaling.mpi.sameness.HasFingerprint.
+    layers.proposal.dynamic_tops.DynamicTops (forward finds the tops' length). Tools ask whether a layer is one of
+    layers.data.prefetching.DataLayer, data.input.Input, shape.split.Split and roi.roi_layer.RoiLayer: derive from it to count
+    as one. Three protocols need no base: data.state_fields.Resumable, training.last_iteration.HasRunningBlobs,
+    scaling.mpi.sameness.HasDataFacts.
     """
 
     type: str = ""
@@ -155,6 +157,7 @@ class Layer:
         self._note_change()
 
     def __delattr__(self, name: str) -> None:
+        self._note_change()  # before and after, as __setattr__
         super().__delattr__(name)
         self._note_change()
 
@@ -366,7 +369,7 @@ def gpu_methods_apply(kind: type[Layer]) -> bool:
     return all(gpu <= cpu or gpu == none for cpu, gpu in pairs)
 
 
-def check_finite(layer: Layer, block: str) -> None:
+def check_finite_fields(layer: Layer, block: str) -> None:
     """Raises LayerError for a number in a block of the layer's parameters that is infinite or NaN."""
     message: Message = reduce(getattr, block.split("."), layer.param)
     for field, value in message.ListFields():

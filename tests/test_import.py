@@ -39,6 +39,28 @@ def test_import_loads_no_engine() -> None:
     assert done.stdout == "['minicaffe.aliases', 'minicaffe.errors', 'minicaffe.version']\n"
 
 
+FROM_THREADS = """
+import sys, threading, minicaffe
+from concurrent.futures import ThreadPoolExecutor
+barrier = threading.Barrier(4)
+def use(name):
+    barrier.wait()
+    return getattr(minicaffe, name)
+with ThreadPoolExecutor(4) as pool:
+    print([found.__name__ for found in pool.map(use, ["Net", "io", "settings", "Film"])])
+"""
+
+
+def test_threads_may_use_names_first() -> None:
+    """A finder runs under a lock of all threads: one that imports may wait for a module that waits for it."""
+    done = subprocess.run([sys.executable, "-c", FROM_THREADS], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "['Net', 'minicaffe.pycaffe.io', 'minicaffe.data.settings', 'Film']\n"
+
+
+def test_names_that_are_not_there() -> None:
+    assert [name for name in ("nothing", "a.b", "_net", "") if hasattr(minicaffe, name)] == []
+
+
 def test_every_public_name_is_there() -> None:
     assert [name for name in minicaffe.__all__ if not hasattr(minicaffe, name)] == []
     assert set(minicaffe.__all__) <= set(dir(minicaffe))

@@ -52,6 +52,8 @@ class KeptWeights:
         self._panels: Array | None = None
         self._of: Array | tuple[Blob, Unchanged] | None = None
         """A copy of the weights that the factors are of, or what tells whether the weights are still the same."""
+        self._how: tuple[Window, int] | None = None
+        """The windows and the groups that the factors are of."""
         self._now: tuple[Blob, Unchanged] | None = None
 
     @property
@@ -74,9 +76,10 @@ class KeptWeights:
     def factors(self, weight: Array, window: Window, group: int) -> Array:
         """Return factors_of(weight, window, group), made anew only when the weights, their windows or groups have changed."""
         now, self._now, self._panels = self._now, None, None
-        shape = factors_shape(weight.shape, window, group)
-        if self._factors is None or self._factors.shape != shape or not self._is_of(weight, now):
+        how = window, group
+        if self._factors is None or self._how != how or not self._is_of(weight, now):
             self._of = self._factors = None  # free the old factors before the new ones are made
+            self._how = how
             if now is not None and now[1].holds():
                 self._of = now
             else:

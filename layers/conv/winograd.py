@@ -2,7 +2,7 @@
 
     y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
 
-Fast because every step is a matrix product (winograd_tiles) on threads of tiles that stay in a core's cache, each block a task.
+Fast because every step is a matrix product (winograd_tiles) on blocks of tiles that stay in a core's cache, each block a task.
 Tiles with outliers (winograd_outliers), and those that come out infinite or NaN, are computed again by the direct way: Winograd
 overflows earlier, and one NaN would reach its neighbours.
 """
@@ -59,10 +59,13 @@ def convolve(
     smaller or larger than the window gives. factors: factors_of(weight, window, group), if at hand. taps: those that every
     filter has, by default all.
     """
+    taps = taps or all_taps(window)
+    if factors is not None:
+        convolve_by_factors(x, weight, factors, window, y, epilogue, taps)
+        return
     with threads.kept_scratch(np.float32) as memory:
-        if factors is None:
-            factors = factors_of(weight, window, group, memory("large", *factors_shape(weight.shape, window, group)))
-        convolve_by_factors(x, weight, factors, window, y, epilogue, taps or all_taps(window))
+        factors = factors_of(weight, window, group, memory("large", *factors_shape(weight.shape, window, group)))
+        convolve_by_factors(x, weight, factors, window, y, epilogue, taps)
 
 
 @kernel
@@ -88,7 +91,7 @@ def convolve_by_factors(  # noqa: PLR0917
 
 
 def blocks_of(tiling: Tiling, depth: int, filters: int) -> Iterator[Block]:
-    """Return the threads of NumPy's products, of so many channels' pieces and filters of a group."""
+    """Return the blocks of NumPy's products, of so many channels' pieces and filters of a group."""
     return tiling.blocks(tiles_at_once(max(depth, filters)), least=-(-LEAST_PRODUCT // (depth * filters)))
 
 
@@ -102,7 +105,7 @@ def possible(window: Window) -> bool:
 def mend(  # noqa: PLR0917
     tiling: Tiling, block: Block, group: int, flags: Flags, x: Array, weight: Array, y: Array, epilogue: Epilogue
 ) -> None:
-    """Compute these tiles of a block directly, of all filters of the group: the threads must not change a product's shape."""
+    """Compute these tiles of a block directly, of all filters of the group: the blocks must not change a product's shape."""
     groups = x.shape[1] // weight.shape[1]
     filters, channels = channels_of(len(weight), groups)[group], channels_of(x.shape[1], groups)[group]
     slab = read(tiling, block, x[:, channels], Scratch())

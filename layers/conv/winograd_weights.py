@@ -75,7 +75,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 class Cut(NamedTuple):
-    """How the gradient of a group is cut. chunks: of the channels; batches: threads of tiles that are made at a time; sizes: of
+    """How the gradient of a group is cut. chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of
     the memory for sums, for tiles of dy and for tiles of x, in numbers."""
 
     chunks: list[slice]
@@ -118,7 +118,7 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
 
 
 def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
-    """Return the tiles (6, T, 6, pieces * C) of the batch's threads of maps (N, C, H, W), as WAYS names them."""
+    """Return the tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
     (overlap, across, down), scratch = WAYS[name], Scratch()
     channels = count_of_pieces(tiling.window) * maps.shape[1]
     ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's lie among the batch's
@@ -158,7 +158,7 @@ def _fold(sums: Array, gradient: Array) -> None:
 
 
 def _batches(all_: list[Block], tiles: int) -> Iterator[list[Block]]:
-    """Yield the threads in order, in batches of at most `tiles` tiles, but at least one block."""
+    """Yield the blocks in order, in batches of at most `tiles` tiles, but at least one block."""
     batch: list[Block] = []
     for block in all_:
         if batch and _count(batch) + block.tiles > tiles:
@@ -176,7 +176,7 @@ def _count(batch: Sequence[Block]) -> int:
 class Numbers(NamedTuple):
     """Counts of the float32 numbers that a pass holds.
 
-    tiles: of all threads' threads; large: factors, or sums and tiles of a weight gradient, which stay for the next pass; maps:
+    tiles: of all threads' blocks; large: factors, or sums and tiles of a weight gradient, which stay for the next pass; maps:
     of a stride's phases, which stay, too; weights: copies of the weights or of their gradient, turned or in pieces.
     """
 

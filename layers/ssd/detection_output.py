@@ -75,8 +75,9 @@ class DetectionOutput(DynamicTops, Forked):
         return cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if len(bottom) == 2:
-            raise self.error("takes loc, conf and priors as bottoms (SSD's), or one map of cells (YOLOv2's), got 2", "bottom")
+        if len(bottom) < 3:
+            takes = "takes loc, conf and priors as bottoms (SSD's), or one map of cells (YOLOv2's)"
+            raise self.error(f"{takes}, got {len(bottom)}", "bottom")
         param = self.param.detection_output_param
         named = {field.name for field, _ in param.ListFields()}
         if foreign := [name for name in FIELDS_OF_CELLS if name in named]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from minicaffe.errors import shortened
+from minicaffe.errors import Error, shortened
 
 State = dict[str, Any]
 """The state of layers and generators, as JSON."""
@@ -45,8 +45,15 @@ class Resumable(Protocol):
 
 
 def is_resumable(layer: object) -> TypeGuard[Resumable]:
-    """Return whether the layer's class has both methods. isinstance takes 50 times as long."""
-    return issubclass(type(layer), Resumable)
+    """Return whether the layer's class has both methods; isinstance takes 50 times as long. Raises Error for one alone."""
+    kind = type(layer)
+    if issubclass(kind, Resumable):
+        return True
+    lone = [name for name in ("training_state", "restore_training_state") if hasattr(kind, name)]
+    if lone:
+        needs = "to be resumed, a layer needs training_state and restore_training_state"
+        raise Error(f"{kind.__name__} has {lone[0]} alone: {needs}")
+    return False
 
 
 class Fields:

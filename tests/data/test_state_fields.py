@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from layer_case import LayerCase
 
-from minicaffe.data.state_fields import Fields
+from minicaffe.data.state_fields import Fields, State, is_resumable
+from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.net import Net
 
@@ -76,3 +77,19 @@ def test_a_path_names_the_place() -> None:
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             read()
+
+
+def test_a_layer_with_one_of_the_methods_alone_is_an_error() -> None:
+    """Its state would be lost without a word."""
+
+    class Saves:
+        def training_state(self) -> State:
+            return {}
+
+    class Resumes(Saves):
+        def restore_training_state(self, state: State) -> None:
+            pass
+
+    assert is_resumable(Resumes()) and not is_resumable(object())
+    with pytest.raises(Error, match="Saves has training_state alone"):
+        is_resumable(Saves())

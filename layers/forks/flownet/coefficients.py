@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layer import Layer, check_finite
+from minicaffe.layer import Layer, check_finite_fields
 from minicaffe.proto import caffe_pb2
 
 DEFAULTS = {
@@ -81,8 +81,8 @@ def check_generators(layer: Layer) -> None:
         kind = getattr(layer.param.augmentation_param, name).rand_type
         if kind not in KINDS:
             raise layer.error(f'rand_type "{kind}" is none of {", ".join(KINDS)}', f"augmentation_param.{name}.rand_type")
-        check_finite(layer, f"augmentation_param.{name}")
-    check_finite(layer, "coeff_schedule_param")
+        check_finite_fields(layer, f"augmentation_param.{name}")
+    check_finite_fields(layer, "coeff_schedule_param")
     if layer.param.coeff_schedule_param.half_life < 0:
         half_life = layer.param.coeff_schedule_param.half_life
         raise layer.error(f"half_life must be >= 0, got {half_life:g}", "coeff_schedule_param.half_life")

@@ -7,7 +7,7 @@ import numpy as np
 from minicaffe.data.database import open_database
 from minicaffe.data.shard import current_shard
 from minicaffe.files import granted_folder
-from minicaffe.layer import check_finite
+from minicaffe.layer import check_finite_fields
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.proto import caffe_pb2
 
@@ -50,7 +50,7 @@ class CustomData(PrefetchingLayer):
             )
         if len(param.encoding) > slices:
             raise self.error(f"{len(param.encoding)} encodings given for {slices} slices", "data_param.encoding")
-        check_finite(self, "data_param")
+        check_finite_fields(self, "data_param")
         seed = param.rand_permute_seed or int(generator.integers(2**63))
         database = open_database(granted_folder(param.source), "lmdb")
         return RecordSource(database, Setting(param, batch, seed, self.dtype, tops), current_shard(self.phase))

@@ -13,7 +13,7 @@ from minicaffe.data.image_bytes import Pixels
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_labelled_windows
 from minicaffe.files import granted
-from minicaffe.layer import check_finite
+from minicaffe.layer import check_finite_fields
 from minicaffe.layers.data.prefetching import Order, PrefetchingLayer
 from minicaffe.layers.data.scenes import Scaling, Scene, WindowList, mean_values, rounded
 from minicaffe.proto import caffe_pb2
@@ -85,7 +85,7 @@ class DetectionData(PrefetchingLayer):
     def _check(self, param: caffe_pb2.DetectionDataParameter) -> None:
         """Raises LayerError for sizes of 0, numbers that are not finite and fields that contradict each other."""
         block = "detection_data_param"
-        check_finite(self, block)
+        check_finite_fields(self, block)
         self.positive(param.batch_size, f"{block}.batch_size")
         self.positive(param.mix_group_size, f"{block}.mix_group_size")
         if param.shuffle not in SHUFFLES:

@@ -11,7 +11,7 @@ from minicaffe.blob import Array
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_labelled_windows
 from minicaffe.files import granted
-from minicaffe.layer import check_finite
+from minicaffe.layer import check_finite_fields
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import Scaling, Scene, WindowList, mean_values, rounded
 from minicaffe.proto import caffe_pb2
@@ -50,7 +50,7 @@ class ImageGtData(PrefetchingLayer):
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ImageGtSource:
         param, block = self.param.image_gt_data_param, "image_gt_data_param"
-        check_finite(self, block)
+        check_finite_fields(self, block)
         self.positive(param.batch_size, f"{block}.batch_size")
         self.positive(param.fg_img_multiple, f"{block}.fg_img_multiple")
         if param.do_multiple_scale and param.HasField("min_scale") and param.HasField("max_scale"):

@@ -22,7 +22,7 @@ from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.window_file import SquareBoxes, read_square_boxes
 from minicaffe.errors import DataError
 from minicaffe.files import granted
-from minicaffe.layer import check_finite
+from minicaffe.layer import check_finite_fields
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import rounded
 from minicaffe.layers.data.window_warp import Box, centred_mean, padded, warp_into
@@ -49,7 +49,7 @@ class SquareBoxData(PrefetchingLayer):
 
     def make_source(self, tops: int, generator: np.random.Generator) -> SquareBoxSource:
         param, block = self.param.square_box_data_param, "square_box_data_param"
-        check_finite(self, block)
+        check_finite_fields(self, block)
         self.positive(param.batch_size, f"{block}.batch_size")
         self.positive(param.crop_size, f"{block}.crop_size")
         least, most = param.mn_bxsz_by_imsz, param.mx_bxsz_by_imsz

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from minicaffe.blob import Array, Blob, checked_shape
-from minicaffe.layer import Layer, check_finite
+from minicaffe.layer import Layer, check_finite_fields
 from minicaffe.layers.loss.loss import Loss
 
 THETA = ("theta_1_1", "theta_1_2", "theta_1_3", "theta_2_1", "theta_2_2", "theta_2_3")
@@ -46,7 +46,7 @@ class SpatialTransformer(Layer):
         ):
             if value != built:
                 raise self.error(f"{name} must be {built}, got {value}", f"st_param.{name}")
-        check_finite(self, "st_param")  # NaN stands for a number that is not fixed
+        check_finite_fields(self, "st_param")  # NaN stands for a number that is not fixed
         self.given = {field.name: value for field, value in param.ListFields()}
         with np.errstate(over="ignore"):
             self.fixed = np.array([self.given.get(name, np.nan) for name in THETA], self.dtype)

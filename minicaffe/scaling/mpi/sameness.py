@@ -31,7 +31,7 @@ SOLVER_PATHS = ("net", "train_net", "test_net", "net_param", "train_net_param", 
 
 
 @runtime_checkable
-class HasFingerprint(Protocol):
+class HasDataFacts(Protocol):
     """A data layer that can say which data it reads."""
 
     def data_fingerprint(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
         **{
             f'the data: layer "{layer.name}"': layer.data_fingerprint()
             for layer in net.layers
-            if isinstance(layer, HasFingerprint)
+            if isinstance(layer, HasDataFacts)
         },
         "the random seed": _text(json.dumps(rng.shared_generator().bit_generator.state)),
     }

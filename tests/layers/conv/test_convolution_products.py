@@ -151,6 +151,15 @@ def test_factors_are_made_once_until_the_weights_change(monkeypatch: pytest.Monk
     assert made == [1] * 4
 
 
+def test_factors_are_of_their_windows() -> None:
+    """A kernel of 5 x 5 has four pieces with either stride, but not the same ones."""
+    weight = np.random.default_rng(0).normal(size=(4, 3, 5, 5)).astype(np.float32)
+    kept = products.KeptWeights()
+    for stride in (1, 2, 1):
+        window = Window((5, 5), (stride, stride), (0, 0), (1, 1))
+        assert (kept.factors(weight, window, 1) == winograd.factors_of(weight, window, 1)).all()
+
+
 def test_weights_that_nobody_holds_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until somebody does; and other blobs in their place are other weights."""
     made = counted(monkeypatch)

@@ -260,5 +260,7 @@ def test_the_bottoms_tell_whose_it_is() -> None:
     assert str(choice_of_cells) == "DetectionOutput of caffe-yolov2: 1 bottom"
     with pytest.raises(LayerError, match=r"takes loc, conf and priors as bottoms \(SSD's\), or one map of cells"):
         choice(*ssds[:2])
+    with pytest.raises(LayerError, match=r"takes loc, conf and priors .* got 1"):  # a layer alone, without names of bottoms
+        choice(np.zeros((1, 7, 2, 2)))
     with pytest.raises(LayerError, match=r"biases is for one bottom \(YOLOv2's\), this is SSD's with 3"):
         choice(*ssds, inside="num_classes: 2 biases: 1")
