@@ -22,7 +22,7 @@ from minicaffe.layers.neuron.neuron import KeptInput
 class Bias(Channelwise):
     """y[..., s, ...] = x[..., s, ...] + bias[s], s an index on the axes from `axis` on.
 
-    y = x + bias, the bias laid along some of x's axes. Source: Caffe's bias_layer.hpp.
+    Source: Caffe's bias_layer.hpp.
 
     bottom: x (any shape) [, bias]. top: y (x's shape); may be in place.
     One bottom: the bias is a learnt blob over num_axes axes (-1: all that follow; 0: one number), filled with zeros unless
@@ -132,7 +132,7 @@ def is_by_channel(split: tuple[int, int, int], shape: tuple[int, ...]) -> bool:
 class Scale(Channelwise):
     """y[..., s, ...] = x[..., s, ...] * scale[s] (+ bias[s]), s an index on the axes from `axis` on.
 
-    y = x * scale (+ bias), both laid along some of x's axes. Source: Caffe's scale_layer.hpp.
+    Source: Caffe's scale_layer.hpp.
 
     bottom: x (any shape) [, scale]. top: y (x's shape); may be in place.
     One bottom: scale is a learnt blob over num_axes axes (-1: all that follow; 0: one number), ones unless `filler` says

@@ -339,9 +339,7 @@ class SeLu(Neuron):
 class Sigmoid(Layer):
     """y = 1 / (1 + exp(-x)).
 
-    bottom: x, any shape. top: y, of x's shape. May run in place.
-
-    y = 1 / (1 + exp(-x)), dx = dy y (1 - y).
+    bottom: x, any shape. top: y, of x's shape. May run in place. dx = dy y (1 - y).
 
     Source: Caffe's sigmoid_layer.cpp. Computed as (1 + tanh(x / 2)) / 2, which no x overflows.
     """

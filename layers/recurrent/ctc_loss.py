@@ -24,12 +24,7 @@ from minicaffe.layers.recurrent.ctc import (
 class CTCLoss(SequenceLoss):
     """The mean of -log of the probability that scores through time spell their labels (ChWick's).
 
-    Connectionist temporal classification, of two forks. The formula is in ctc.py.
-
-        loss = the mean over the sequences of -log(the probability that the scores spell the sequence's labels)
-
-    They share the block ctc_loss_param. Sources: ctc_loss_layer.cpp of
-    ChWick's Caffe, after TensorFlow's ctc_loss; that of crnn.caffe, around Baidu's warp-ctc.
+    Source: ctc_loss_layer.cpp of ChWick's Caffe, after TensorFlow's ctc_loss.
 
     bottom: scores (T, N, C) before softmax; indicators (T, N), as LSTM's: a 0 after the first step ends the sequence; labels
     (T, N), from the first step on, -1 after the last. The scores get a gradient. top: loss (), without a default loss_weight.
@@ -80,12 +75,7 @@ class CTCLoss(SequenceLoss):
 class CtcLoss(SequenceLoss):
     """The mean of -log of the probability that scores through time spell their labels (warp-ctc's, of crnn.caffe).
 
-    Connectionist temporal classification, of two forks. The formula is in ctc.py.
-
-        loss = the mean over the sequences of -log(the probability that the scores spell the sequence's labels)
-
-    They share the block ctc_loss_param. Sources: ctc_loss_layer.cpp of
-    ChWick's Caffe, after TensorFlow's ctc_loss; that of crnn.caffe, around Baidu's warp-ctc.
+    Source: ctc_loss_layer.cpp of crnn.caffe, around Baidu's warp-ctc.
 
     bottom: scores (T, N, C) before softmax; labels (N, L), with the blank as padding. The scores get a gradient. top: loss ().
     ctc_loss_param: alphabet_size C, time_step (how many steps count, at most T), blank_label (default 0).
