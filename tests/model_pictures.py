@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
-from minicaffe.data.drawn_boxes import default_font
+from minicaffe.data.drawings import default_font
 from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.flow import fill_template
 from minicaffe.detection.skeletons import COCO

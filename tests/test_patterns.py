@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from minicaffe.data.other_images import OTHERS
+from minicaffe.data.image_bytes import OTHERS
 from minicaffe.errors import PrototxtError
 from minicaffe.formats.lookalikes import LOOKALIKES
 from minicaffe.formats.tokens import _TOKEN, Text, Tokens
@@ -41,13 +41,13 @@ SUSPICIOUS, TOO_LONG = 0.0015, 0.25
 TABLES: dict[str, Iterable[str | bytes]] = {
     "minicaffe.formats.lookalikes": LOOKALIKES,
     "minicaffe.formats.weights": KINDS.values(),
-    "minicaffe.data.other_images": OTHERS,
+    "minicaffe.data.image_bytes": OTHERS,
 }
 """Tables of expressions: modules loop over them with the variable `pattern`."""
 EXAMPLES = {
     "minicaffe.training.snapshots": r"net_iter_(\d+)\.solverstate(\.h5)?",
     "minicaffe.formats.templates": r"\$\{(x|y)\}|\$(x|y)\b\$?",
-    "minicaffe.data.segments": r"[^%]*%c[^%]*%0?\d?d[^%]*",
+    "minicaffe.data.clips": r"[^%]*%c[^%]*%0?\d?d[^%]*",
     "minicaffe.porting.retarget_text": "ab",
     "minicaffe.formats.tokens": "[\x00-\x1f]|[\n\t]",
 }

@@ -10,8 +10,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
-from minicaffe.data.database import Database, open_database
-from minicaffe.data.datum import datum_array, parse_datum
+from minicaffe.data.database import Database, datum_array, open_database, parse_datum
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields

@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.data.data_transformer import crop_of
+from minicaffe.data.data_transformer import Cut, LabelledTransformer, crop_of
 from minicaffe.data.image_bytes import Pixels, read_labels
 from minicaffe.data.image_list import Paired, label_number, read_pairs
-from minicaffe.data.labelled_transformer import Cut, LabelledTransformer
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.resizing import interpolated
 from minicaffe.data.shard import Shard

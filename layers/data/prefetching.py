@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 from minicaffe.blob import Blob
+from minicaffe.data.clips import OWN as SEGMENT_FIELDS
 from minicaffe.data.prefetch import Prefetcher, Source
-from minicaffe.data.segments import OWN as SEGMENT_FIELDS
 from minicaffe.data.state_fields import MISFITS, MOST, Fields, State, misfit
 from minicaffe.errors import Error, LayerError
 from minicaffe.files import is_uri

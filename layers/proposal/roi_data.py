@@ -22,9 +22,8 @@ import numpy as np
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.data.images import Scale, image_blob, scaled_image
-from minicaffe.data.roidb import entry_pixels, prepare_roidb, usable
+from minicaffe.data.roidb import add_bbox_regression_targets, entry_pixels, prepare_roidb, usable
 from minicaffe.data.roidb_entry import Entry, Roidb
-from minicaffe.data.roidb_targets import add_bbox_regression_targets
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.shard import current_shard
 from minicaffe.data.state_fields import MOST, Fields

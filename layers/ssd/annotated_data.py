@@ -36,8 +36,7 @@ from minicaffe.data.data_transformer import (
     read_mean,
     warn_of_no_effect,
 )
-from minicaffe.data.database import Database, open_database
-from minicaffe.data.datum import datum_array
+from minicaffe.data.database import Database, datum_array, open_database
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.resizing import extrapolation
 from minicaffe.data.shard import WHOLE, Shard, current_shard

@@ -293,7 +293,7 @@ class DetectionPictures:
 
     def add(self, image: Array, rows: Array) -> None:
         """Write the picture of an image (C, H, W) with its detections (n, 6): class, score, corners. Raises Error."""
-        from minicaffe.data.drawn_boxes import draw_boxes  # which imports Pillow
+        from minicaffe.data.drawings import draw_boxes
 
         pixels = self.pixels(image)
         likely = rows[rows[:, 1] >= self.least]

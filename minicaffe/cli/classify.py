@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.data.drawn_scores import draw_scores
+from minicaffe.data.drawings import draw_scores
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.class_names import read_labels
 from minicaffe.detection.outputs import check_scores

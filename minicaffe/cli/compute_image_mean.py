@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
-from minicaffe.data.database import BACKENDS, open_database
-from minicaffe.data.datum import datum_array, parse_datum
+from minicaffe.data.database import BACKENDS, datum_array, open_database, parse_datum
 from minicaffe.errors import DataError
 from minicaffe.formats.weights import write_binaryproto
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from minicaffe.data.database import BACKENDS, new_database
-from minicaffe.data.datum import encoded_datum, image_datum
+from minicaffe.data.database import BACKENDS, encoded_datum, image_datum, new_database
 from minicaffe.data.image_bytes import encode_image, read_image, resized
 from minicaffe.data.image_list import Listed, read_image_list
 from minicaffe.errors import DataError, Error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.data.drawn_boxes import class_name
+from minicaffe.data.drawings import class_name
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.detect import Detections, draw, to_json
 from minicaffe.detection.detect_cascade import cascade_ends, sides_multiple

@@ -10,8 +10,7 @@ from functools import partial
 import click
 
 from minicaffe.blob import Arrays
-from minicaffe.data.database import BACKENDS, new_database
-from minicaffe.data.datum import float_datum
+from minicaffe.data.database import BACKENDS, float_datum, new_database
 from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error, pasted
 from minicaffe.net import Net

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from minicaffe.data.drawn_boxes import class_name
+from minicaffe.data.drawings import class_name
 from minicaffe.detection.class_names import first_names, read_lines
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error, on_one_line

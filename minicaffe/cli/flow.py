@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.data.drawn_flow import draw_flow
+from minicaffe.data.drawings import draw_flow
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.data_inputs import with_inputs
 from minicaffe.detection.flow import end_point_error, fill_template, flow_blob, flow_in_image, listed_image, pair_inputs

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from minicaffe.data.drawn_people import Place, draw_people
+from minicaffe.data.drawings import Place, draw_people
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.inputs import image_input
 from minicaffe.detection.pose import find_people, map_blobs

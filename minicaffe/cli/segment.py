@@ -13,8 +13,7 @@ import numpy as np
 from PIL import Image
 
 from minicaffe.blob import Array
-from minicaffe.data.drawn_boxes import class_name
-from minicaffe.data.drawn_masks import draw_legend, draw_map, draw_mask, draw_overlay
+from minicaffe.data.drawings import class_name, draw_legend, draw_map, draw_mask, draw_overlay
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.class_names import default_names, read_labels
 from minicaffe.detection.detect import to_json

@@ -3,7 +3,13 @@
     grey, blur, equalisation, equalisation by tiles, JPEG, erosion, fewer levels, inversion, salt and pepper,
     conversion to hue, saturation and value, conversion to L*a*b*
 
-Source: the SSD fork's im_transforms.cpp (ApplyNoise).
+Equalisation by tiles is contrast-limited adaptive histogram equalisation (CLAHE), with OpenCV's bytes:
+
+    each of 8 x 8 tiles: a histogram, clipped at clip * area / 256, the excess distributed over all levels -> its cumulative sum
+    each pixel: the tables of the four nearest tiles, interpolated bilinearly
+
+Source: the SSD fork's im_transforms.cpp (ApplyNoise); Zuiderveld, Contrast Limited Adaptive Histogram Equalization (Graphics
+Gems IV, 1994); OpenCV's clahe.cpp.
 """
 
 from __future__ import annotations
@@ -14,12 +20,59 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.data.augmentation import as_bytes, hsv_of
+from minicaffe.data.image_bytes import Pixels, encode_image, grey_of, in_strips, read_image
 from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
-from .augmentation import as_bytes, hsv_of
-from .clahe import equalised_by_tiles
-from .image_bytes import Pixels, encode_image, grey_of, in_strips, read_image
+Array = NDArray[Any]
+Levels = NDArray[np.uint8]
+TILES = 8
+
+
+def equalised_by_tiles(levels: Levels, clip: float = 4.0) -> Levels:
+    """levels (H, W), equalised. clip: a level's maximum count, relative to a uniform histogram."""
+    height, width = levels.shape
+    uneven = height % TILES or width % TILES
+    # As in OpenCV, an even axis gets a whole 8 more where the other is uneven.
+    more = [(0, TILES - size % TILES if uneven else 0) for size in (height, width)]
+    tables, high, wide = tile_tables(np.pad(levels, more, "reflect"), clip)
+    upper, lower, part = _around(height, high)
+    left, right, x_part = _around(width, wide)
+    down = part[:, None]
+    rows = []
+    for row in (upper, lower):
+        at = [tables[row[:, None], column[None, :], levels].astype(np.float32) for column in (left, right)]
+        rows.append(at[0] * (1 - x_part) + at[1] * x_part)
+    return as_bytes(rows[0] * (1 - down) + rows[1] * down)
+
+
+def tile_tables(levels: Levels, clip: float) -> tuple[Levels, int, int]:
+    """The new levels (TILES, TILES, 256) in each tile of levels (H, W, multiples of TILES), and a tile's height and width."""
+    high, wide = (size // TILES for size in levels.shape)
+    tile = (np.arange(levels.shape[0]) // high)[:, None] * TILES + np.arange(levels.shape[1]) // wide
+    counts = np.bincount((tile * 256 + levels).ravel(), minlength=TILES * TILES * 256).reshape(-1, 256)
+    counts = clipped(counts, max(int(clip * high * wide / 256), 1))
+    scale = np.float32(255) / np.float32(high * wide)
+    return as_bytes(counts.cumsum(axis=1).astype(np.float32) * scale).reshape(TILES, TILES, 256), high, wide
+
+
+def clipped(counts: Array, limit: int) -> Array:
+    """Histograms (n, 256) clipped at limit, the excess distributed evenly and its remainder, one each, at equal steps."""
+    excess = np.maximum(counts - limit, 0).sum(axis=1, keepdims=True)
+    rest = excess % 256
+    step = np.maximum(256 // np.maximum(rest, 1), 1)
+    levels = np.arange(256)
+    result: Array = np.minimum(counts, limit) + excess // 256 + ((levels % step == 0) & (levels // step < rest))
+    return result
+
+
+def _around(count: int, size: int) -> tuple[Array, Array, Array]:
+    """For each of count pixels the tiles with the nearest centres before and after it, and its position between them."""
+    # tiles' centres at 0, 1, ...
+    at = np.arange(count, dtype=np.float32) * (np.float32(1) / np.float32(size)) - np.float32(0.5)
+    low = np.floor(at).astype(np.int64)
+    return np.maximum(low, 0), np.minimum(low + 1, TILES - 1), (at - low).astype(np.float32)
 
 
 def check_noise(param: caffe_pb2.NoiseParameter) -> None:

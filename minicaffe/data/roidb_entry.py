@@ -1,15 +1,22 @@
-"""An annotated image for training and evaluation. Source: py-faster-rcnn's datasets/imdb.py."""
+"""An annotated image, and the checks that all readers of annotation files share.
+
+Errors say what was expected and what was found. Source: py-faster-rcnn's datasets/imdb.py.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, UnknownClassError, os_errors_as
+from minicaffe.files import granted, read_bytes, read_text
 
 Array = NDArray[Any]
 
@@ -55,3 +62,219 @@ def in_order(roidb: Roidb, own: Sequence[str], names: Sequence[str], place: obje
 
 def _listed(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[1 : most + 1]) + ", ..." * (len(names) > most + 1)
+
+
+BACKGROUND = "__background__"
+FLT_MAX = float(np.finfo(np.float32).max)
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+"""Of images, where a format does not say which it has."""
+
+
+def with_background(names: Sequence[str]) -> list[str]:
+    """The names, after the background's."""
+    return list(names) if names and names[0] in (BACKGROUND, "background") else [BACKGROUND, *names]
+
+
+class Inside:
+    """Grants access to files that annotations name: in folder, or where others may name files (files.py)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.seen: set[Path] = set()
+
+    def granted(self, name: str, place: str | None = None) -> str:
+        """The file's path. place: where the name stands, unless the file was found in a folder. Each folder is checked once.
+        Raises DataError."""
+        path = self.folder / name
+        if path.parent not in self.seen or "\0" in name or os.path.islink(path):
+            try:
+                granted(path, self.folder, namer="annotations")
+            except DataError as error:
+                raise DataError(f"{place}: {error}" if place else str(error)) from error
+            self.seen.add(path.parent)
+        return str(path)
+
+
+def finite(box: list[float], place: str, wanted: str, given: str) -> list[float]:
+    """Return the corners. Raises DataError for NaN, infinity and what float32 cannot hold."""
+    if not all(abs(corner) <= FLT_MAX for corner in box):
+        raise DataError(f"{place}: {wanted}, got {given:.60}")
+    return box
+
+
+def as_boxes(values: Any, place: str) -> Any:
+    """values as (N, 4). Raises DataError for another shape, and for a box that is not finite."""
+    try:
+        with np.errstate(over="ignore"):  # told below
+            boxes = np.array(values, np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2: {error}") from error
+    if boxes.size and boxes.shape[1:] != (4,):
+        raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2, got an array of shape {boxes.shape}")
+    boxes = boxes.reshape(-1, 4)
+    if (odd := np.flatnonzero(~np.isfinite(boxes).all(axis=1))).size:
+        raise DataError(f"{place}: box {odd[0]}, {boxes[odd[0]].tolist()}, is not finite")
+    return boxes
+
+
+def as_classes(numbers: Sequence[int]) -> Any:
+    """Class numbers as (N,)."""
+    return np.array(numbers, int)
+
+
+def whole_size(value: Any, what: str) -> int:
+    """value as a size in pixels."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = LARGEST + 1
+    if abs(number) > LARGEST:
+        raise DataError(f"{what} must be a whole number, at most {LARGEST}, got {value!r:.60}")
+    return number
+
+
+class Classes:
+    """Class names in order, and their numbers."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._numbers = {name: k for k, name in reversed(list(enumerate(names)))}  # of two equal names the first counts
+
+    def number(self, value: Any, place: str) -> int:
+        """The number of a class, given by name or number. Raises DataError."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        elif isinstance(value, str) and value in self._numbers:
+            number = self._numbers[value]
+        else:
+            known = f"one of {', '.join(self.names)}" if self.names else "known: the file has no list of classes"
+            raise UnknownClassError(f'{place}: class "{value}" is not {known}')
+        if not 1 <= number <= LARGEST or (self.names and number >= len(self.names)):
+            most = len(self.names) - 1 if self.names else "..."
+            raise DataError(f"{place}: class {number} is not one of 1 to {most} (0 is the background)")
+        return number
+
+
+FORMS = 'expected {"classes": [...], "images": [...]}, a list of images, or COCO instances'
+IMAGE: dict[str, Any] = {"image": str, "boxes": list, "classes": list}
+COCO: dict[str, dict[str, Any]] = {
+    "images": {"id": None, "file_name": str, "width": int, "height": int},
+    "categories": {"id": None, "name": str},
+    "annotations": {"image_id": None, "category_id": None, "bbox": list},
+}
+"""The keys that are read of each item in COCO's lists, and their types (None: an id)."""
+COCO_IDS = {"image": "images", "category": "categories"}
+
+KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+LARGEST = 2**31 - 1
+"""The largest size, class or corner of a box."""
+VOC_FOLDERS = ("Annotations", "ImageSets/Main")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises DataError for a file that is missing, unreadable or not JSON."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder: give a JSON file or a PASCAL VOC folder")
+    with os_errors_as(DataError, f"{path}: cannot read the annotations"):
+        data = read_bytes(path, "lists")
+    if not data.strip():
+        raise DataError(f"{path}: the file is empty; {FORMS}, as JSON")
+    try:
+        return json.loads(data)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not JSON but binary data; {FORMS}, as JSON") from error
+    except (ValueError, RecursionError) as error:
+        start = data[:40].decode("utf-8", "replace").splitlines()[0]
+        raise DataError(f"{path}: not JSON ({error}); it begins with {start!r}; {FORMS}, as JSON") from error
+
+
+def check_form(content: Any, path: Path) -> None:
+    """Raises DataError unless content is a list or has a list images (and, with annotations, categories)."""
+    if isinstance(content, list):
+        return
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: holds {kind(content)}; {FORMS}")
+    for key in COCO if "annotations" in content else ("images",):
+        if not isinstance(content.get(key), list):
+            found = kind(content[key]) if key in content else f"the file has {_keys(content)}"
+            raise DataError(f"{path}: {key} must be a list: {found}; {FORMS}")
+    names = content.get("classes", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{path}: classes must be a list of names, got {names!r:.60}")
+
+
+def check_images(images: Sequence[Any], path: Path) -> None:
+    """Raises DataError for an item that is not an image with boxes and classes."""
+    for i, item in enumerate(images):
+        _check_item(item, f"{path}: images[{i}]", IMAGE)
+
+
+def check_coco(content: dict[str, Any], path: Path) -> None:
+    """Raises DataError for an item with a missing or wrong key, an id that two items have, and an unknown one."""
+    for key, wanted in COCO.items():
+        for i, item in enumerate(content[key]):
+            _check_item(item, f"{path}: {key}[{i}]", wanted)
+    known = {f"{one}_id": (items, _ids(content[items], f"{path}: {items}")) for one, items in COCO_IDS.items()}
+    for i, item in enumerate(content["annotations"]):
+        for key, (where, ids) in known.items():
+            if item[key] not in ids:
+                raise DataError(f"{path}: annotations[{i}]: {key} {item[key]} is not an id of {where}")
+        if len(item["bbox"]) != 4 or not all(isinstance(n, int | float) and abs(n) <= LARGEST for n in item["bbox"]):
+            raise DataError(f"{path}: annotations[{i}]: bbox must be x, y, width, height, got {item['bbox']}")
+        if not isinstance(area := item.get("area", 0), int | float):
+            raise DataError(f"{path}: annotations[{i}]: area must be a number, got {kind(area)}")
+
+
+def _ids(items: Sequence[Any], place: str) -> dict[int | str, int]:
+    """Each item's id, and its number."""
+    found: dict[int | str, int] = {}
+    for i, item in enumerate(items):
+        if (first := found.setdefault(item["id"], i)) != i:
+            raise DataError(f"{place}[{i}]: id {item['id']} is the id of {place.rpartition(' ')[2]}[{first}], too")
+    return found
+
+
+def read_voc_list(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
+    """The places and image names in ImageSets/Main/<split>.txt, of the first split that is there. Raises DataError for another
+    kind of folder or a missing list."""
+    if missing := [name for name in VOC_FOLDERS if not (folder / name).is_dir()]:
+        inside = next((path for path in sorted(folder.glob("VOC*")) if all((path / n).is_dir() for n in VOC_FOLDERS)), None)
+        names = sorted(path.name for path in folder.iterdir())
+        found = f"it holds {', '.join(names[:5])}{', ...' * (len(names) > 5)}" if names else "it is empty"
+        advice = f"give {inside}" if inside else f"{found}. For annotations in a JSON file, give the file"
+        raise DataError(f"{folder}: not a PASCAL VOC folder: it has no {' and no '.join(missing)}; {advice}")
+    listings = [folder / "ImageSets" / "Main" / f"{split}.txt" for split in splits]
+    listing = next((path for path in listings if path.is_file()), listings[0])
+    try:
+        lines = read_text(listing, "lists").split("\n")
+        return [(f"{listing}:{number}", words[0]) for number, line in enumerate(lines, 1) if (words := line.split())]
+    except FileNotFoundError as error:
+        splits = ", ".join(sorted(path.stem for path in listing.parent.glob("*.txt"))[:8]) or "none"
+        raise DataError(f"{listing}: no such list of images; the folder has these splits: {splits}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{listing}: cannot read the list of images: {getattr(error, 'strerror', None) or error}") from error
+
+
+def kind(value: Any) -> str:
+    """The type of a JSON value, in words: "a list"."""
+    return KINDS.get(type(value), "null")
+
+
+def _check_item(item: Any, place: str, wanted: dict[str, Any]) -> None:
+    if not isinstance(item, dict):
+        raise DataError(f"{place}: must be an object with {', '.join(wanted)}; got {kind(item)}")
+    for key, type_ in wanted.items():
+        if key not in item:
+            raise DataError(f"{place}: has no {key}: it has {_keys(item)}")
+        if type_ and not isinstance(item[key], type_):
+            raise DataError(f"{place}: {key} must be {KINDS[type_]}, got {kind(item[key])}")
+        if type_ is int and abs(item[key]) > LARGEST:
+            raise DataError(f"{place}: {key} must be at most {LARGEST}, got {item[key]!r:.60}")
+        if type_ is None and not isinstance(item[key], int | str):
+            raise DataError(f"{place}: {key} must be a number or a text, got {kind(item[key])}")
+        if type_ is None and isinstance(item[key], int) and abs(item[key]) >= 2**63:  # larger ones could share one hash
+            raise DataError(f"{place}: {key} must be a number of 64 bits, got {item[key]!r:.60}")
+
+
+def _keys(item: dict[str, Any]) -> str:
+    return ", ".join(list(item)[:8]) or "no keys"

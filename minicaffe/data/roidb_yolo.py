@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from minicaffe.data.roidb_entry import SUFFIXES, Classes, Inside, as_boxes, as_classes, with_background
 from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import granted, read_bytes, utf8
 from minicaffe.formats.param_str import read_yaml_file
@@ -22,7 +23,6 @@ from minicaffe.formats.param_str import read_yaml_file
 from .image_check import readable
 from .images import image_size, load_image
 from .roidb_entry import Entry, Roidb, in_order
-from .roidb_parts import SUFFIXES, Classes, Inside, as_boxes, as_classes, with_background
 
 NAMES = ("data.yaml", "classes.txt", "obj.names")
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
-from minicaffe.data.drawn_boxes import class_name, draw_boxes
+from minicaffe.data.drawings import class_name, draw_boxes
 from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error, in_brackets

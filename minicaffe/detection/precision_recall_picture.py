@@ -6,7 +6,7 @@ import math
 
 from PIL import Image, ImageDraw
 
-from minicaffe.data.drawn_boxes import colour, default_font
+from minicaffe.data.drawings import colour, default_font
 
 from .evaluation import ClassReport, Report
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from minicaffe.data.drawn_boxes import class_name
+from minicaffe.data.drawings import class_name
 from minicaffe.errors import Error
 from minicaffe.files import replacing, unlinked
 

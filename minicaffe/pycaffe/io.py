@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Array
-from minicaffe.data.datum import datum_array
+from minicaffe.data.database import datum_array
 from minicaffe.data.image_bytes import check_size, read_image
 from minicaffe.errors import ArrayError, DataError, Error, install
 from minicaffe.proto import caffe_pb2

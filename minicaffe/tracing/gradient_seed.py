@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.data.drawn_boxes import class_name
+from minicaffe.data.drawings import class_name
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.detection.inputs import start_backward

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.stream import Stopwatch
-from minicaffe.data.drawn_boxes import class_name
+from minicaffe.data.drawings import class_name
 from minicaffe.detection.detect import to_json
 from minicaffe.errors import Error
 from minicaffe.layer import Layer

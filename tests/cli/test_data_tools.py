@@ -16,8 +16,7 @@ from minicaffe import TEST, Net, files, set_random_seed
 from minicaffe.cli import main
 from minicaffe.cli.at_once import batches_at_once
 from minicaffe.cuda.device import current
-from minicaffe.data.database import open_database
-from minicaffe.data.datum import datum_array, parse_datum
+from minicaffe.data.database import datum_array, open_database, parse_datum
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.mode import gpu_mode
 from minicaffe.scaling.in_flight import CAN_FORK

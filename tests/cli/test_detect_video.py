@@ -1,4 +1,4 @@
-"""minicaffe detect on a video: each frame is an image."""
+"""minicaffe detect on a clips: each frame is an image."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from PIL import Image
 
 from minicaffe.cli import main
-from minicaffe.data import video
+from minicaffe.data import clips
 from minicaffe.data.image_bytes import Pixels
 
-av = pytest.importorskip("av", reason="PyAV (the extra video) is not installed")
+av = pytest.importorskip("av", reason="PyAV (the extra clips) is not installed")
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 NET = [SHAPES / "rfcn" / "test.prototxt", SHAPES / "rfcn" / "shapes_rfcn.caffemodel"]
 OPTIONS = ["--cfg", SHAPES / "shapes.yml", "--classes", SHAPES / "classes.txt"]
@@ -28,7 +28,7 @@ def detect(*words: object) -> str:
 
 
 def written(path: Path, count: int) -> None:
-    """A video of the scene, without loss."""
+    """A clips of the scene, without loss."""
     scene = Image.open(SHAPES / "scene.png").convert("RGB")
     with av.open(path, "w") as container:
         stream = container.add_stream("ffv1", rate=10)
@@ -60,7 +60,7 @@ def test_parts_in_a_row_decode_it_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     def read_frames(path: str, start: int, stop: int, step: int) -> Iterator[Pixels]:
         decoded.append(range(start, stop, step))
-        return video.read_frames(path, start, stop, step)
+        return clips.read_frames(path, start, stop, step)
 
     monkeypatch.setattr("minicaffe.scaling.batch.sources.read_frames", read_frames)
     detect("scene.mkv", "--out", "parts", "--part-size", "2")

@@ -12,7 +12,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
-from minicaffe.data.drawn_masks import palette
+from minicaffe.data.drawings import palette
 
 NET = """input: "data" input_shape { dim: 2 dim: 3 dim: 10 dim: 12 }
 layer { name: "score" type: "Convolution" bottom: "data" top: "score"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.data.clahe import clipped, equalised_by_tiles, tile_tables
+from minicaffe.data.noise import clipped, equalised_by_tiles, tile_tables
 
 UNEVEN = [
     [64, 128, 128, 191, 223, 64, 160, 64, 191, 128, 96, 64, 32],

@@ -6,9 +6,8 @@ from detection_case import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.data.roidb import add_proposals, prepare_roidb
+from minicaffe.data.roidb import add_bbox_regression_targets, add_proposals, prepare_roidb, target_statistics
 from minicaffe.data.roidb_entry import Entry, Roidb
-from minicaffe.data.roidb_targets import add_bbox_regression_targets, target_statistics
 from minicaffe.ops import bbox_overlaps, bbox_transform
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minicaffe.data.clips import SegmentTransformer, check_pattern, offsets
 from minicaffe.data.image_bytes import resized
-from minicaffe.data.segments import SegmentTransformer, check_pattern, offsets
 from minicaffe.errors import DataError
 from minicaffe.formats.weights import write_binaryproto
 from minicaffe.mode import TEST, TRAIN, Phase

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe import limits
-from minicaffe.data.video import frame_count, read_frames
+from minicaffe.data.clips import frame_count, read_frames
 from minicaffe.errors import DataError
 from minicaffe.scaling.batch.find import find_sources
 

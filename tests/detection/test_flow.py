@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe import limits
-from minicaffe.data.drawn_flow import draw_flow, wheel
+from minicaffe.data.drawings import draw_flow, wheel
 from minicaffe.detection.flow import end_point_error, fill_template, flow_in_image
 from minicaffe.errors import Error
 from minicaffe.formats.flo import read_flo, write_flo

@@ -16,7 +16,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
-from minicaffe.data.drawn_masks import palette
+from minicaffe.data.drawings import palette
 from minicaffe.data.settings import settings_from
 from minicaffe.detection.instances import STAGES, Instances, find_instances, has_instances, painted, vote
 from minicaffe.errors import Error

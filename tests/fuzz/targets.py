@@ -25,11 +25,10 @@ from minicaffe import TEST, Error, Net, limits
 from minicaffe.cli.common import print_table, warn
 from minicaffe.cli.console import bar
 from minicaffe.cli.terminal import echo, guarded
-from minicaffe.data import leveldb_files, leveldb_log, leveldb_tables
-from minicaffe.data.database import new_database
+from minicaffe.data import database_leveldb, leveldb_files
+from minicaffe.data.database import datum_array, new_database, parse_datum
 from minicaffe.data.database_leveldb import LevelDatabase
 from minicaffe.data.database_lmdb import LmdbDatabase
-from minicaffe.data.datum import datum_array, parse_datum
 from minicaffe.data.image_bytes import read_image
 from minicaffe.data.image_list import read_image_list
 from minicaffe.data.images import image_size, load_image
@@ -260,7 +259,7 @@ def _of_leveldb() -> Callable[[bytes], object]:
         database = LevelDatabase(str(folder))
         return list(database.items()), list(database.items(b"k3"))
 
-    for module in (leveldb_log, leveldb_tables):
+    for module in (leveldb_files, database_leveldb):
         setattr(module, "matches", lambda *given: matches(*given) or not checked)  # noqa: B010
     return of_bytes
 

@@ -33,8 +33,7 @@ from kill_training import ROOT, finish, fork
 from PIL import Image
 
 from minicaffe.cli import main as minicaffe
-from minicaffe.data.database import open_database
-from minicaffe.data.datum import datum_array, parse_datum
+from minicaffe.data.database import datum_array, open_database, parse_datum
 from minicaffe.formats.arrays import read_npz
 from minicaffe.formats.prototxt import read_net
 from minicaffe.formats.weights import read_binaryproto, read_weights

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from minicaffe.data.crc32c import crc32c
+from minicaffe.data.leveldb_files import crc32c
 
 Entry = tuple[int, bytes, bytes | None]
 MAGIC = 0xDB4775248B80FB57

@@ -16,14 +16,27 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.data.clips import Clip, ClipTransformer, as_clip, check_length, read_clips, read_folder, read_video
+from minicaffe.data.clips import (
+    RGB,
+    Clip,
+    ClipTransformer,
+    SegmentTransformer,
+    as_clip,
+    check_length,
+    check_pattern,
+    frame_count,
+    offsets,
+    read_clips,
+    read_folder,
+    read_frames,
+    read_segments,
+    read_video,
+)
 from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.segments import RGB, SegmentTransformer, check_pattern, offsets, read_segments
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.state_fields import MOST, Fields
-from minicaffe.data.video import frame_count, read_frames
 from minicaffe.errors import DataError
 from minicaffe.files import granted
 from minicaffe.forked import Forked
@@ -174,7 +187,7 @@ class VideoData(Forked, PrefetchingLayer):
     Temporal segment networks': lines FOLDER LENGTH LABEL; data (batch_size, C, H, W), C = 3 new_length num_segments, or with
     modality: FLOW 2 new_length num_segments, x and y in turn; labels (batch_size, 1, 1, 1). new_length frames of each of
     num_segments equal parts, at a place that is drawn in TRAIN and central in TEST; name_pattern: the frames' names. From
-    transform_param also multi_scale, scale_ratios, max_distort, fix_crop, more_fix_crop, is_flow (minicaffe/data/segments.py).
+    transform_param also multi_scale, scale_ratios, max_distort, fix_crop, more_fix_crop, is_flow (minicaffe/data/clips.py).
     The fields tell which it is, else the net's fork, else whether the list's first path is a folder.
     Raises LayerError, with the list's line, for a line of other words, a video or frame that cannot be read, and a video that
     ends early: in TRAIN too, where C3D takes the next clip; for a mean that does not fit, and for SSD's video_type: WEBCAM.

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.data.channel_records import decoded, slices_of
-from minicaffe.data.database import Database
-from minicaffe.data.datum import parse_datum
+from minicaffe.data.database import Database, parse_datum
 from minicaffe.data.image_list import label_number, text_lines
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard
@@ -19,6 +17,7 @@ from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, WeightsError
 from minicaffe.files import granted
 from minicaffe.formats.weights import read_binaryproto
+from minicaffe.layers.forks.flownet.channel_records import decoded, slices_of
 from minicaffe.proto import caffe_pb2
 
 Param = caffe_pb2.DataParameter

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.data.frcnn_settings import FrcnnSettings, read_frcnn_settings
 from minicaffe.data.image_bytes import Pixels, check_size
 from minicaffe.data.images import image_blob, resize_bilinear
 from minicaffe.data.noise import equalised, flat_histogram
@@ -26,6 +25,7 @@ from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layers.data.image_lists import ListSource
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import WindowList
+from minicaffe.layers.forks.frcnn.frcnn_settings import FrcnnSettings, read_frcnn_settings
 from minicaffe.mode import TRAIN
 
 F = np.float32

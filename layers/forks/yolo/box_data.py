@@ -13,8 +13,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.data.box_labels import boxes_of, cells_of_boxes, random_part, rows_of_boxes
 from minicaffe.data.data_transformer import DataTransformer
-from minicaffe.data.database import Database
-from minicaffe.data.datum import datum_array, parse_datum
+from minicaffe.data.database import Database, datum_array, parse_datum
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.errors import DataError

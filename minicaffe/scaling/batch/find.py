@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from minicaffe import limits
-from minicaffe.data.video import FORMATS as VIDEOS
-from minicaffe.data.video import frame_count
+from minicaffe.data.clips import FORMATS as VIDEOS
+from minicaffe.data.clips import frame_count
 from minicaffe.errors import DataError, Error
 from minicaffe.files import granted, is_uri, pattern_folder, read_bytes
 

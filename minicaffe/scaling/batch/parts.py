@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.data.drawn_boxes import class_name
+from minicaffe.data.drawings import class_name
 from minicaffe.errors import on_one_line
 
 from .detector import Detector, Row

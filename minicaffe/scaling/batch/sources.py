@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from minicaffe.data.clips import read_frames
 from minicaffe.data.image_bytes import Pixels, most_bytes, read_image
-from minicaffe.data.video import read_frames
 from minicaffe.errors import DataError, Error
 from minicaffe.files import granted, granted_uri, is_remote, is_uri, local_path
 

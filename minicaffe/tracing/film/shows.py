@@ -13,7 +13,7 @@ from PIL import Image
 
 from minicaffe.blob import Array
 from minicaffe.data.boxes import rows
-from minicaffe.data.drawn_boxes import class_name
+from minicaffe.data.drawings import class_name
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.detector import Detector
 from minicaffe.detection.inputs import image_scale

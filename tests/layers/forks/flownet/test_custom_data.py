@@ -10,9 +10,9 @@ from batches import batches, check_repeats_and_resumes, make_database, net_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.data.channel_records import decoded, slices_of
 from minicaffe.errors import DataError, LayerError
 from minicaffe.formats.weights import write_binaryproto
+from minicaffe.layers.forks.flownet.channel_records import decoded, slices_of
 from minicaffe.layers.forks.flownet.channel_slices import permuted
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2

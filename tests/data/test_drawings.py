@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minicaffe.data.drawn_scores import draw_scores
+from minicaffe.data.drawings import draw_scores
 
 
 def coloured(picture: np.ndarray, row: int) -> int:
