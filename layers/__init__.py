@@ -11,8 +11,8 @@ from minicaffe import registry
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.settings import settings_or_current as settings_or_current
 from minicaffe.errors import LayerError, nearest
-from minicaffe.formats.fork_kinds import UNKNOWN, NetFork
-from minicaffe.formats.fork_types import FORK_TYPES as FORK_TYPES
+from minicaffe.formats.forks import FORK_TYPES as FORK_TYPES
+from minicaffe.formats.forks import UNKNOWN, NetFork
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
@@ -240,7 +240,7 @@ def create(
 ) -> Layer:
     """The layer that param describes, not yet connected. Raises LayerError for an unknown type.
 
-    settings: its net's detection settings; by default the current ones. fork: its net's (formats/fork_kinds.py).
+    settings: its net's detection settings; by default the current ones. fork: its net's (formats/forks.py).
     """
     kind = registry.find(param.type)
     if kind is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from minicaffe.formats.forks import Choice, Kind, candidates
+
 from .errors import LayerError, ways
-from .formats.fork_kinds import Choice, Kind, candidates
 from .layer import Layer
 
 

@@ -21,12 +21,13 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import DTypeLike
 
+from minicaffe.formats.forks import UNKNOWN, NetFork
+
 from . import limits
 from .blob import Array, Blob, BlobList, note_change, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning, out_of_memory
 from .fillers import fill, leaves_zeros
-from .formats.fork_kinds import UNKNOWN, NetFork
 from .formats.source import LayerSource
 from .kernels import Kernel, step_of
 from .mode import TEST, Phase, gpu_mode

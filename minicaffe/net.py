@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from minicaffe.formats.forks import Choice, fork_named, fork_of_net
+
 from . import limits
 from .blob import Arrays, Blob, note_change, put_numbers
 from .blob_memory import BlobMemory
@@ -26,7 +28,6 @@ from .cuda.device import current
 from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError, pasted
 from .forked import LayoutFromWeights, choice_of
-from .formats.fork_kinds import Choice, fork_named, fork_of_net
 from .formats.skipped import drop_notes, skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights

@@ -46,7 +46,7 @@ TABLES: dict[str, Iterable[str | bytes]] = {
 """Tables of expressions: modules loop over them with the variable `pattern`."""
 EXAMPLES = {
     "minicaffe.training.snapshots": r"net_iter_(\d+)\.solverstate(\.h5)?",
-    "minicaffe.formats.templates": r"\$\{(x|y)\}|\$(x|y)\b\$?",
+    "minicaffe.formats.prototxt": r"\$\{(x|y)\}|\$(x|y)\b\$?",
     "minicaffe.data.clips": r"[^%]*%c[^%]*%0?\d?d[^%]*",
     "minicaffe.porting.retarget_text": "ab",
     "minicaffe.formats.tokens": "[\x00-\x1f]|[\n\t]",

@@ -21,8 +21,7 @@ from minicaffe.cli import COMMANDS, main
 from minicaffe.detection import load
 from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.errors import Error, LayerError, PrototxtWarning, WeightsError
-from minicaffe.formats.fork_kinds import fork_named
-from minicaffe.formats.forks import fork_names, forks
+from minicaffe.formats.forks import fork_named, fork_names, forks
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.norm.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17
 from minicaffe.parameters import weight_name

@@ -24,7 +24,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blas import Matrix, gemm
 from minicaffe.cuda.blocks import column_sums, launch_planes
-from minicaffe.formats.fork_kinds import NetFork
+from minicaffe.formats.forks import NetFork
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.conv.matrix_products import FEW, LARGE, add_product, multiply
 from minicaffe.proto import caffe_pb2

@@ -16,7 +16,7 @@ from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError, Error, LayerError, WeightsError
 from minicaffe.files import granted, plain, unlinked
-from minicaffe.formats.checksum import checksum
+from minicaffe.formats.arrays import checksum
 from minicaffe.formats.hdf5 import adding, has, read_number_dataset, reading, require_h5py, writing
 from minicaffe.layer import Layer
 from minicaffe.layers.data.prefetching import Order, PrefetchingLayer

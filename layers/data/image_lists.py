@@ -21,7 +21,7 @@ from minicaffe.data.state_fields import Fields
 from minicaffe.data.window_file import LabelledImage
 from minicaffe.errors import DataError
 from minicaffe.files import granted
-from minicaffe.formats.checksum import checksum
+from minicaffe.formats.arrays import checksum
 from minicaffe.layer import Layer
 
 from .prefetching import Order

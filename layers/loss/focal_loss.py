@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.loss.loss import check_label_count, class_axis, ignored_label, read_labels, read_normalization
 from minicaffe.proto import caffe_pb2

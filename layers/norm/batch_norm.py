@@ -27,7 +27,7 @@ from minicaffe.data.state_fields import Fields
 from minicaffe.errors import WeightsError
 from minicaffe.fillers import fill
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step

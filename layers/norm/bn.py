@@ -21,7 +21,7 @@ from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.errors import WeightsError
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, each_channels, sum_channels, sum_products
 from minicaffe.mode import TRAIN

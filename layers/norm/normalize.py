@@ -23,7 +23,7 @@ from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.errors import WeightsError
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.proto import caffe_pb2

@@ -18,7 +18,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs
 from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, read_sizes, rounds_down
 from minicaffe.mode import TRAIN

@@ -15,7 +15,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.reads import Axis
 from minicaffe.threads import BLOCK, Index, each_block
 

@@ -29,7 +29,7 @@ from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import LayerError
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs, Layer
 from minicaffe.layers.proposal.anchors import MOST, by_position, layer_anchors, shifted_anchors
 from minicaffe.layers.proposal.nms import kept_boxes, nms

@@ -18,7 +18,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
 from minicaffe.data.settings import TrainSettings
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind, NetFork
+from minicaffe.formats.forks import Kind, NetFork
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import load

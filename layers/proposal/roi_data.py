@@ -28,7 +28,7 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.shard import current_shard
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
-from minicaffe.formats.checksum import checksum
+from minicaffe.formats.arrays import checksum
 from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.proposal.param_str import (
     ANY_NAME,

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Layer
 from minicaffe.layers.recurrent.ctc import (
     best_path,

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layers.recurrent.ctc import (
     SequenceLoss,
     Target,

@@ -16,7 +16,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.recurrent.base import Recurrent, Stateful

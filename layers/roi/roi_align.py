@@ -32,7 +32,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Means
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind, NetFork
+from minicaffe.formats.forks import Kind, NetFork
 from minicaffe.layer import Layer
 from minicaffe.layers.roi.operator import GridOperator, WideningOperator
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax, add_at_samples, pool_maxima

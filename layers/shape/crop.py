@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.reads import UNREAD, Axis, moved
 
 from .rearranged import Tables, on_device, steps_of

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.formats.fork_kinds import NetFork
+from minicaffe.formats.forks import NetFork
 from minicaffe.layer import AsManyAsBottoms, Costs, Layer
 from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.shape.rearranged import Tables, on_device

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from minicaffe.blob import MAX_AXES, Array, Blob, too_many_axes
-from minicaffe.formats.fork_kinds import NetFork
+from minicaffe.formats.forks import NetFork
 from minicaffe.layer import Layer
 from minicaffe.layers.shape.rearranged import Rearranged
 from minicaffe.proto import caffe_pb2

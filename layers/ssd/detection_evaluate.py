@@ -19,7 +19,7 @@ from minicaffe.data.boxes import bbox_overlaps
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layers.proposal.cascade_boxes import overlaps as overlaps_in_pixels
 from minicaffe.layers.ssd.detection_files import MOST_CLASSES
 

@@ -19,7 +19,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error, ways
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind, NetFork
+from minicaffe.formats.forks import Kind, NetFork
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.ssd.detection_files import MOST_CLASSES, DetectionPictures, pictures_asked

@@ -15,7 +15,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layers.loss.loss import Loss, read_normalization
 from minicaffe.layers.ssd.multi_box import (
     NONE,

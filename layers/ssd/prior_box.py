@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.kernels import has_steps
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.mode import TEST

@@ -28,8 +28,7 @@ from minicaffe.detection.segmentation import (
 )
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import replacing
-from minicaffe.formats.prototxt import NetFile, parse_net, read_text
-from minicaffe.formats.templates import fill_variables
+from minicaffe.formats.prototxt import NetFile, fill_variables, parse_net, read_text
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 

@@ -8,7 +8,7 @@ from minicaffe.blob import Array
 from minicaffe.data.images import resize_bilinear
 from minicaffe.errors import Error
 from minicaffe.formats.flo import UNKNOWN
-from minicaffe.formats.templates import fill_variables
+from minicaffe.formats.prototxt import fill_variables
 from minicaffe.layers.data.image_data import ImageData
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -155,3 +156,11 @@ def _bytes(file: IO[bytes], count: int) -> bytearray:
         data[filled : filled + len(part)] = part
         filled += len(part)
     return data
+
+
+def checksum(*arrays: NDArray[Any]) -> int:
+    """The CRC-32 of the arrays' concatenated bytes; it ignores their shapes and types."""
+    value = 0
+    for array in arrays:
+        value = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, value)
+    return value

@@ -25,9 +25,9 @@ from numpy.typing import DTypeLike, NDArray
 from minicaffe import limits, threads
 from minicaffe.blob import MAX_AXES
 from minicaffe.errors import WeightsError
+from minicaffe.formats.upgrade import C3D_TYPES, V0_TYPES, V1_TYPES, capitalised
 from minicaffe.proto import caffe_pb2
 
-from .generations import C3D_TYPES, V0_TYPES, V1_TYPES, capitalised
 from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, signed, varint
 
 FLOAT, DOUBLE, HALF = np.dtype("<f4"), np.dtype("<f8"), np.dtype("<f2")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from minicaffe.errors import nearest
+from minicaffe.formats.upgrade import V1_TYPES
 from minicaffe.proto import caffe_pb2
 
 from .forks import fork_field
-from .generations import V1_TYPES
 
 _SOLVER_ONLY = {"net", "train_net", "test_net", "test_iter", "test_interval", "base_lr", "lr_policy", "max_iter", "solver_mode"}
 _LAYER_FIELDS = set(caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name)

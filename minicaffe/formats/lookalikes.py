@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 
-from .safetensors import SIGNATURE as SAFETENSORS
+from minicaffe.formats.named_arrays import SIGNATURE as SAFETENSORS
 
 START = 1024
 """The number of bytes to look at."""

@@ -1,10 +1,20 @@
 """Weights as named arrays, in .safetensors and .npz files: LAYER.0, LAYER.1, ... for a layer's blobs, as minicaffe dump writes.
 
-Of two layers with one name the second is LAYER#2. A number may be missing: a blob that an earlier layer owns.
+Of two layers with one name the second is LAYER#2. A number may be missing: a blob that an earlier layer owns. A safetensors
+file:
+
+    8 bytes: N, little-endian
+    N bytes: {"conv1.0": {"dtype": "F32", "shape": [16, 3, 3, 3], "data_offsets": [0, 1728]}, ...}
+    the arrays' bytes, without gaps
+
+The library (minicaffe[safetensors]) checks offsets, shapes and lengths, and writes files. Arrays that are read are views of the
+mapped file. Source: the format's description in huggingface/safetensors.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,13 +25,86 @@ from numpy.typing import NDArray
 
 from minicaffe import limits
 from minicaffe.blob import MAX_AXES, Arrays
-from minicaffe.errors import WeightsError
-
-from .arrays import distinct, write_npz
-from .caffemodel import BlobWeights, LayerWeights, numbered
-from .safetensors import check_elements, write_safetensors
+from minicaffe.errors import WeightsError, install, optional_module
+from minicaffe.files import replacing
+from minicaffe.formats.arrays import distinct, write_npz
+from minicaffe.formats.caffemodel import BlobWeights, LayerWeights, numbered
+from minicaffe.formats.wire import Buffer
 
 Path = str | os.PathLike[str]
+
+SIGNATURE = rb"(?s).{5}\0{3}\s*\{"
+"""What a file begins with: the length of the JSON, then the JSON."""
+HEAD = 8
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+"""The types of weights. NumPy has no bfloat16: the upper half of a float32."""
+
+
+def require_safetensors(name: str = "safetensors") -> Any:
+    """The library's module. Raises Error if it is not installed."""
+    return optional_module(name, f"safetensors files need safetensors: {install('safetensors')}")
+
+
+def read_safetensors(path: Path, buffer: Buffer) -> Arrays:
+    """The arrays in the mapped file at path, bfloat16 as float32. Raises WeightsError, LimitError."""
+    library = require_safetensors()
+    length, left = int.from_bytes(buffer[:HEAD], "little"), len(buffer) - HEAD
+    if length > left:
+        raise WeightsError(f"{path}: its header declares {length:,} bytes, but {left:,} are left: it is cut short or damaged")
+    limits.check(f"{path}: the header", length, "text")
+    try:
+        with library.safe_open(os.fspath(path), framework="numpy"):
+            header = json.loads(buffer[HEAD : HEAD + length].decode(), object_pairs_hook=_unique)
+    except (library.SafetensorError, ValueError, OSError) as error:
+        raise WeightsError(f"{path}: damaged safetensors file: {error}") from error
+    header.pop("__metadata__", None)
+    for name, info in header.items():
+        if info["dtype"] not in TYPES:
+            raise WeightsError(f'{path}: array "{name}" holds {info["dtype"]} values; weights are {", ".join(TYPES)}')
+        if len(info["shape"]) > MAX_AXES:
+            raise WeightsError(f'{path}: array "{name}" has {len(info["shape"])} axes; a blob has at most {MAX_AXES}')
+        check_elements(f'{path}: array "{name}"', info["shape"])
+    needed = sum(4 * math.prod(info["shape"]) for info in header.values() if info["dtype"] == "BF16")
+    limits.check(f"{path}: the sum of its bfloat16 arrays as float32", needed, "bytes")
+    return {name: _values(buffer, HEAD + length, info) for name, info in header.items()}
+
+
+def check_elements(place: str, shape: Sequence[int]) -> None:
+    """Raise LimitError for a shape of too many elements, also one that has none: 0 must not hide the others."""
+    limits.check(place, math.prod(max(dim, 1) for dim in shape), "blob_elements")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("two entries of its header have one name")
+    return found
+
+
+def _values(buffer: Buffer, start: int, info: Mapping[str, Any]) -> NDArray[Any]:
+    """The values of an entry of the header, which the library has checked; start: where the data begins."""
+    dtype, shape = np.dtype(TYPES[info["dtype"]]), info["shape"]
+    count = math.prod(shape)
+    values = np.frombuffer(buffer, dtype, count, start + info["data_offsets"][0]) if count else np.zeros(0, dtype)
+    if info["dtype"] == "BF16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    shaped: NDArray[Any] = values.reshape(shape)
+    return shaped
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays of numbers by name. Raises Error."""
+    library = require_safetensors()
+    save_file = require_safetensors("safetensors.numpy").save_file
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise WeightsError(f'{path}: safetensors hold numbers, and "{name}" is text: write an .npz')
+    with replacing(path) as temporary:
+        try:
+            save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, temporary)
+        except (library.SafetensorError, ValueError) as error:  # ValueError: a name that is not UTF-8
+            raise WeightsError(f"{path}: cannot be written: {error}") from error
+
 
 NAME = re.compile(r"(.*)\.(0|[1-9][0-9]{0,8})", re.DOTALL)
 

@@ -4,7 +4,9 @@
     net.param.layer[3].name, str(net.sources[3].at("convolution_param.pad"))   # "conv2", "test.prototxt:41"
 
 Reading skips a field that the schema lacks: sources[i].skipped and net.skipped have it, and a Net made from the NetFile refuses
-what matters (skipped.py).
+what matters (skipped.py). Templates, whose variables a script of their repository fills in, are read with values for these:
+
+    $NAME$ or $NAME: FlowNet 2's, PWC-Net's        ${NAME}: DeepLab's
 """
 
 from __future__ import annotations
@@ -23,15 +25,23 @@ from google.protobuf.message import Message
 from minicaffe import limits
 from minicaffe.errors import PrototxtError, PrototxtWarning, UpgradeError
 from minicaffe.files import read_bytes
+from minicaffe.formats import skipped
+from minicaffe.formats.lookalikes import PROTOTXT, START, lookalike
+from minicaffe.formats.source import LayerSource, Place, SkippedField
+from minicaffe.formats.textformat import Block, Parser
+from minicaffe.formats.tokens import CONTROL, Text, check_count, octal
+from minicaffe.formats.upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
+from minicaffe.formats.weights import HDF5_SIGNATURE
 from minicaffe.proto import caffe_pb2
 
-from . import skipped
-from .lookalikes import PROTOTXT, START, lookalike
-from .source import LayerSource, Place, SkippedField
-from .textformat import Block, Parser
-from .tokens import CONTROL, Text, check_count, octal
-from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
-from .weights import HDF5_SIGNATURE
+
+def fill_variables(text: str, values: Mapping[str, object]) -> str:
+    """A template's text with these variables' values; other variables stay."""
+    if not values:
+        return text
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"\$\{{({names})\}}|\$({names})\b\$?", lambda found: str(values[found[1] or found[2]]), text)
+
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 MOST_ENDS = 10

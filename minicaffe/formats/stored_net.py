@@ -12,12 +12,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from minicaffe.errors import WeightsError
+from minicaffe.formats.upgrade import C3D_TYPES, V1_TYPES
 from minicaffe.proto import caffe_pb2
 
 from .fork_numbers import Origin, origin
 from .fork_readings import V1_CONVOLUTION, Block, ForkError, todays_block, todays_layer
 from .forks import find_fork
-from .generations import C3D_TYPES, V1_TYPES
 from .upgrade import upgrade_net
 from .weights import NO_LAYER, file_error, kind_of_arrays, mapped, refuse_lookalikes
 from .wire import BYTES, Buffer, Field, WireError, delimited, fields

@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, LimitError, WeightsError
 from minicaffe.files import opened, replacing
+from minicaffe.formats.named_arrays import HEAD, read_safetensors
+from minicaffe.formats.named_arrays import SIGNATURE as SAFETENSORS
 from minicaffe.proto import caffe_pb2
 
 from . import caffemodel
@@ -28,8 +30,6 @@ from .arrays import read_npz
 from .caffemodel import BlobWeights, LayerWeights
 from .lookalikes import NPZ, START, lookalike
 from .named_arrays import is_named, layers_of, write_named
-from .safetensors import HEAD, read_safetensors
-from .safetensors import SIGNATURE as SAFETENSORS
 from .wire import MESSAGE_BYTES, Buffer, WireError, delimited, encoded, header
 
 __all__ = [

@@ -23,8 +23,8 @@ from minicaffe.errors import WeightsError
 from minicaffe.forked import Forked
 from minicaffe.formats import caffemodel, hdf5
 from minicaffe.formats.caffemodel import LayerWeights
-from minicaffe.formats.fork_kinds import Choice, grouped
 from minicaffe.formats.fork_numbers import Origin, origin
+from minicaffe.formats.forks import Choice, grouped
 from minicaffe.formats.named_arrays import arrays_of, stored_type, write_named
 from minicaffe.formats.weights import file_error, kind_of_arrays, mapped, read_weights, refuse_lookalikes, write_layers
 from minicaffe.formats.wire import BYTES, VARINT, Buffer, WireError, fields

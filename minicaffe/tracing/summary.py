@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Choice, candidates, grouped
+from minicaffe.formats.forks import Choice, candidates, grouped
 from minicaffe.kernels import description, loops_of
 from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.shape.split import Split

@@ -18,9 +18,21 @@ from recordings import REASON, SHARED
 from minicaffe import Net
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, LayerError
-from minicaffe.formats.fork_kinds import UNKNOWN, NetFork, fork_named, fork_of_net
 from minicaffe.formats.fork_page import known_forks, markdown
-from minicaffe.formats.forks import ANY, Effect, ForkField, fork_field, fork_fields, fork_of, fork_value, forks
+from minicaffe.formats.forks import (
+    ANY,
+    UNKNOWN,
+    Effect,
+    ForkField,
+    NetFork,
+    fork_field,
+    fork_fields,
+    fork_named,
+    fork_of,
+    fork_of_net,
+    fork_value,
+    forks,
+)
 from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE, create

@@ -9,9 +9,17 @@ from google.protobuf import text_format
 from recordings import SHARED, needs
 
 from minicaffe.errors import PrototxtError, PrototxtWarning, UpgradeError
-from minicaffe.formats.generations import SOLVER_TYPES, V0_FIELDS, V0_SAME, V0_TYPES, V1_TYPES
 from minicaffe.formats.prototxt import parse_net, parse_solver, read_net, read_solver
-from minicaffe.formats.upgrade import INPUT_FIELDS, upgrade_net, upgrade_solver
+from minicaffe.formats.upgrade import (
+    INPUT_FIELDS,
+    SOLVER_TYPES,
+    V0_FIELDS,
+    V0_SAME,
+    V0_TYPES,
+    V1_TYPES,
+    upgrade_net,
+    upgrade_solver,
+)
 from minicaffe.proto import caffe_pb2
 
 GOLDEN = SHARED / "golden" / "upgrade"

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.formats.fork_kinds import fork_of_net
+from minicaffe.formats.forks import fork_of_net
 from minicaffe.layers import create
 from minicaffe.mode import TEST, Phase
 from minicaffe.proto import caffe_pb2

@@ -40,8 +40,8 @@ from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
 from minicaffe.files import granted
 from minicaffe.forked import Forked
-from minicaffe.formats.checksum import checksum
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.arrays import checksum
+from minicaffe.formats.forks import Kind
 from minicaffe.layers.data.image_lists import ListSource, check_list_fields, check_skip
 from minicaffe.layers.data.prefetching import PrefetchingLayer, ShapedSource, check_segment_fields
 from minicaffe.mode import TRAIN

@@ -21,7 +21,7 @@ from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_frcnn_list
 from minicaffe.files import granted
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layers.data.image_lists import ListSource
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import WindowList

@@ -17,7 +17,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_transform_inv, rows
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layers.forks.mscnn.box_output import regression_scale
 from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.mode import TRAIN

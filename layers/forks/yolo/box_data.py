@@ -18,7 +18,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.errors import DataError
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layers.data.data import DatumSource, open_source
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.proto import caffe_pb2

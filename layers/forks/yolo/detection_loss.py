@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind, NetFork
+from minicaffe.formats.forks import Kind, NetFork
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.forks.mscnn.detection_loss import BLOCK, FIELDS, FieldDetectionLoss
 from minicaffe.layers.loss.loss import Loss

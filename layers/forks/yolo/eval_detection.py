@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layers.forks.yolo.region_loss import until_zero
 from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.ssd.detection_evaluate import judge

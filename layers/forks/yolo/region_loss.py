@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.forked import Forked
-from minicaffe.formats.fork_kinds import Kind
+from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.forks.yolo.yolo import cells_of
 from minicaffe.layers.loss.loss import Loss

@@ -12,7 +12,7 @@ from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detector import class_count
 from minicaffe.detection.inputs import image_inputs
 from minicaffe.errors import on_one_line, pasted, shortened
-from minicaffe.formats.fork_kinds import grouped
+from minicaffe.formats.forks import grouped
 from minicaffe.porting.cut import has_head
 
 from .matching import Pair, pairs_of

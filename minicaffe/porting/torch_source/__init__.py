@@ -12,7 +12,7 @@ from pathlib import Path
 
 from minicaffe.errors import Error, on_one_line
 from minicaffe.files import replacing_together
-from minicaffe.formats.safetensors import write_safetensors
+from minicaffe.formats.named_arrays import write_safetensors
 from minicaffe.layers.data.input import Input
 from minicaffe.layers.proposal.dynamic_tops import makes_rois
 from minicaffe.layers.shape.split import Split

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from minicaffe import rng
 from minicaffe.errors import SolverError
-from minicaffe.formats.checksum import checksum
+from minicaffe.formats.arrays import checksum
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
 from minicaffe.proto import caffe_pb2

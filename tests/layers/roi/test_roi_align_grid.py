@@ -14,7 +14,7 @@ from roi_cases import Case, cases, some_rois
 
 from minicaffe import Net, explain
 from minicaffe.errors import LayerError
-from minicaffe.formats.fork_kinds import NetFork
+from minicaffe.formats.forks import NetFork
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid, RoiAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi.roi_pooling import RoiPool
