@@ -1,4 +1,4 @@
-// ChannelNorm: y = sqrt(the sum of x^2 over the channels). See layers/forks/flownet/channel_norm.py.
+// ChannelNorm: y = sqrt(the sum of x^2 over the channels). See layers/forks/flownet/flownet_layers.py.
 #include "common.cuh"
 
 extern "C" __global__ void channel_norm(int count, int channels, int positions, const REAL* x, REAL* y) {

@@ -38,12 +38,12 @@ STAND_INS: Kinds[tuple[str, str]] = Kinds(
         ("rpn.proposal_target_layer", "ProposalTargetLayer"): "minicaffe.layers.proposal.proposal_target:ProposalTarget",
         ("roi_data_layer.layer", "RoIDataLayer"): "minicaffe.layers.proposal.roi_data:RoIData",
         ("rpn.as_rois", "As_roisLayer"): "minicaffe.layers.proposal.pyramid_rois:PyramidRois",
-        ("layers.text_proposal_layer", "ProposalLayer"): "minicaffe.layers.forks.ctpn.text_proposal:TextProposal",
-        ("pylayer.proposal_layer", "ProposalLayer"): "minicaffe.layers.forks.mnc.mnc_layers:MNCProposal",
-        ("pylayer.mask_layer", "MaskLayer"): "minicaffe.layers.forks.mnc.mnc_layers:MNCMask",
-        ("pylayer.stage_bridge_layer", "StageBridgeLayer"): "minicaffe.layers.forks.mnc.mnc_layers:MNCStageBridge",
-        ("SSH.layers.proposal_layer", "ProposalLayer"): "minicaffe.layers.forks.ssh.ssh_layers:SSHProposal",
-        ("SSH.layers.anchor_target_layer", "AnchorTargetLayer"): "minicaffe.layers.forks.ssh.ssh_layers:SSHAnchorTarget",
+        ("layers.text_proposal_layer", "ProposalLayer"): "minicaffe.layers.forks.ctpn:TextProposal",
+        ("pylayer.proposal_layer", "ProposalLayer"): "minicaffe.layers.forks.mnc:MNCProposal",
+        ("pylayer.mask_layer", "MaskLayer"): "minicaffe.layers.forks.mnc:MNCMask",
+        ("pylayer.stage_bridge_layer", "StageBridgeLayer"): "minicaffe.layers.forks.mnc:MNCStageBridge",
+        ("SSH.layers.proposal_layer", "ProposalLayer"): "minicaffe.layers.forks.ssh:SSHProposal",
+        ("SSH.layers.anchor_target_layer", "AnchorTargetLayer"): "minicaffe.layers.forks.ssh:SSHAnchorTarget",
         ("spatial_dropout", "SpatialDropoutLayer"): "minicaffe.layers.neuron.dropout:SpatialDropout",
     }
 )

@@ -4,7 +4,7 @@
     the keep_top_k best of all classes
 
 Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_layer.cpp and bbox_util.cpp. One bottom:
-forks/yolo/region_output.py.
+forks/yolo/yolo_v2.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DetectionOutput(DynamicTops, Forked):
     the priors are refined first; a prior with an objectness below objectness_score counts as background. top:
     detections, by image, class, and score, best first. Where no image has any: one row for each image, its number and then -1
     throughout. No gradients. save_output_param, and visualize with save_file: detection_files.py.
-    With one bottom it is caffe-yolov2's (forks/yolo/region_output.py).
+    With one bottom it is caffe-yolov2's (forks/yolo/yolo_v2.py).
     Raises LayerError for sizes that do not match, num_classes missing, eta outside (0, 1], nms_threshold < 0, and for files
     that cannot be read or written.
     """
@@ -71,7 +71,7 @@ class DetectionOutput(DynamicTops, Forked):
     @classmethod
     def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         if cls is DetectionOutput and len(param.bottom) == 1:
-            return load("minicaffe.layers.forks.yolo.region_output:CellDetectionOutput")
+            return load("minicaffe.layers.forks.yolo.yolo_v2:CellDetectionOutput")
         return cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

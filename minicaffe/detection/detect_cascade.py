@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from minicaffe.data.boxes import clip_boxes, rows
 from minicaffe.data.images import image_blob, resize_bilinear
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.layers.forks.mscnn.decode_bbox import DecodeBBox
+from minicaffe.layers.forks.mscnn.cascade import DecodeBBox
 from minicaffe.net import Net
 
 from .detect import Detections, pick

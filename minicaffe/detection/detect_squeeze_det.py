@@ -16,7 +16,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error, ways
-from minicaffe.layers.forks.squeezedet.squeeze_det_loss import decoded, grid
+from minicaffe.layers.forks.squeezedet import decoded, grid
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.neuron.functions import Sigmoid
 from minicaffe.layers.shape.concat import Slice

@@ -22,7 +22,7 @@ from minicaffe.data.boxes import clip_boxes, rows
 from minicaffe.data.images import image_blob, scale_for, scaled_by
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
-from minicaffe.layers.forks.ssh.ssh_layers import SSHProposal
+from minicaffe.layers.forks.ssh import SSHProposal
 from minicaffe.layers.proposal.nms import nms
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.net import Net

@@ -22,7 +22,7 @@ from minicaffe.data.boxes import bbox_overlaps, clip_boxes, rows
 from minicaffe.data.images import resize_bilinear
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
-from minicaffe.layers.forks.mnc.mnc_layers import MNCMask
+from minicaffe.layers.forks.mnc import MNCMask
 from minicaffe.net import Net
 
 from .detect import Detections, Floats, pick

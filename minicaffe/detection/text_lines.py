@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from minicaffe.data.boxes import clip_boxes, rows
 from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.layers.forks.ctpn.text_proposal import TextProposal
+from minicaffe.layers.forks.ctpn import TextProposal
 from minicaffe.layers.proposal.nms import nms
 from minicaffe.net import Net
 

@@ -19,7 +19,7 @@ from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.data.input import Input
 from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.elementwise.scale import Bias, Scale
-from minicaffe.layers.forks.deepdetect.sparse import SparseInnerProduct
+from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.neuron.prelu import PReLU

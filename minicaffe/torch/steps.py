@@ -14,7 +14,7 @@ from torch.nn import functional
 from minicaffe.layer import Layer
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
-from minicaffe.layers.forks.flownet.channel_norm import ChannelNorm
+from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
 from minicaffe.layers.loss.euclidean_loss import EuclideanLoss
 from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss

@@ -21,7 +21,7 @@ from minicaffe.detection.detect_squeeze_det import ANCHORS, anchor_rows
 from minicaffe.detection.detect_ssd import known_end, rows_end
 from minicaffe.detection.detect_yolo import cell_rows, map_rows, region_rows, yolo1_corners
 from minicaffe.errors import Error
-from minicaffe.layers.forks.squeezedet.squeeze_det_loss import grid
+from minicaffe.layers.forks.squeezedet import grid
 from minicaffe.scaling.batch.detector import best_score
 
 WILD = Path(__file__).resolve().parents[3] / "shared" / "wild"

@@ -1,24 +1,19 @@
-"""DataAugmentation: images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
-
-    y[c, i, j] = x[c, at (j, i) mapped by the coefficients, bilinearly], recoloured - mean
-
-Source: FlowNet 2's data_augmentation_layer.cu (Ilg et al., 2017).
-"""
+"""FlowNet's augmentation: coefficients drawn at random, and applied to images and flows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
+from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.forked import LayoutFromWeights
-from minicaffe.layer import Costs
-from minicaffe.mode import TRAIN
-
-from . import colors
-from .coefficients import (
+from minicaffe.layer import Costs, Layer
+from minicaffe.layers.forks.flownet import colors
+from minicaffe.layers.forks.flownet.coefficients import (
     COLORS,
     DEFAULTS,
     EFFECTS,
@@ -28,17 +23,121 @@ from .coefficients import (
     Draws,
     check_coefficients,
     check_generators,
+    inverse,
     pixel_map,
+    read,
     read_or_default,
     schedule,
     stored,
 )
+from minicaffe.mode import TRAIN
+
+MODES = ("add", "replace", "regenerate")
+PLACED = ("mirror", "dx", "dy", "angle", "zoom_x", "zoom_y")
+
+
+class GenerateAugmentationParameters(Layer):
+    """GenerateAugmentationParameters: the coefficients of an augmentation, drawn at random, alone or on top of others.
+
+    Source: FlowNet 2's generate_augmentation_parameters_layer.cu (Ilg et al., 2017).
+
+    Coefficients drawn in TRAIN, or with augment_during_test, by the generators of augmentation_param.
+
+    bottom: coefficients (N, 42, 1, 1), the images (N, C, H, W) that they augment, and images of the crop's size; or the
+    coefficients alone, or images alone, with crop_height and crop_width (coefficients: also bottomheight and bottomwidth).
+    top: coefficients (N, 42, 1, 1), whose spatial ones keep the crop's corners in the image. mode: what becomes of the given
+    ones: add, replace (where something is drawn), or regenerate (always with images alone). No gradient.
+    Raises LayerError for two bottoms, other shapes, missing sizes, an unknown mode or rand_type.
+    """
+
+    type = "GenerateAugmentationParameters"
+    num_bottom = (1, 3)
+    num_top = 1
+    param_block = ("augmentation_param", "coeff_schedule_param")
+    weight_names = ()
+    has_gradient = False
+    index_bottoms = (0, 1, 2)
+    in_sequence = True
+    copies = (0, 0)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        check_generators(self)
+        if len(bottom) == 2:
+            raise self.error("takes one bottom or three: coefficients, the images, images of the crop's size", "bottom")
+        if self.param.augmentation_param.mode not in MODES:
+            message = f'mode "{self.param.augmentation_param.mode}" is none of {", ".join(MODES)}'
+            raise self.error(message, "augmentation_param.mode")
+        self.iterations = 0
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        aug, first = self.param.augmentation_param, bottom[0]
+        if len(first.shape) != 4:
+            raise self.error(f"the bottom must have four axes, got shape {first.shape}", "bottom[0]")
+        images_alone = len(bottom) == 1 and (first.width > 1 or first.height > 1)
+        self.mode = "regenerate" if images_alone else aug.mode
+        if not images_alone:
+            check_coefficients(self, first.shape, first.num, "bottom[0]")
+        if len(bottom) == 3:
+            self.image, self.crop = ((blob.height, blob.width) for blob in bottom[1:])
+        else:
+            self.crop = (aug.crop_height, aug.crop_width)
+            self.image = (first.height, first.width) if images_alone else (aug.bottomheight, aug.bottomwidth)
+            if not all(self.crop):
+                raise self.error("needs crop_height and crop_width", "augmentation_param")
+            if not all(self.image):
+                raise self.error("needs bottomheight and bottomwidth, the images' size", "augmentation_param")
+        top[0].reshape(first.num, len(DEFAULTS), 1, 1)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        aug = self.param.augmentation_param
+        self.iterations += 1
+        count = schedule(self.param.coeff_schedule_param, self.iterations)
+        draws = Draws(aug, count, rng.generator())
+        is_drawn = self.phase == TRAIN or aug.augment_during_test
+        rows = top[0].data.reshape(top[0].shape[:2])
+        for n, row in enumerate(rows):
+            row[...] = 0 if self.mode == "regenerate" else bottom[0].data[n].reshape(-1)
+            if is_drawn:
+                self._draw(draws, row)
+
+    def _draw(self, draws: Draws, row: Array) -> None:
+        """Change the row (42,)."""
+        if draws.given(SPATIAL):
+            kept = read(row)
+            if self.mode == "replace":
+                kept = {name: value for name, value in kept.items() if name not in PLACED}
+            row[...] = stored(draws.inside(stored(kept), self.crop, self.image))
+        for generators, draw in (
+            (tuple(COLORS), draws.colors),
+            (tuple(EIGEN), draws.eigen),
+            (tuple(name for effect in EFFECTS for name in effect), draws.effects),
+        ):
+            if draws.given(generators):
+                drawn = draw()
+                if self.mode == "add":
+                    row += stored(drawn)
+                else:
+                    chosen = np.isin(list(DEFAULTS), list(drawn))
+                    row[chosen] = stored(drawn)[chosen]
+
+    def training_state(self) -> dict[str, Any]:
+        return {"iterations": self.iterations}
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        self.iterations = Fields(state).whole("iterations", 0, MOST)
+
 
 NAMES = ("iterations", "mean", "channel_mean")
 
 
 class DataAugmentation(LayoutFromWeights):
-    """Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
+    """DataAugmentation: images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
+
+        y[c, i, j] = x[c, at (j, i) mapped by the coefficients, bilinearly], recoloured - mean
+
+    Source: FlowNet 2's data_augmentation_layer.cu (Ilg et al., 2017).
+
+    Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
 
     bottom: x (N, C, H, W); optionally the coefficients (N, 42, 1, 1) to augment by, else they are drawn. top: y (N, C, h, w);
     optionally the coefficients. Without a crop nothing is augmented. Even unaugmented, the last row and column of a crop are
@@ -217,3 +316,63 @@ def sample(x: Array, places: Array, y: Array) -> None:
     part_x, part_y = (at_x - left.astype(f)).astype(x.dtype), (at_y - above.astype(f)).astype(x.dtype)
     y[...] = (1 - part_x) * (1 - part_y) * x[:, above, left] + part_x * part_y * x[:, below, right]
     y += (1 - part_x) * part_y * x[:, below, left] + part_x * (1 - part_y) * x[:, above, right]
+
+
+class FlowAugmentation(Layer):
+    """FlowAugmentation: the flow between two images that were augmented, from the flow between the images.
+
+        y[i, j] = map2^-1(p + flow[at p, rounded]) - (j, i),  p = map1(j, i)
+
+    Source: FlowNet 2's flow_augmentation_layer.cu (Ilg et al., 2017).
+
+    The flow of crops of crop_height x crop_width whose images were augmented by these coefficients.
+
+    bottom: flow (N, 2, H, W), right and down in pixels; the coefficients (N, 42, 1, 1) of the first and of the second image.
+    top: the flow (N, 2, h, w). A place beyond the image takes the flow at its edge, where the original reads other memory. No
+    gradient.
+    Raises LayerError for other shapes, and without a crop.
+    """
+
+    type = "FlowAugmentation"
+    num_bottom = 3
+    num_top = 1
+    param_block = ("augmentation_param",)
+    weight_names = ()
+    has_gradient = False
+    index_bottoms = (0, 1, 2)
+    copies = (2, 0)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.crop = (self.param.augmentation_param.crop_height, self.param.augmentation_param.crop_width)
+        if not all(self.crop):
+            raise self.error("needs crop_height and crop_width", "augmentation_param")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        flow = bottom[0].shape
+        if len(flow) != 4 or flow[1] != 2 or not all(flow[2:]):
+            raise self.error(f"the flow must be (N, 2, H, W), got shape {flow}", "bottom[0]")
+        for i in (1, 2):
+            check_coefficients(self, bottom[i].shape, flow[0], f"bottom[{i}]")
+        top[0].reshape(flow[0], 2, *self.crop)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for flow, first, second, y in zip(*(blob.data for blob in bottom), top[0].data, strict=True):
+            maps = [pixel_map(read(row.reshape(-1)), self.crop, flow.shape[1:]) for row in (first, second)]
+            moved(flow, maps[0], inverse(maps[1]), y)
+
+
+def moved(flow: Array, first: Array, second: Array, y: Array) -> None:
+    """y (2, h, w) of a flow (2, H, W): first maps a crop's places to the image's (2, 3), second those of the second image
+    to its crop's."""
+    size = np.array(flow.shape[:0:-1])
+    crop = np.mgrid[: y.shape[1], : y.shape[2]][::-1].astype(np.float32)
+    places = _mapped(first, crop)
+    # fmax and fmin take NaN for the other
+    near = np.fmax(0, np.fmin(np.trunc(places + np.float32(0.5)), (size - 1).reshape(2, 1, 1))).astype(np.intp)
+    y[...] = _mapped(second, places + flow[:, near[1], near[0]].astype(np.float32)) - crop
+
+
+def _mapped(whole: Array, places: Array) -> Array:
+    """Places (2, h, w), x and y, mapped (2, 3)."""
+    mapped: Array = np.einsum("ab,bij->aij", whole[:, :2], places) + whole[:, 2].reshape(2, 1, 1)
+    return mapped

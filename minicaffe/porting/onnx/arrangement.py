@@ -9,7 +9,7 @@ import numpy as np
 from minicaffe.layer import Layer
 from minicaffe.layers.elementwise.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
-from minicaffe.layers.forks.mnc.mask_resize import MaskResize
+from minicaffe.layers.forks.mnc import MaskResize
 from minicaffe.layers.metric.arg_max import ArgMax
 from minicaffe.layers.pool.unpooling import MAX as MAX_UNPOOLING
 from minicaffe.layers.pool.unpooling import Unpooling

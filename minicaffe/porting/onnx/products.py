@@ -9,7 +9,7 @@ from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.embed import Embed
 from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.forks.deepdetect.sparse import SparseInnerProduct
+from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Value

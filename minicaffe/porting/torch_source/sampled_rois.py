@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
-from minicaffe.layers.forks.mnc.mask_resize import MaskResize
+from minicaffe.layers.forks.mnc import MaskResize
 from minicaffe.layers.forks.mscnn.box_output import BoxOutput
-from minicaffe.layers.forks.mscnn.decode_bbox import DecodeBBox
+from minicaffe.layers.forks.mscnn.cascade import DecodeBBox
 from minicaffe.layers.roi.psroi_align import PSROIAlign
 from minicaffe.layers.roi.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi.roi_warping import ROIWarping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.forks.flownet.channel_norm import ChannelNorm
+from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.norm.batch_norm import BatchNorm

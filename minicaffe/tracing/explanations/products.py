@@ -14,8 +14,8 @@ from minicaffe.layers.elementwise.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.elementwise.eltwise import SUM as ELTWISE_SUM
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
-from minicaffe.layers.forks.deepdetect.sparse import SparseInnerProduct
-from minicaffe.layers.forks.mnc.mask_resize import MaskResize
+from minicaffe.layers.forks.deepdetect import SparseInnerProduct
+from minicaffe.layers.forks.mnc import MaskResize
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one, sent

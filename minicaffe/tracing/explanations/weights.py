@@ -16,7 +16,7 @@ from minicaffe.layers.conv.embed import Embed
 from minicaffe.layers.conv.inner_product import LEAST_SQUARE, InnerProduct
 from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.layers.elementwise.scale import Bias, Scale
-from minicaffe.layers.forks.deepdetect.sparse import SparseInnerProduct
+from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.neuron.prelu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.bn import BN

@@ -17,7 +17,7 @@ import minicaffe
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.formats.source import LayerSource, Place
-from minicaffe.layers.forks.ctpn.text_proposal import TextProposal
+from minicaffe.layers.forks.ctpn import TextProposal
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.proposal.proposal_target import ProposalTarget

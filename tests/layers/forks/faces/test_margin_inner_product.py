@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.forks.faces.margin_inner_product import psi
+from minicaffe.layers.forks.faces.margins import psi
 from minicaffe.mode import TRAIN
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from minicaffe.errors import DataError, LayerError
 from minicaffe.formats.weights import write_binaryproto
-from minicaffe.layers.forks.flownet.channel_records import decoded, slices_of
-from minicaffe.layers.forks.flownet.channel_slices import permuted
+from minicaffe.layers.forks.flownet.custom_data import decoded, permuted, slices_of
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 

@@ -1,18 +1,15 @@
-"""DenseBlock: DenseNet's block in one layer, each step of which adds growthRate maps to all maps before it.
+"""caffe_ocr's DenseBlock: DenseNet's block in one layer, each step of which adds growthRate maps to all maps before it.
 
     y_0 = x        y_t+1 = [y_t, c_t]        c_t = W_t * relu(norm_t(y_t))        * with the kernel turned by 180 degrees
     with use_BC    c_t = W_t * relu(norm'_t(V_t * relu(norm_t(y_t))))             V_t of 1 x 1, 4 growthRate filters
     norm(z) = scale (z - mean) / sqrt(var + 1e-5) + bias
 
 In TRAIN mean and var are the batch's, and the stored ones move: stored <- d batch + (1 - d) stored, d being
-moving_average_fraction and the variance m / (m - 1) times as large. Source: caffe_ocr's DenseBlock_layer.cu (Huang et al.,
-DenseNet, arXiv:1608.06993). Its code for the CPU stores sums and divides them by the last blob, which the one for the GPU
-leaves 0; normalises with the larger variance; and lacks dropout. Here 0 means that statistics are stored.
-
-A batch normalisation with scale and bias, as a step of a larger layer (DenseBlock).
-
-y = scale x^ + bias,  x^ = (x - mean) / sqrt(var + 1e-5)
-dx = (g - mean(g) - x^ mean(g x^)) / sqrt(var + 1e-5),  g = scale dy       with the stored statistics g / sqrt(var + 1e-5)
+moving_average_fraction and the variance m / (m - 1) times as large. With the stored statistics the gradient of norm is scale dy
+/ sqrt(var + 1e-5); with the batch's it is (g - mean(g) - x^ mean(g x^)) / sqrt(var + 1e-5), where g = scale dy.
+Source: caffe_ocr's DenseBlock_layer.cu (Huang et al., DenseNet, arXiv:1608.06993). Its code for the CPU stores sums and divides
+them by the last blob, which the one for the GPU leaves 0; normalises with the larger variance; and lacks dropout. Here 0 means
+that statistics are stored.
 """
 
 from __future__ import annotations

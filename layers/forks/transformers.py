@@ -1,4 +1,4 @@
-"""Maps sampled at an affine image of a grid."""
+"""Spatial transformers: maps sampled at an affine image of a grid."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
-"""SqueezeDetLoss: the loss of SqueezeDet's anchors.
+"""SqueezeDet's anchors, which are moved and stretched to boxes, and SqueezeDetLoss.
 
     per image of M objects and K anchors, with the anchor k whose box overlaps the object most and their overlap IOU:
     lambda_conf / M  sum -log(p_k of the class + epsilon)  +  pos_conf / M  sum (c_k - IOU)^2
     + neg_conf / (K - M)  sum of c^2 over all anchors but k, for each object  +  lambda_bbox / M  sum (t_k - t*)^2
 
     box = (centre + anchor t_xy, anchor exp(t_hw)), cut to the image; t* = ((centre* - centre) / anchor, log(size* / anchor))
-
-Source: Wu et al., SqueezeDet (arXiv:1612.01051); kvmanohar22/caffe's squeezedet_loss_layer.cpp.
-
-SqueezeDet's boxes: anchors that are moved and stretched, and how far they overlap the true boxes.
 
 Source: Wu et al., SqueezeDet (arXiv:1612.01051); kvmanohar22/caffe's squeezedet_loss_layer.cpp.
 """

@@ -1,11 +1,17 @@
-"""RegionLoss, YOLOv2's loss: a delta for each number of each box, and the gradient of the sum of their squares.
+"""YOLOv2: RegionLoss, a delta for each number of each box; and caffe-yolov2's DetectionOutput.
 
 With s = sigmoid(x) of a box's centre and objectness, p the softmax of its classes, and t a true box in the cell's terms:
 
     centre       -scale (t - s) s (1 - s)          size     -scale (t - x)
     objectness   -scale (t - s) s (1 - s)          class    -class_scale ([its class] - p)
 
-Source: region_loss_layer.cpp of MobileNet-YOLO and of caffe-yolov2, after darknet's region_layer.c.
+DetectionOutput turns cells to rows (image, class from 0, score, centre x, centre y, width, height):
+
+    boxes and scores as in yolo.py -> score >= confidence_threshold -> in the order of the cells, the best score or not, a box
+    goes if its overlap with a kept one, both clipped to the image, is >= nms_threshold
+
+Source: region_loss_layer.cpp of MobileNet-YOLO and of caffe-yolov2, after darknet's region_layer.c; detection_output_layer.cpp
+and region_loss_layer.hpp of gklz1982/caffe-yolov2.
 """
 
 from __future__ import annotations
@@ -23,9 +29,10 @@ from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs, data_bytes
-from minicaffe.layers.forks.yolo.yolo import cells_of
+from minicaffe.layers.forks.yolo.yolo import best_classes, cells_of, decoded, pairs, suppressed
 from minicaffe.layers.loss.loss import Loss
 from minicaffe.layers.neuron.functions import sigmoid
+from minicaffe.layers.ssd.detection_output import DetectionOutput
 
 OBJECT, CLASSES = 4, 5
 """Where a box's objectness is, and where its classes begin; before them are x, y, w, h."""
@@ -242,3 +249,56 @@ class RegionLoss(Forked, Loss):
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
         self.forwards = Fields(state).whole("forwards", 0, MOST)
+
+
+LEAST_SCORE = 0.01
+"""confidence_threshold's default in the fork; SSD's has none."""
+BLOCK = "detection_output_param"
+
+
+class CellDetectionOutput(DetectionOutput):
+    """Detections (1, 1, n, 7) in cells, of one image; one row (0, -1, ...) where there is none.
+
+    bottom: x (1, num_box * (5 + num_classes), side, side). top: rows. biases: the anchors' widths and heights, in cells.
+    Raises LayerError for fields that mean nothing, anchors whose number is not num_box, and another shape.
+    """
+
+    of_cells = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.choose("caffe-yolov2", "1 bottom")
+        param = self.param.detection_output_param
+        if not (param.num_classes and param.num_box):
+            raise self.error("needs num_classes > 0 and num_box > 0", BLOCK)
+        if param.coords != 4:
+            raise self.error(f"coords must be 4, got {param.coords}", f"{BLOCK}.coords")
+        self.anchors = pairs(self, param.biases, f"{BLOCK}.biases")
+        if len(self.anchors) != param.num_box:
+            wrong = f"{len(self.anchors)} anchors given in biases for num_box {param.num_box}"
+            raise self.error(wrong, f"{BLOCK}.biases")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.detection_output_param
+        wanted = (1, param.num_box * (5 + param.num_classes), param.side, param.side)
+        if bottom[0].shape != wanted:
+            cells = f"{param.num_box} boxes of 5 + {param.num_classes} numbers in each of side x side cells"
+            raise self.error(f"the bottom must have the shape {wanted}, {cells}; got {bottom[0].shape}", "bottom[0]")
+        top[0].reshape(1, 1, 1, 7)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        rows = self._rows(bottom[0].data)
+        top[0].reshape(1, 1, len(rows), 7)
+        top[0].data[0, 0] = rows
+
+    def _rows(self, x: Array) -> Array:
+        """The detections (n, 7) in x (1, K * (5 + C), S, S)."""
+        param = self.param.detection_output_param
+        cells = cells_of(x, len(self.anchors))
+        scores, classes = best_classes(cells)
+        which = scores >= (param.confidence_threshold if param.HasField("confidence_threshold") else LEAST_SCORE)
+        boxes = decoded(cells, self.anchors, 1)[which]
+        low, high = (np.clip(boxes[:, :2] + sign * boxes[:, 2:] / 2, 0, 1) for sign in (-1, 1))
+        kept = suppressed(np.concatenate([(low + high) / 2, high - low], axis=1), param.nms_threshold)
+        if not len(kept):
+            return np.array([[0, *[-1] * 6]], x.dtype)
+        return np.column_stack([np.zeros(len(kept)), classes[which][kept], scores[which][kept], boxes[kept]])

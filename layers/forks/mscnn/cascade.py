@@ -1,4 +1,6 @@
-"""Cascade R-CNN's ProposalTarget: rois of several images, their classes and targets.
+"""The stages of a cascade: rois decoded, matched with targets, and measured.
+
+Cascade R-CNN's ProposalTarget takes the rois of several images, and finds their classes and targets:
 
     foreground: overlap >= fg_thr; background: overlap in [bg_thr_lw, bg_thr_hg); the rest fills up where these are too few
 
@@ -15,9 +17,96 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
+from minicaffe.data.boxes import bbox_overlaps, bbox_transform, bbox_transform_inv, rows
+from minicaffe.forked import Forked
+from minicaffe.formats.forks import Kind
+from minicaffe.layer import Layer
 from minicaffe.layers.forks.mscnn.box_output import regression_scale
+from minicaffe.layers.proposal.cascade_boxes import paired_overlaps
 from minicaffe.layers.proposal.dynamic_tops import DynamicTops
+from minicaffe.mode import TRAIN
+
+CASCADE, MAKEFILE = "Cascade R-CNN", "makefile/frcnn"
+
+
+class DecodeBBox(DynamicTops, Forked):
+    """DecodeBBox: rois moved by the regression of a cascade's stage, as the next stage's rois.
+
+        centre' = centre + t_xy size,  size' = size exp(t_wh),  size = x2 - x1 + 1
+
+    makefile/frcnn's takes the regression of one class of each roi, with size' to its right and lower end, not size' - 1.
+    Source: Cai and Vasconcelos, Cascade R-CNN (arXiv:1712.00726); decode_bbox_layer.cpp of cascade-rcnn and mscnn, which are
+    alike, and of makefile/frcnn.
+
+    Rois moved by the regression of the one foreground class; while training only those of use to the next stage.
+
+    bottom: deltas (R, 8): the background's, unused, then t_x, t_y, t_w, t_h; rois (R, 5): image, x1, y1, x2, y2 in pixels, both
+    ends inclusive; in TRAIN optionally the boxes (R, G) that they were matched with, whose last column is the overlap.
+    top: rois (R', 5, 1, 1). TEST: R' = R. TRAIN: without rois whose end is before their start, and without those whose overlap
+    is decode_bbox_param.gt_iou_thr or more (true boxes that were added to the rois); R' may be 0.
+    bbox_reg_param: the deltas' means and stds; cls_aware has no effect. No gradient.
+    makefile/frcnn's bottom: deltas (R, 4 K) of K classes, their scores (R, K), rois (R, 5). A roi's class is the last one whose
+    score is above class 1's, else class 1, as in the fork; 0 is the background. No overlap counts.
+    Raises LayerError for shapes that do not match, and for three bottoms of Cascade R-CNN's in TEST.
+    """
+
+    type = "DecodeBBox"
+    num_bottom = (2, 3)
+    num_top = 1
+    param_block = ("decode_bbox_param", "bbox_reg_param")
+    weight_names = ()
+    has_gradient = False
+    kinds = (
+        Kind(CASCADE, ("cascade", "mscnn"), "deltas (R, 8), rois"),
+        Kind(MAKEFILE, ("mkfrcnn",), "deltas (R, 4 K), scores (R, K), rois"),
+    )
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        columns = [math.prod(blob.shape[1:]) for blob in bottom]
+        self.is_by_class = len(columns) == 3 and columns[0] == 4 * columns[1] >= 8
+        """Whether it is makefile/frcnn's."""
+        if self.is_by_class:
+            self.choose(MAKEFILE, f"deltas and scores of {columns[1]} classes")
+        elif len(bottom) == 3 and self.phase != TRAIN:
+            raise self.error("takes the matched boxes, bottom 2, in phase TRAIN only", "bottom[2]")
+        self.means, self.stds = regression_scale(self)
+        self.makes_rois = self.phase == TRAIN
+        self.index_bottoms = tuple(range(len(bottom)))
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        classes = math.prod(bottom[1].shape[1:])
+        wanted = (4 * classes, classes, 5) if self.is_by_class else (8, 5, 0)
+        for i, (blob, columns) in enumerate(zip(bottom, wanted, strict=False)):
+            if len(blob.shape) < 2 or math.prod(blob.shape[1:]) != (columns or max(1, blob.shape[1])):
+                least = f"{columns} values" if columns else "one overlap at least"
+                raise self.error(f"bottom {i} must have {least} a roi, got shape {blob.shape}", f"bottom[{i}]")
+            if blob.shape[0] != bottom[0].shape[0]:
+                raise self.error(f"bottoms 0 and {i} are of {bottom[0].shape[0]} and {blob.shape[0]} rois", f"bottom[{i}]")
+        top[0].reshape(bottom[0].shape[0], 5, 1, 1)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        deltas, *_, rois = (rows(blob) for blob in (bottom if self.is_by_class else bottom[:2]))
+        deltas = self._of_class(deltas, rows(bottom[1])) if self.is_by_class else deltas[:, 4:]
+        boxes = bbox_transform_inv(rois[:, 1:], deltas * self.stds + self.means)
+        if not self.is_by_class:
+            boxes[:, 2:] -= 1  # both ends are inclusive
+        dropped = np.zeros(len(boxes), bool)
+        if self.phase == TRAIN:
+            dropped |= (boxes[:, :2] > boxes[:, 2:]).any(axis=1)
+        if len(bottom) == 3 and not self.is_by_class:
+            dropped |= rows(bottom[2])[:, -1] >= self.param.decode_bbox_param.gt_iou_thr
+        kept = np.flatnonzero(~dropped)
+        top[0].reshape(len(kept), 5, 1, 1)
+        top[0].data[:, 0, 0, 0] = rois[kept, 0]
+        top[0].data[:, 1:, 0, 0] = boxes[kept]
+
+    def _of_class(self, deltas: Array, scores: Array) -> Array:
+        """Of each roi the four deltas of its class."""
+        above = scores[:, 1:] > scores[:, 1:2]
+        last = scores.shape[1] - 1 - above[:, ::-1].argmax(axis=1)
+        chosen = np.where(above.any(axis=1), last, 1)
+        return np.asarray(deltas.reshape(len(deltas), -1, 4)[np.arange(len(deltas)), chosen])
+
 
 BLOCK = "proposal_target_param"
 Indices = NDArray[np.intp]
@@ -147,3 +236,56 @@ class CascadeProposalTarget(DynamicTops):
             if count > foreground:
                 weights[foreground:] *= (1 - param.fg_fraction) * count / weights[foreground:].sum()
         return weights
+
+
+MOST = 0.975
+"""An overlap above which a roi counts as a true box."""
+
+
+class BboxAccuracy(Layer):
+    """BboxAccuracy: how far the regressed rois of a training batch overlap the boxes that they were matched with.
+
+        mean intersection over union of foreground rois, but those with an overlap above 0.975 (true boxes that were added)
+
+    Source: cascade-rcnn's bbox_accuracy_layer.cpp.
+
+    The mean overlap of the regressed rois, and of the rois before it.
+
+    bottom: deltas (R, 4 K), or (R, 8) with cls_aware: false; rois (R, 5): image, x1, y1, x2, y2; matches (R, 6): class, 0 for
+    background, the true box, its overlap. top: (1, 1, 1, 1) after, optionally (1, 1, 1, 1) before; -1 if no roi counts.
+    bbox_reg_param: the deltas' means and stds. No gradient.
+    Raises LayerError for shapes that do not match, and a class without deltas.
+    """
+
+    type = "BboxAccuracy"
+    num_bottom = 3
+    num_top = (1, 2)
+    index_bottoms = (0, 1, 2)
+    param_block = ("bbox_reg_param",)
+    weight_names = ()
+    has_gradient = False
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.means, self.stds = regression_scale(self)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, columns = bottom[0].shape[0], bottom[0].shape[1:2] or (0,)
+        aware = self.param.bbox_reg_param.cls_aware
+        for i, (each, what) in enumerate(((columns[0] if aware else 8, "4 K" if aware else "8"), (5, "5"), (6, "6"))):
+            if bottom[i].count != count * each or bottom[i].shape[:1] != (count,) or (i == 0 and each % 4):
+                raise self.error(f"bottom {i} must be ({count}, {what}), got shape {bottom[i].shape}", f"bottom[{i}]")
+        for blob in top:
+            blob.reshape(1, 1, 1, 1)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        deltas, rois, matches = (rows(blob) for blob in bottom)
+        counted = np.flatnonzero((matches[:, 0] > 0) & (matches[:, 5] <= self.dtype.type(MOST)))
+        rois, true, kinds = rois[counted, 1:], matches[counted, 1:5], matches[counted, 0]
+        kinds = kinds if self.param.bbox_reg_param.cls_aware else np.ones_like(kinds)
+        for kind in kinds[kinds >= deltas.shape[1] // 4][:1]:
+            raise self.error(f"class {kind:g} has no deltas: there are those of {deltas.shape[1] // 4}", "bottom[2]")
+        own = deltas.reshape(len(deltas), deltas.shape[1] // 4, 4)[counted, kinds.astype(np.intp)]
+        moved = bbox_transform_inv(rois, own * self.stds + self.means)
+        moved[:, 2:] -= 1  # both ends are inclusive
+        for blob, boxes in zip(top, (moved, rois)):
+            blob.data[...] = paired_overlaps(boxes, true).mean() if len(counted) else -1

@@ -1,1 +1,0 @@
-"""CTPN, a detector of lines of text."""

@@ -1,1 +1,0 @@
-"""Multi-task network cascades (MNC)."""

@@ -1,1 +1,0 @@
-"""SSH, a face detector."""
