@@ -37,7 +37,7 @@ PUBLIC = {
     "net_spec": "pycaffe.net_spec",
     "onnx_export": "porting.onnx",
     "onnx_import": "porting.onnx_import",
-    "parse_log": "training.parse_log",
+    "parse_log": "training.solver_log",
     "prototxt": "formats.prototxt",
     "rescue": "porting.rescue",
     "retarget": "porting.retarget",

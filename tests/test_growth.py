@@ -43,8 +43,8 @@ from minicaffe.scaling.batch.sources import Files, Sources
 from minicaffe.tracing.draw import draw_net
 from minicaffe.tracing.summary import summarize
 from minicaffe.tracing.tracer import Tracer
-from minicaffe.training.parse_log import parse_log
-from minicaffe.training.solver_state import read_state
+from minicaffe.training.snapshots import read_state
+from minicaffe.training.solver_log import parse_log
 
 LAYERS = 4096
 """Most layers of a net here: twice as many are measured too."""

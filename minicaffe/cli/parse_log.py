@@ -7,7 +7,7 @@ from pathlib import Path
 
 from minicaffe.errors import Error
 from minicaffe.files import unlinked
-from minicaffe.training.parse_log import parse_log, write_rows
+from minicaffe.training.solver_log import parse_log, write_rows
 
 from .options import argument, option, with_options
 from .terminal import echo

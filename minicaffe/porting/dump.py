@@ -30,7 +30,7 @@ from minicaffe.formats.weights import file_error, kind_of_arrays, mapped, read_w
 from minicaffe.formats.wire import BYTES, VARINT, Buffer, WireError, fields
 from minicaffe.layer import Layer
 from minicaffe.registry import types
-from minicaffe.training.solver_state import read_state
+from minicaffe.training.snapshots import read_state
 
 Path = str | os.PathLike[str]
 

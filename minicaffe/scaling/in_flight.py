@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from minicaffe import kernels, threads
 from minicaffe.errors import Error
-from minicaffe.training.handlers import STOPS
+from minicaffe.training.signals import STOPS
 
 from .stops import held_back
 

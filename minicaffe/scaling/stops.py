@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from minicaffe.training.handlers import STOPS, handled
+from minicaffe.training.signals import STOPS, handled
 
 
 class Terminated(KeyboardInterrupt):

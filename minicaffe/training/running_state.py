@@ -7,6 +7,10 @@ It is JSON in a field of the .solverstate that Caffe skips (in HDF5, a dataset):
     losses      the losses that are averaged for the smoothed loss
     ranks       with several ranks: each rank's generator, and the states in train that differ from rank 0's
     unfolded    the exact weights of layers that the .caffemodel holds folded (target_scaling.py)
+
+LastIteration keeps it after the last complete iteration, while tests and the next iteration run. A failing iteration has drawn
+random numbers, read data and moved running statistics. A snapshot must hold the values from before it, so that a resumed
+training repeats the iteration.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +31,56 @@ from minicaffe.data.shard import current_shard
 from minicaffe.data.state_fields import MISFITS, Fields, is_resumable, misfit, same_shape, wrong
 from minicaffe.errors import Error, WeightsError
 from minicaffe.layer import Layer
+from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
+
+
+@runtime_checkable
+class HasRunningBlobs(Protocol):
+    """A layer whose forward changes blobs, such as running means: no solver updates them."""
+
+    def running_blobs(self) -> Sequence[Blob]:
+        """Return these blobs."""
+
+
+class LastIteration:
+    """The running state before an iteration of a net, None outside of iterations; and the blobs that its forward changes."""
+
+    def __init__(self, net: Net) -> None:
+        self.state: State | None = None
+        blobs = [blob for layer in net.layers if isinstance(layer, HasRunningBlobs) for blob in layer.running_blobs()]
+        self._kept = [(blob, Blob(blob.shape, blob.dtype)) for blob in blobs]
+
+    def keep(self, state: State) -> None:
+        """Keep the state and the blobs' data."""
+        self.state = state
+        for blob, kept in self._kept:
+            _copy(blob, kept)
+
+    def put_back(self) -> None:
+        """Restore the blobs' data, during an iteration."""
+        for blob, kept in self._kept if self.state else ():
+            _copy(kept, blob)
+
+
+def _copy(source: Blob, target: Blob) -> None:
+    """Copy the data of a blob, on the device in GPU mode: a copy to the host would wait for all kernels."""
+    if gpu_mode():
+        from minicaffe.cuda.device import current
+
+        nbytes = source.count * source.dtype.itemsize
+        current().copy(target.device_data("write"), source.device_data("read"), nbytes)
+    else:
+        target.data[...] = source.read_data()
+
+
+def add_note(error: Exception, note: str) -> None:
+    """Append a line to the message of a minicaffe error or MemoryError, and a note to any other exception."""
+    if isinstance(error, Error | MemoryError):
+        error.args = (f"{error}\n{note}", *error.args[1:])
+    elif hasattr(error, "add_note"):  # since Python 3.11
+        error.add_note(note)
+
 
 State = dict[str, Any]
 STATE = "its state of random numbers and data"

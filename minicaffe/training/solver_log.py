@@ -1,18 +1,123 @@
-"""The log lines of a training, in the words and with the 6 digits of Caffe's solver, for tools that read such logs.
+"""The log of a training, in the words and with the 6 digits of Caffe's solver, and its table for a plot.
 
-Source: Caffe's solver.cpp (Step, Test, Solve) and solvers/sgd_solver.cpp (ApplyUpdate).
+A row of the table is an iteration: NumIters, Seconds since the line "Solving ...", LearningRate, and each net output by name.
+Source: Caffe's solver.cpp (Step, Test, Solve), solvers/sgd_solver.cpp (ApplyUpdate) and tools/extra/parse_log.py.
 """
 
 from __future__ import annotations
 
+import csv
 import logging
+import math
+import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.errors import Error, on_one_line, os_errors_as
+from minicaffe.files import read_text, replacing
 from minicaffe.net import Net
+
+Row = dict[str, float]
+
+PREFIX = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\s")
+"""A line's month, day and time, as written by glog."""
+
+ITERATION = re.compile(r"Iteration (\d+)")
+RATE = re.compile(r"lr = (\S+)")
+OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
+
+FORMULA = ("=", "+", "-", "@")
+"""The first characters of formulas in spreadsheets."""
+
+MOST_OUTPUTS = 1000
+"""Most names of net outputs, each of which is a column of the table."""
+
+
+def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
+    """The rows of the train net's outputs, and those of the test nets. A log has no year: the file's last change gives it.
+
+    Lines without the prefix (`I1121 03:09:40.283104 ...`) are skipped. Raises Error if no line has an iteration, or for an
+    impossible iteration.
+    """
+    with os_errors_as(Error, f"{path}: cannot be read"):
+        text = read_text(path, "lists", "replace")
+    rows: dict[str, list[Row]] = {"Train": [], "Test": []}
+    iteration, rate = -1, math.nan
+    outputs: set[str] = set()
+    for number, seconds, line in _timed(text.splitlines(), _year(path)):
+        if found := ITERATION.search(line):
+            if len(found[1]) > 18:  # float("1" * 400) would be infinity, and int() of millions of digits fails
+                raise Error(f"{path}:{number}: an iteration cannot have {len(found[1]):,} digits: {found[1][:18]}...")
+            iteration = int(found[1])
+        if found := RATE.search(line):
+            rate = _number(found[1])
+        if iteration >= 0 and (found := OUTPUT.search(line)):
+            kind = rows[found[1]]
+            if not kind or kind[-1]["NumIters"] != iteration:
+                kind.append({"NumIters": float(iteration), "Seconds": seconds, "LearningRate": rate})
+            kind[-1][found[2]] = _number(found[3])
+            outputs.add(found[2])
+            if len(outputs) > MOST_OUTPUTS:
+                raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} net outputs with different names")
+    if iteration < 0:
+        example = "I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0..."
+        raise Error(f'{path}: not a log of Caffe: no line has an iteration ("{example}")')
+    for kind in rows.values():
+        if len(kind) > 1 and math.isnan(kind[0]["LearningRate"]):
+            kind[0]["LearningRate"] = kind[1]["LearningRate"]  # Caffe logs the rate after the first outputs
+    return rows["Train"], rows["Test"]
+
+
+def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = ",") -> None:
+    """Write rows as a table with a header and the columns of all rows. A ' is prepended to a name that a spreadsheet would
+    read as a formula. Raises Error."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
+        writer.writerow({name: "'" * name.startswith(FORMULA) + on_one_line(name) for name in columns})
+        writer.writerows(rows)
+
+
+def _year(path: str | os.PathLike[str]) -> int:
+    """The year of a file's last change; a leap year if its time is invalid (an archive may set any)."""
+    try:
+        return datetime.fromtimestamp(Path(path).stat().st_mtime).year
+    except (ValueError, OverflowError, OSError):
+        return 2000
+
+
+def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
+    """The lines with a prefix, with their numbers and their seconds since the line "Solving" (before it, since the first)."""
+    start = last = None
+    solving = False
+    for number, line in enumerate(lines, 1):
+        found = PREFIX.match(line)
+        if not found:
+            continue
+        month, day, hour, minute, second, micro = map(int, found.groups())
+        if last is not None and month < last.month:  # past New Year
+            year += 1
+        try:
+            last = datetime(year, month, day, hour, minute, second, micro)
+        except ValueError:
+            continue
+        if start is None or (not solving and "] Solving " in line):
+            start, solving = last, "] Solving " in line
+        yield number, (last - start).total_seconds(), line
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
 
 logger = logging.getLogger("minicaffe.solver")
 

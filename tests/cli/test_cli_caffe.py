@@ -32,8 +32,8 @@ from minicaffe.errors import Error
 from minicaffe.mode import TEST, gpu_mode
 from minicaffe.scaling.batch.rules import Rules
 from minicaffe.threads import available_cores
-from minicaffe.training.parse_log import parse_log, write_rows
-from minicaffe.training.solver_state import read_state
+from minicaffe.training.snapshots import read_state
+from minicaffe.training.solver_log import parse_log, write_rows
 
 ROOT = Path(__file__).parents[2]
 

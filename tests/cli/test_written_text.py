@@ -26,7 +26,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.pycaffe.net_spec import NetSpec, layers
 from minicaffe.tracing.draw import draw_net
 from minicaffe.tracing.representations import net_html
-from minicaffe.training.parse_log import write_rows
+from minicaffe.training.solver_log import write_rows
 
 NAMES = (
     WILD,

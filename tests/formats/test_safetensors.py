@@ -241,7 +241,7 @@ def test_four_axes_of_old_files_survive(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_dump_of_what_a_format_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minicaffe.training.solver_state import TrainingState, write_state
+    from minicaffe.training.snapshots import TrainingState, write_state
 
     monkeypatch.chdir(tmp_path)
     write_state("s.solverstate", TrainingState(7, "net.caffemodel", 2, [np.ones(4, np.float32)]))

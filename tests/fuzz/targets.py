@@ -42,8 +42,8 @@ from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.formats.weights import read_binaryproto, read_weights, write_binaryproto
 from minicaffe.proto import caffe_pb2
 from minicaffe.scaling.batch.tables import find_rows
-from minicaffe.training.parse_log import parse_log
-from minicaffe.training.solver_state import TrainingState, read_state, write_state
+from minicaffe.training.snapshots import TrainingState, read_state, write_state
+from minicaffe.training.solver_log import parse_log
 
 HERE = Path(__file__).resolve()
 REPOSITORY = HERE.parents[2]

@@ -25,7 +25,7 @@ from minicaffe.formats.stored_net import read_stored_net
 from minicaffe.formats.weights import encoded_blob, write_binaryproto
 from minicaffe.formats.wire import VARINT, encoded, header
 from minicaffe.porting.dump import read
-from minicaffe.training.solver_state import TrainingState, write_state
+from minicaffe.training.snapshots import TrainingState, write_state
 
 needs_shared = needs(SHARED)
 

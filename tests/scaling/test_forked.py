@@ -22,7 +22,7 @@ from minicaffe.data import image_bytes
 from minicaffe.data.prefetch import Prefetcher
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.scaling.stops import Terminated, held_back, sigterm_stops
-from minicaffe.training import handlers
+from minicaffe.training import signals
 from minicaffe.training.signals import Action, signal_actions
 
 pytestmark = [
@@ -119,7 +119,7 @@ def test_sigterm_as_a_fork_begins_is_not_lost(monkeypatch: pytest.MonkeyPatch) -
             return getattr(threading, name)
 
     with pytest.raises(Terminated), sigterm_stops():
-        monkeypatch.setattr(handlers, "threading", Threading())
+        monkeypatch.setattr(signals, "threading", Threading())
         _forked(lambda: None)
         time.sleep(5)
 
@@ -133,7 +133,7 @@ def test_sigterm_as_a_fork_ends_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> 
             _sigterm_once(here, sent)
             return super().__len__()
 
-    monkeypatch.setattr(handlers, "_waiting", Waiting())
+    monkeypatch.setattr(signals, "_waiting", Waiting())
     with pytest.raises(Terminated), sigterm_stops():
         _forked(lambda: None)
         time.sleep(5)

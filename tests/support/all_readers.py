@@ -42,8 +42,8 @@ from minicaffe.scaling.batch.find import read_list
 from minicaffe.scaling.batch.places import read_uri
 from minicaffe.tracing.film.frames import read_frame
 from minicaffe.tracing.saved_trace import read_trace
-from minicaffe.training.parse_log import parse_log
-from minicaffe.training.solver_state import TrainingState, read_state, write_state
+from minicaffe.training.snapshots import TrainingState, read_state, write_state
+from minicaffe.training.solver_log import parse_log
 
 KINDS = ("FIFO", "DEVICE", "HOLES", "GROWN")
 SIZE = 1 << 40

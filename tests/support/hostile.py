@@ -22,7 +22,7 @@ from minicaffe.cli import main
 from minicaffe.data.database import new_database
 from minicaffe.formats.arrays import write_npz
 from minicaffe.proto import caffe_pb2
-from minicaffe.training.solver_state import TrainingState, write_state
+from minicaffe.training.snapshots import TrainingState, write_state
 
 NAME = "[/][link=http://x]:skull:\u202e\u2028"
 """What a prototxt's name may hold."""

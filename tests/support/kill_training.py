@@ -30,8 +30,7 @@ from training_case import RULES, make_training  # noqa: E402
 from minicaffe.cli import main as minicaffe  # noqa: E402
 from minicaffe.mode import TEST  # noqa: E402
 from minicaffe.net import Net  # noqa: E402
-from minicaffe.training.snapshots import latest  # noqa: E402
-from minicaffe.training.solver_state import read_state  # noqa: E402
+from minicaffe.training.snapshots import latest, read_state  # noqa: E402
 
 
 def fork(folder: Path, run: Callable[[], object]) -> int:

@@ -28,9 +28,8 @@ from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.training.running_state import decoded_state, encoded_state
 from minicaffe.training.signals import Action
-from minicaffe.training.snapshots import latest
+from minicaffe.training.snapshots import latest, read_state, write_state
 from minicaffe.training.solver import SGDSolver
-from minicaffe.training.solver_state import read_state, write_state
 from minicaffe.training.solvers import get_solver
 
 h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")

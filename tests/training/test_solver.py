@@ -22,8 +22,8 @@ from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.proto import caffe_pb2
 from minicaffe.training.lr_policy import check_policy, current_step, learning_rate
+from minicaffe.training.snapshots import TrainingState, read_state, write_state
 from minicaffe.training.solver import SGDSolver
-from minicaffe.training.solver_state import TrainingState, read_state, write_state
 from minicaffe.training.solvers import get_solver
 from minicaffe.training.updates import clip
 

@@ -12,7 +12,7 @@ import pytest
 from minicaffe import limits
 from minicaffe.errors import LimitError, WeightsError
 from minicaffe.porting import dump
-from minicaffe.training.solver_state import RUNNING_NAME, TrainingState, read_state, write_state
+from minicaffe.training.snapshots import RUNNING_NAME, TrainingState, read_state, write_state
 
 h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
 

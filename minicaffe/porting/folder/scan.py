@@ -26,7 +26,7 @@ from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.porting.dump import BLOB, HDF5_DATA, Dump
 from minicaffe.porting.dump import read as read_dump
 from minicaffe.registry import types
-from minicaffe.training.parse_log import ITERATION
+from minicaffe.training.solver_log import ITERATION
 
 NET, SOLVER, WEIGHTS, STATE, MEAN = "net", "solver", "weights", "training state", "mean"
 SETTINGS, NAMES, IMAGE, LOG, SCRIPT, OTHER, LINK = "settings", "class names", "image", "log", "script", "other", "link"
