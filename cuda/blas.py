@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from minicaffe.cuda.stream import PerStream
 from minicaffe.errors import DeviceError, install
 from minicaffe.process_fork import renewed
 
 from . import cublas, graph
 from .device import current, launch_blocks
-from .per_stream import PerStream
 from .pool import DeviceMemory
 from .stream import Stream
 

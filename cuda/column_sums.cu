@@ -1,4 +1,4 @@
-// Sums of the columns of a matrix: the gradient of the bias of an inner product. See blocks.py.
+// Sums of the columns of a matrix: the gradient of the bias of an inner product. See launches.py.
 #include "common.cuh"
 
 // total (columns) += the sums of the columns of x (rows, columns). A block of 32 x 32 threads for 32 columns.

@@ -5,7 +5,7 @@
 A 1x1 convolution needs no columns; a depthwise one has kernels without them (depthwise_convolution.cu). The others are cuDNN's
 where it is installed and takes them (cudnn.py), else the columns of several images lie side by side, (C * taps, images *
 windows): one im2col and one (batched) product for as many images as WORKSPACE bytes hold, or a part of one image's windows at a
-time. Every sum has the same order on every run.
+time. Every sum has the same order on every run. DeviceEpilogue applies what follows a convolution in one launch.
 """
 
 from __future__ import annotations
@@ -17,16 +17,51 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from minicaffe.blob import Blob
+from minicaffe.cuda import cudnn
+from minicaffe.cuda.blas import Matrix, gemm, tf32_allowed
+from minicaffe.cuda.device import current, launch
+from minicaffe.cuda.launches import launch_planes, launch_sums
 from minicaffe.errors import DeviceError
-
-from . import cudnn
-from .blas import Matrix, gemm, tf32_allowed
-from .blocks import launch_planes, launch_sums
-from .device import current, launch
 
 if TYPE_CHECKING:
     from minicaffe.layers.conv.window import Window
+
+
+@dataclass(frozen=True)
+class DeviceEpilogue:
+    """relu((x + bias - mean) / std * scale + shift + addend) on the GPU, channel by channel; what is None is left out.
+
+    One launch, which reads the vectors where they are, on the device, and rounds each number as the layers' own kernels do: the
+    results have the same bits as layer by layer. (The CPU's Epilogue folds them into one scale and one shift.)
+
+    sums: BatchNorm's mean sum (C,), variance sum (C,) and factor (1,); inverse_std (C,): where 1 / sqrt(var + eps) goes, for
+    its backward; scale, shift: Scale's (C,); addend: Bias's (C,); negative_slope: ReLU's, 1 without one.
+    """
+
+    sums: tuple[Blob, Blob, Blob] | None = None
+    eps: float = 0.0
+    inverse_std: Blob | None = None
+    scale: Blob | None = None
+    shift: Blob | None = None
+    addend: Blob | None = None
+    negative_slope: float = 1.0
+
+    def __call__(self, dtype: DTypeLike, shape: tuple[int, ...], x: int, y: int, bias: int = 0) -> None:
+        """Send the launch. x, y: addresses of arrays (N, C, ...) of this shape, maybe one; bias: of a vector (C,), or 0."""
+        sums = [blob.device_data("read") for blob in self.sums] if self.sums else [0, 0, 0]
+        inverse_std = self.inverse_std.device_data("write") if self.inverse_std else 0
+        vectors = (_address(blob) for blob in (self.scale, self.shift, self.addend))
+        sizes = shape[0] * shape[1], math.prod(shape[2:]), shape[1]
+        arguments = x, bias, *sums, self.eps, inverse_std, *vectors, self.negative_slope, y
+        launch_planes("epilogue.epilogue", dtype, *sizes, *arguments)
+
+
+def _address(blob: Blob | None) -> int:
+    return 0 if blob is None else blob.device_data("read")
+
 
 WORKSPACE = 64 << 20
 """About how many bytes of columns are made at a time (at least one window of one image)."""

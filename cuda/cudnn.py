@@ -21,13 +21,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from minicaffe.cuda.stream import PerStream
 from minicaffe.errors import DeviceError, Error, install
 from minicaffe.process_fork import renewed
 
 from . import cublas, graph
 from .blas import tf32_allowed
 from .device import current, launch
-from .per_stream import PerStream
 
 logger = logging.getLogger("minicaffe.cuda")
 

@@ -1,4 +1,4 @@
-// What follows a convolution in one pass: its bias, BatchNorm of stored statistics, Scale, Bias, ReLU. See epilogue.py.
+// What follows a convolution in one pass: its bias, BatchNorm of stored statistics, Scale, Bias, ReLU. See convolution.py.
 //
 // Every number goes through the roundings of the layers' own kernels, in their order, so that the bits are theirs.
 #include "common.cuh"

@@ -1,4 +1,4 @@
-// The end of every loss: one number from the blocks' sums. See loss.py.
+// The end of every loss: one number from the blocks' sums. See launches.py.
 #include "loss.cuh"
 
 // partial (blocks, 2): sums of losses and counts. loss = sum / divisor, where the divisor is `fixed`, or if that is 0 the count

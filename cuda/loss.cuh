@@ -4,7 +4,7 @@
 #include "common.cuh"
 #include "sums.cuh"
 
-constexpr int LOSS_THREADS = 256;  // of a block; loss.py's THREADS
+constexpr int LOSS_THREADS = 256;  // of a block; launches.py's LOSS_THREADS
 
 // Writes a block's sums of losses and counts to its row of partial (blocks, 2). Every thread must call it.
 __device__ void put_sums(double loss, double counted, double* partial) {

@@ -1,7 +1,7 @@
-// Non-maximum suppression of sorted boxes, SLAB at a time. See nms.py; the definition is layers/proposal/nms.py's.
+// Non-maximum suppression of sorted boxes, SLAB at a time. See proposal.py; the definition is layers/proposal/nms.py's.
 #include "sort.cuh"
 
-constexpr int SLAB = 2048;        // nms.py's SLAB
+constexpr int SLAB = 2048;        // proposal.py's SLAB
 constexpr int WORDS = SLAB / 64;  // of 64 bits, one for each box of a slab
 constexpr int SCAN_THREADS = 256;
 

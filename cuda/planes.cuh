@@ -1,5 +1,5 @@
 // Elementwise kernels over planes of `positions` numbers, each plane with other constants: a thread reads them once, without a
-// division for every number. Launched by blocks.py's launch_planes.
+// division for every number. Launched by launches.py's launch_planes.
 #pragma once
 
 // The plane of a thread; the last block may have more threads than there are planes left.

@@ -1,27 +1,133 @@
 """The proposals of one image on the GPU: the same boxes as layers/proposal/proposal.py's `proposals`, in the same order.
 
-    proposal_boxes: anchors + deltas -> clipped, with keys -> sort.py -> proposal_best -> nms.py -> proposal_rois
+    proposal_boxes: anchors + deltas -> clipped, with keys -> Sorting -> proposal_best -> Suppression -> proposal_rois
 
 Only the number of rois is copied to the host, for the shape of the top.
+
+Sorting is stable: the greatest number first, NaN last. 2048 keys at a time are sorted in shared memory (bitonic), then each
+launch merges runs in pairs and doubles them: 1 + log2(count / 2048) launches.
+
+Suppression keeps the same boxes as layers/proposal/nms.py. Of 2048 boxes at a time a launch finds those that clash, as bits (64
+x 64 a block). One block takes them in order and appends the kept ones, which then remove the later boxes that they clash with.
+The number of boxes, and that of kept ones, stay on the device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.device import current, launch, launch_blocks
 from minicaffe.errors import Error
-
-from .device import current, launch
-from .nms import Suppression
-from .sort import Sorting
 
 if TYPE_CHECKING:
     from minicaffe.layers.proposal.proposal import ProposalLimits
+
+
+CHUNK = 2048
+"""Keys that one block sorts: CHUNK of sort.cu."""
+
+
+class Sorting:
+    """Sorting of numbers of a dtype, by keys; this object holds the memory of the keys and their places."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        kind = np.uint32 if self.dtype == np.float32 else np.uint64
+        self._keys = Blob((), kind), Blob((), kind)
+        self._orders = Blob((), np.int32), Blob((), np.int32)
+
+    def keys(self, count: int) -> int:
+        """The address for a kernel to write count keys to (sort.cuh: descending_key, or LEFT_OUT)."""
+        for blob in (*self._keys, *self._orders):
+            blob.reshape(count)
+        return self._keys[0].device_data("write")
+
+    def put(self, count: int, scores: int) -> None:
+        """Make the keys of count numbers at the address scores."""
+        launch("sort.descending_keys", self.dtype, count, count, scores, self.keys(count))
+
+    def run(self) -> tuple[int, int]:
+        """Sort the keys: the addresses of the sorted keys and of their places, ints."""
+        count = self._keys[0].count
+        keys = [blob.device_data("update") for blob in self._keys]
+        orders = [blob.device_data("update") for blob in self._orders]
+        chunks = -(-count // CHUNK)
+        launch_blocks("sort.sort_chunks", self.dtype, (chunks, 1), (512, 1, 1), count, keys[0], orders[0])
+        length = CHUNK
+        while length < count:
+            launch("sort.merge_runs", self.dtype, count, count, length, keys[0], orders[0], keys[1], orders[1])
+            keys.reverse()  # merged runs are the next launch's input
+            orders.reverse()
+            length *= 2
+        return keys[0], orders[0]
+
+
+SLAB = 2048
+"""Boxes at a time: SLAB of nms.cu."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Addresses: the places of the kept boxes among the sorted ones (ints), and their number (an int)."""
+
+    places: int
+    count: int
+
+
+class Suppression:
+    """Suppression of boxes of a dtype; this object holds its memory."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self._mask = Blob((SLAB, SLAB // 64), np.uint64)
+        self._removed = Blob((), np.uint8)
+        self._state = Blob((2,), np.int32)
+        self._kept = Blob((), np.int32)
+
+    def run(self, boxes: int, count: int, most: int, threshold: float, limit: int = 0) -> Kept:
+        """boxes: the address of at most `most` boxes (4 each), best first; count: the address of their number, an int.
+        limit: the most boxes to keep (0: all)."""
+        self._removed.reshape(most)
+        self._kept.reshape(most)
+        mask, removed = self._mask.device_data("update"), self._removed.device_data("write")
+        state, kept = self._state.device_data("write"), self._kept.device_data("update")
+        launch("nms.nms_start", self.dtype, max(most, 1), most, state, removed)  # sets the state even of no boxes
+        for start in range(0, most, SLAB):
+            tiles = -(-min(most - start, SLAB) // 64)
+            given = (count, start, boxes, threshold, limit, state)
+            launch_blocks("nms.nms_mask", self.dtype, (tiles, tiles), (64, 1, 1), *given, mask)
+            launch_blocks("nms.nms_scan", self.dtype, (1, 1), (256, 1, 1), count, start, removed, mask, limit, state, kept)
+            later = most - start - SLAB
+            given = (count, start + SLAB, boxes, threshold, limit, state)
+            launch_blocks("nms.nms_remove", self.dtype, (-(-max(later, 0) // 256), 1), (256, 1, 1), *given, kept, removed)
+        return Kept(kept, state)
+
+    def count(self) -> int:
+        """How many boxes the last run kept; waits for it."""
+        return int(self._state.read_data()[0])
+
+
+def nms(dets: NDArray[Any], threshold: float, limit: int = 0) -> NDArray[np.intp]:
+    """layers/proposal/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
+    count, dtype = len(dets), dets.dtype
+    table, ranked = Blob(dets.shape, dtype), Blob((count, 4), dtype)
+    number, found = Blob((), np.int32), Blob((count,), np.int32)
+    table.data[...] = dets
+    number.data[...] = count
+    rows, boxes, places = table.device_data("read"), ranked.device_data("write"), found.device_data("write")
+    sorting, suppression = Sorting(dtype), Suppression(dtype)
+    launch("nms.nms_keys", dtype, count, count, rows, sorting.keys(count))
+    order = sorting.run()[1]
+    launch("nms.nms_ranked", dtype, count, count, rows, order, boxes)
+    kept = suppression.run(boxes, number.device_data("read"), count, threshold, limit)
+    launch("nms.nms_found", dtype, count, count, kept.count, kept.places, order, places)
+    return found.read_data()[: suppression.count()].astype(np.intp)
 
 
 class ProposalKernels:

@@ -1,7 +1,7 @@
-// A stable merge sort of keys and their places. See sort.py.
+// A stable merge sort of keys and their places. See proposal.py.
 #include "sort.cuh"
 
-constexpr int CHUNK = 2048;        // sorted in shared memory by one block; sort.py's CHUNK
+constexpr int CHUNK = 2048;        // sorted in shared memory by one block; proposal.py's CHUNK
 constexpr int SORT_THREADS = 512;
 
 // scores, keys: count elements.

@@ -1,26 +1,63 @@
 """Streams, the checks that their kernels make, and the times of events; device.py makes them, and hands in the driver.
 
-A stream runs its launches and copies in order. A kernel that finds bad input sets a flag; the next synchronisation reads
-all flags at once, and raises the error of the first one that is set.
+A stream runs its launches and copies in order. A kernel that finds bad input sets a flag; the next synchronisation reads all
+flags at once, and raises the error of the first one that is set.
+
+PerStream holds a handle of a library of NVIDIA's for each stream, and what belongs to it.
 """
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.cuda.capture import CHECKS, Capture
+from minicaffe.cuda.pool import DeviceMemory
 from minicaffe.errors import DeviceError, Error
-
-from .capture import CHECKS, Capture
-from .pool import DeviceMemory
+from minicaffe.process_fork import renewed
 
 if TYPE_CHECKING:
     from .device import Device
+
+
+T = TypeVar("T")
+
+
+class PerStream(Generic[T]):
+    """A T for each stream, made at its first use. That of a freed stream serves a later one of the same GPU: destroying a
+    handle would wait for the device.
+
+    make: a new T, for the current context; bind: let it send to the driver's stream of this address.
+    """
+
+    def __init__(self, make: Callable[[], T], bind: Callable[[T, int], None]) -> None:
+        self._make, self._bind = make, bind
+        self._used: weakref.WeakKeyDictionary[Stream, T] = weakref.WeakKeyDictionary()
+        self._left: list[tuple[int, T]] = []
+        self._lock = renewed(threading.Lock())
+
+    def of(self, stream: Stream) -> T:
+        """The stream's."""
+        found = self._used.get(stream)
+        if found is None:
+            found = self._used[stream] = self._new(stream)
+        return found
+
+    def _new(self, stream: Stream) -> T:
+        ordinal, device = stream.device.ordinal, stream.device
+        with self._lock, device.active():
+            place = next((i for i, (of, _) in enumerate(self._left) if of == ordinal), None)
+            new = self._make() if place is None else self._left.pop(place)[1]
+            self._bind(new, stream.handle.handle)
+        weakref.finalize(stream, self._left.append, (ordinal, new)).atexit = False
+        return new
 
 
 class Spares:

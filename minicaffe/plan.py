@@ -33,10 +33,11 @@ from typing import Protocol
 
 import numpy as np
 
+from minicaffe.cuda.convolution import DeviceEpilogue
+from minicaffe.cuda.launches import data_pair
+
 from .blob import Blob, Unchanged, latest_change, note_change
 from .blob_memory import BlobMemory
-from .cuda.epilogue import DeviceEpilogue
-from .cuda.pairs import data_pair
 from .kernels import KeptStep, compiled, makes_steps, may_have_steps, program_of, sharing_step, step_of
 from .layer import Layer
 from .layer_list import Node

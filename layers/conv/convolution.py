@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda import convolution as gpu
-from minicaffe.cuda.epilogue import DeviceEpilogue
+from minicaffe.cuda.convolution import DeviceEpilogue
 from minicaffe.layer import AsManyAsBottoms, Costs, data_bytes
 from minicaffe.layers.elementwise.channels import sum_channels
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue, joined

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda import rows
-from minicaffe.cuda.blocks import column_sums
+from minicaffe.cuda.launches import column_sums, launch_add, launch_take
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.shape.batch_reindex import add_rows, whole_numbers
 
@@ -59,7 +58,7 @@ class Embed(Layer):
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         table = self.blobs[0].device_data("read")
         bias = self.blobs[1].device_data("read") if len(self.blobs) > 1 else 0
-        rows.take(self, bottom[0], "bottom[0]", table, self.blobs[0].shape[0], top[0], bias=bias)
+        launch_take(self, bottom[0], "bottom[0]", table, self.blobs[0].shape[0], top[0], bias=bias)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = top[0].diff.reshape(bottom[0].count, top[0].shape[-1])
@@ -70,7 +69,7 @@ class Embed(Layer):
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if self.param_propagate_down[0]:
-            rows.add(self, bottom[0], top[0], self.blobs[0].shape[0], self.blobs[0].device_diff("update"))
+            launch_add(self, bottom[0], top[0], self.blobs[0].shape[0], self.blobs[0].device_diff("update"))
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             dy, dbias, width = top[0].device_diff("read"), self.blobs[1].device_diff("update"), top[0].shape[-1]
             column_sums(self.dtype, bottom[0].count, width, dy, dbias)

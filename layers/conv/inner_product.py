@@ -23,7 +23,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blas import Matrix, gemm
-from minicaffe.cuda.blocks import column_sums, launch_planes
+from minicaffe.cuda.launches import column_sums, launch_planes
 from minicaffe.formats.forks import NetFork
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.conv.matrix_products import FEW, LARGE, add_product, multiply

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.epilogue import DeviceEpilogue
+from minicaffe.cuda.convolution import DeviceEpilogue
 from minicaffe.layer import Costs
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import Index, each_block

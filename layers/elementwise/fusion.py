@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.epilogue import DeviceEpilogue
+from minicaffe.cuda.convolution import DeviceEpilogue
 from minicaffe.layer import Layer
 
 from .epilogue import Epilogue

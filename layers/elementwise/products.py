@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.blocks import launch_planes, launch_sums
+from minicaffe.cuda.launches import launch_planes, launch_sums
 from minicaffe.layer import Layer
 from minicaffe.reads import Axis, same_places
 from minicaffe.threads import Index, each_block

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.blocks import launch_planes, launch_sums
+from minicaffe.cuda.convolution import DeviceEpilogue
 from minicaffe.cuda.device import current
-from minicaffe.cuda.epilogue import DeviceEpilogue
-from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.cuda.launches import data_pair, diff_pair, launch_planes, launch_sums
 from minicaffe.fillers import fill
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.elementwise.channels import affine, sum_channels, sum_products

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.loss import launch_loss
+from minicaffe.cuda.launches import launch_loss
 from minicaffe.layers.loss.loss import check_same_size
 
 from .loss import DifferenceLoss, device_diffs, put_opposite

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
-from minicaffe.cuda.loss import launch_loss
-from minicaffe.cuda.softmax import launch_softmax
+from minicaffe.cuda.launches import launch_loss, launch_softmax
 from minicaffe.errors import DataError, WeightsError
 from minicaffe.files import granted
 from minicaffe.formats.weights import read_binaryproto

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.loss import launch_loss
+from minicaffe.cuda.launches import launch_loss
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
 from minicaffe.layers.loss.loss import BATCH_SIZE, check_same_size, ignored_label, read_normalization

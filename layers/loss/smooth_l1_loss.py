@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.loss import launch_loss
+from minicaffe.cuda.launches import launch_loss
 from minicaffe.layer import Count
 from minicaffe.layers.loss.loss import check_same_shape
 

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.pairs import data_pair, diff_pair
-from minicaffe.cuda.softmax import launch_softmax
+from minicaffe.cuda.launches import data_pair, diff_pair, launch_softmax
 from minicaffe.layer import Layer
 from minicaffe.reads import Axis, along, whole
 

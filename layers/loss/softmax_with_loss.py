@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
-from minicaffe.cuda.loss import launch_loss
-from minicaffe.cuda.softmax import launch_softmax
+from minicaffe.cuda.launches import launch_loss, launch_softmax
 from minicaffe.layer import Costs, data_bytes
 from minicaffe.layers.loss.loss import (
     check_label_count,

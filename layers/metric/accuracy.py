@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
-from minicaffe.cuda.loss import lanes_of, launch_loss
+from minicaffe.cuda.launches import lanes_of, launch_loss
 from minicaffe.layer import Layer
 from minicaffe.layers.loss.loss import check_positions, class_axis, ignored_label, read_labels, watch_labels
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.launches import launch_sums
 from minicaffe.layer import Layer
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.cuda.launches import data_pair, diff_pair
 from minicaffe.layer import Costs, Layer
 from minicaffe.layers.proposal.param_str import StandIn, layer_parameters
 from minicaffe.mode import TRAIN

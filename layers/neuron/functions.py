@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.cuda.launches import data_pair, diff_pair
 from minicaffe.layer import Layer
 from minicaffe.layers.elementwise.epilogue import relu
 from minicaffe.layers.neuron.neuron import Neuron

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.epilogue import DeviceEpilogue
-from minicaffe.cuda.pairs import data_pair
+from minicaffe.cuda.convolution import DeviceEpilogue
+from minicaffe.cuda.launches import data_pair
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step, relu, relu_backward
 from minicaffe.layers.elementwise.fusion import Channelwise
 from minicaffe.threads import Index, each_block

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.blocks import launch_planes, launch_sums
-from minicaffe.cuda.epilogue import DeviceEpilogue
-from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.cuda.convolution import DeviceEpilogue
+from minicaffe.cuda.launches import data_pair, diff_pair, launch_planes, launch_sums
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import WeightsError
 from minicaffe.fillers import fill

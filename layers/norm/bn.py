@@ -17,8 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.blocks import launch_planes, launch_sums
-from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.cuda.launches import data_pair, diff_pair, launch_planes, launch_sums
 from minicaffe.errors import WeightsError
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.blocks import launch_sums
-from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.cuda.launches import data_pair, diff_pair, launch_sums
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.reads import Axis
 

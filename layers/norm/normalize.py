@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.device import launch_blocks
+from minicaffe.cuda.launches import launch_sums
 from minicaffe.errors import WeightsError
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind

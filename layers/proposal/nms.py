@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Array
-from minicaffe.cuda.nms import nms as gpu_nms
+from minicaffe.cuda.proposal import nms as gpu_nms
 from minicaffe.kernels import kernel
 from minicaffe.mode import gpu_mode
 

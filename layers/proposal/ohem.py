@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current, launch_blocks
-from minicaffe.cuda.loss import lanes_of, launch_loss
+from minicaffe.cuda.launches import lanes_of, launch_loss
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.layers.loss.loss import DifferenceLoss, check_same_shape, device_diffs, put_opposite, read_normalization

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda import rows as gpu
+from minicaffe.cuda.launches import launch_add, launch_take
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 
@@ -46,7 +46,7 @@ class BatchReindex(Layer):
             np.take(bottom[0].data, index, axis=0, out=top[0].data, mode="clip")
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        gpu.take(self, bottom[1], "bottom[1]", bottom[0].device_data("read"), bottom[0].shape[0], top[0])
+        launch_take(self, bottom[1], "bottom[1]", bottom[0].device_data("read"), bottom[0].shape[0], top[0])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -57,7 +57,7 @@ class BatchReindex(Layer):
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             bottom[0].zero_diff()
-            gpu.add(self, bottom[1], top[0], bottom[0].shape[0], bottom[0].device_diff("update"))
+            launch_add(self, bottom[1], top[0], bottom[0].shape[0], bottom[0].device_diff("update"))
 
     def _index(self, bottom: Sequence[Blob]) -> NDArray[np.intp]:
         return whole_numbers(self, bottom[1].data, bottom[0].shape[0], "bottom[1]")

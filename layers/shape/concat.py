@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.blocks import launch_planes
+from minicaffe.cuda.launches import launch_planes
 from minicaffe.layer import Layer
 from minicaffe.reads import Axis, along, moved
 

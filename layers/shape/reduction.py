@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.launches import launch_sums
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 

@@ -14,7 +14,7 @@ from layer_case import LayerCase
 import minicaffe
 from minicaffe.blob import MemoryState
 from minicaffe.cuda.device import current
-from minicaffe.cuda.loss import MOST_BLOCKS, THREADS
+from minicaffe.cuda.launches import LOSS_THREADS, MOST_BLOCKS
 
 pytestmark = pytest.mark.gpu
 
@@ -94,7 +94,7 @@ def test_agrees_with_the_cpu(text: str, shape: tuple[int, ...], dtype: type) -> 
 
 def test_more_positions_than_threads() -> None:
     """Blocks loop over what is beyond the grid."""
-    count = THREADS * MOST_BLOCKS + 1234
+    count = LOSS_THREADS * MOST_BLOCKS + 1234
     x, target = np.random.default_rng(0).normal(size=(2, 2, count // 2)).astype(np.float32)
     text = 'type: "EuclideanLoss"'
     cpu, gpu = (run(text, [x, target], 1, np.float32, mode, mode) for mode in MODES)

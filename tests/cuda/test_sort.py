@@ -14,8 +14,7 @@ import minicaffe
 from minicaffe import ops
 from minicaffe.blob import Blob
 from minicaffe.cuda.device import current
-from minicaffe.cuda.nms import SLAB, Suppression
-from minicaffe.cuda.sort import CHUNK, Sorting
+from minicaffe.cuda.proposal import CHUNK, SLAB, Sorting, Suppression
 from minicaffe.layers.proposal.nms import nms
 
 pytestmark = pytest.mark.gpu
