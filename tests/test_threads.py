@@ -286,8 +286,9 @@ def python(code: str, value: str) -> subprocess.CompletedProcess[str]:
 def test_the_environment_sets_the_number() -> None:
     code = (
         "import minicaffe, threadpoolctl\n"
+        "number = minicaffe.get_num_threads()\n"
         "blas = threadpoolctl.ThreadpoolController().select(user_api='blas').lib_controllers\n"
-        "print(minicaffe.get_num_threads(), {library.num_threads for library in blas})"
+        "print(number, {library.num_threads for library in blas})"
     )
     assert python(code, "2").stdout == "2 {2}\n"
 

@@ -21,7 +21,7 @@ from minicaffe.formats.prototxt import parse_net
 PACKAGE = Path(minicaffe.__file__).parent
 OPTION = re.compile(r"(?<!\S)[\[(`]?(--[a-z][a-z-]+)")
 OF_COMMANDS = {
-    "access.py": COMMANDS,
+    "files.py": COMMANDS,
     "limits.py": COMMANDS,
     "data/image_check.py": ("train",),
     "detection/data_inputs.py": (),  # its callers give the hint, or have the options

@@ -170,11 +170,9 @@ def _run(net: Net, first: int, last: int) -> None:
 
 
 def shown_name(net: Net, blob: str) -> str:
-    """A bottom's name in the prototxt: for a top of an inserted Split, the blob that it copies."""
-    for layer in net.layers:
-        if isinstance(layer, Split) and blob in layer.param.top:
-            return str(layer.param.bottom[0])
-    return blob
+    """Return a bottom's name in the prototxt: for a top of an inserted Split, the blob that it copies."""
+    split = net.layer_dict.get(blob.rpartition("_")[0])  # as insert_splits names its tops
+    return str(split.param.bottom[0]) if isinstance(split, Split) and blob in split.param.top else blob
 
 
 @contextmanager
