@@ -17,8 +17,7 @@ from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
 from minicaffe.scaling import mpi
-from minicaffe.scaling.mpi.exchange import RankExchange
-from minicaffe.scaling.mpi.job import Job
+from minicaffe.scaling.mpi.job import Job, RankExchange
 from minicaffe.training.exchange import Exchange
 
 

@@ -30,7 +30,7 @@ from minicaffe.formats.prototxt import read_text
 from minicaffe.mode import TEST
 from minicaffe.scaling.batch.detector import Detector, Recipe
 from minicaffe.scaling.batch.find import find_sources
-from minicaffe.scaling.batch.parts import detected
+from minicaffe.scaling.batch.run import detected
 from minicaffe.scaling.batch.sources import Sources
 from minicaffe.scaling.in_flight import in_flight
 

@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from minicaffe.scaling.batch.parts import Done
+from minicaffe.scaling.batch.run import Done
 
 from .terminal import echo
 

@@ -16,12 +16,10 @@ from minicaffe.errors import Error
 from minicaffe.files import is_uri
 from minicaffe.parameters import Weights, weights_of
 from minicaffe.scaling.batch.detector import Detector, Recipe
-from minicaffe.scaling.batch.folder import Folder, part_name
-from minicaffe.scaling.batch.lock import locked
-from minicaffe.scaling.batch.parts import PART_SIZE, Done, detected, run_local
+from minicaffe.scaling.batch.folder import Folder, locked, part_name
 from minicaffe.scaling.batch.places import check_opens, require_pyarrow
 from minicaffe.scaling.batch.rules import Rules
-from minicaffe.scaling.batch.run import Run, begin
+from minicaffe.scaling.batch.run import PART_SIZE, Done, Run, begin, detected, run_local
 from minicaffe.scaling.batch.sources import Sources
 from minicaffe.scaling.in_flight import in_flight
 from minicaffe.scaling.stops import exit_status, sigterm_stops
@@ -131,8 +129,7 @@ def _again(run: Run) -> str:
 def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, display: BatchDisplay) -> str:
     """Where it ran, for the summary."""
     from minicaffe.scaling.batch.ray_cluster import connected, gpu_problem, node_resources
-    from minicaffe.scaling.batch.ray_engine import run_ray
-    from minicaffe.scaling.batch.ray_pool import pool
+    from minicaffe.scaling.batch.ray_engine import pool, run_ray
 
     if not run.left:
         return ""

@@ -21,7 +21,7 @@ from minicaffe.formats.skipped import named
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 from minicaffe.scaling.batch.detector import Detector, Row
-from minicaffe.scaling.batch.parts import Done
+from minicaffe.scaling.batch.run import Done
 from minicaffe.scaling.batch.sources import Picture, Sources
 from minicaffe.scaling.in_flight import in_flight
 

@@ -16,7 +16,7 @@ from minicaffe.errors import Error, memory_errors_as, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.net import Net
 from minicaffe.scaling.batch.find import find_sources
-from minicaffe.scaling.batch.parts import MOST_NAMED
+from minicaffe.scaling.batch.run import MOST_NAMED
 from minicaffe.scaling.batch.sources import Files, Picture, Sources
 
 from .groups import DeviceOptions, NetOptions, random_weights_option

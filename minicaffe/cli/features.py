@@ -19,8 +19,7 @@ from minicaffe.formats.arrays import read_npz, write_npz
 from minicaffe.parameters import weights_of
 from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.find import find_sources
-from minicaffe.scaling.batch.parts import Done
-from minicaffe.scaling.batch.run import manifest
+from minicaffe.scaling.batch.run import Done, manifest
 from minicaffe.scaling.batch.sources import Picture, Sources
 from minicaffe.scaling.in_flight import in_flight
 

@@ -23,7 +23,7 @@ from minicaffe.scaling.batch import places
 from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.folder import Folder
-from minicaffe.scaling.batch.parts import parts_to_do
+from minicaffe.scaling.batch.run import parts_to_do
 from minicaffe.scaling.batch.sources import Files, Picture, Sources
 from minicaffe.scaling.in_flight import CAN_FORK
 

@@ -17,9 +17,7 @@ from forked import begun, needs_fork
 
 from minicaffe.cli import main
 from minicaffe.errors import Error
-from minicaffe.scaling.batch import parts
-from minicaffe.scaling.batch.folder import Folder
-from minicaffe.scaling.batch.lock import LOCK, locked
+from minicaffe.scaling.batch.folder import LOCK, Folder, locked
 
 pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
 
@@ -39,7 +37,7 @@ def running(folder: Path) -> Iterator[int]:
         time.sleep(60)
 
     def run() -> None:
-        parts.do_part = slow  # type: ignore[assignment]
+        run.do_part = slow  # type: ignore[assignment]
         main([*ARGUMENTS, *RUN])
 
     child = begun(run)
@@ -111,7 +109,7 @@ def test_the_lock_of_a_folder(tmp_path: Path) -> None:
 
 def test_without_locks_the_end_of_a_run_tells(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a URI: another run takes the folder meanwhile."""
-    monkeypatch.setattr("minicaffe.scaling.batch.lock._flock", lambda _: True)
+    monkeypatch.setattr("minicaffe.scaling.batch.folder._flock", lambda _: True)
     real = Folder.write
 
     def write(self: Folder, number: int, table: object) -> None:

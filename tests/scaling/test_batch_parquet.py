@@ -14,9 +14,8 @@ from peak import outcome_and_megabytes
 
 from minicaffe import limits
 from minicaffe.errors import DataError, Error
-from minicaffe.scaling.batch.parquet_sizes import Chunk, pages
+from minicaffe.scaling.batch.parquet_sizes import BINARY, I32, LIST, STRUCT, Chunk, field, pages, read_struct
 from minicaffe.scaling.batch.tables import find_rows
-from minicaffe.scaling.batch.thrift import BINARY, I32, LIST, STRUCT, field, read_struct
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

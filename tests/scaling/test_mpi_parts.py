@@ -11,7 +11,7 @@ from minicaffe.blob import Blob
 from minicaffe.errors import SolverError
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.net import Net
-from minicaffe.scaling.mpi import cuda_aware
+from minicaffe.scaling.mpi import device_buckets
 from minicaffe.scaling.mpi.buckets import Bucket, Gradients, grouped
 from minicaffe.scaling.mpi.job import part_of
 from minicaffe.scaling.mpi.sameness import check_same
@@ -128,17 +128,17 @@ def test_a_bucket_of_one_blob_copies_nothing():
 
 
 class Library:
-    """What cuda_aware asks of mpi4py.MPI, with a file that is no library."""
+    """What device_buckets asks of mpi4py.MPI, with a file that is no library."""
 
     __file__ = "/no/such/library.so"
 
 
 @pytest.mark.parametrize(("value", "expected"), [(None, False), ("0", False), ("1", True)])
-@pytest.mark.parametrize("variable", cuda_aware.VARIABLES)
+@pytest.mark.parametrize("variable", device_buckets.VARIABLES)
 def test_a_library_that_cannot_be_asked_is_cuda_aware_by_its_variable(variable, value, expected, monkeypatch):
-    monkeypatch.setattr(cuda_aware, "mpi", Library)
-    for name in cuda_aware.VARIABLES:
+    monkeypatch.setattr(device_buckets, "mpi", Library)
+    for name in device_buckets.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     if value is not None:
         monkeypatch.setenv(variable, value)
-    assert cuda_aware.cuda_aware() is expected
+    assert device_buckets.cuda_aware() is expected

@@ -25,7 +25,7 @@ from minicaffe.cli import main
 from minicaffe.errors import Error, install
 from minicaffe.scaling.batch import ray_cluster
 from minicaffe.scaling.batch.ray_cluster import no_stderr, quiet
-from minicaffe.scaling.batch.ray_pool import Pool, pool
+from minicaffe.scaling.batch.ray_engine import Pool, pool
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 with warnings.catch_warnings():

@@ -67,7 +67,7 @@ class Slow(minicaffe.Layer):
         top[0].data[...] = bottom[0].data
 """
 LAYER_TEXT = 'layer { name: "k" type: "Python" bottom: "data" top: "seen" python_param { module: "slow" layer: "Slow" } }\n'
-IMPATIENT = "from minicaffe.scaling.batch import ray_watch; ray_watch.LOST = 4; from minicaffe.cli import main; main()"
+IMPATIENT = "from minicaffe.scaling.batch import ray_cluster; ray_cluster.LOST = 4; from minicaffe.cli import main; main()"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 CODE = """
-from minicaffe.scaling.batch.ray_watch import reported
+from minicaffe.scaling.batch.ray_cluster import reported
 with reported({path!r}):
     {inside}
 """
@@ -38,7 +38,7 @@ def test_other_errors_and_a_normal_end_are_not_reported(tmp_path: Path) -> None:
         assert (
             ended.returncode == 1
             and "ValueError: mine" in ended.stderr
-            and "raylet" not in ended.stderr.replace("ray_watch", "")
+            and "raylet" not in ended.stderr.replace("ray_cluster", "")
         )
         normal = run(tmp_path / "s", "pass")
         assert (normal.returncode, normal.stderr) == (0, "")

@@ -137,15 +137,15 @@ def on_gpu(folder: Path) -> None:
     import minicaffe
     from minicaffe.cuda.device import current
     from minicaffe.scaling import mpi
-    from minicaffe.scaling.mpi import buckets, cuda_aware
+    from minicaffe.scaling.mpi import buckets, device_buckets
 
     os.chdir(folder)
     buckets.BYTES = 100
     minicaffe.set_mode_gpu()
     with mpi.training(timeout=60) as job:
-        can = "not a GPU" in current().name or cuda_aware.cuda_aware()
+        can = "not a GPU" in current().name or device_buckets.cuda_aware()
         for way in ("staged", "device")[: 1 + can]:
-            cuda_aware.cuda_aware = lambda way=way: way == "device"
+            device_buckets.cuda_aware = lambda way=way: way == "device"
             for case in GPU_CASES:
                 solver = solver_of(case, BATCH, "none")
                 with job.train(solver):

@@ -1,23 +1,181 @@
-"""A run: its folder, the parts to do, and the checks at the end."""
+"""A run: its folder, its parts, and the checks at the end.
+
+A part is a fixed number of images, whose rows become one Parquet file. Columns: index (of the image in the run, from 0), image
+(its name), width, height (pixels), boxes (x1, y1, x2, y2 in pixels of the image, corners inclusive), scores, classes (0 is the
+background), names (of the classes), error (null if none). Of regions also features and class_scores, and of a net with
+attributes attributes and attribute_scores, and attribute_names where they are given (detection/region_features.py).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from functools import partial
+from itertools import groupby, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.errors import Error
+from minicaffe.data.drawings import class_name
+from minicaffe.errors import Error, on_one_line
 from minicaffe.parameters import Weights
+from minicaffe.scaling.batch.detector import Detector, Recipe, Row
+from minicaffe.scaling.batch.folder import Folder
+from minicaffe.scaling.batch.places import require_pyarrow
+from minicaffe.scaling.batch.sources import Picture, Sources
 
-from .detector import Recipe
-from .folder import Folder
-from .parts import Done, Part, kept, part_count, parts_to_do
-from .sources import Picture, Sources
+PART_SIZE = 100
+
+Record = dict[str, Any]
+"""The columns of an image but for its index."""
+
+
+class Part(NamedTuple):
+    """Consecutive images. number: from 0. first: the index of the first image in the run."""
+
+    number: int
+    first: int
+    images: Sources
+
+
+MOST_NAMED = 10
+"""Images that failed, by name."""
+READERS = 16
+"""Parts of an earlier run that are read at the same time."""
+
+
+class Done(NamedTuple):
+    """The counts of an image, a part, or several parts. best: the highest score, None if unknown; failed: the index and a
+    line for each of the first images of parts that failed."""
+
+    images: int = 0
+    errors: int = 0
+    detections: int = 0
+    best: float | None = 0.0
+    failed: tuple[tuple[int, str], ...] = ()
+
+    def plus(self, other: Done) -> Done:
+        """Return the sum of both."""
+        images, errors, detections = (mine + its for mine, its in zip(self[:3], other[:3], strict=True))
+        failed = tuple(sorted(self.failed + other.failed)[:MOST_NAMED])
+        best = None if self.best is None or other.best is None else max(self.best, other.best)
+        return Done(images, errors, detections, best, failed)
+
+    @classmethod
+    def of(cls, row: Row) -> Done:
+        """Return the counts of one image."""
+        return cls(1, int(row.failure is not None), len(row.found or ()), row.best)
+
+
+def part_count(images: int, size: int) -> int:
+    return -(-images // size)  # ceil
+
+
+def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Part]:
+    """The parts that are not done, in order, cut lazily."""
+    known = set(done)
+    for number in range(part_count(len(images), size)):
+        if number not in known:
+            yield Part(number, number * size, images.cut(number * size, (number + 1) * size))
+
+
+def detected(detector: Detector, picture: Picture) -> tuple[Record, Done]:
+    """The record of an image, and its counts."""
+    row = detector.row(picture)
+    return record(row, detector), Done.of(row)
+
+
+def do_part(
+    found: Iterable[tuple[Record, Done]], part: Part, folder: Folder, report: Callable[[Done], object] = lambda _: None
+) -> Done:
+    """Write the part's file; repeating it writes the same file. found: of its images. report: called after each image."""
+    records, total = [], Done()
+    for index, (record, counts) in enumerate(found, part.first):
+        records.append({"index": index, **record})
+        done = counts._replace(failed=_failed(records[-1:]))
+        report(done)
+        total = total.plus(done)
+    pa = require_pyarrow()
+    columns = {name: kind for name, kind in _columns(pa).items() if name in records[0]}
+    folder.write(part.number, pa.Table.from_pylist(records, pa.schema(columns)))
+    return total
+
+
+def kept(folder: Folder, numbers: Collection[int]) -> Done:
+    """Return the counts of parts that an earlier run wrote; without best, which files lack. Raises Error."""
+    total = Done()
+    if numbers:
+        with ThreadPoolExecutor(READERS) as readers:  # files on a network take long to open
+            for done in readers.map(partial(_kept, folder), numbers):
+                total = total.plus(done)
+    return total
+
+
+def _kept(folder: Folder, number: int) -> Done:
+    table = folder.read(number, ["index", "image", "scores", "error"])
+    failed = table.filter(table["error"].is_valid()).to_pylist()
+    detections = sum(len(scores.flatten()) for scores in table["scores"].chunks)
+    return Done(len(table), len(failed), detections, best=None, failed=_failed(failed))
+
+
+def _failed(records: Iterable[Record]) -> tuple[tuple[int, str], ...]:
+    """Return the first entries of Done.failed for the records of a part."""
+    bad = islice((record for record in records if record["error"] is not None), MOST_NAMED)
+    return tuple((one["index"], f"{on_one_line(one['image'])}: {on_one_line(one['error'])}") for one in bad)
+
+
+def run_local(
+    found: Iterator[tuple[Record, Done]], parts: Iterable[Part], folder: Folder, report: Callable[[Done], object]
+) -> None:
+    """Do all parts. found: of all their images. report: called after each image."""
+    for part in parts:
+        do_part(islice(found, len(part.images)), part, folder, report)
+
+
+def _columns(pa: Any) -> dict[str, Any]:
+    """The types of all columns that a run may have."""
+    texts, integers, numbers = pa.string(), pa.int32(), pa.float32()
+    return {
+        "index": pa.int64(),
+        "image": texts,
+        "width": integers,
+        "height": integers,
+        "boxes": pa.list_(pa.list_(numbers, 4)),
+        "scores": pa.list_(numbers),
+        "classes": pa.list_(integers),
+        "names": pa.list_(texts),
+        "features": pa.list_(pa.list_(numbers)),
+        "class_scores": pa.list_(pa.list_(numbers)),
+        "attributes": pa.list_(integers),
+        "attribute_scores": pa.list_(pa.list_(numbers)),
+        "attribute_names": pa.list_(texts),
+        "error": texts,
+    }
+
+
+def record(row: Row, detector: Detector) -> Record:
+    """The columns of a row; lists of arrays where the values are many."""
+    found = row.found
+    height, width = (None, None) if row.pixels is None else row.pixels.shape[:2]
+    return {
+        "image": _text(row.image),
+        "width": width,
+        "height": height,
+        "boxes": found.boxes.astype(np.float32).tolist() if found else [],
+        "scores": found.scores.astype(np.float32).tolist() if found else [],
+        "classes": found.classes.tolist() if found else [],
+        "names": [class_name(int(k), detector.find.classes) for k in found.classes] if found else [],
+        **{name: list(getattr(found, name)) if found else [] for name in detector.region_columns},
+        "error": _text(row.error) if row.failure else None,
+    }
+
+
+def _text(text: str) -> str:
+    r"""Valid UTF-8: other bytes of a file's name are written as \x."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Gradients summed between GPUs by a CUDA-aware MPI (cuda_aware.py).
+"""Gradients summed between GPUs by a CUDA-aware MPI: one whose library accepts device addresses.
 
 Open MPI's nonblocking reductions abort on device memory (its issue 9845), so a thread runs the blocking one, bucket by bucket,
 while the main thread continues with backward.
@@ -6,6 +6,8 @@ while the main thread continues with backward.
 
 from __future__ import annotations
 
+import ctypes
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,10 +16,28 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.cuda.device import Device, current, launch
 from minicaffe.cuda.pool import DeviceMemory
+from minicaffe.mode import gpu_mode
+from minicaffe.scaling.mpi.buckets import Bucket
+from minicaffe.scaling.mpi.library import mpi
+from minicaffe.scaling.mpi.ranks import Done, Ranks
 
-from .buckets import Bucket
-from .library import mpi
-from .ranks import Done, Ranks
+VARIABLES = ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA")
+"""Cray MPICH and MVAPICH2 are CUDA-aware if these are 1."""
+
+
+def cuda_aware() -> bool:
+    """The result of MPIX_Query_cuda_support (in Open MPI and MPICH), else of the library's variable."""
+    try:
+        query = ctypes.CDLL(mpi().__file__).MPIX_Query_cuda_support  # in the library that mpi4py loaded
+    except (AttributeError, OSError):
+        return any(os.environ.get(name) == "1" for name in VARIABLES)
+    return bool(query())
+
+
+def all_on_device(ranks: Ranks) -> bool:
+    """Whether every rank can sum gradients on its GPU: in GPU mode, CUDA-aware, and allowed to call MPI from other threads."""
+    this_one = gpu_mode() and cuda_aware() and mpi().Query_thread() == mpi().THREAD_MULTIPLE
+    return not ranks.largest(int(not this_one))
 
 
 class DeviceSums:

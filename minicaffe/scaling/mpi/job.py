@@ -1,4 +1,4 @@
-"""A training on the ranks that mpiexec started: its setup, and its end on all ranks if one fails."""
+"""A training on the ranks that mpiexec started: its setup, the solver's Exchange, and its end on all ranks if one fails."""
 
 from __future__ import annotations
 
@@ -7,20 +7,68 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from fractions import Fraction
 from weakref import WeakKeyDictionary
 
 from minicaffe import rng, threads
+from minicaffe.blob import Blob
 from minicaffe.data.shard import Shard, reading_shard
 from minicaffe.errors import Error, written_out
 from minicaffe.mode import gpu_mode, set_device, set_mode_gpu
+from minicaffe.scaling.mpi.buckets import Bucket, Gradients
+from minicaffe.scaling.mpi.device_buckets import all_on_device
+from minicaffe.scaling.mpi.library import mpi
+from minicaffe.scaling.mpi.ranks import Ranks
+from minicaffe.scaling.mpi.sameness import check_same, solver_facts, weight_facts
+from minicaffe.training.exchange import Exchange
+from minicaffe.training.running_state import State, of_rank
+from minicaffe.training.signals import Action
 from minicaffe.training.solver import SGDSolver
 
-from .exchange import RankExchange
-from .library import mpi
-from .ranks import Ranks
+ORDER = [Action.NONE, Action.SNAPSHOT, Action.STOP]
+"""From the weakest to the strongest."""
+
+
+class RankExchange(Exchange):
+    """The exchange of one solver with those of the other ranks."""
+
+    def __init__(self, solver: SGDSolver, ranks: Ranks) -> None:
+        self.ranks, self.rank, self.count = ranks, ranks.rank, ranks.count
+        self._begun = False
+        self.on_device = all_on_device(ranks)
+        make: Callable[[list[Blob], int], Bucket] = Bucket
+        if self.on_device:
+            from .device_buckets import DeviceSums
+
+            make = DeviceSums().bucket
+        self.sums = Gradients(solver.net, ranks, solver.param.layer_wise_reduce, make)
+
+    def begin(self, solver: SGDSolver, iterations: int) -> None:
+        check_same(self.ranks, solver_facts(solver, self._begun) | {"the number of iterations to do": iterations})
+        self._begun = True
+
+    def alone(self) -> AbstractContextManager[None]:
+        # rank 0 alone writes and tests; it tells the others that it is busy
+        return nullcontext() if self.rank else self.ranks.busy()
+
+    def gradients(self) -> AbstractContextManager[None]:
+        return self.sums.averaged()
+
+    def mean(self, loss: float) -> float:
+        return self.ranks.mean(loss)
+
+    def agree(self, action: Action) -> Action:
+        return ORDER[self.ranks.largest(ORDER.index(action))]  # a signal that one rank received counts for all
+
+    def check_weights(self, solver: SGDSolver) -> None:
+        check_same(self.ranks, weight_facts(solver.net, trained=True), f" at iteration {solver.iter}")
+
+    def states(self, own: State) -> State:
+        first: State = self.ranks.gather(None if self.rank else own)[0]
+        return {**first, "ranks": self.ranks.gather(of_rank(own, first, dict(rng.generator().bit_generator.state)))}
+
 
 TIMEOUT = 300.0
 """The default seconds that a rank waits for the others."""
