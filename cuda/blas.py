@@ -91,19 +91,20 @@ def gemm(
 
 
 def backend() -> str:
-    """What multiplies matrices on the GPU: "cuBLAS (...)" with its source, or "gemm.cu (...)" with the reason for it."""
+    """Return what multiplies matrices on the GPU: "cuBLAS (...)" with its source, or "gemm.cu (...)" with the reason for it."""
     library = _library()
     return f"gemm.cu ({_state.reason})" if library is None else f"cuBLAS ({library.cublas.path})"
 
 
 def allow_tf32(allowed: bool = True) -> None:
-    """Whether cuBLAS and cuDNN may round float32 factors to TF32: several times as fast, 3 decimal digits. Off by default."""
+    """Allow or forbid cuBLAS and cuDNN to round float32 factors to TF32: several times as fast, 3 decimal digits. Off by
+    default."""
     _state.tf32 = allowed
     graph.settings_changed()
 
 
 def tf32_allowed() -> bool:
-    """What allow_tf32 was called with last."""
+    """Return what allow_tf32 was called with last."""
     return _state.tf32
 
 
@@ -118,7 +119,7 @@ class CuBLAS:
         self.handle(current().current_stream)
 
     def handle(self, stream: Stream) -> int:
-        """The stream's handle, in the math mode that allow_tf32 chose."""
+        """Return the stream's handle, in the math mode that allow_tf32 chose."""
         math = self.cublas.Math
         mode = int(math.TF32_TENSOR_OP_MATH if _state.tf32 else math.DEFAULT_MATH)
         if stream not in self._workspaces:

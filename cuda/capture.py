@@ -37,7 +37,7 @@ under_way = 0
 
 
 class NotCapturedError(DeviceError):
-    """What a capture refuses."""
+    """An operation that a capture refuses."""
 
 
 class _Local(threading.local):
@@ -48,7 +48,7 @@ _local = _Local()
 
 
 def current() -> Capture | None:
-    """The capture that the calling thread makes."""
+    """Return the capture that the calling thread makes."""
     return _local.capture
 
 
@@ -59,7 +59,7 @@ def refuse(what: str) -> None:
 
 
 def refuse_for_now(what: str) -> None:
-    """The same, for what the layer is not to blame for: a later pass may not need it."""
+    """Refuse the same way what the layer is not to blame for: a later pass may not need it."""
     if _local.capture is not None:
         raise NotCapturedError(f"a CUDA graph cannot hold this: {what}")
 
@@ -103,7 +103,7 @@ class Capture:
         under_way += 1
 
     def end(self) -> None:
-        """The opposite of begin."""
+        """Undo begin."""
         global under_way
         _local.capture = self.stream.capture = None
         under_way -= 1
@@ -147,7 +147,7 @@ class Capture:
         return self._flags.address + 4 * (len(self.watchers) - 1)
 
     def fetch_checks(self) -> None:
-        """The graph's last work: its flags go to `found`."""
+        """End the graph's work: its flags go to `found`."""
         if self.watchers:
             found = self.found[: len(self.watchers)]
             self.stream.device.driver.memcpy_dtoh_async(found, self._flags.address, self.stream.handle)

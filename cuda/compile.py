@@ -37,8 +37,8 @@ class Kernels:
         self._lock = renewed(threading.Lock())
 
     def bind(self, kernel: str, dtype: DTypeLike) -> Callable[..., None]:
-        """What launches the kernel "stem.name" for REAL = dtype, given grid, block, the driver's stream and the arguments.
-        Kept in `bound`."""
+        """Return what launches the kernel "stem.name" for REAL = dtype, given grid, block, the driver's stream and the
+        arguments. Kept in `bound`."""
         stem, _, name = kernel.partition(".")
         kinds = source.signatures(stem)
         if name not in kinds:
@@ -87,6 +87,6 @@ def compiled(stem: str, dtype: np.dtype[Any], capability: tuple[int, int]) -> by
 
 
 def _kept(version: str, text: str, real: str, arch: str) -> Path:
-    """The file of the cache folder that is named after all that the code depends on."""
+    """Return the file of the cache folder that is named after all that the code depends on."""
     folder: Path = importlib.import_module("platformdirs").user_cache_path("minicaffe")  # PyCUDA installs platformdirs
     return folder / f"{hashlib.sha256(repr((version, real, arch, text)).encode()).hexdigest()}.cubin"

@@ -25,7 +25,7 @@ logger = logging.getLogger("minicaffe.cuda")
 
 
 class RefusedError(Exception):
-    """What a compiler says of a text that it does not compile."""
+    """A compiler's message on a text that it does not compile."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Compiler:
 
 
 def compilers() -> list[Compiler]:
-    """Those found here, the preferred one first: NVRTC, or nvcc where MINICAFFE_NVCC names one. DeviceError for none."""
+    """Return those found here, the preferred one first: NVRTC, or nvcc where MINICAFFE_NVCC names one. DeviceError for none."""
     found, missing = [], []
     for look in (_nvcc, _nvrtc) if os.environ.get("MINICAFFE_NVCC") else (_nvrtc, _nvcc):
         try:
@@ -51,7 +51,7 @@ def compilers() -> list[Compiler]:
 
 
 def find_nvcc() -> str | None:
-    """The nvcc to use: the environment's MINICAFFE_NVCC, the one on the PATH, or the toolkit's."""
+    """Return the nvcc to use: the environment's MINICAFFE_NVCC, the one on the PATH, or the toolkit's."""
     given = os.environ.get("MINICAFFE_NVCC") or shutil.which("nvcc")
     if given:
         return given
@@ -64,7 +64,7 @@ def find_nvcc() -> str | None:
 
 @functools.cache
 def nvcc_version(nvcc: str) -> str:
-    """What this nvcc says of its version. DeviceError where it does not run."""
+    """Return what this nvcc says of its version. DeviceError where it does not run."""
     try:
         said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
@@ -129,6 +129,6 @@ def _by_nvcc(nvcc: str, text: str, real: str, arch: str) -> bytes:
 
 
 def _log(warnings: str) -> None:
-    """What a compiler says although it succeeds; tests allow none."""
+    """Log what a compiler says although it succeeds; tests allow none."""
     if said := warnings.strip("\0\n "):
         logger.info("%s", said)

@@ -128,12 +128,12 @@ class Maps:
 
     @cached_property
     def depthwise(self) -> bool:
-        """Whether every channel is a group."""
+        """True if every channel is a group."""
         return self.group == self.channels > 1
 
     @cached_property
     def single(self) -> bool:
-        """Whether y is one product of matrices: a 1x1 convolution of maps of one pixel."""
+        """True if y is one product of matrices: a 1x1 convolution of maps of one pixel."""
         return self.window.pointwise and self.windows == 1
 
     @cached_property
@@ -160,7 +160,7 @@ class Maps:
         )
 
     def address(self, start: int, elements: int) -> int:
-        """The address `elements` elements after start."""
+        """Return the address `elements` elements after start."""
         return start + elements * self.dtype.itemsize
 
 
@@ -243,15 +243,15 @@ def col2im(maps: Maps, columns: int, x: int) -> None:
 
 
 def _by_cudnn(kind: cudnn.Kind, maps: Maps, first: int, second: int, result: int) -> bool:
-    """Whether cuDNN computed it."""
+    """Return whether cuDNN computed it."""
     if maps.by_cudnn is None or _better_as_product(kind, maps, tf32_allowed()):
         return False
     return cudnn.run(kind, maps.by_cudnn, first, second, result)
 
 
 def _better_as_product(kind: cudnn.Kind, maps: Maps, tf32: bool) -> bool:
-    """Whether im2col and a product take less time than cuDNN's engine, as measured on an H200, or are more exact: without TF32,
-    cuDNN's gradients of weights have errors of 1e-5 (docs/performance.md)."""
+    """Return whether im2col and a product take less time than cuDNN's engine, as measured on an H200, or are more exact:
+    without TF32, cuDNN's gradients of weights have errors of 1e-5 (docs/performance.md)."""
     channels = maps.channels // maps.group
     if tf32 or channels < FEW:
         return kind != "forward" and channels < FEW
@@ -273,7 +273,8 @@ class _Part:
     side_by_side: bool
 
     def columns(self, x: int) -> tuple[int, int, int]:
-        """The columns of this part: their address, and the distances of rows and images. Made in the workspace, or x itself."""
+        """Return the columns of this part: their address, and the distances of rows and images. Made in the workspace, or x
+        itself."""
         address, ld, stride = self.place(x)
         if address == self.workspace:
             self.make_columns(x, address, ld, stride)
@@ -300,7 +301,8 @@ class _Part:
         launch("im2col.col2im", maps.dtype, count, count, columns, self.of_x(dx), *sizes, *maps.geometry)
 
     def gradient(self, dy: int) -> tuple[int, int, int]:
-        """This part's gradients: their address, and the distances of rows and images; after the columns where side_by_side."""
+        """Return this part's gradients: their address, and the distances of rows and images; after the columns where
+        side_by_side."""
         maps = self.maps
         if not self.side_by_side:
             return self.of_y(dy), maps.windows, maps.outputs * maps.windows
@@ -311,11 +313,11 @@ class _Part:
         return address, ld, self.windows
 
     def of_x(self, x: int) -> int:
-        """The address of the first image."""
+        """Return the address of the first image."""
         return self.maps.address(x, self.first_image * self.maps.channels * self.maps.pixels)
 
     def of_y(self, y: int) -> int:
-        """The address of the first window of the first image."""
+        """Return the address of the first window of the first image."""
         return self.maps.address(y, self.first_image * self.maps.outputs * self.maps.windows + self.first)
 
 
@@ -324,7 +326,8 @@ def _whole(maps: Maps) -> _Part:
 
 
 def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
-    """The work in parts whose columns fit the workspace. side_by_side: columns of y's maps too, if there are several images."""
+    """Yield the work in parts whose columns fit the workspace. side_by_side: columns of y's maps too, if there are several
+    images."""
     side_by_side = side_by_side and maps.count > 1
     rows = maps.rows + (maps.outputs if side_by_side else 0)
     if maps.window.pointwise and not side_by_side:

@@ -70,7 +70,7 @@ class Library:
             setattr(self, name, self._function(symbol, types))
 
     def create(self) -> int:
-        """A new handle, for the current context."""
+        """Return a new handle, for the current context."""
         handle = ctypes.c_void_p()
         self._function("cublasCreate_v2", (ctypes.POINTER(ctypes.c_void_p),))(ctypes.byref(handle))
         return handle.value or 0

@@ -93,7 +93,7 @@ def run(kind: Kind, convolution: Convolution, first: int, second: int, result: i
 
 
 def backend() -> str:
-    """What computes convolutions on the GPU: "cuDNN ..." with its versions, or "im2col (...)" with the reason for it."""
+    """Return what computes convolutions on the GPU: "cuDNN ..." with its versions, or "im2col (...)" with the reason for it."""
     library = _library()
     if library is not None:
         return library.version
@@ -101,7 +101,7 @@ def backend() -> str:
 
 
 def allow_cudnn(allowed: bool = True) -> None:
-    """Whether convolutions may use cuDNN where it is installed. On by default, unless MINICAFFE_CUDNN is off."""
+    """Allow or forbid convolutions to use cuDNN where it is installed. On by default, unless MINICAFFE_CUDNN is off."""
     _state.allowed = allowed
     graph.settings_changed()
 
@@ -123,7 +123,7 @@ class OfStream:
         self._plans: OrderedDict[tuple[Kind, Convolution, bool], Plan | None] = OrderedDict()
 
     def plan(self, kind: Kind, convolution: Convolution) -> Plan | None:
-        """The plan in the precision that allow_tf32 chose; None, and once a warning in the log, where cuDNN has none."""
+        """Return the plan in the precision that allow_tf32 chose; None, and once a warning in the log, where cuDNN has none."""
         key = kind, convolution, tf32_allowed()
         if key in self._plans:
             self._plans.move_to_end(key)
@@ -175,7 +175,7 @@ def _graph(cudnn: Any, handle: Any, kind: Kind, convolution: Convolution) -> Any
 
 
 def _refused(note: Any, tf32: bool) -> list[Any]:
-    """The numerical notes of the engines that are not used."""
+    """Return the numerical notes of the engines that are not used."""
     rounding = [note.DOWN_CONVERT_INPUTS, note.REDUCED_PRECISION_REDUCTION]  # to half precision
     other_sums = [note.FFT, note.WINOGRAD, note.WINOGRAD_TILE_4x4, note.WINOGRAD_TILE_6x6, note.WINOGRAD_TILE_13x13]
     exact = [] if tf32 else [note.TENSOR_CORE]  # which round float32 to TF32
@@ -230,7 +230,7 @@ _state = _State()
 
 
 def _allowed() -> bool:
-    """Whether cuDNN is switched on. Raises Error where MINICAFFE_CUDNN is neither auto nor off."""
+    """Return whether cuDNN is switched on. Raises Error where MINICAFFE_CUDNN is neither auto nor off."""
     if _state.allowed is None:
         way = os.environ.get(VARIABLE) or WAYS[0]
         if way not in WAYS:
@@ -268,7 +268,7 @@ def _found() -> CuDNN | None:
 
 
 def _report(kind: Kind, convolution: Convolution, error: Exception) -> None:
-    """A line in the log for each window and group, not for every size of a map."""
+    """Write a line to the log for each window and group, not for every size of a map."""
     channels = convolution.x[1] // convolution.weight[1]
     like = kind, channels, convolution.weight[2:], convolution.pad, convolution.stride, convolution.dilation
     if like not in _state.reported:

@@ -58,7 +58,7 @@ class Deformed:
             gemm(self.maps.dtype, (m, k, windows), of_dy, of_columns, of_weight, beta=1, batch=self.maps.group)
 
     def gradients(self, given: Bottoms, weight: int, dy: int, wanted: Bottoms) -> None:
-        """The gradients that are wanted are overwritten."""
+        """Overwrite the gradients that are wanted."""
         (m, k), windows = self.maps.block, self.maps.windows
         of_weight = Matrix(weight, k, transposed=True, stride=m * k)
         for n in range(self.maps.count):
@@ -98,18 +98,18 @@ class Deformed:
         return self.scratch.address("columns", self.maps.rows * self.maps.windows)
 
     def _columns(self, image: Bottoms) -> int:
-        """The address of an image's columns (C, taps, windows)."""
+        """Return the address of an image's columns (C, taps, windows)."""
         columns = self._room()
         self._launch("columns", self.samples, *image, columns, self._each)
         return columns
 
     def _of_image(self, n: int, bottoms: Bottoms) -> Bottoms:
-        """The addresses of image n's part."""
+        """Return the addresses of image n's part."""
         elements = self.maps.channels * self.maps.pixels, 2 * self.samples, self.samples
         return Bottoms(*(start and self._of(n, start, each) for start, each in zip(bottoms, elements)))
 
     def _of(self, n: int, start: int, elements: int) -> int:
-        """The address of image n's numbers, of that many an image."""
+        """Return the address of image n's numbers, of that many an image."""
         return self.maps.address(start, n * elements)
 
     def _launch(self, kernel: str, count: int, *arguments: Any) -> None:

@@ -153,8 +153,8 @@ class Device:
         return self._pool.in_use + self._pool.held
 
     def lend(self, size: int, stream: Stream) -> Lent:
-        """A block of the pool's for a capture of stream. NotCapturedError where memory is full: what is unused cannot be freed
-        now."""
+        """Return a block of the pool's for a capture of stream. NotCapturedError where memory is full: what is unused cannot be
+        freed now."""
         try:
             with graph.beside_capture():
                 return self._pool.lend(size, stream.handle)
@@ -217,7 +217,7 @@ class Device:
                 self.transfers.to_host += array.nbytes
 
     def fetch(self, address: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """An array (count,) that the current stream fills: read it after a wait for that."""
+        """Return an array (count,) that the current stream fills: read it after a wait for that."""
         capture.refuse("a copy to the host")
         array = self.pinned(count, dtype)
         if count:
@@ -274,7 +274,7 @@ _ordinal: int | None = None
 
 @dataclass(frozen=True)
 class Gpu:
-    """What the driver reports of a GPU; memory in bytes."""
+    """The driver's report of a GPU; memory in bytes."""
 
     ordinal: int
     name: str
@@ -287,7 +287,7 @@ class Gpu:
 
 
 def installed_gpus() -> list[Gpu]:
-    """The GPUs that the driver shows. DeviceError where PyCUDA or the driver is missing."""
+    """Return the GPUs that the driver shows. DeviceError where PyCUDA or the driver is missing."""
     cuda = driver()
     gpus = [cuda.Device(i) for i in range(cuda.Device.count())]
     return [Gpu(i, str(gpu.name()), gpu.compute_capability(), gpu.total_memory()) for i, gpu in enumerate(gpus)]
@@ -316,12 +316,12 @@ def choose(ordinal: int) -> None:
 
 
 def is_chosen() -> bool:
-    """Whether a GPU was chosen by its number."""
+    """Return whether a GPU was chosen by its number."""
     return _ordinal is not None
 
 
 def current() -> Device:
-    """The calling thread's GPU: 0, or the chosen one. DeviceError where there is none."""
+    """Return the calling thread's GPU: 0, or the chosen one. DeviceError where there is none."""
     return _device((_ordinal or 0) if _local.ordinal is None else _local.ordinal)
 
 
@@ -333,7 +333,7 @@ def _device(ordinal: int) -> Device:
 
 
 def stream_of_pass() -> Stream | None:
-    """The stream of the pass that the calling thread runs on its current device, if it runs one."""
+    """Return the stream of the pass that the calling thread runs on its current device, if it runs one."""
     return _local.running
 
 

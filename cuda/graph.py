@@ -43,12 +43,12 @@ _state = _State()
 
 
 def allow_graphs(allowed: bool = True) -> None:
-    """Whether nets may run as CUDA graphs. On by default, unless the environment has MINICAFFE_CUDA_GRAPHS=0."""
+    """Allow or forbid nets to run as CUDA graphs. On by default, unless the environment has MINICAFFE_CUDA_GRAPHS=0."""
     _state.allowed = allowed
 
 
 def settings() -> int:
-    """A number that changes with each settings_changed: graphs of another one are not valid any more."""
+    """Return a number that changes with each settings_changed: graphs of another one are not valid any more."""
     return _state.settings
 
 
@@ -58,12 +58,12 @@ def settings_changed() -> None:
 
 
 def allowed() -> bool:
-    """Whether nets may run as CUDA graphs."""
+    """Return whether nets may run as CUDA graphs."""
     return _state.allowed
 
 
 def available() -> bool:
-    """Whether graphs are allowed, and cuda.bindings is there."""
+    """Return whether graphs are allowed, and cuda.bindings is there."""
     return _state.allowed and driver() is not None
 
 
@@ -88,7 +88,7 @@ def begin(stream: Stream) -> None:
 
 
 def end(stream: Stream) -> Any:
-    """The driver's graph of what the stream got since begin. DeviceError for an invalid capture, which is ended too."""
+    """Return the driver's graph of what the stream got since begin. DeviceError for an invalid capture, which is ended too."""
     return _call("cuStreamEndCapture", stream.handle.handle)
 
 
@@ -117,7 +117,7 @@ def _call(name: str, *arguments: Any) -> Any:
 
 
 class Graph:
-    """What a capture holds, ready to be launched on its stream. nodes: how many pieces of work."""
+    """The work of a capture, ready to be launched on its stream. nodes: how many pieces of work."""
 
     def __init__(self, capture: Capture, graph: Any) -> None:
         self._stream, self._watchers, self._found = capture.stream, capture.watchers, capture.found

@@ -75,8 +75,8 @@ class Pool:
         return block
 
     def lend(self, size: int, stream: Any) -> Lent:
-        """A block of this size for another pool: an unused one that stream alone used, which needs no event, or a new one.
-        Raises `full`; no block is freed."""
+        """Return a block of this size for another pool: an unused one that stream alone used, which needs no event, or a new
+        one. Raises `full`; no block is freed."""
         with self._lock:
             self._sort()
             block = self._from_held(size, stream) if (stream,) in self._held[size] else self._allocate(size)
@@ -160,11 +160,11 @@ class DeviceMemory:
         self.address = int(self._block)
 
     def comes_from(self, pool: Pool) -> bool:
-        """Whether it returns to this pool."""
+        """Return whether it returns to this pool."""
         return self._pool is pool
 
     def used_only_by(self, stream: Stream) -> bool:
-        """Whether no other stream uses it."""
+        """Return whether no other stream uses it."""
         users = self.users
         return users[0] is stream.handle and len(users) == 1
 

@@ -43,7 +43,7 @@ class Sorting:
         self._orders = Blob((), np.int32), Blob((), np.int32)
 
     def keys(self, count: int) -> int:
-        """The address for a kernel to write count keys to (sort.cuh: descending_key, or LEFT_OUT)."""
+        """Return the address for a kernel to write count keys to (sort.cuh: descending_key, or LEFT_OUT)."""
         for blob in (*self._keys, *self._orders):
             blob.reshape(count)
         return self._keys[0].device_data("write")
@@ -109,7 +109,7 @@ class Suppression:
         return Kept(kept, state)
 
     def count(self) -> int:
-        """How many boxes the last run kept; waits for it."""
+        """Return how many boxes the last run kept; waits for it."""
         return int(self._state.read_data()[0])
 
 

@@ -77,7 +77,7 @@ class Replay:
     """Whether each chain ran as one step."""
 
     def is_valid(self, part: Part, stream: Any) -> bool:
-        """Whether launching the graph does what the part's layers would do now. What changed on the host is copied."""
+        """Return whether launching the graph does what the part's layers would do now. What changed on the host is copied."""
         if not all(blob.data_memory is memory for blob, memory in self.memories):
             return False
         if not self.made.is_current() and not self._is_again(part):
@@ -131,7 +131,7 @@ class Part:
     replayed: int = 0
 
     def key(self, asked_for: Collection[str]) -> Key:
-        """The shapes as they now are."""
+        """Return the shapes as they now are."""
         return tuple(blob.shape for blob in self.given), frozenset(asked_for)
 
     def launch(self, key: Key, replay: Replay, stream: Stream) -> int:
@@ -148,7 +148,7 @@ class Part:
 
     @property
     def pays(self) -> bool:
-        """Whether its captures are replayed."""
+        """True if its captures are replayed."""
         return self.captured <= TRIES + MOST_SHAPES + self.replayed
 
 
@@ -291,7 +291,7 @@ class Graphs:
         return part.launch(key, self._replay(part, capture, capture.graph, before), stream)
 
     def _replay(self, part: Part, capture: Capture, graph: Graph, before: Mapping[Blob, SyncedMemory]) -> Replay:
-        """What relies on what after a capture; before: the memory that the part's blobs had."""
+        """Return what relies on what after a capture; before: the memory that the part's blobs had."""
         memory_of = self._memory
         freed = {blob for name, blob in memory_of.blobs.items() if memory_of.is_inner(name)} if memory_of else set[Blob]()
         others = before.keys() - freed - set(part.given)
@@ -325,9 +325,9 @@ def _make_ready(part: Part, memories: Iterable[SyncedMemory], stream: Stream) ->
 
 
 def _may_be_captured(node: Node) -> bool:
-    """Whether a forward on the GPU launches the same, with the same arguments, as long as the layer has the same attributes and
-    its blobs the same shapes and memory. Others' classes may compute anything. What a layer without bottoms makes comes from
-    the host, and a loss is read there."""
+    """Return whether a forward on the GPU launches the same, with the same arguments, as long as the layer has the same
+    attributes and its blobs the same shapes and memory. Others' classes may compute anything. What a layer without bottoms
+    makes comes from the host, and a loss is read there."""
     layer = node.layer
     kind = type(layer)
     return (

@@ -60,7 +60,7 @@ class Sizes(NamedTuple):
 
 
 def fits(width: int, dtype: np.dtype[Any]) -> bool:
-    """Whether a row of a map this wide fits in the shared memory of the maxima's backward."""
+    """Return whether a row of a map this wide fits in the shared memory of the maxima's backward."""
     return width * dtype.itemsize <= SHARED
 
 
@@ -72,13 +72,13 @@ class Scratch:
         self._blobs: dict[str, Blob] = {}
 
     def address(self, name: str, count: int, dtype: DTypeLike | None = None) -> int:
-        """The address of count numbers, REALs by default."""
+        """Return the address of count numbers, REALs by default."""
         blob = self._blobs.setdefault(name, Blob((), dtype or self.dtype))
         blob.reshape(count)
         return blob.device_data("write")
 
     def slabs(self, sizes: Sizes, x: DeviceArray) -> int:
-        """The address of a copy of x, (N, slabs, H, W, channels of a slab)."""
+        """Return the address of a copy of x, (N, slabs, H, W, channels of a slab)."""
         planes, pixels = sizes.images * slabs_of(sizes, self.dtype), sizes.height * sizes.width
         address = self.address("map", planes * pixels * SLAB // self.dtype.itemsize)
         blocks = min(planes * -(-pixels // 64), 2**20)
@@ -87,7 +87,7 @@ class Scratch:
         return address
 
     def transposed(self, count: int, rows: int, columns: int, source: int) -> int:
-        """The address of a copy of `count` matrices, each transposed."""
+        """Return the address of a copy of `count` matrices, each transposed."""
         address = self.address("map", count * rows * columns)
         tiles = -(-columns // 32) * -(-rows // 32) * count
         arguments = count, rows, columns, source, address
@@ -95,7 +95,7 @@ class Scratch:
         return address
 
     def widened(self, sizes: Sizes, rois: DeviceArray, pad_ratio: float) -> int:
-        """The address of rois (R, 5), widened on each side by this part of their size."""
+        """Return the address of rois (R, 5), widened on each side by this part of their size."""
         given = rois.device_data("read")
         if not pad_ratio:
             return given
@@ -259,17 +259,17 @@ class MovedBins(PositionSensitive):
 
 
 def weights_of(sizes: Sizes) -> int:
-    """The weights of a roi in the tables of roi_means.cuh."""
+    """Return the weights of a roi in the tables of roi_means.cuh."""
     return SIDE * (sizes.pooled_h * tiles_of(sizes.height) + sizes.pooled_w * tiles_of(sizes.width))
 
 
 def tiles_of(pixels: int) -> int:
-    """The tiles along an axis, in the backward of means."""
+    """Return the tiles along an axis, in the backward of means."""
     return -(-pixels // SIDE)
 
 
 def slabs_of(sizes: Sizes, dtype: np.dtype[Any]) -> int:
-    """The slabs of a map's channels."""
+    """Return the slabs of a map's channels."""
     return -(-sizes.channels * dtype.itemsize // SLAB)
 
 

@@ -44,7 +44,7 @@ class PerStream(Generic[T]):
         self._lock = renewed(threading.Lock())
 
     def of(self, stream: Stream) -> T:
-        """The stream's."""
+        """Return the stream's."""
         found = self._used.get(stream)
         if found is None:
             found = self._used[stream] = self._new(stream)
@@ -68,7 +68,7 @@ class Spares:
         self._unused: deque[Any] = deque()
 
     def take(self) -> Any:
-        """An unused one, or a new one."""
+        """Return an unused one, or a new one."""
         try:
             return self._unused.pop()
         except IndexError:
@@ -102,8 +102,8 @@ class Stream:
             self.device.spare_streams.give(self.handle)
 
     def workspace(self, nbytes: int) -> int:
-        """The address of nbytes for a layer until its next launches are done; their contents are lost by then.
-        One for all layers: the stream keeps their launches in order."""
+        """Return the address of nbytes for a layer until its next launches are done; their contents are lost by then. One for
+        all layers: the stream keeps their launches in order."""
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = None  # first back to the pool: both together may not fit
             self._workspace = self.device.allocate(nbytes, self)
@@ -120,7 +120,7 @@ class Stream:
         self._filled.append(array)
 
     def watch(self, error: Callable[[int], Error]) -> int:
-        """The address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
+        """Return the address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
         if self.capture is not None:
             return self.capture.watch(error)
         if self._flags_used == CHECKS:  # no flag is free: read them all
@@ -190,7 +190,7 @@ class Stopwatch:
             self._device.spare_events.give(self._last)
 
     def stop(self) -> None:
-        """The second point."""
+        """Record the second point."""
         with self._device.active():
             self._last.record(self._stream.handle)
 

@@ -238,7 +238,7 @@ def create(
     settings: DetectionSettings | None = None,
     fork: NetFork = UNKNOWN,
 ) -> Layer:
-    """The layer that param describes, not yet connected. Raises LayerError for an unknown type.
+    """Return the layer that param describes, not yet connected. Raises LayerError for an unknown type.
 
     settings: its net's detection settings; by default the current ones. fork: its net's (formats/forks.py).
     """

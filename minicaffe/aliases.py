@@ -73,7 +73,7 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module has run already; give it back its own spec."""
+        """Give the module, which has run already, its own spec back."""
         assert module.__spec__ is not None
         module.__spec__ = self._specs.pop(module.__spec__.name)
 
@@ -149,7 +149,7 @@ class _CaffeFinder(AliasFinder):
 
 
 def _caffe(name: str) -> str | None:
-    """The module that caffe or caffe.x stands for: minicaffe or minicaffe.x."""
+    """Return the module that caffe or caffe.x stands for: minicaffe or minicaffe.x."""
     package, dot, rest = name.partition(".")
     return PYCAFFE.get(name, f"minicaffe{dot}{rest}") if package == "caffe" else None
 

@@ -105,7 +105,7 @@ class SyncedMemory:
         self.lent = self.watched = False
 
     def host(self, count: int, access: Access = "update") -> Array:
-        """The first count elements as a writable flat array on the host."""
+        """Return the first count elements as a writable flat array on the host."""
         if captures.under_way:
             captures.refuse("numbers on the host")
         if self.gone:
@@ -137,7 +137,7 @@ class SyncedMemory:
 
     @property
     def on_host(self) -> bool:
-        """Whether there is memory on the host."""
+        """True if there is memory on the host."""
         return self._host is not None
 
     def lie_in(self, memory: Array) -> None:
@@ -145,17 +145,17 @@ class SyncedMemory:
         self._host, self.address, self.state = memory.view(self.dtype), address_of(memory), MemoryState.HOST
 
     def references(self) -> int:
-        """How many references there are to the array that owns the numbers on the host, which every view of them holds: 0 if
-        there is none, or another owner (page-locked memory has one)."""
+        """Return how many references there are to the array that owns the numbers on the host, which every view of them holds:
+        0 if there is none, or another owner (page-locked memory has one)."""
         base = None if self._host is None else self._host.base
         return getrefcount(base) if isinstance(base, np.ndarray) and base.base is None else 0
 
     def may_be_held(self) -> bool:
-        """Whether somebody may hold a view of the numbers on the host, and so write to them at any time."""
+        """Return whether somebody may hold a view of the numbers on the host, and so write to them at any time."""
         return self.references() != UNHELD
 
     def device(self, count: int, access: Access) -> int:
-        """The address of the first count elements on the device. Raises DeviceError if it is out of memory."""
+        """Return the address of the first count elements on the device. Raises DeviceError if it is out of memory."""
         memory, stream = self._device, stream_of_pass()
         if (
             stream is not None
@@ -199,8 +199,8 @@ class SyncedMemory:
         return self._device
 
     def is_in(self, block: DeviceMemory, count: int, stream: Any) -> bool:
-        """Whether the first count elements are in this block, for the driver's stream to read: what changed on the host is
-        copied there, and the stream waits for others that write."""
+        """Return whether the first count elements are in this block, for the driver's stream to read: what changed on the host
+        is copied there, and the stream waits for others that write."""
         if self._device is block and (self.state is MemoryState.HOST or stream not in block.users):
             self.device(count, "read")
         return self._device is block
@@ -216,7 +216,8 @@ class SyncedMemory:
         note_change()
 
     def fetched(self, count: int) -> Array:
-        """A copy of the first count elements: of those on the device, whole after the next wait for the current stream."""
+        """Return a copy of the first count elements: of those on the device, whole after the next wait for the current
+        stream."""
         memory = self._device
         if self.state is not MemoryState.DEVICE or memory is None or count > self._held:
             array: Array = self.host(count, "read").copy()
@@ -360,11 +361,11 @@ class Blob:
         raise AttributeError(REPLACED.format("diff"))
 
     def read_data(self) -> Array:
-        """The values as a read-only array: a copy on the device stays valid."""
+        """Return the values as a read-only array: a copy on the device stays valid."""
         return self._read(self.data_memory)
 
     def data_for_loops(self) -> Array:
-        """The values, for one who only reads them: writable, as the types of compiled loops want it."""
+        """Return the values, for one who only reads them: writable, as the types of compiled loops want it."""
         return self.data_memory.host(self._count, "read").reshape(self._shape)
 
     def data_address(self, access: Access) -> int:
@@ -372,13 +373,13 @@ class Blob:
         return self.data_memory.host_address(self._count, access)
 
     def read_later(self) -> Callable[[], Array]:
-        """What gives the values as they now are, as a flat array: after the next wait for the current stream where they are on
-        the device."""
+        """Return what gives the values as they now are, as a flat array: after the next wait for the current stream where they
+        are on the device."""
         array = self.data_memory.fetched(self._count)
         return lambda: array
 
     def read_diff(self) -> Array:
-        """The gradient as a read-only array."""
+        """Return the gradient as a read-only array."""
         return self._read(self.diff_memory)
 
     def _read(self, memory: SyncedMemory) -> Array:
@@ -387,13 +388,15 @@ class Blob:
         return view
 
     def device_data(self, access: Access) -> int:
-        """The address of data on the GPU, for a kernel that will "read", "write" (all of it) or "update" it. DeviceError."""
+        """Return the address of data on the GPU, for a kernel that will "read", "write" (all of it) or "update" it.
+        DeviceError."""
         if captures.under_way and (capture := captures.current()):
             capture.asked(self)
         return self.data_memory.device(self._count, access)
 
     def device_diff(self, access: Access) -> int:
-        """The address of diff on the GPU, for a kernel that will "read", "write" (all of it) or "update" it. DeviceError."""
+        """Return the address of diff on the GPU, for a kernel that will "read", "write" (all of it) or "update" it.
+        DeviceError."""
         if captures.under_way:
             captures.refuse("a gradient")
         return self.diff_memory.device(self._count, access)
@@ -488,7 +491,7 @@ class Blob:
         self.share_diff(other)
 
     def shares_data_with(self, other: Blob) -> bool:
-        """Whether data is shared with other."""
+        """Return whether data is shared with other."""
         return self.data_memory is other.data_memory
 
     def _check_shareable(self, other: Blob) -> None:
@@ -507,7 +510,7 @@ _latest = object()
 
 
 def latest_change() -> object:
-    """The same object as before, if since then no watched blob has got another shape or memory, no watched layer another
+    """Return the same object as before, if since then no watched blob has got another shape or memory, no watched layer another
     attribute, no layer other blobs, no watched memory was accessed to be written to, and none on the device at all; nor has
     anybody begun to watch another. To ask each of a net's blobs and layers takes 0.1 to 0.4 ms: what layers compute has pushed
     them out of the cache."""
@@ -521,7 +524,7 @@ def note_change() -> None:
 
 
 class Unchanged:
-    """Whether blobs surely have the data that they had when this was made: nobody held a view to write to then, and nobody has
+    """A check that blobs have the data that they had when it was made: nobody held a view to write to then, and nobody has
     asked for one since. To compare the numbers would take as long as a small layer. shaped: blobs of which only the shapes
     count."""
 
@@ -539,7 +542,7 @@ class Unchanged:
 
     @classmethod
     def joined(cls, several: Sequence[Unchanged]) -> Unchanged:
-        """Whether all of them hold."""
+        """Return whether all of them hold."""
         made = cls(())
         made._seen = [seen for one in several for seen in one._seen]
         made._known = all(one._known for one in several)
@@ -547,7 +550,7 @@ class Unchanged:
         return made
 
     def holds(self) -> bool:
-        """Whether they surely have."""
+        """Return whether they surely have."""
         if not self._known:
             return False
         for blob, memory, writes, shape in self._seen:
@@ -557,17 +560,17 @@ class Unchanged:
 
 
 class DeviceArray(Protocol):
-    """What a kernel's launcher needs of a blob, or of anything else that lies on the GPU."""
+    """The part of a blob that a kernel's launcher needs, or of anything else that lies on the GPU."""
 
     @property
     def count(self) -> int:
         """Number of elements."""
 
     def device_data(self, access: Access) -> int:
-        """The address of the values."""
+        """Return the address of the values."""
 
     def device_diff(self, access: Access) -> int:
-        """The address of the gradient."""
+        """Return the address of the gradient."""
 
 
 class BlobList(list[Blob]):
@@ -646,7 +649,7 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
 
 
 def too_many_axes(shape: Sequence[int]) -> str:
-    """What is wrong with a shape of more than MAX_AXES axes; of thousands, only the first and the last are named."""
+    """Return what is wrong with a shape of more than MAX_AXES axes; of thousands, only the first and the last are named."""
     named = list(map(str, shape))
     if len(shape) > 2 * MAX_AXES:
         named[3:-1] = ["..."]

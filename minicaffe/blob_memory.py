@@ -29,7 +29,7 @@ class Lifetimes:
 
 
 def lifetimes(nodes: Sequence[Node], keep: Iterable[str]) -> Lifetimes:
-    """The lifetimes of these nodes' inner blobs. keep: names of blobs that are kept."""
+    """Return the lifetimes of these nodes' inner blobs. keep: names of blobs that are kept."""
     kept = {*keep, *(name for node in nodes if not node.bottoms for name in node.top_names)}
     made: list[dict[str, Blob]] = []
     last: dict[str, int] = {}
@@ -66,7 +66,7 @@ class BlobMemory:
             blob.take_again()
 
     def is_inner(self, name: str) -> bool:
-        """Whether a forward frees the blob, if it is not asked for."""
+        """Return whether a forward frees the blob, if it is not asked for."""
         return name in self.blobs and name not in self.stay
 
     def after(self, i: int) -> None:
@@ -82,10 +82,10 @@ class BlobMemory:
                 blob.give_back(GONE.format(name, name))
 
     def kept(self) -> set[SyncedMemory]:
-        """The memory of blobs that stay."""
+        """Return the memory of blobs that stay."""
         named = (self.blobs[name] for name in {*self.asked_for, *self.stay} if name in self.blobs)
         return {blob.data_memory for blob in (*self._others, *named)}
 
     def asked_for_inner(self) -> frozenset[str]:
-        """The inner blobs that the present forward keeps."""
+        """Return the inner blobs that the present forward keeps."""
         return frozenset(name for name in self.asked_for if name in self.blobs)

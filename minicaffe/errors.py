@@ -192,7 +192,7 @@ class AlignmentError(Error, AssertionError):
 
 @contextmanager
 def os_errors_as(kind: type[Error], what: str) -> Iterator[None]:
-    """An OSError in the block becomes an error of this kind: "what: No such file or directory"."""
+    """Turn an OSError in the block into an error of this kind: "what: No such file or directory"."""
     try:
         yield
     except OSError as error:
@@ -206,7 +206,7 @@ def out_of_memory(error: MemoryError, for_what: str = "") -> str:
 
 @contextmanager
 def memory_errors_as(kind: type[Error], what: str, for_what: str = "", next_step: str = "") -> Iterator[None]:
-    """A MemoryError in the block becomes an error of this kind: "what: out of memory for it: next step"."""
+    """Turn a MemoryError in the block into an error of this kind: "what: out of memory for it: next step"."""
     try:
         yield
     except MemoryError as error:
@@ -244,7 +244,7 @@ def _open(texts: Iterable[str]) -> Iterator[str]:
 
 
 def optional_module(name: str, advice: str) -> Any:
-    """The module of an optional dependency. Raises Error with advice if it is not installed."""
+    """Return the module of an optional dependency. Raises Error with advice if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -252,7 +252,7 @@ def optional_module(name: str, advice: str) -> Any:
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra, for messages: of the clone that minicaffe runs from, wherever the shell is."""
+    """Return the command that installs an extra, for messages: of the clone that minicaffe runs from, wherever the shell is."""
     root = Path(__file__).resolve().parents[1]
     if not (root / "setup.cfg").is_file():
         return f'pip install -e ".[{extra}]" in a clone of minicaffe'
@@ -275,7 +275,7 @@ def nearest(name: str, known: Iterable[str], most: int = 1, least: float = 0.6) 
     letters = Counter(name)
 
     def common(other: str) -> float:
-        """An upper bound of the similarity, from the letters alone."""
+        """Return an upper bound of the similarity, from the letters alone."""
         return 2 * sum((letters & Counter(other)).values()) / (len(name) + len(other))
 
     scored = ((common(other), other) for other in known if len(other) <= LONGEST)

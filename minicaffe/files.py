@@ -52,12 +52,12 @@ def is_uri(name: str) -> bool:
 
 
 def is_remote(name: str) -> bool:
-    """Whether a name is a URI of another machine."""
+    """Return whether a name is a URI of another machine."""
     return is_uri(name) and not name.startswith("file:///")
 
 
 def local_path(name: str) -> str:
-    """The path of file:///my%20data; other names unchanged."""
+    """Return the path of file:///my%20data; other names unchanged."""
     return unquote(name.removeprefix("file://")) if name.startswith("file:///") else name
 
 
@@ -79,7 +79,8 @@ def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
 
 
 def pattern_folder(name: str) -> str | None:
-    """The folder that a pattern (photos/**/*.jpg) looks in, before its first wildcard; None for a name that is no pattern."""
+    """Return the folder that a pattern (photos/**/*.jpg) looks in, before its first wildcard; None for a name that is no
+    pattern."""
     if is_uri(name) or not any(letter in name for letter in "*?[") or os.path.lexists(name):
         return None
     fixed = []
@@ -161,8 +162,8 @@ OTHERS = {
 
 
 def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
-    """A file, open for reading its bytes. A sparse file may have any size: call read_bytes to read it whole.
-    follow: whether to follow links.
+    """Return a file, open for reading its bytes. A sparse file may have any size: call read_bytes to read it whole. follow:
+    whether to follow links.
 
     Raises NotAFileError for a pipe, a socket, a device (none is opened), a link with follow=False, and an impossible name;
     OSError as open does.
@@ -209,7 +210,8 @@ def _check_kind(found: os.stat_result, name: str) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
-    """A file's bytes. limit: the name in minicaffe.limits of its greatest size. Raises LimitError, and opened's errors."""
+    """Return a file's bytes. limit: the name in minicaffe.limits of its greatest size. Raises LimitError, and opened's
+    errors."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         limits.check(f"{os.fspath(path)}: the file", size, limit)
@@ -235,7 +237,7 @@ def utf8(data: bytes, path: str | os.PathLike[str], kind: type[Error]) -> str:
 
 
 def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "strict") -> str:
-    """A file's UTF-8 text, without a byte order mark, with "\\n" at every line's end. Raises read_bytes's errors, and
+    """Return a file's UTF-8 text, without a byte order mark, with "\\n" at every line's end. Raises read_bytes's errors, and
     UnicodeDecodeError."""
     return _plain(read_bytes(path, limit).decode("utf-8", errors))
 
@@ -246,7 +248,7 @@ def _plain(text: str) -> str:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside path (same suffix) to write to; renamed to path at the end, removed when the block fails.
+    """Give a temporary path beside path (same suffix) to write to; renamed to path at the end, removed when the block fails.
 
     A reader of path sees the old file or the whole new one. The new file gets the old one's permissions and, if the system
     allows it, owner and group; until then only its owner can read it. A link's target is replaced, not the link; a device
@@ -292,8 +294,8 @@ def unlinked(path: str | os.PathLike[str], kind: type[Error] = Error) -> Path:
 
 
 def in_place(path: str | os.PathLike[str], flags: int) -> int:
-    """The descriptor of a file to write in place, opened with these flags of os.open. Raises unlinked's Error, also for a file
-    that has other names, which would change with it; NotAFileError for a pipe and the like; OSError as os.open does."""
+    """Return the descriptor of a file to write in place, opened with these flags of os.open. Raises unlinked's Error, also for
+    a file that has other names, which would change with it; NotAFileError for a pipe and the like; OSError as os.open does."""
     name = unlinked(path)
     handle = os.open(name, flags | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")), 0o666)
     try:
@@ -309,8 +311,8 @@ def in_place(path: str | os.PathLike[str], flags: int) -> int:
 
 @contextmanager
 def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path in a new folder beside path (same name) to write to, with companion files beside it. At the end all are moved to
-    path's folder, path last; when the block fails all are removed, and the old files stay. Raises replacing's errors."""
+    """Give a path in a new folder beside path (same name) to write to, with companion files beside it. At the end all are moved
+    to path's folder, path last; when the block fails all are removed, and the old files stay. Raises replacing's errors."""
     target = Path(os.path.realpath(path) if os.path.islink(path) else path)
     beside = None if _is_device(target) else target.absolute().parent
     with os_errors_as(Error, f"{target}: cannot be written"):
@@ -329,7 +331,7 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def _named(draft: str, target: str) -> Iterator[None]:
-    """An Error in the block, of a writer that was given a draft, names what it is the draft of."""
+    """Make an Error of a writer in the block, which was given a draft, name what it is the draft of."""
     try:
         yield
     except Error as error:
@@ -356,7 +358,7 @@ def _is_device(path: Path) -> bool:
 
 @contextmanager
 def _copied_to(target: Path) -> Iterator[Path]:
-    """A path in a temporary folder, copied to target at the end."""
+    """Give a path in a temporary folder, copied to target at the end."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / target.name
         try:

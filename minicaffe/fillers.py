@@ -37,7 +37,7 @@ def fill(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def leaves_zeros(param: caffe_pb2.FillerParameter) -> bool:
-    """Whether fill writes only zeros, as the default filler does: a new blob has them already."""
+    """Return whether fill writes only zeros, as the default filler does: a new blob has them already."""
     return param.type == "constant" and not param.value and param.sparse == -1
 
 
@@ -98,7 +98,7 @@ def _msra(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _bilinear(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """The kernel of bilinear upsampling by ceil(k / 2), in every (output, input) pair."""
+    """Fill with the kernel of bilinear upsampling by ceil(k / 2), in every (output, input) pair."""
     if array.ndim != 4 or array.shape[2] != array.shape[3]:
         raise FillerError(f"the bilinear filler needs 4 axes with a square kernel, got shape {array.shape}")
     array[...] = bilinear_kernel(array.shape[2])
@@ -116,7 +116,7 @@ def _diagonal(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _file(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """The numbers in a text file, separated by white space, in the order of the array."""
+    """Fill with the numbers in a text file, separated by white space, in the order of the array."""
     if not param.file:
         raise FillerError("the file filler needs file, the name of a text file with the numbers")
     try:
@@ -154,8 +154,8 @@ FILLERS: dict[str, Callable[[Array, caffe_pb2.FillerParameter], None]] = {
 
 
 def fan(shape: tuple[int, ...], variance_norm: int) -> float:
-    """The number of inputs of an output (FAN_IN), of outputs of an input (FAN_OUT), or the mean of both (AVERAGE), for a weight
-    of this shape."""
+    """Return the number of inputs of an output (FAN_IN), of outputs of an input (FAN_OUT), or the mean of both (AVERAGE), for a
+    weight of this shape."""
     count = math.prod(shape)
     fan_in = count / shape[0] if shape else 1.0
     fan_out = count / shape[1] if len(shape) > 1 else float(count)  # an absent legacy axis has length 1

@@ -59,13 +59,13 @@ class Hooked:
 
     @property
     def forward_is_watched(self) -> bool:
-        """Whether a hook is called between the layers of a forward."""
+        """True if a hook is called between the layers of a forward."""
         # A chain would skip them.
         return any(self._hooks[when] for when in ("before_forward", "after_reshape", "after_forward"))
 
     @property
     def backward_is_watched(self) -> bool:
-        """Whether a hook is called between the layers of a backward."""
+        """True if a hook is called between the layers of a backward."""
         return any(self._hooks[when] for when in ("before_backward", "after_backward"))
 
     def _hook(self, when: str, hook: Hook) -> Hook:
@@ -97,12 +97,12 @@ def debug_info(net: Net, wanted: bool = True, *, whole: bool = True) -> Iterator
 
 
 def mean_abs(array: NDArray[Any]) -> float:
-    """The mean of the absolute values; 0 for an empty array."""
+    """Return the mean of the absolute values; 0 for an empty array."""
     return float(np.abs(array).mean(dtype=np.float64)) if array.size else 0.0
 
 
 def display_name(layer: Layer, i: int) -> str:
-    """A learnable blob's name in the log: that of its `param { name }`, else its number."""
+    """Return a learnable blob's name in the log: that of its `param { name }`, else its number."""
     specs = layer.param.param
     return specs[i].name if i < len(specs) and specs[i].name else str(i)
 

@@ -283,8 +283,8 @@ class Layer:
         self.guard(lambda: self.forward(bottom, top))
 
     def loss_later(self, top: Sequence[Blob]) -> Callable[[], float]:
-        """What gives forward_pass's result for the tops' current values; on the GPU only after the next wait for the stream, so
-        that a net waits once for all its losses."""
+        """Return what gives forward_pass's result for the tops' current values; on the GPU only after the next wait for the
+        stream, so that a net waits once for all its losses."""
         reads = [blob.read_later() if weight else blob.read_data for blob, weight in zip(top, self.loss_weights, strict=True)]
         return partial(_loss, self.loss_weights, reads)
 
@@ -311,7 +311,7 @@ class Layer:
                 fill(blob.data, filler)
 
     def error(self, message: str, field: str = "") -> LayerError:
-        """A LayerError with the layer's name and, if known, the prototxt's file and line of field (a path such as
+        """Return a LayerError with the layer's name and, if known, the prototxt's file and line of field (a path such as
         "roi_pooling_param.pooled_h" or "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`."""
         place = f" ({self.source.at(field)})" if self.source else ""
         kind = self.type or type(self).__name__
@@ -332,7 +332,7 @@ class Layer:
 
     @property
     def has_gpu_forward(self) -> bool:
-        """Whether the class has a forward on the GPU, which the layer may still decline for its parameters."""
+        """True if the class has a forward on the GPU, which the layer may still decline for its parameters."""
         kind = type(self)
         own = kind.forward_gpu is not Layer.forward_gpu and kind.forward is Layer.forward
         return own and self._gpu_methods_apply
@@ -359,8 +359,8 @@ class Layer:
 
 
 def gpu_methods_apply(kind: type[Layer]) -> bool:
-    """Whether the class's GPU methods match its CPU methods. A class that overrides a CPU method and inherits the GPU method
-    for it runs forward and backward on the CPU: one may read what the other kept."""
+    """Return whether the class's GPU methods match its CPU methods. A class that overrides a CPU method and inherits the GPU
+    method for it runs forward and backward on the CPU: one may read what the other kept."""
 
     def definer(method: str) -> int:
         return next(i for i, base in enumerate(kind.__mro__) if method in vars(base))
@@ -371,7 +371,7 @@ def gpu_methods_apply(kind: type[Layer]) -> bool:
 
 
 def check_finite_fields(layer: Layer, block: str) -> None:
-    """Raises LayerError for a number in a block of the layer's parameters that is infinite or NaN."""
+    """Raise LayerError for a number in a block of the layer's parameters that is infinite or NaN."""
     message: Message = reduce(getattr, block.split("."), layer.param)
     for field, value in message.ListFields():
         for number in value if isinstance(value, Sequence) else [value]:
@@ -396,7 +396,7 @@ def are_attributes(layer: Layer, before: Mapping[str, object]) -> bool:
 
 
 def _are_same(one: object, other: object) -> bool:
-    """Whether two values of an attribute surely are equal."""
+    """Return whether two values of an attribute surely are equal."""
     if one is other:
         return True
     try:
@@ -421,7 +421,7 @@ def _count_text(least: int, most: int | None, what: str) -> str:
 
 
 def _check_reshape(layer: Layer, top: Sequence[Blob]) -> None:
-    """A class with pycaffe's forward needs a reshape, or a setup that shapes the tops."""
+    """Refuse a class with pycaffe's forward that has neither a reshape nor a setup that shapes the tops."""
     kind, bare = type(layer), [i for i, blob in enumerate(top) if not blob.shape]
     if bare and kind.forward is not Layer.forward and kind.reshape is Layer.reshape:
         raise layer.error(

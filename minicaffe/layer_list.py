@@ -68,7 +68,7 @@ Top = tuple[int, int]
 
 
 def filter_layers(layers: LayerList, state: caffe_pb2.NetState) -> LayerList:
-    """The layers that an include rule, or no exclude rule, keeps. Raises LayerError for a layer with both kinds."""
+    """Return the layers that an include rule, or no exclude rule, keeps. Raises LayerError for a layer with both kinds."""
     kept: LayerList = []
     meets = Rules(state).meets
     for param, source in layers:
@@ -90,7 +90,7 @@ class Rules:
         self.phase, self.level, self.stages = state.phase, state.level, frozenset(state.stage)
 
     def meets(self, rule: caffe_pb2.NetStateRule) -> bool:
-        """Whether the state has rule's phase, a level in its range, all of its stages and none of its not_stages."""
+        """Return whether the state has rule's phase, a level in its range, all of its stages and none of its not_stages."""
         return (
             (not rule.HasField("phase") or rule.phase == self.phase)
             and (not rule.HasField("min_level") or self.level >= rule.min_level)
@@ -101,7 +101,8 @@ class Rules:
 
 
 def left_out(layers: LayerList, state: caffe_pb2.NetState, blob: str) -> str:
-    """The layer that its rules leave out and that would make the blob, `layer "data" makes it, ` and where; "" without one."""
+    """Return the layer that its rules leave out and that would make the blob, `layer "data" makes it, ` and where; "" without
+    one."""
     phase = Phase.TEST if state.phase == caffe_pb2.TRAIN else Phase.TRAIN
     other = caffe_pb2.NetState()
     other.CopyFrom(state)
@@ -116,8 +117,8 @@ def left_out(layers: LayerList, state: caffe_pb2.NetState, blob: str) -> str:
 
 
 def insert_splits(layers: LayerList, elsewhere: Callable[[str], str] = lambda blob: "") -> LayerList:
-    """The layers with Split layers inserted. elsewhere: what else is known of a blob, as left_out tells. Raises LayerError for
-    a bottom that no earlier layer produces."""
+    """Return the layers with Split layers inserted. elsewhere: what else is known of a blob, as left_out tells. Raises
+    LayerError for a bottom that no earlier layer produces."""
     source_of, readers, loss_weight = _trace(layers, elsewhere)
     result: LayerList = []
     used: Counter[Top] = Counter()
@@ -141,7 +142,7 @@ def insert_splits(layers: LayerList, elsewhere: Callable[[str], str] = lambda bl
 
 
 def _trace(layers: LayerList, elsewhere: Callable[[str], str]) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
-    """The producing top of each (layer, bottom); the number of readers and the explicit loss weight of each top."""
+    """Return the producing top of each (layer, bottom); the number of readers and the explicit loss weight of each top."""
     last: dict[str, Top] = {}
     source_of: dict[Top, Top] = {}
     readers: Counter[Top] = Counter()

@@ -38,12 +38,12 @@ NAMES = ("blob_elements", "layers", "bytes", "pixels", "text", "lists")
 
 
 def raising(name: str) -> str:
-    """How to raise a limit, for error messages."""
+    """Return how to raise a limit, for error messages."""
     return f"minicaffe.limits.{name} = N, or --limit {name}=N, allows more"
 
 
 def refusing(name: str) -> str:
-    """How to lower a limit, for what takes more memory than there is."""
+    """Return how to lower a limit, for what takes more memory than there is."""
     return f"minicaffe.limits.{name} = N, or --limit {name}=N, refuses larger ones at once"
 
 
@@ -68,7 +68,7 @@ def raised(given: Mapping[str, float]) -> Iterator[None]:
 
 
 def _whole(name: str, most: Any) -> int:
-    """The limit of this name as an int. Raises Error."""
+    """Return the limit of this name as an int. Raises Error."""
     if name not in NAMES:
         near = nearest(name.lower(), NAMES)
         meant = f'; did you mean "{near[0]}"?' if near else ""

@@ -22,7 +22,7 @@ _gpu = False
 
 
 def gpu_mode() -> bool:
-    """Whether layers run their GPU methods."""
+    """Return whether layers run their GPU methods."""
     return _gpu
 
 

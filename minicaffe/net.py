@@ -72,7 +72,8 @@ RUN_FORWARD = "its backward needs what its forward keeps: run forward first"
 
 @dataclass
 class LoadReport:
-    """What copy_from did: layers that got weights, layers with learnable blobs that got none, and the file's unused layers."""
+    """The result of copy_from: layers that got weights, layers with learnable blobs that got none, and the file's unused
+    layers."""
 
     file: str
     loaded: list[str] = field(default_factory=list)
@@ -554,7 +555,7 @@ class Net(PycaffeNet, Hooked):
         return {layer.name: choice for layer in self.layers if (choice := choice_of(layer))}
 
     def index_of(self, layer: str) -> int:
-        """The index in net.layers and net.nodes of the first layer of this name. Raises Error."""
+        """Return the index in net.layers and net.nodes of the first layer of this name. Raises Error."""
         for i, node in enumerate(self.nodes):
             if node.layer.name == layer:
                 return i
@@ -589,7 +590,7 @@ def _other_shape_advice(layer: Layer, shape: Sequence[int], stored: Sequence[int
 
 
 def _namesakes(layers: Iterable[Layer]) -> dict[str, list[Layer]]:
-    """The layers with weights, by name, in order."""
+    """Return the layers with weights, by name, in order."""
     named: dict[str, list[Layer]] = {}
     for layer in layers:
         if layer.blobs:

@@ -50,7 +50,7 @@ def phase_of(phase: int) -> Phase:
 
 
 def net_file_of(file: AnyNet | None, network_file: AnyNet | None = None) -> NetFile:
-    """The net of Net's first argument, under either of its names."""
+    """Return the net of Net's first argument, under either of its names."""
     if (file is None) == (network_file is None):
         raise TypeError("Net takes one net: its first argument, also named network_file")
     file = file if network_file is None else network_file
@@ -62,7 +62,7 @@ def net_file_of(file: AnyNet | None, network_file: AnyNet | None = None) -> NetF
 
 
 def _file_of(param: caffe_pb2.NetParameter) -> NetFile:
-    """A net without a file. The fields that parse_net left out of its text keep their places."""
+    """Return a net without a file. The fields that parse_net left out of its text keep their places."""
     noted = [noted_in(layer) for layer in param.layer]
     unknown = Place("<NetParameter>", 1)
     sources = [LayerSource(fields[0].place if fields else unknown, {}, fields) for fields in noted]
@@ -70,7 +70,7 @@ def _file_of(param: caffe_pb2.NetParameter) -> NetFile:
 
 
 def state_applied(param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]) -> caffe_pb2.NetParameter:
-    """A copy of param whose state is the caller's phase and level, with its stages added to the prototxt's."""
+    """Return a copy of param whose state is the caller's phase and level, with its stages added to the prototxt's."""
     copy = caffe_pb2.NetParameter()
     copy.CopyFrom(param)
     copy.state.phase = caffe_pb2.Phase.Value(phase.name)
@@ -84,7 +84,7 @@ _COMMON = ("transform_param", "loss_param")
 
 
 def unknown_of_net(file: NetFile, strict: bool | None) -> list[SkippedField]:
-    """The fields outside layers, and in rules, that matter. Raises PrototxtError for one, unless strict is False."""
+    """Return the fields outside layers, and in rules, that matter. Raises PrototxtError for one, unless strict is False."""
     in_rules = (field for source in file.sources for field in source.skipped if field.message == _RULE)
     found = [field for field in chain(file.skipped, in_rules) if skipped.matters(field)]
     skipped.refuse(found, strict)
@@ -93,7 +93,7 @@ def unknown_of_net(file: NetFile, strict: bool | None) -> list[SkippedField]:
 
 
 def unknown_of_layer(layer: Layer, strict: bool | None) -> list[SkippedField]:
-    """The fields of a layer that matter. Raises LayerError for one, unless strict is False."""
+    """Return the fields of a layer that matter. Raises LayerError for one, unless strict is False."""
     given = [field for field in (layer.source.skipped if layer.source else ()) if field.message != _RULE]
     found = [field for field in _read(layer, given) if skipped.matters(field)]
     if found and skipped.is_strict(strict):
@@ -103,8 +103,8 @@ def unknown_of_layer(layer: Layer, strict: bool | None) -> list[SkippedField]:
 
 
 def unknown_of_file(file: NetFile, strict: bool | None) -> list[SkippedField]:
-    """The fields of all layers, of any phase, and outside them, that matter, without regard to what a type reads: for a tool
-    that writes the whole net anew. Raises PrototxtError for one, unless strict is False."""
+    """Return the fields of all layers, of any phase, and outside them, that matter, without regard to what a type reads: for a
+    tool that writes the whole net anew. Raises PrototxtError for one, unless strict is False."""
     given: Iterable[SkippedField] = chain(file.skipped, *(source.skipped for source in file.sources))
     found = [field for field in given if skipped.matters(field)]
     skipped.refuse(found, strict)
@@ -112,7 +112,7 @@ def unknown_of_file(file: NetFile, strict: bool | None) -> list[SkippedField]:
 
 
 def _read(layer: Layer, fields: Sequence[SkippedField]) -> list[SkippedField]:
-    """Those of its fields that a layer of this type would read, and cannot."""
+    """Return those of its fields that a layer of this type would read, and cannot."""
     if not fields:
         return []
     read = (*layer.param_block, *_COMMON)

@@ -147,7 +147,7 @@ class LearnableParameters:
             layer.blobs[i].share_diff(owner.layer.blobs[owner.index])
 
     def is_shared(self, layer: Layer, index: int) -> bool:
-        """Whether an earlier layer owns the layer's blob at index, so that weights files may omit it."""
+        """Return whether an earlier layer owns the layer's blob at index, so that weights files may omit it."""
         return (id(layer), index) in self._shared
 
     def _own(self, layer: Layer, i: int, spec: caffe_pb2.ParamSpec) -> None:
@@ -184,7 +184,7 @@ class LearnableParameters:
 
 
 def param_names(layer: Layer) -> list[str]:
-    """The name of each learnable blob, by which layers share it; "" for none."""
+    """Return the name of each learnable blob, by which layers share it; "" for none."""
     return [spec.name for spec in layer.param.param] + [""] * (len(layer.blobs) - len(layer.param.param))
 
 

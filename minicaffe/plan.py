@@ -116,7 +116,7 @@ class Chain:
                 node.layer.forward_pass(node.bottoms, node.tops)  # the first one makes the shared top anew
 
     def backward_lacks(self) -> bool:
-        """Whether backward needs a value inside the chain: Scale's gradient is the product of dy and its input."""
+        """Return whether backward needs a value inside the chain: Scale's gradient is the product of dy and its input."""
         return any(node.needs_backward and node.layer.param_propagate_down[0] for node in self.keeping)
 
     def forget(self) -> None:
@@ -149,7 +149,7 @@ class Chain:
         return tuple(blob.shape for blob in self.nodes[0].bottoms)
 
     def _step(self) -> Step | None:
-        """What runs the layers together, reshaped; None where they have to run one by one."""
+        """Return what runs the layers together, reshaped; None where they have to run one by one."""
         first = self.nodes[0]
         if self.alone:
             step = _step_alone(first)
@@ -166,7 +166,7 @@ class Chain:
 
 @dataclass
 class Fingerprint:
-    """What a step or a graph is made of: each layer with the number of its changes and its blobs, the numbers and shapes of
+    """The ingredients of a step or a graph: each layer with the number of its changes and its blobs, the numbers and shapes of
     blobs, and the parameters of layers that read them in a forward, which change without notice.
 
     looked: the latest change when all but the parameters were the same.
@@ -294,8 +294,8 @@ class ExecutionPlan:
             self.program = program
 
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
-        """The layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run here,
-        except for their first layer, unless one_by_one."""
+        """Yield the layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run
+        here, except for their first layer, unless one_by_one."""
         for one in self.chains.values():
             one.before_backward()
         i = first
@@ -330,7 +330,8 @@ def _begins(node: Node) -> bool:
 
 
 def _keeps_step(node: Node) -> bool:
-    """Whether it has a step, or is one pass over a blob: of our classes, since one derived from them may compute anything."""
+    """Return whether it has a step, or is one pass over a blob: of our classes, since one derived from them may compute
+    anything."""
     layer = node.layer
     has = layer.only_shares or may_have_steps(layer)
     alone = may_be_epilogue(layer) and layer.is_exact_alone
@@ -338,7 +339,7 @@ def _keeps_step(node: Node) -> bool:
 
 
 def _makes_step(layer: Layer) -> bool:
-    """The same, once loops are compiled."""
+    """Return the same, once loops are compiled."""
     return layer.only_shares or may_be_epilogue(layer) or makes_steps(layer)
 
 
@@ -347,7 +348,7 @@ def _is_rectifier(layer: Layer) -> bool:
 
 
 def _channelwise(node: Node) -> Channelwise:
-    """The layer, which may be an Epilogue."""
+    """Return the layer, which may be an Epilogue."""
     assert isinstance(node.layer, Channelwise)
     return node.layer
 
@@ -360,7 +361,7 @@ def _follows(node: Node, first: Node) -> bool:
 
 
 def _overwrites(chain: Chain) -> bool:
-    """Whether the chain cannot be run again for before_backward, because it overwrites its input."""
+    """Return whether the chain cannot be run again for before_backward, because it overwrites its input."""
     first = chain.nodes[0]
     return first.tops[0] in first.bottoms and any(node.layer.keeps_input for node in chain.nodes)
 
@@ -373,7 +374,7 @@ def _step_of(first: Node, epilogue: Epilogue) -> Step:
 
 
 def _step_alone(node: Node) -> KeptStep | None:
-    """Its step, if it is made of jobs."""
+    """Return its step, if it is made of jobs."""
     layer, bottoms, tops = node.layer, node.bottoms, node.tops
     if layer.only_shares:
         return sharing_step(layer, bottoms, tops)
@@ -395,6 +396,6 @@ def _run_gpu(first: Node, epilogue: DeviceEpilogue) -> None:
 
 
 def _run_back(top: Blob, gradient: Epilogue) -> None:
-    """The diff, times the gradient of an Epilogue in place whose result is the data."""
+    """Multiply the diff by the gradient of an Epilogue in place whose result is the data."""
     y, diff = by_channel(top.read_data()), by_channel(top.diff)
     each_block(y.shape, lambda index: gradient.backward(y[index], diff[index], index[1]))

@@ -66,7 +66,7 @@ def batches(net: Net, inputs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
 
 
 def _arrays(inputs: Mapping[str, ArrayLike]) -> tuple[Arrays, int]:
-    """The inputs as arrays, and how many items they have."""
+    """Return the inputs as arrays, and how many items they have."""
     arrays = {name: numbers(name, array) for name, array in inputs.items()}
     if scalars := [name for name, array in arrays.items() if not array.ndim]:
         raise Error(f'"{scalars[0]}": one number has no items; give an array (items, ...)')
@@ -83,7 +83,7 @@ def _copies(arrays: Arrays) -> Arrays:
 
 
 def _joined(runs: Sequence[Arrays], items: int) -> Arrays:
-    """The batches' arrays joined, without the padding."""
+    """Return the batches' arrays joined, without the padding."""
     # A scalar top gives one value for each batch, fewer than items.
     return {name: np.concatenate([run[name] for run in runs])[:items] for name in runs[0]} if runs else {}
 
@@ -133,7 +133,7 @@ class PycaffeNet:
         return self._indices(cast("Net", self).nodes[i].top_names)
 
     def _indices(self, names: Sequence[str]) -> list[int]:
-        """Indices of these blobs in net.blobs."""
+        """Return indices of these blobs in net.blobs."""
         places = {name: i for i, name in enumerate(self.blobs)}
         return [places[name] for name in names]
 

@@ -1,4 +1,4 @@
-"""Which places of a bottom a place of a top reads, on each axis after the channels: the result of Layer.reads."""
+"""The places of a bottom that a place of a top reads, on each axis after the channels: the result of Layer.reads."""
 
 from __future__ import annotations
 

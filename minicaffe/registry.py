@@ -106,14 +106,14 @@ def layer(name: str) -> Callable[[DecoratedLayer], DecoratedLayer]:
 
 
 def find(name: str) -> Kind | None:
-    """The class of a type, if need be from a package; None if it is unknown."""
+    """Return the class of a type, if need be from a package; None if it is unknown."""
     if name not in types:
         load_packages()
     return types.get(name)
 
 
 def class_of(param: caffe_pb2.LayerParameter) -> Kind:
-    """The class with the facts of a layer of a prototxt: Layer if the type is unknown.
+    """Return the class with the facts of a layer of a prototxt: Layer if the type is unknown.
 
     Imports no code but minicaffe's: a Python layer that is neither built in nor registered has the class Python.
     """
@@ -126,7 +126,7 @@ def class_of(param: caffe_pb2.LayerParameter) -> Kind:
 
 
 def is_built_in(kind: Kind) -> bool:
-    """Whether a class is part of minicaffe."""
+    """Return whether a class is part of minicaffe."""
     return kind.__module__.startswith("minicaffe.layers.")
 
 
@@ -150,7 +150,7 @@ def load_packages() -> None:
 
 
 class Table(Generic[Entry]):
-    """What one tool knows of layer types: an entry per class. The table is the decorator that adds one.
+    """A tool's knowledge of layer types: an entry per class. The table is the decorator that adds one.
 
     An entry is for exactly that class, because a subclass may compute anything. With subclasses=True it is also for
     subclasses without their own entry; the nearest base's is used.
@@ -181,7 +181,7 @@ class Table(Generic[Entry]):
         return decorate
 
     def get(self, kind: Kind) -> Entry | None:
-        """The entry of a class, if need be from a package; None without one."""
+        """Return the entry of a class, if need be from a package; None without one."""
         found = self._get(kind)
         if found is None:
             load_packages()
@@ -197,13 +197,13 @@ class Table(Generic[Entry]):
         return self.get(kind) is not None
 
     def __iter__(self) -> Iterator[Kind]:
-        """The classes with an entry, also those of packages."""
+        """Return the classes with an entry, also those of packages."""
         self._fill()
         load_packages()
         return iter(list(self._entries))
 
     def names(self) -> list[str]:
-        """The names of the types with an entry, sorted."""
+        """Return the names of the types with an entry, sorted."""
         kinds = set(self)
         return sorted(name for name, kind in types.items() if kind in kinds)
 
@@ -224,6 +224,6 @@ torch_form: Table[Callable[..., Any]] = Table("minicaffe.torch", "minicaffe.torc
 
 
 def linear_block(layer: caffe_pb2.LayerParameter) -> str:
-    """The block with the num_output of a layer that multiplies by weights; "" for any other."""
+    """Return the block with the num_output of a layer that multiplies by weights; "" for any other."""
     kind = class_of(layer)
     return kind.param_block[0] if kind.linear else ""

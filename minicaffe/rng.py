@@ -20,12 +20,12 @@ _shared: np.random.Generator | None = None
 
 
 def generator() -> np.random.Generator:
-    """The generator for all random numbers."""
+    """Return the generator for all random numbers."""
     return _generator
 
 
 def shared_generator() -> np.random.Generator:
-    """The generator for numbers that must be equal on all ranks; without ranks, generator()."""
+    """Return the generator for numbers that must be equal on all ranks; without ranks, generator()."""
     return _generator if _shared is None else _shared
 
 
@@ -38,7 +38,7 @@ def set_random_seed(seed: int) -> None:
 
 
 def of_rank(generator: np.random.Generator, rank: int) -> np.random.Generator:
-    """A rank's own generator, from one that is equal on all ranks; that one's state does not change."""
+    """Return a rank's own generator, from one that is equal on all ranks; that one's state does not change."""
     return np.random.default_rng([int(deepcopy(generator).integers(2**63)), rank])  # SeedSequence separates the ranks' streams
 
 

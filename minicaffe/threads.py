@@ -54,7 +54,7 @@ _here = threading.local()
 
 
 def get_num_threads() -> int:
-    """How many threads layers compute on: the number that was set, or else that of BLAS.
+    """Return how many threads layers compute on: the number that was set, or else that of BLAS.
 
     Raises Error if none was set and MINICAFFE_NUM_THREADS is not a valid number.
     """
@@ -66,12 +66,12 @@ def get_num_threads() -> int:
 
 
 def available_cores() -> int:
-    """Those that this process may use (taskset, containers)."""
+    """Return those that this process may use (taskset, containers)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_set() -> bool:
-    """Whether the number was set, by set_num_threads, MINICAFFE_NUM_THREADS or --threads."""
+    """Return whether the number was set, by set_num_threads, MINICAFFE_NUM_THREADS or --threads."""
     return _was_set
 
 
@@ -213,7 +213,7 @@ def short_buffers() -> Iterator[None]:
 
 
 class _Help(NamedTuple):
-    """What threads of the pool do for a caller of run. came, left: the numbers of those that have begun and ended; errors:
+    """The work of the pool's threads for a caller of run. came, left: the numbers of those that have begun and ended; errors:
     theirs; bell: what each rings when it has left."""
 
     work: Task
@@ -257,7 +257,8 @@ class Pool:
                             self.wake(number)
 
     def call_off(self, help_: _Help) -> None:
-        """Those that have not come no longer shall; wait until the others have ended. May be called again, after an error."""
+        """Call off the helpers that have not come, and wait until the others have ended. May be called again, after an
+        error."""
         with lock:
             for number, given in enumerate(self.given):
                 if given is help_ and (self.change(number, GIVEN, ASLEEP) or self.state(number) != RUNS):
@@ -283,7 +284,7 @@ class Pool:
                 self._run(number)
 
     def _run(self, number: int) -> None:
-        """What the thread was given: nothing of it is held when it waits."""
+        """Run what the thread was given: nothing of it is held when it waits."""
         help_ = self.given[number]
         assert help_ is not None
         help_.came.append(number)
@@ -299,17 +300,17 @@ class Pool:
     # What a pool may do in another way.
 
     def state(self, number: int) -> int:
-        """What the thread does."""
+        """Return what the thread does."""
         return self._states[number]
 
     def change(self, number: int, old: int, new: int) -> bool:
-        """Whether the thread's state was old: it is new then. Call under lock."""
+        """Return whether the thread's state was old: it is new then. Call under lock."""
         if was_old := self._states[number] == old:
             self._states[number] = new
         return was_old
 
     def sleeps(self, number: int) -> None:
-        """The thread, which is the calling one, is about to look whether it was given more, or to sleep."""
+        """Note that the calling thread is about to look whether it was given more, or to sleep."""
         self._states[number] = ASLEEP
 
     def wake(self, number: int) -> None:
@@ -318,18 +319,18 @@ class Pool:
             self.wakers[number].put(True)
 
     def is_awake(self, number: int) -> None:
-        """The thread, which is the calling one, was woken."""
+        """Note that the calling thread was woken."""
 
     def has_come(self, number: int) -> bool:
-        """Whether the thread, which is awake, runs what it was given."""
+        """Return whether the thread, which is awake, runs what it was given."""
         with lock:
             return self.change(number, GIVEN, RUNS)
 
     def look_at(self, numbers: Sequence[int]) -> None:
-        """The caller is about to wait for these threads."""
+        """Note that the caller is about to wait for these threads."""
 
     def end(self) -> None:
-        """The process ends."""
+        """End the threads with the process."""
 
 
 _pool_type: type[Pool] = Pool
@@ -347,7 +348,7 @@ def use_pool(kind: type[Pool]) -> None:
 
 
 def the_pool() -> Pool:
-    """The pool, which is made now if nobody has needed it before."""
+    """Return the pool, which is made now if nobody has needed it before."""
     global _pool
     with lock:
         if _pool is None:
@@ -356,7 +357,7 @@ def the_pool() -> Pool:
 
 
 def is_working() -> bool:
-    """Whether this thread runs a task, whose own tasks run on it alone."""
+    """Return whether this thread runs a task, whose own tasks run on it alone."""
     return getattr(_here, "working", False)
 
 
@@ -378,7 +379,7 @@ class _Blas:
         return self._found
 
     def threads(self) -> int:
-        """The greatest number of threads of any library; 0 without one."""
+        """Return the greatest number of threads of any library; 0 without one."""
         return max((library.num_threads for library in self._libraries()), default=0)
 
     def set_threads(self, count: int) -> None:
@@ -470,7 +471,7 @@ _kept = threading.local()
 
 
 def blocks(shape: Sequence[int], size: int | None = None) -> list[Index]:
-    """An array of this shape cut into blocks of at most `size` elements (default BLOCK), along the first axes."""
+    """Return an array of this shape cut into blocks of at most `size` elements (default BLOCK), along the first axes."""
     left, cuts = BLOCK if size is None else size, []
     for length in reversed(shape):
         step = max(1, min(length, left))
@@ -498,7 +499,7 @@ class Scratch:
         self._held: dict[str, NDArray[Any] | None] = {}
 
     def __call__(self, name: str, *shape: int, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """An array of this shape, in the memory of the last one with this name. dtype: by default the object's.
+        """Return an array of this shape, in the memory of the last one with this name. dtype: by default the object's.
 
         It begins at a line of the cache. Raises LimitError above limits.bytes: a layer's padding and dilation can ask for any
         size.
@@ -513,13 +514,13 @@ class Scratch:
 
     @property
     def bytes(self) -> int:
-        """How much memory it holds."""
+        """The bytes that it holds."""
         return sum(held.nbytes for held in self._held.values() if held is not None)
 
 
 @contextmanager
 def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
-    """This thread's Scratch, kept from task to task and from layer to layer; for one task at a time.
+    """Give this thread's Scratch, kept from task to task and from layer to layer; for one task at a time.
 
     New memory of some MB would be given back to the system after each task, and then cost a page fault a page: up to four
     times a depthwise convolution's time.

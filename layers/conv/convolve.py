@@ -68,7 +68,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be cut into blocks.
+    """The work that is cut into blocks.
 
     images; rows of windows in each; windows in a row; groups; lanes: filters or channels of a group that can be taken apart;
     column_bytes: of a group's column and its products, 0 where no columns are made; multiplications: of a group's window.

@@ -91,7 +91,7 @@ class DeformableConvolution(Layer):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds, working=working)
 
     def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], backward: bool) -> int:
-        """An image's map, the index and the share of each sample's four pixels, and while they are made twice that; then
+        """Return an image's map, the index and the share of each sample's four pixels, and while they are made twice that; then
         blocks of columns, in backward an image's columns, and the order in which they are added to pixels."""
         size, pixels, windows = self.dtype.itemsize, math.prod(bottom[0].shape[2:]), math.prod(top[0].shape[2:])
         numbers = windows * self.deformable_group * math.prod(self.window.kernel)

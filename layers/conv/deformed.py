@@ -58,13 +58,14 @@ class Places(NamedTuple):
                 yield row, column, of_row * of_column
 
     def pixels(self, size: tuple[int, int]) -> Ints:
-        """The four neighbours (4, windows, taps, groups) in the flat map; one past its end where the sample is outside."""
+        """Return the four neighbours (4, windows, taps, groups) in the flat map; one past its end where the sample is
+        outside."""
         beyond = size[0] * size[1]
         flat = [np.where(self.inside, row * size[1] + column, beyond) for row, column, _ in self.neighbours()]
         return np.stack(flat)
 
     def shares(self) -> Array:
-        """The shares of the four neighbours (4, windows, taps, groups)."""
+        """Return the shares of the four neighbours (4, windows, taps, groups)."""
         return np.stack([share for _, _, share in self.neighbours()])
 
 
@@ -167,7 +168,8 @@ class Samples(NamedTuple):
         dx.reshape(len(dx), -1)[...] = maps[: len(maps) - self.groups].reshape(-1, len(dx)).T
 
     def _chunks(self, windows: slice, columns: Array, scratch: Scratch) -> Iterator[tuple[int, Array, Array]]:
-        """The columns of these windows as rows, ROW_BYTES at a time: (number of the first row, rows, as large an array)."""
+        """Yield the columns of these windows as rows, ROW_BYTES at a time: (number of the first row, rows, as large an
+        array)."""
         rows = columns.reshape(-1, self.maps.shape[1])
         step = max(1, ROW_BYTES // rows.strides[0])
         term = scratch("term", min(step, len(rows)), rows.shape[1])
@@ -177,7 +179,7 @@ class Samples(NamedTuple):
 
 
 class AnySamples(Protocol):
-    """What one image's columns are made of."""
+    """The samples of one image's columns."""
 
     @property
     def groups(self) -> int: ...
@@ -230,8 +232,8 @@ class Adding(NamedTuple):
 
 
 def adding_of(samples: Samples) -> Adding:
-    """What samples read, by pixel; the terms of a pixel are its low low neighbours, then low high ones and so on, by rising
-    row."""
+    """Return what samples read, by pixel; the terms of a pixel are its low low neighbours, then low high ones and so on, by
+    rising row."""
     outside = len(samples.maps) - samples.groups
     target = samples.read.reshape(-1)
     counts = np.bincount(target, minlength=len(samples.maps))
@@ -243,7 +245,7 @@ def adding_of(samples: Samples) -> Adding:
 
 
 def _stable_order(numbers: Ints, beyond: int) -> Ints:
-    """The stable order of whole numbers from 0 to below `beyond`: NumPy's radix sort, 16 bits at a time."""
+    """Return the stable order of whole numbers from 0 to below `beyond`: NumPy's radix sort, 16 bits at a time."""
     order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
     shift = 16
     while beyond >> shift:
@@ -276,7 +278,7 @@ class Tables(NamedTuple):
         return scratch("columns", windows, taps, group * channels)
 
     def parts(self, windows: int) -> list[slice]:
-        """The windows in parts whose columns take about BLOCK_BYTES."""
+        """Return the windows in parts whose columns take about BLOCK_BYTES."""
         group, taps, channels, _ = self.weight.shape
         count = max(LEAST, BLOCK_BYTES // (group * channels * taps * self.weight.itemsize))
         return [slice(i, min(i + count, windows)) for i in range(0, windows, count)]
@@ -306,7 +308,7 @@ def _times(columns: Array, factors: Array | None, part: slice) -> None:
 
 
 def _dealt(todo: Sequence[slice]) -> list[Sequence[slice]]:
-    """The parts for each thread."""
+    """Return the parts for each thread."""
     return [todo[mine] for mine in parts(len(todo))]
 
 
@@ -321,7 +323,7 @@ def _convolve(samples: AnySamples, factors: Array | None, tables: Tables, window
 
 
 class Wanted(NamedTuple):
-    """Which gradients to compute: dx (N, C, H, W), doffset and dmask are overwritten, dweight (M, C / group, kh, kw) is added
+    """The gradients to compute: dx (N, C, H, W), doffset and dmask are overwritten, dweight (M, C / group, kh, kw) is added
     to."""
 
     dx: Array | None

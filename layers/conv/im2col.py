@@ -125,13 +125,13 @@ def padded(x: Array, window: Window) -> Array:
 
 
 def inside(x: Array, window: Window, spatial: Sequence[int]) -> Array:
-    """The map of a padded x (N, C, *padded): a view (N, C, *spatial)."""
+    """Return the map of a padded x (N, C, *padded): a view (N, C, *spatial)."""
     index: Index = (..., *(slice(p, p + s) for s, p in zip(spatial, window.pad)))
     return x[index]
 
 
 def windows_of(x: Array, window: Window) -> Array:
-    """Every window of a padded x (N, C, *padded) as a view (C, *kernel, N, *windows): not to be written to."""
+    """Return every window of a padded x (N, C, *padded) as a view (C, *kernel, N, *windows): not to be written to."""
     step_n, step_c, *steps = x.strides
     output = tuple((n - e) // s + 1 for n, e, s in zip(x.shape[2:], window.extent, window.stride))
     return as_strided(
@@ -152,6 +152,7 @@ def add_windows(columns: Array, window: Window, x: Array) -> None:
 
 
 def pixels_of_tap(tap: Sequence[int], output: Sequence[int], window: Window) -> Index:
-    """The index of the pixels of a padded x (..., *padded) under one tap of all windows, `output` of them on each axis."""
+    """Return the index of the pixels of a padded x (..., *padded) under one tap of all windows, `output` of them on each
+    axis."""
     starts = [t * d for t, d in zip(tap, window.dilation)]
     return (..., *(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride)))

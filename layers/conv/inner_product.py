@@ -194,7 +194,7 @@ class InnerProduct(Layer):
             gemm(self.dtype, (rows, inputs, outputs), Matrix(dy, outputs), weight, Matrix(dx, inputs))
 
     def scaled(self, weight: Array) -> Array:
-        """The weights that multiply x: these, or with normalize a copy whose rows have length 1."""
+        """Return the weights that multiply x: these, or with normalize a copy whose rows have length 1."""
         if not self.normalize:
             return weight
         rows = weight.reshape(self.param.inner_product_param.num_output, self.inputs)
@@ -212,11 +212,11 @@ class InnerProduct(Layer):
         return top.count // outputs, outputs, self.inputs
 
     def _matrix(self, address: int, transposed: bool = False) -> Matrix:
-        """The weights or their diff of the device as they lie there, or transposed."""
+        """Return the weights or their diff of the device as they lie there, or transposed."""
         return Matrix(address, self.param.inner_product_param.num_output if self.transpose else self.inputs, transposed)
 
     def weight_matrix(self, matrix: Array) -> Array:
-        """The weights or their diff as (num_output, K), a view."""
+        """Return the weights or their diff as (num_output, K), a view."""
         return matrix.T if self.transpose else matrix
 
     def _rows(self, y: Array) -> Array:

@@ -43,7 +43,7 @@ def multiply(a: Array, b: Array, out: Array) -> None:
 
 
 def has_few_rows(a: Array, b: Array, out: Array) -> bool:
-    """Whether b^T a^T is computed."""
+    """Return whether b^T a^T is computed."""
     columns = out.shape[1]
     return bool(b.T.flags.c_contiguous) and 1 < len(a) <= columns // FEW and a.size * columns > LEAST
 

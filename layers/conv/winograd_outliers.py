@@ -53,13 +53,14 @@ Places = tuple[Any, ...]
 
 
 def all_taps(window: Window) -> Taps:
-    """Every tap of the kernel."""
+    """Return every tap of the kernel."""
     return tuple((True,) * length for length in window.kernel)
 
 
 @lru_cache(maxsize=512)
 def taps_of_pieces(window: Window, taps: Taps) -> Array:
-    """Each piece's taps (pieces, 6), those of its rows, then of its columns: 1, or 0 where the piece has none of these taps."""
+    """Return each piece's taps (pieces, 6), those of its rows, then of its columns: 1, or 0 where the piece has none of these
+    taps."""
     made = np.zeros((len(pieces(window)), 2, TAPS), np.float32)
     for of_piece, first in zip(made, pieces(window), strict=True):
         for to, mask, start, stride in zip(of_piece, taps, first, window.stride, strict=True):

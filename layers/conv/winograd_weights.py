@@ -75,7 +75,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 class Cut(NamedTuple):
-    """How the gradient of a group is cut. chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of
+    """The cut of the gradient of a group. chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of
     the memory for sums, for tiles of dy and for tiles of x, in numbers."""
 
     chunks: list[slice]

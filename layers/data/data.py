@@ -46,7 +46,7 @@ class Data(PrefetchingLayer):
 
 
 def open_source(param: caffe_pb2.DataParameter) -> Database:
-    """The database that param names. Raises DataError."""
+    """Return the database that param names. Raises DataError."""
     backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
     return open_database(granted_folder(param.source), backend)
 
@@ -107,7 +107,7 @@ class DatumSource:
         return {"items": self.database.count(), "checksum": zlib.crc32(value, zlib.crc32(key))}
 
     def _next_of_shard(self) -> tuple[bytes, bytes]:
-        """This rank's one of the next so many items as there are ranks."""
+        """Return this rank's one of the next so many items as there are ranks."""
         for i in range(self.shard.count):  # all ranks pass all items, and so stay at one place
             item = self._next()
             if self.shard.takes(i):
@@ -123,7 +123,7 @@ class DatumSource:
         return item
 
     def _item_of(self, items: Iterator[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-        """The first of all items. Raises DataError where there is none."""
+        """Return the first of all items. Raises DataError where there is none."""
         item = next(items, None)
         if item is None:
             raise DataError(f"{self.database.path}: the database is empty")
@@ -141,7 +141,7 @@ class DatumSource:
             passed += 1
 
     def _image(self, key: bytes, value: bytes) -> tuple[Array, int]:
-        """An item's image (C, H, W) and label."""
+        """Return an item's image (C, H, W) and label."""
         datum = parse_datum(value, self._name(key))
         return datum_array(datum, self._name(key), self.transformer.color), datum.label
 

@@ -118,7 +118,7 @@ class RowSource:
 
 @contextmanager
 def _opened(name: str) -> Iterator[Any]:
-    """The open file. Raises DataError."""
+    """Open a file for a block. Raises DataError."""
     try:
         with reading(granted(name)) as file:
             yield file
@@ -127,13 +127,13 @@ def _opened(name: str) -> Iterator[Any]:
 
 
 def _some_rows(name: str, top: str) -> Array:
-    """The first rows of a dataset, up to 1000."""
+    """Return the first rows of a dataset, up to 1000."""
     with _opened(name) as file:
         return _dataset(file, top, name, 1000)
 
 
 def _dataset(file: Any, name: str, path: str, rows: int | None = None) -> Array:
-    """A dataset with at least one row, or its first rows."""
+    """Return a dataset with at least one row, or its first rows."""
     if not has(file, name.partition("/")[0]):
         raise DataError(f'{path}: has no dataset "{name}"; it has {", ".join(sorted(file)) or "none"}')
     values = read_number_dataset(file, name, f'{path}: dataset "{name}"', rows)
@@ -200,7 +200,7 @@ class HDF5Output(Layer):
         self.begun = True
 
     def _begin(self, rows: dict[str, Array]) -> None:
-        """A new file in the place of an older one."""
+        """Write a new file in the place of an older one."""
         with writing(unlinked(self.file_name)) as file:
             for name, values in rows.items():
                 # the first axis may grow: later forwards add rows

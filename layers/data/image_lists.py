@@ -64,11 +64,11 @@ class ListSource(Generic[L]):
         return Order(len(self.images), self.param.shuffle, self.generator, skip)
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of the first batch's arrays."""
+        """Return the shapes of the first batch's arrays."""
         raise NotImplementedError
 
     def next_batch(self) -> Batch:
-        """The next batch."""
+        """Return the next batch."""
         raise NotImplementedError
 
     def check(self, listed: L) -> None:
@@ -76,7 +76,7 @@ class ListSource(Generic[L]):
         self.pixels(listed)
 
     def next_listed(self) -> L:
-        """The next line of the list."""
+        """Return the next line of the list."""
         # every rank draws for all: their orders stay alike
         return self.images[[self.order.next() for _ in range(self.shard.count)][self.shard.rank]]
 
@@ -96,7 +96,7 @@ class ListSource(Generic[L]):
         }
 
     def pixels(self, listed: L) -> Pixels:
-        """An image as the layer reads it (H, W, C)."""
+        """Return an image as the layer reads it (H, W, C)."""
         param = self.param
         pixels = self.named(listed, self._read, param.root_folder + listed.name)
         return self.named(listed, resized, pixels, param.new_height, param.new_width) if param.new_height else pixels
@@ -115,7 +115,7 @@ class ListSource(Generic[L]):
 
 
 def check_list_fields(layer: Layer, block: str) -> None:
-    """Raises LayerError for a batch_size of 0, and for one of new_height and new_width without the other."""
+    """Raise LayerError for a batch_size of 0, and for one of new_height and new_width without the other."""
     param: ListParam = getattr(layer.param, block)
     for name in CLIPS if block == "image_data_param" and "video_data_param" not in layer.param_block else ():
         if param.HasField(name):  # type: ignore[attr-defined]
@@ -127,7 +127,7 @@ def check_list_fields(layer: Layer, block: str) -> None:
 
 
 def check_skip(layer: Layer, block: str, images: Sequence[object]) -> Shard:
-    """The shard that the layer reads. Raises LayerError if rand_skip goes beyond the list."""
+    """Return the shard that the layer reads. Raises LayerError if rand_skip goes beyond the list."""
     skip = getattr(layer.param, block).rand_skip
     if skip > len(images):
         raise layer.error(f"rand_skip {skip} is more than the {len(images)} images listed", f"{block}.rand_skip")

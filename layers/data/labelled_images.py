@@ -45,7 +45,7 @@ class LabelledListSource(ListSource[Paired]):
         return self.labelled_batch()[:2]
 
     def labelled_batch(self) -> tuple[Array, Array, Array]:
-        """The next data and labels, and the heights and widths (N, 2) of the images."""
+        """Return the next data and labels, and the heights and widths (N, 2) of the images."""
         size, dtype = self.param.batch_size, self.transformer.dtype
         sizes = np.empty((size, 2), int)
         for i in range(size):
@@ -60,13 +60,13 @@ class LabelledListSource(ListSource[Paired]):
         return data, labels, sizes
 
     def labels_of(self, listed: Paired, image: Array) -> Array:
-        """The labels (H, W, 1) of an image as the layer reads it (H, W, C)."""
+        """Return the labels (H, W, 1) of an image as the layer reads it (H, W, C)."""
         param = self.param
         labels = self.named(listed, self._read_labels, param.root_folder + listed.label)
         return interpolated(labels, param.new_height, param.new_width, NEAREST) if param.new_height else labels
 
     def _shapes(self, listed: Paired, image: Array) -> tuple[tuple[int, int, int], tuple[int, int]]:
-        """The transformed shapes of an image (H, W, C) and of its labels."""
+        """Return the transformed shapes of an image (H, W, C) and of its labels."""
         shape = self.named(listed, self.transformer.shape, image.shape[2], *image.shape[:2])
         return shape, self.named(listed, self.transformer.shape_of_labels, *shape[1:])
 

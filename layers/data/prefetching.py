@@ -1,4 +1,4 @@
-"""What data layers share: batches prefetched in a thread, a random generator each, and a state to resume from."""
+"""Base classes of data layers: batches prefetched in a thread, a random generator each, and a state to resume from."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class ShapedSource(Source, Protocol):
     """A source that knows its batches' shapes before it makes them."""
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of the first batch's arrays."""
+        """Return the shapes of the first batch's arrays."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """How many records there are, and a checksum of some: what ranks that train together must have alike."""
+        """Return how many records there are, and a checksum of some: what ranks that train together must have alike."""
 
 
 class DataLayer(Layer):
@@ -49,7 +49,7 @@ class PrefetchingLayer(DataLayer):
     """Whether the fields of transform_param that temporal segment networks' VideoData has mean something to the layer."""
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ShapedSource:
-        """The source of batches for that number of tops; it draws all random numbers from generator."""
+        """Return the source of batches for that number of tops; it draws all random numbers from generator."""
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -100,7 +100,7 @@ class PrefetchingLayer(DataLayer):
         return self.source_of_batches.fingerprint()
 
     def positive(self, value: int, field: str) -> int:
-        """A size, checked to be > 0. Raises LayerError."""
+        """Return a size, checked to be > 0. Raises LayerError."""
         if value < 1:
             raise self.error(f"{field.rpartition('.')[2]} must be > 0, got {value}", field)
         return value
@@ -113,7 +113,7 @@ def absent_source(param: caffe_pb2.LayerParameter) -> str:
 
 
 def check_segment_fields(layer: Layer) -> None:
-    """Raises LayerError for fields of transform_param that temporal segment networks' VideoData alone takes here."""
+    """Raise LayerError for fields of transform_param that temporal segment networks' VideoData alone takes here."""
     param = layer.param.transform_param
     for name in SEGMENT_FIELDS:
         if name in {field.name for field, _ in param.ListFields()}:
@@ -121,7 +121,7 @@ def check_segment_fields(layer: Layer) -> None:
 
 
 class Order:
-    """Which of count items comes next: 0, 1, 2, ... and again; with shuffle, another random order each epoch."""
+    """The order of count items: 0, 1, 2, ... and again; with shuffle, another random order each epoch."""
 
     def __init__(self, count: int, shuffle: bool, generator: np.random.Generator, position: int = 0) -> None:
         self.count, self.shuffle = count, shuffle
@@ -129,11 +129,11 @@ class Order:
         self._order = self._shuffled()
 
     def next(self) -> int:
-        """The next one."""
+        """Return the next one."""
         return int(self.take(1)[0])
 
     def take(self, most: int) -> NDArray[np.int64]:
-        """The next ones: at most `most`, and none past the end of this epoch."""
+        """Return the next ones: at most `most`, and none past the end of this epoch."""
         if self.position == self.count:
             self.epoch, self.position = self.epoch + 1, 0
             self._order = self._shuffled()

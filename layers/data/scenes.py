@@ -23,7 +23,7 @@ F = np.float32
 
 @dataclass(kw_only=True)
 class WindowList:
-    """What a list of images needs of a layer's parameters; the other fields are those of lists that have them."""
+    """The layer's parameters that a list of images needs; the other fields are those of lists that have them."""
 
     source: str
     batch_size: int
@@ -57,17 +57,17 @@ class Scene:
         return Scene(self.pixels[:, ::-1], *flipped)
 
     def scaled(self, right: float, down: float) -> Scene:
-        """The boxes alone."""
+        """Return the boxes alone."""
         factors = np.array([right, down] * 2, F)
         return replace(self, boxes=self.boxes * factors, regions=self.regions * factors)
 
     def moved(self, right: float, down: float) -> Scene:
-        """The boxes alone."""
+        """Return the boxes alone."""
         shift = np.array([right, down] * 2, F)
         return replace(self, boxes=self.boxes + shift, regions=self.regions + shift)
 
     def resized(self, height: int, width: int) -> Scene:
-        """All of it."""
+        """Return all of it."""
         if (height, width) == self.size:
             return self
         check_size("an image resized to", height, width)
@@ -77,8 +77,8 @@ class Scene:
         return replace(self.scaled(F(width) / F(self.size[1]), F(height) / F(self.size[0])), pixels=pixels)
 
     def rescaled(self, centre: tuple[float, float], right: float, down: float) -> tuple[Scene, tuple[float, float]]:
-        """All of it times two factors, around a centre (x, y) if that is much: then only what can be needed is kept. Also the
-        centre in it, before the factors."""
+        """Return all of it times two factors, around a centre (x, y) if that is much: then only what can be needed is kept.
+        Also the centre in it, before the factors."""
         scene, (x, y) = self, centre
         if right == down == 1:
             return scene, centre
@@ -109,7 +109,8 @@ class Placed:
 
 
 def placed(size: int, frame: int, centre: float, noise: int) -> Placed:
-    """A smaller image lies in the middle of the frame, of a larger one what is around the centre; noise: pixels further."""
+    """Place an image: a smaller one in the middle of the frame, of a larger one the part around the centre; noise: pixels
+    further."""
     if size < frame:
         return Placed(min(max(0, rounded((frame - size) / 2) + noise), frame - size), 0, size)
     if size > frame:
@@ -143,7 +144,7 @@ def mean_values(layer: Layer, fields: tuple[str, ...]) -> Array:
 
 
 def scene_of(image: LabelledImage, pixels: Pixels) -> Scene:
-    """An image of a list and its pixels."""
+    """Return an image of a list and its pixels."""
     return Scene(pixels, image.boxes, image.regions)
 
 

@@ -131,7 +131,7 @@ class WindowSource:
         return granted(f"{self.param.root_folder}{self.images[image]}")
 
     def _pixels(self, image: int) -> Pixels:
-        """The image in colour; with cache_images its file's bytes are kept."""
+        """Return the image in colour; with cache_images its file's bytes are kept."""
         path = self._path(image)
         if not self.param.cache_images:
             return read_image(path)

@@ -54,7 +54,7 @@ def padded(box: Box, image: tuple[int, int], crop: int, mirrored: bool) -> Place
 
 
 def clipped(box: Box, image: tuple[int, int], crop: int, context_pad: int, square: bool) -> Box:
-    """What a box with its context has inside an image (height, width)."""
+    """Return what a box with its context has inside an image (height, width)."""
     if context_pad or square:
         box = _widened(box, crop, context_pad, square)
     x1, y1, x2, y2 = box
@@ -75,7 +75,7 @@ def warp_into(out: Array, pixels: Pixels, place: Placed, mirrored: bool, mean: A
 
 
 def centred_mean(transform: caffe_pb2.TransformationParameter, shape: tuple[int, int, int], dtype: DTypeLike) -> Array | None:
-    """The centre of the mean image, or the mean values, as (C, crop, crop); None without. Raises DataError."""
+    """Return the centre of the mean image, or the mean values, as (C, crop, crop); None without. Raises DataError."""
     mean = read_mean(transform, dtype)
     if mean is None:
         return None
@@ -87,7 +87,7 @@ def centred_mean(transform: caffe_pb2.TransformationParameter, shape: tuple[int,
 
 
 def _widened(box: Box, crop: int, context_pad: int, square: bool) -> Box:
-    """The box around the same centre, crop / (crop - 2 context_pad) times as large."""
+    """Return the box around the same centre, crop / (crop - 2 context_pad) times as large."""
     f = np.float32
     x1, y1, x2, y2 = box
     factor = f(crop) / f(crop - 2 * context_pad)

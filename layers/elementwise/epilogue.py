@@ -93,8 +93,8 @@ def joined(epilogues: Sequence[Epilogue], dtype: DTypeLike) -> Epilogue:
 
 @kernel
 def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
-    """What makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is this. A
-    ReLU takes any shape."""
+    """Return what makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is
+    this. A ReLU takes any shape."""
     return partial(_by_blocks, x, y, epilogue)
 
 

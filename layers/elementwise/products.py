@@ -200,5 +200,5 @@ class SpatialProduct(BroadcastProduct):
 
 
 def _planes(x: Blob) -> tuple[int, int]:
-    """The channels of x, and the numbers of one."""
+    """Return the channels of x, and the numbers of one."""
     return x.shape[1], math.prod(x.shape[2:])

@@ -98,7 +98,7 @@ class Bias(Channelwise):
 
 
 def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:
-    """The shape of a blob laid along num_axes axes of x from axis on. Raises LayerError if x has fewer axes."""
+    """Return the shape of a blob laid along num_axes axes of x from axis on. Raises LayerError if x has fewer axes."""
     if num_axes < -1:
         raise layer.error(f"num_axes must be >= -1, got {num_axes}", f"{block}.num_axes")
     if num_axes == 0:
@@ -124,7 +124,7 @@ def split_shape(layer: Layer, x: Blob, weight: Blob, axis: int, field: str) -> t
 
 
 def is_by_channel(split: tuple[int, int, int], shape: tuple[int, ...]) -> bool:
-    """Whether what lies along split of x (N, M, ...) is a number for each channel, and nothing else."""
+    """Return whether what lies along split of x (N, M, ...) is a number for each channel, and nothing else."""
     return len(shape) > 1 and split == (shape[0], shape[1], math.prod(shape[2:]))
 
 
@@ -185,7 +185,7 @@ class Scale(Channelwise):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count, saved=saved)
 
     def overwrites_what_backward_reads(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
-        """Whether x has to be kept: the gradient of scale needs it, and in place y overwrites it."""
+        """Return whether x has to be kept: the gradient of scale needs it, and in place y overwrites it."""
         return top[0] is bottom[0] and (len(bottom) == 2 or self.param_propagate_down[0])
 
     def _read(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:

@@ -57,7 +57,7 @@ class Norm:
         return y
 
     def stored(self) -> tuple[Array, Array]:
-        """The stored mean and variance."""
+        """Return the stored mean and variance."""
         divisor = self.mean.dtype.type(self.factor or 1)
         return self.mean.data / divisor, self.variance.data / divisor
 
@@ -68,7 +68,7 @@ class Norm:
         self.variance.data[...] = fraction * variance * (self.count / max(1, self.count - 1)) + (1 - fraction) * old_variance
 
     def gradient(self, x: Array, dy: Array, training: bool) -> Array:
-        """The gradient of x after relu(x); adds those of scale and bias."""
+        """Return the gradient of x after relu(x); adds those of scale and bias."""
         mean, variance = self.used
         inverse = 1 / np.sqrt(variance + x.dtype.type(EPS))
         normalised = (x - mean) * inverse
@@ -130,7 +130,7 @@ class DenseBlock(Layer):
         self.param_propagate_down = [name not in STATISTICS for name in self.weight_names]
 
     def _blobs_wanted(self, names: Sequence[str]) -> tuple[list[tuple[int, ...]], list[caffe_pb2.FillerParameter]]:
-        """The blobs' shapes and fillers."""
+        """Return the blobs' shapes and fillers."""
         param, wide, shapes, fillers = self.param.denseblock_param, 4 * self.growth, [], []
         zero, one = caffe_pb2.FillerParameter(), caffe_pb2.FillerParameter(value=1)
         kinds = {"filter": param.Filter_Filler, "scale": param.BN_Scaler_Filler, "bias": param.BN_Bias_Filler}
@@ -164,12 +164,12 @@ class DenseBlock(Layer):
         return self.blobs[self.weight_names.index(name) + step]
 
     def _norm(self, step: int, suffix: str = "") -> Norm:
-        """A norm of a step, with its blobs."""
+        """Return a norm of a step, with its blobs."""
         scale, bias, mean, variance = (self._blob(name + suffix, step) for name in NAMES[1:])
         return Norm(scale, bias, mean, variance, factor=float(self.blobs[-1].read_data()[0]))
 
     def _branch(self, y: Array, step: int) -> list[tuple[Norm, Array, Array]]:
-        """Of each norm of a step on the maps before it, y: the norm, what it normalises, and its relu."""
+        """Return for each norm of a step, on the maps before it, y: the norm, what it normalises, and its relu."""
         norm, maps = self._norm(step), y[:, : self.channels + step * self.growth]
         steps = [(norm, maps, norm.relu(maps, self.phase == TRAIN))]
         if self.param.denseblock_param.use_BC:
@@ -217,7 +217,7 @@ class DenseBlock(Layer):
             bottom[0].diff[...] = dy[:, : self.channels]
 
     def _through(self, name: str, step: int, x: Array, dy: Array, window: Window) -> Array:
-        """The gradient of a convolution's bottom x; adds that of its filters."""
+        """Return the gradient of a convolution's bottom x; adds that of its filters."""
         blob, dx = self._blob(name, step), np.empty_like(x)
         gradient = np.zeros(blob.shape, self.dtype)
         add_weight_gradient(x, dy, window, 1, gradient)

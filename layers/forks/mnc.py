@@ -61,7 +61,7 @@ class MaskResize(Layer):
 
 
 def weights(size: int, output: int) -> Array:
-    """What each of size pixels adds to each of output places (output, size)."""
+    """Return what each of size pixels adds to each of output places (output, size)."""
     at = np.arange(output) * (size / output)
     low = np.minimum(at.astype(int), size - 1)
     high, places = np.minimum(low + 1, size - 1), np.arange(output)
@@ -76,7 +76,7 @@ GRADIENT_KEYS = ("gradient_scale", "use_clip", "clip_base")
 
 
 def check_phase(layer: Layer) -> None:
-    """Raises LayerError in phase TRAIN, in which MNC's layers match masks with true ones."""
+    """Raise LayerError in phase TRAIN, in which MNC's layers match masks with true ones."""
     if layer.phase == TRAIN:
         message = "MNC (github.com/daijifeng001/MNC) matches with the true masks in phase TRAIN, which is not built in"
         raise layer.error(message, "python_param.module")

@@ -22,7 +22,8 @@ from minicaffe.layers.loss.loss import Loss
 
 
 def grid(sizes: Array, height: int, width: int, side: int) -> Array:
-    """The anchors (K, 4): centre, width, height, of sizes (A, 2) in pixels in each of height x width cells of a square image.
+    """Return the anchors (K, 4): centre, width, height, of sizes (A, 2) in pixels in each of height x width cells of a square
+    image.
 
     Cell i is centred in column i / height and row i mod height, from 1, of width + 1 by height + 1, as in the fork.
     """
@@ -32,7 +33,8 @@ def grid(sizes: Array, height: int, width: int, side: int) -> Array:
 
 
 def decoded(anchors: Array, moves: Array, side: int) -> Array:
-    """The corners (K, 4), cut to an image, of anchors (K, 4): centre, width, height; moves (K, 4): x, y, height, width."""
+    """Return the corners (K, 4), cut to an image, of anchors (K, 4): centre, width, height; moves (K, 4): x, y, height,
+    width."""
     with np.errstate(over="ignore"):
         centres, sizes = anchors[:, :2] + anchors[:, 2:] * moves[:, :2], anchors[:, 2:] * np.exp(moves[:, :1:-1])
     corners: Array = np.concatenate([centres - sizes / 2, centres + sizes / 2], axis=1)
@@ -49,7 +51,7 @@ def overlaps(boxes: Array, others: Array, epsilon: float) -> Array:
 
 
 def targets(anchors: Array, boxes: Array, epsilon: float) -> Array:
-    """The moves (M, 4) of anchors (M, 4) that give boxes (M, 4), whose last row and column belong to them."""
+    """Return the moves (M, 4) of anchors (M, 4) that give boxes (M, 4), whose last row and column belong to them."""
     sizes = boxes[:, 2:] - boxes[:, :2] + 1
     shifts = (boxes[:, :2] + sizes / 2 - anchors[:, :2]) / anchors[:, 2:]
     moves: Array = np.concatenate([shifts, np.log(sizes / anchors[:, 2:] + epsilon)[:, ::-1]], axis=1)
@@ -124,7 +126,7 @@ class SqueezeDetLoss(Loss):
         top[0].data[...] = loss
 
     def _image(self, found: list[Array], slopes: list[Array], boxes: Array, kinds: NDArray[np.intp]) -> float:
-        """The loss of an image with these objects, with the slopes of its part of the mean."""
+        """Return the loss of an image with these objects, with the slopes of its part of the mean."""
         param, objects, images = self.param.squeezedet_param, len(boxes), len(self._slopes[0])
         probabilities, confidences, moves = (x.astype(float) for x in found)
         shared = overlaps(boxes, decoded(self.anchors, moves, self.side), param.epsilon)
@@ -147,7 +149,7 @@ class SqueezeDetLoss(Loss):
         )
 
     def _objects(self, rows: Array) -> tuple[Array, NDArray[np.intp]]:
-        """The boxes (M, 4) and classes (M,) of an image's labels (T, 5)."""
+        """Return the boxes (M, 4) and classes (M,) of an image's labels (T, 5)."""
         ends, classes = np.flatnonzero(rows[:, 0] == -1), self.param.squeezedet_param.classes
         rows = rows[: ends[0] if len(ends) else None].astype(float)
         wrong = ~np.isin(rows[:, 4], np.arange(classes)) | (rows[:, 2:4] < rows[:, :2]).any(axis=1)

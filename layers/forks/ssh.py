@@ -50,7 +50,7 @@ class SSHProposal(Proposal):
 
 
 class SSHAnchorTarget(AnchorTarget):
-    """What a module should say of one image. Stands in for SSH.layers.anchor_target_layer.AnchorTargetLayer.
+    """The targets of a module for one image. Stands in for SSH.layers.anchor_target_layer.AnchorTargetLayer.
 
     As AnchorTarget, but an anchor is positive by its overlap alone, and if all leave the image all count. bottom: as there,
     the fourth, the image, is not used; a fifth, the module's probabilities (1, 2 A, H, W), the foreground ones last, chooses

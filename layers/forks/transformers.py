@@ -64,7 +64,7 @@ class SpatialTransformer(Layer):
         top[0].reshape(*shape[:2], *size)
 
     def _theta(self, bottom: Sequence[Blob]) -> Array:
-        """All of theta (N, 2, 3)."""
+        """Return all of theta (N, 2, 3)."""
         theta = np.tile(self.fixed, (bottom[0].shape[0], 1))
         free = np.isnan(self.fixed)
         theta[:, free] = bottom[1].data.reshape(len(theta), int(free.sum()))
@@ -89,7 +89,7 @@ class SpatialTransformer(Layer):
 
 
 def grid(size: Sequence[int], dtype: DTypeLike) -> Array:
-    """Of each pixel of a map of a size its row and column, from -1 up to below 1, and 1: (3, H W)."""
+    """Return for each pixel of a map of a size its row and column, from -1 up to below 1, and 1: (3, H W)."""
     places = np.ones((3, *size), dtype)
     rows, columns = (np.arange(length) * (2 / max(1, length)) - 1 for length in size)
     places[0], places[1] = rows[:, None], columns
@@ -131,7 +131,7 @@ class Sampled:
                 np.add(channel, np.bincount(at, given, minlength=len(channel)).astype(du.dtype), out=channel)
 
     def slope(self, u: Array, dv: Array) -> Array:
-        """The gradient (2, P) of the places, of dv (C, ...)."""
+        """Return the gradient (2, P) of the places, of dv (C, ...)."""
         flat, dv = _flat(u), _flat(dv)
         above, left, slopes = 1 - self.down, 1 - self.right, []
         up, at = (np.where(share > 0, -1, self.on_pixels).astype(u.dtype) for share in (self.down, self.right))
@@ -149,7 +149,8 @@ class Sampled:
         return self._pixels((up * left, up * self.right, self.down * left, self.down * self.right))
 
     def _pixels(self, shares: Sequence[Array]) -> list[Corner]:
-        """The pixels at the top left, top right, bottom left and bottom right, with these shares, 0 outside of the map."""
+        """Return the pixels at the top left, top right, bottom left and bottom right, with these shares, 0 outside of the
+        map."""
         found = []
         for share, (down, right) in zip(shares, ((0, 0), (0, 1), (1, 0), (1, 1))):
             row, column = self.row + down, self.column + right
@@ -194,7 +195,7 @@ class Transformer(Layer):
         top[0].reshape(x)
 
     def _grid(self, x: Blob) -> Array:
-        """The original's: pixel (i, j) is at i * height + j, and what is behind the last one is (0, 0, 0)."""
+        """Return the original's: pixel (i, j) is at i * height + j, and what is behind the last one is (0, 0, 0)."""
         height, width = x.shape[2:]
         whole = grid(x.shape[2:], self.dtype).reshape(3, height, width)
         laid = np.zeros((3, height * width), self.dtype)
@@ -253,7 +254,7 @@ class STLoss(Loss):
         return grid((param.output_H, param.output_W), self.dtype)
 
     def _beyond(self, bottom: Sequence[Blob], places: Array) -> Array:
-        """How far each place (3, P) of the grid comes beyond -1 or 1, (N, 2, P)."""
+        """Return how far each place (3, P) of the grid comes beyond -1 or 1, (N, 2, P)."""
         moved = bottom[0].data.reshape(-1, 2, 3) @ places
         return np.asarray(moved - moved.clip(-1, 1))
 

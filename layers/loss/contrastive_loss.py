@@ -61,7 +61,7 @@ class ContrastiveLoss(DifferenceLoss):
 
 
 def same_kind(given: Sequence[Blob]) -> NDArray[np.bool_]:
-    """Which pairs (N,) are of the same kind: y is not 0, or their two labels are equal; all cut to whole numbers."""
+    """Return which pairs (N,) are of the same kind: y is not 0, or their two labels are equal; all cut to whole numbers."""
     first, *second = (np.trunc(blob.data.reshape(-1)) for blob in given)  # Caffe's static_cast<int>
     return np.asarray(first == second[0] if second else first != 0)
 
@@ -74,7 +74,7 @@ def contrastive(d: Array, same: NDArray[np.bool_], margin: float, legacy: bool =
 
 
 def contrastive_backward(d: Array, same: NDArray[np.bool_], margin: float, legacy: bool = False) -> Array:
-    """The gradient (N, C) in d of half the sum of contrastive's losses."""
+    """Return the gradient (N, C) in d of half the sum of contrastive's losses."""
     squared = np.square(d).sum(axis=1)
     distance = np.sqrt(squared)
     # 1e-4 is Caffe's: two equal features have no direction

@@ -79,7 +79,7 @@ class FocalLoss(Forked, Loss):
         self.prob = Blob((), self.dtype)
 
     def _kind_given(self) -> str:
-        """The kind that the prototxt tells; "" if none."""
+        """Return the kind that the prototxt tells; "" if none."""
         param = self.param.focal_loss_param
         own = next((name for name in ("axis", "engine") if param.HasField(name)), "")
         if param.type == Param.ONEADDP:
@@ -130,7 +130,7 @@ class FocalLoss(Forked, Loss):
 
 
 def true_probability(prob: Array, labels: NDArray[np.intp]) -> Array:
-    """The probabilities (outer, inner), in float64, of prob (outer, C, inner) at labels (outer, inner)."""
+    """Return the probabilities (outer, inner), in float64, of prob (outer, C, inner) at labels (outer, inner)."""
     return np.take_along_axis(prob, labels[:, None], axis=1)[:, 0].astype(np.float64)
 
 

@@ -74,7 +74,7 @@ def put_opposite(dx: Array, propagate_down: Sequence[bool], bottom: Sequence[Blo
 
 
 def device_diffs(bottom: Sequence[Blob], propagate_down: Sequence[bool]) -> list[int]:
-    """The addresses of the bottoms' diffs, to be overwritten; 0 where propagate_down says no."""
+    """Return the addresses of the bottoms' diffs, to be overwritten; 0 where propagate_down says no."""
     return [blob.device_diff("write") if wanted else 0 for blob, wanted in zip(bottom, propagate_down)]
 
 
@@ -87,7 +87,7 @@ class ClassAxis(NamedTuple):
 
 
 def class_axis(layer: Layer, scores: Blob, axis: int, field: str) -> ClassAxis:
-    """The shape of scores split at axis (negative: from the end). Raises LayerError where there is no such axis."""
+    """Return the shape of scores split at axis (negative: from the end). Raises LayerError where there is no such axis."""
     axis, shape = layer.axis_of(axis, scores, field), scores.shape
     return ClassAxis(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
@@ -154,15 +154,15 @@ def read_labels(
 
 
 def label_error(layer: Layer, label: float, where: int, split: ClassAxis, ignore: int | None) -> LayerError:
-    """What read_labels raises."""
+    """Return what read_labels raises."""
     kind = "a label from" if label == np.floor(label) else "a whole label from"
     ignored = "" if ignore is None else f", nor the ignored {ignore}"
     return layer.error(f"label {label:g} at position {where} is not {kind} 0 to {split.classes - 1}{ignored}", "bottom[1]")
 
 
 def watch_labels(layer: Layer, labels: Blob, split: ClassAxis, ignore: int | None) -> tuple[int, int, int, int]:
-    """The arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, which, and the
-    address of the flag for a wrong label, which raises label_error's error."""
+    """Return the arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, which, and
+    the address of the flag for a wrong label, which raises label_error's error."""
 
     def error(left: int) -> LayerError:
         where = labels.count - left
@@ -196,7 +196,7 @@ class Normalization:
 
 
 def read_normalization(param: caffe_pb2.LossParameter, default: int = VALID) -> Normalization:
-    """What loss_param asks for; the legacy `normalize` counts where `normalization` is not given."""
+    """Return what loss_param asks for; the legacy `normalize` counts where `normalization` is not given."""
     if param.HasField("normalization"):
         mode: int = param.normalization
     elif param.HasField("normalize"):
@@ -209,5 +209,5 @@ def read_normalization(param: caffe_pb2.LossParameter, default: int = VALID) -> 
 def ignored_label(
     param: caffe_pb2.LossParameter | caffe_pb2.AccuracyParameter | caffe_pb2.EltwiseAccuracyParameter,
 ) -> int | None:
-    """The label whose positions do not count, or None."""
+    """Return the label whose positions do not count, or None."""
     return param.ignore_label if param.HasField("ignore_label") else None

@@ -49,7 +49,7 @@ class MultinomialLogisticLoss(ImageLoss):
             np.put_along_axis(bottom[0].diff.reshape(self.split[:2]), labels, -scale / true, axis=1)
 
     def _true(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:
-        """The true classes' probabilities, no less than LOG_THRESHOLD, and the labels, both (N, 1)."""
+        """Return the true classes' probabilities, no less than LOG_THRESHOLD, and the labels, both (N, 1)."""
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         true = np.take_along_axis(bottom[0].data.reshape(self.split[:2]), labels, axis=1)
         return np.maximum(true, LOG_THRESHOLD), labels
@@ -143,7 +143,7 @@ class InfogainLoss(SoftmaxWithLoss):
         return bottom[2] if len(bottom) == 3 else self.stored
 
     def _weights(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
-        """The rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
+        """Return the rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         matrix = self._matrix(bottom).read_data().reshape(self.split.classes, self.split.classes)
         return np.moveaxis(matrix[labels], 2, 1) * kept[:, None], kept  # (outer, inner, C) to (outer, C, inner)

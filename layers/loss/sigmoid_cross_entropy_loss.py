@@ -94,12 +94,12 @@ class SigmoidCrossEntropyLoss(Forked, Loss):
             self.launch("sigmoid_cross_entropy_loss.sigmoid_cross_entropy_backward", bottom[0].count, *given)
 
     def _given(self, bottom: Sequence[Blob]) -> tuple[int, ...]:
-        """The kernels' first arguments."""
+        """Return the kernels' first arguments."""
         x, target = (blob.device_data("read") for blob in bottom)
         return bottom[0].count, x, target, self.ignore is not None, self.ignore or 0
 
     def _target(self, bottom: Sequence[Blob]) -> tuple[Array, Array | NDArray[np.bool_]]:
-        """The targets, and how much or whether each counts, in x's shape."""
+        """Return the targets, and how much or whether each counts, in x's shape."""
         target = bottom[1].data.reshape(bottom[0].shape)
         if self.is_balanced:
             return target, balance(target)

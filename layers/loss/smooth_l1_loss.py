@@ -88,7 +88,7 @@ class SmoothL1Loss(DifferenceLoss):
         return max([1, *bottom[0].shape[:1]])
 
     def _addresses(self, bottom: Sequence[Blob]) -> list[int]:
-        """Of x, target, and the weights, 0 where there are none."""
+        """Return the addresses of x, target, and the weights, 0 where there are none."""
         return [blob.device_data("read") for blob in bottom] + [0] * (4 - len(bottom))
 
     def _bounds(self) -> tuple[float, float]:
@@ -96,7 +96,7 @@ class SmoothL1Loss(DifferenceLoss):
 
 
 def _alike(bottom: Sequence[Blob]) -> list[Array]:
-    """The bottoms' data, in bottom 0's shape."""
+    """Return the bottoms' data, in bottom 0's shape."""
     return [b.data.reshape(bottom[0].shape) for b in bottom]
 
 
@@ -117,5 +117,5 @@ def smooth_l1(d: Array, sigma: float = 1.0) -> Array:
 
 
 def smooth_l1_backward(d: Array, sigma: float = 1.0) -> Array:
-    """The derivative of smooth_l1: sigma^2 d, at most 1 in size; of d's shape."""
+    """Return the derivative of smooth_l1: sigma^2 d, at most 1 in size; of d's shape."""
     return np.asarray(np.clip(d, -1 / sigma**2, 1 / sigma**2) * sigma**2)

@@ -128,7 +128,7 @@ class SoftmaxWithLoss(Loss):
         self.launch("softmax_with_loss.cross_entropy_backward", count, *given)
 
     def divisor_for(self, kept: NDArray[np.bool_]) -> float:
-        """What the sum over kept (outer, inner) is divided by."""
+        """Return what the sum over kept (outer, inner) is divided by."""
         return self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=int(kept.sum()))
 
 
@@ -141,7 +141,7 @@ def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]
 
 
 def cross_entropy_backward(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:
-    """The gradient of cross_entropy's sum in the scores (outer, C, inner), shapes as there."""
+    """Return the gradient of cross_entropy's sum in the scores (outer, C, inner), shapes as there."""
     dx: Array = prob.copy()
     at = labels[:, None]
     np.put_along_axis(dx, at, np.take_along_axis(dx, at, axis=1) - 1, axis=1)

@@ -68,7 +68,7 @@ class Dropout(Layer):
         self._times_factor(bottom[0].data, top[0].data, top[0] is bottom[0])
 
     def _draw(self) -> None:
-        """A new mask, and the factor that goes with it."""
+        """Draw a new mask, and the factor that goes with it."""
         keep = 1 - self.dropout_ratio
         if self.phase == TRAIN:
             self.mask.data[...] = dropout_mask(self.mask.shape, self.dropout_ratio, self.dtype)

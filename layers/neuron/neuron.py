@@ -41,7 +41,7 @@ class Neuron(Layer):
         raise NotImplementedError
 
     def constants(self) -> tuple[float, float, float]:
-        """The kernels' a, b and c."""
+        """Return the kernels' a, b and c."""
         return 0.0, 0.0, 0.0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -90,7 +90,7 @@ class Neuron(Layer):
 
 
 class KeptInput:
-    """What forward keeps where y overwrites x and backward reads x."""
+    """The input that forward keeps where y overwrites x and backward reads x."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer, self.blob = layer, Blob((0,), layer.dtype)

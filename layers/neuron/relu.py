@@ -71,7 +71,7 @@ class ReLU(Channelwise):
         self.launch("relu.relu_backward", top[0].count, top[0].count, sign, dy, self.negative_slope, dx)
 
     def _sign_of(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
-        """The blob whose elements are greater than 0 where x is."""
+        """Return the blob whose elements are greater than 0 where x is."""
         # otherwise y > 0 exactly where x > 0: in place y serves
         return self._sign if self.negative_slope < 0 and top[0] is bottom[0] else bottom[0]
 

@@ -166,16 +166,16 @@ class BatchNorm(Forked, Channelwise):
         return True
 
     def values(self) -> dict[str, Array]:
-        """The blobs' data by name."""
+        """Return the blobs' data by name."""
         return {name: blob.read_data() for name, blob in zip(self.layout, self.blobs, strict=True)}
 
     def scale_and_bias(self) -> tuple[Array, Array] | None:
-        """The learnt scale (C,) and bias (C,), 0 without one; None in BVLC's."""
+        """Return the learnt scale (C,) and bias (C,), 0 without one; None in BVLC's."""
         values = self.values()
         return (values["scale"], values.get("bias", np.zeros_like(values["scale"]))) if "scale" in values else None
 
     def training_state(self) -> dict[str, Any]:
-        """How many of NVIDIA's first forwards, which copy the statistics, have been."""
+        """Return how many of NVIDIA's first forwards, which copy the statistics, have been."""
         return {} if self.layout[:3] == BVLC else {"forwards": self._forwards}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
@@ -205,7 +205,7 @@ class BatchNorm(Forked, Channelwise):
         return costs._replace(multiply_adds=top[0].count, saved=data_bytes(bottom) if self._keeps_normalised() else 0)
 
     def _keeps_normalised(self) -> bool:
-        """Whether backward reads the normalised values."""
+        """Return whether backward reads the normalised values."""
         return "scale" in self.layout or not self.use_global_stats
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -284,7 +284,7 @@ class BatchNorm(Forked, Channelwise):
             batch_norm_backward(dy, by_channel(self._normalised.read_data()), self.inverse_std.read_data(), out=dx)
 
     def _scaled_back(self, dy: Array, scale: Array) -> Array:
-        """The gradient in the normalised values, after those in scale and bias."""
+        """Return the gradient in the normalised values, after those in scale and bias."""
         for i, name in enumerate(self.layout):
             if name == "scale" and self.param_propagate_down[i]:
                 self.blobs[i].diff[...] += sum_products(dy, by_channel(self._normalised.read_data()))
@@ -316,7 +316,7 @@ class BatchNorm(Forked, Channelwise):
         return self.use_global_stats and "scale" not in self.layout and super().may_be_epilogue()
 
     def epilogue(self, shape: tuple[int, ...]) -> Epilogue | None:
-        """It keeps 1 / std for the backward, as forward does."""
+        """Return the epilogue, or None. It keeps 1 / std for the backward, as forward does."""
         if len(shape) < 2:
             return None
         mean, var = statistics(self.values())

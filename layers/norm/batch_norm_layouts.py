@@ -1,4 +1,4 @@
-"""What a BatchNorm's blobs are: BVLC's three, NVIDIA's three or five of 0.17, its five of 0.15, Intel's four or five.
+"""The blobs of a BatchNorm: BVLC's three, NVIDIA's three or five of 0.17, its five of 0.15, Intel's four or five.
 
 The prototxt's fields decide, then the number and shapes of the stored blobs: scale_bias is a field of 0.17 alone; both versions
 have scale_filler and bias_filler, and 0.15 has five blobs without any field. Source: NVIDIA's batch_norm_layer.cpp.
@@ -32,7 +32,8 @@ TITLES = {
 
 
 def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, str]:
-    """The layout that the prototxt names, else the fork, and what told it; 0.17's where it could be either of NVIDIA's."""
+    """Return the layout that the prototxt names, else the fork, and what told it; 0.17's where it could be either of
+    NVIDIA's."""
     block = param.batch_norm_param
     fillers = [name for name in ("scale_filler", "bias_filler") if block.HasField(name)]
     if block.HasField("scale_bias"):
@@ -46,7 +47,8 @@ def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, 
 
 
 def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int]], fork: str = "") -> tuple[Layout, str]:
-    """The layout of stored blobs of these shapes, and what told it: layout_of, unless they are of another that fields allow.
+    """Return the layout of stored blobs of these shapes, and what told it: layout_of, unless they are of another that fields
+    allow.
 
     Raises ValueError for blobs of no layout, of another than a field names, and of one channel that may be either NVIDIA's.
     """
@@ -74,7 +76,7 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
 
 
 def unlike(layout: Layout, shapes: Sequence[Sequence[int]]) -> str:
-    """What blobs of these shapes are if they cannot be of this layout, in words; "" if they can, or are of none."""
+    """Return what blobs of these shapes are if they cannot be of this layout, in words; "" if they can, or are of none."""
     counts = [math.prod(shape) for shape in shapes]
     shown = {(3, 2): BVLC, (5, 2): NVIDIA_17, (5, 4): NVIDIA_15}
     ones = [i for i, count in enumerate(counts) if count == 1]
@@ -95,7 +97,7 @@ def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
 
 
 def least_eps(layout: Layout) -> float:
-    """What eps is at least."""
+    """Return what eps is at least."""
     return NVIDIA_LEAST_EPS if layout[:3] == NVIDIA_17[:3] else 0.0
 
 
@@ -106,7 +108,8 @@ def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[A
 
 
 def uses_global_statistics(param: caffe_pb2.LayerParameter, layout: Layout, test: bool) -> bool:
-    """Whether the stored statistics normalise, not the batch's. 0.17 reads use_global_stats and goes by the phase alone."""
+    """Return whether the stored statistics normalise, not the batch's. 0.17 reads use_global_stats and goes by the phase
+    alone."""
     block = param.batch_norm_param
     if layout[:3] == NVIDIA_17[:3] or not block.HasField("use_global_stats"):
         return test

@@ -89,7 +89,7 @@ class BN(Forked):
             del self.param.param[:]  # there are no blobs yet
 
     def _kind_given(self, tops: int) -> str:
-        """The kind that the prototxt tells; "" if none."""
+        """Return the kind that the prototxt tells; "" if none."""
         named = {field.name for field, _ in self.param.bn_param.ListFields()}
         given = [kind for kind, fields in FIELDS.items() if named.intersection(fields)]
         if len(given) == 2:
@@ -112,7 +112,7 @@ class BN(Forked):
         self._hold_still()
 
     def check_kind(self) -> None:
-        """Raises LayerError where nothing has told the kind."""
+        """Raise LayerError where nothing has told the kind."""
         if self.is_open:
             raise self.open_choice(
                 instead="load its weights first, or write bn_param { frozen: false } for PSPNet's, bn_param { bn_mode: LEARN }"
@@ -148,7 +148,7 @@ class BN(Forked):
         return True
 
     def _fillers(self) -> list[caffe_pb2.FillerParameter]:
-        """Of slope and bias as given, else 1 and 0; of mean 0, of variance 0 (1 if frozen)."""
+        """Return the fillers of slope and bias as given, else 1 and 0; of mean 0, of variance 0 (1 if frozen)."""
         param, constant = self.param.bn_param, caffe_pb2.FillerParameter
         slope = param.scale_filler if param.HasField("scale_filler") else constant(value=1)
         if self.kind == SEGNET:
@@ -176,7 +176,8 @@ class BN(Forked):
         self._kept.reshape(shape if self._keeps(bottom, top) else (0,))
 
     def _keeps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
-        """Whether backward needs what forward keeps: normalised by the batch's statistics, else x where y overwrites it."""
+        """Return whether backward needs what forward keeps: normalised by the batch's statistics, else x where y overwrites
+        it."""
         return not self.forward_only and (self.of_batch or (top[0] is bottom[0] and not self.frozen))
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:

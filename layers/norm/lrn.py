@@ -124,7 +124,7 @@ def _parts(axes: Sequence[int], *arrays: Array) -> list[tuple[Array, ...]]:
 
 
 def neighbour_sum(x: Array, axes: Sequence[int], size: int, scratch: Scratch, function: np.ufunc = np.positive) -> Array:
-    """The sum of function(x) over `size` (odd) places around each on the given axes, 0 past the ends; the scratch's."""
+    """Return the sum of function(x) over `size` (odd) places around each on the given axes, 0 past the ends; the scratch's."""
     for axis in axes:
         source = np.moveaxis(x, axis, 0)
         half = min(size // 2, max(len(source) - 1, 0))  # further away there is nothing
@@ -137,7 +137,7 @@ def neighbour_sum(x: Array, axes: Sequence[int], size: int, scratch: Scratch, fu
 
 
 def window_sum(x: Array, size: int, scratch: Scratch) -> Array:
-    """The sums of `size` (odd) places that follow one another on axis 0: (L + size - 1, ...) -> (L, ...), the scratch's.
+    """Return the sums of `size` (odd) places that follow one another on axis 0: (L + size - 1, ...) -> (L, ...), the scratch's.
 
     windows: the sums over 1, 2, 4, ... places; the size's binary digits say which of them to add up.
     """

@@ -67,7 +67,7 @@ class Normalize(Forked):
         self._make(self._kind_given(len(top)) or self.choose_by_fork())
 
     def _kind_given(self, tops: int) -> str:
-        """The kind that the prototxt tells; "" if none."""
+        """Return the kind that the prototxt tells; "" if none."""
         if self.param.HasField("normalize_param"):
             return self.choose(HAPPYNEAR, "normalize_param")
         if tops > 1:
@@ -95,7 +95,7 @@ class Normalize(Forked):
             self.learn([() if param.channel_shared else (self._channels,)], [filler])
 
     def check_kind(self) -> None:
-        """Raises LayerError where nothing has told the kind."""
+        """Raise LayerError where nothing has told the kind."""
         if self.is_open:
             raise self.open_choice(
                 instead="load its weights first, or write norm_param {} for SSD's, normalize_param {} for happynear's, or "
@@ -179,7 +179,7 @@ class Normalize(Forked):
         y *= self._scale()
 
     def _scale(self) -> Array:
-        """The scale, laid along (N, C, P)."""
+        """Return the scale, laid along (N, C, P)."""
         return self.blobs[0].data.reshape(-1, 1)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -229,7 +229,7 @@ class Normalize(Forked):
             self.launch("normalize.normalize_backward", count, count, *sizes, x, norm, scale, shared, along, dy, dx)
 
     def _launch_sums(self, top: Blob, x: int, dy: int, scale: int, sums: int) -> None:
-        """The lengths, or with dy the gradient's part along x."""
+        """Launch the lengths, or with dy the gradient's part along x."""
         channels, positions, groups = self._sizes(top)
         arguments = channels, positions, x, dy, scale, not self.blobs[0].shape, self.param.norm_param.eps, sums
         if not top.count:
@@ -252,7 +252,7 @@ def lengths(x: Array, eps: float, across_spatial: bool) -> Array:
 
 
 def normalize_backward(x: Array, g: Array, norm: Array) -> Array:
-    """The gradient in x (N, C, P) of x / norm, given the one in the quotient g (N, C, P) and norm (N, 1, P or 1)."""
+    """Return the gradient in x (N, C, P) of x / norm, given the one in the quotient g (N, C, P) and norm (N, 1, P or 1)."""
     axes = (1, 2) if norm.shape[2] == 1 != x.shape[2] else 1  # one length for an image of several positions
     along = (g * x).sum(axis=axes, keepdims=True)
     # the part of g along x changes only the length, which is divided out

@@ -146,7 +146,7 @@ class Pooling(Forked):
 
     @property
     def drawn(self) -> Array:
-        """Of STOCHASTIC in TRAIN, which tap of its window the last forward drew: (N * C, PH, PW), in window_taps' order."""
+        """The tap of its window that STOCHASTIC's last forward in TRAIN drew: (N * C, PH, PW), in window_taps' order."""
         return self._chosen
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -161,7 +161,7 @@ class Pooling(Forked):
             self._launch_windows("pooling.ave_pool", top[0].count, x, y)
 
     def _launch_windows(self, kernel: str, windows: int, x: int, *results: int) -> None:
-        """A thread for each window, or 32 where a map has no other and it is large."""
+        """Launch a thread for each window, or 32 where a map has no other and it is large."""
         rows, columns = self.rows, self.columns
         if rows.pooled * columns.pooled == 1 and rows.size * columns.size > 32:
             blocks = -(-windows // 8)  # 8 warps in a block, each with a window
@@ -170,7 +170,8 @@ class Pooling(Forked):
             self.launch(kernel, windows, windows, x, *self._geometry(), *results)
 
     def _geometry(self) -> tuple[int, ...]:
-        """The kernels' H, W, PH, PW, kernel (no more than the padded map), stride and pad on both axes, and counts_padding."""
+        """Return the kernels' H, W, PH, PW, kernel (no more than the padded map), stride and pad on both axes, and
+        counts_padding."""
         r, c = self.rows, self.columns
         # the sum of a place and any kernel must fit an int
         kernel = min(r.kernel, r.size + 2 * r.pad), min(c.kernel, c.size + 2 * c.pad)
@@ -228,5 +229,5 @@ def _each_block(x: Array, step: Callable[[slice, Scratch], None]) -> None:
 
 
 def _tasks(maps: int, size: int) -> list[slice]:
-    """The maps of so many bytes each, divided among the threads."""
+    """Return the maps of so many bytes each, divided among the threads."""
     return parts(maps, least=-(-LEAST_BYTES // max(1, size)))

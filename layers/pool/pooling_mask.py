@@ -38,7 +38,7 @@ def first_maximum(x: Array, y: Array, lowest: float, rows: PoolAxis, columns: Po
 def first_maximum_dealt(
     x: Array, y: Array, lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch
 ) -> NDArray[np.intp]:
-    """The same, on a map that has been dealt out."""
+    """Return the same, on a map that has been dealt out."""
     maps, (height, width) = len(x), (_reach(axis) for axis in (rows, columns))
     wanted = scratch("wanted", maps, height, width)
     wanted[...] = lowest  # what is no window is not above lowest: it is found at once
@@ -58,7 +58,8 @@ def first_maximum_dealt(
 def _indices(
     taps: NDArray[np.intp], before: Array, won: NDArray[np.bool_], rows: PoolAxis, columns: PoolAxis
 ) -> NDArray[np.intp]:
-    """Each window's pixel: taps (K,) from its place of stride x stride on, of which `before` says the one; -1 where not won."""
+    """Return each window's pixel: taps (K,) from its place of stride x stride on, of which `before` says the one; -1 where not
+    won."""
     mask = np.take(taps, before)  # a window that won has a tap for its maximum: `before` is its number
     mask += np.add.outer(np.arange(rows.pooled) * rows.stride * columns.size, np.arange(columns.pooled) * columns.stride)
     if not won.all():
@@ -67,7 +68,7 @@ def _indices(
 
 
 def _reach(axis: PoolAxis) -> int:
-    """How many pixels of each of the dealt-out maps the windows reach."""
+    """Return how many pixels of each of the dealt-out maps the windows reach."""
     return axis.pooled + (axis.kernel - 1) // axis.stride
 
 

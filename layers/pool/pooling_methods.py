@@ -89,7 +89,7 @@ def ave_pool_gradient(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -
 
 
 def divisors(rows: PoolAxis, columns: PoolAxis, dtype: DTypeLike) -> Array:
-    """What the windows' sums are divided by (PH, PW)."""
+    """Return what the windows' sums are divided by (PH, PW)."""
     sizes: Array = np.multiply.outer(rows.lengths(dtype), columns.lengths(dtype))
     return sizes
 

@@ -51,7 +51,7 @@ class PoolAxis:
 
     @property
     def pooled(self) -> int:
-        """How many windows there are; below 1 where the map is too small."""
+        """The number of windows; below 1 where the map is too small."""
         room = self.size + 2 * self.pad - self.kernel
         pooled = (room // self.stride if self.floor else -(-room // self.stride)) + 1
         # Caffe's clip: the last window must start on the map, not in the padding behind it
@@ -69,7 +69,7 @@ class PoolAxis:
                 yield slice(first, last + 1), pixels
 
     def offsets(self) -> NDArray[np.intp]:
-        """Each tap's pixel in the window that starts at -pad, in the order of taps()."""
+        """Return each tap's pixel in the window that starts at -pad, in the order of taps()."""
         # a tap off the map in all windows has no entry, as in taps()
         return np.array([pixels.start - windows.start * self.stride for windows, pixels in self.taps()], np.intp)
 
@@ -80,21 +80,21 @@ class PoolAxis:
 
     @property
     def one(self) -> bool:
-        """Whether there is one window, with all pixels in it."""
+        """True if there is one window, with all pixels in it."""
         return self.pooled == 1 and self.kernel - self.pad >= self.size
 
     @property
     def overlap(self) -> bool:
-        """Whether a pixel may lie in two windows."""
+        """True if a pixel may lie in two windows."""
         return self.stride < self.kernel
 
     def spans(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Each window's first pixel and one past its last (pooled,), before they are clipped to [0, size)."""
+        """Return each window's first pixel and one past its last (pooled,), before they are clipped to [0, size)."""
         start = np.arange(self.pooled) * self.stride - self.pad
         return start, np.minimum(start + self.kernel, self.size + self.pad)
 
     def lengths(self, dtype: DTypeLike) -> Array:
-        """Each window's length as the average counts it: (pooled,); 0 or less where it is empty."""
+        """Return each window's length as the average counts it: (pooled,); 0 or less where it is empty."""
         start, end = self.spans()
         if not self.counts_padding:
             start, end = np.maximum(start, 0), np.minimum(end, self.size)
@@ -109,7 +109,7 @@ def pool_axes(
     floor: bool,
     counts_padding: bool = True,
 ) -> tuple[PoolAxis, PoolAxis]:
-    """The windows of a map on its rows and on its columns. Padding on either axis clips both, as in Caffe."""
+    """Return the windows of a map on its rows and on its columns. Padding on either axis clips both, as in Caffe."""
     rows, columns = (
         # with a stride past the padded map the second window is empty, wherever it is: it stays near, and integers small
         PoolAxis(size, k, min(s, max(size + 2 * p, k) + 1), p, floor, any(pad), counts_padding)
@@ -202,7 +202,7 @@ def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[Index, Inde
 
 
 def plane_blocks(x: Array, part: slice | None = None) -> Iterator[slice]:
-    """The maps of x (N * C, H, W), or this part of them, in blocks of about BLOCK_BYTES, at least one map each."""
+    """Yield the maps of x (N * C, H, W), or this part of them, in blocks of about BLOCK_BYTES, at least one map each."""
     start, stop = (0, len(x)) if part is None else (part.start, part.stop)
     size = maps_at_once(x[:1].nbytes)
     for first in range(start, stop, size):
@@ -210,7 +210,7 @@ def plane_blocks(x: Array, part: slice | None = None) -> Iterator[slice]:
 
 
 def maps_at_once(size: int) -> int:
-    """How many maps of so many bytes are a block."""
+    """Return how many maps of so many bytes are a block."""
     return max(1, BLOCK_BYTES // max(1, size))
 
 
@@ -246,12 +246,12 @@ def is_average(param: caffe_pb2.PoolingParameter) -> bool:
 
 
 def counts_padding(param: caffe_pb2.PoolingParameter) -> bool:
-    """Whether an average divides by sizes that include padding, as BVLC's does."""
+    """Return whether an average divides by sizes that include padding, as BVLC's does."""
     return param.pool not in (param.AVE_EXC_PAD, param.AVE_TF) and param.avg_include_pad
 
 
 def rounds_down(layer: Layer, param: caffe_pb2.PoolingParameter) -> bool:
-    """Whether the number of windows is rounded down: BVLC's round_mode, or the forks' ceil_mode, both up unless given.
+    """Return whether the number of windows is rounded down: BVLC's round_mode, or the forks' ceil_mode, both up unless given.
     Raises LayerError where they contradict each other."""
     down = param.round_mode == caffe_pb2.PoolingParameter.FLOOR
     if not param.HasField("ceil_mode"):
@@ -263,7 +263,7 @@ def rounds_down(layer: Layer, param: caffe_pb2.PoolingParameter) -> bool:
 
 
 def _pair(layer: Layer, param: Message, both: str, h: str, w: str) -> Pair:
-    """A size given once for both axes, or once for each."""
+    """Return a size given once for both axes, or once for each."""
     given = [f for f in (h, w) if param.HasField(f)]
     if given and param.HasField(both):
         raise layer.error(f"{both} and {' and '.join(given)} are both given: give one of them", f"pooling_param.{both}")

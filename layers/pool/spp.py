@@ -56,7 +56,7 @@ class SPP(Layer):
         top[0].reshape(*((*shape[:2], 1, 1) if self.height == 1 else (shape[0], shape[1] * bins)))
 
     def _pooling(self, bottom: Blob, level: int) -> Pooling:
-        """The Pooling layer of one level for a map of this size."""
+        """Return the Pooling layer of one level for a map of this size."""
         spatial, bins = bottom.shape[2:], 2**level
         kernel = [-(-size // bins) for size in spatial]
         pad = [(k * bins - size + 1) // 2 for k, size in zip(kernel, spatial)]

@@ -63,7 +63,7 @@ class Unpooling(Layer):
         self._first = Blob((0,), self.dtype)
 
     def _pair(self, both: str, h: str, w: str) -> tuple[int, int]:
-        """A size given once for both axes, or once for each."""
+        """Return a size given once for both axes, or once for each."""
         param: Any = self.param.unpooling_param
         named = {field.name for field, _ in param.ListFields()}
         if len(named & {h, w}) == 1 or (both in named and h in named):
@@ -89,11 +89,11 @@ class Unpooling(Layer):
             self._first.data[...] = np.add.outer(rows * self.size[1], columns)
 
     def _mask(self, bottom: Sequence[Blob]) -> Blob:
-        """The indices that MAX puts x at."""
+        """Return the indices that MAX puts x at."""
         return bottom[1] if len(bottom) == 2 else self._first
 
     def lengths(self, axis: int, windows: int) -> Array:
-        """How many pixels of the map each window has on an axis."""
+        """Return how many pixels of the map each window has on an axis."""
         starts = np.arange(windows) * self.stride[axis]
         return np.clip(self.size[axis] - starts, 0, self.kernel[axis]).astype(self.dtype)
 
@@ -149,7 +149,7 @@ class Unpooling(Layer):
         self.launch("unpooling.spread", count, count, *self._geometry(bottom[0]), x, y)
 
     def _geometry(self, x: Blob) -> tuple[int, ...]:
-        """The kernels' H, W, OH, OW, kernel (no more than the map), stride, and whether to divide."""
+        """Return the kernels' H, W, OH, OW, kernel (no more than the map), stride, and whether to divide."""
         kernel = (min(k, size) for k, size in zip(self.kernel, self.size))
         return *x.shape[2:], *self.size, *kernel, *self.stride, self.method == AVE
 

@@ -30,7 +30,7 @@ from minicaffe.layers.proposal.param_str import INSIDE, LABELS, OUTSIDE, TARGETS
 
 
 def inside_image(anchors: Array, image_shape: Array, border: float) -> Array:
-    """Which (N,) of anchors (N, 4) leave an image of (height, width) by at most border pixels."""
+    """Return which (N,) of anchors (N, 4) leave an image of (height, width) by at most border pixels."""
     x1, y1, x2, y2 = anchors.T
     inside: Array = (x1 >= -border) & (y1 >= -border) & (x2 < image_shape[1] + border) & (y2 < image_shape[0] + border)
     return inside
@@ -88,7 +88,7 @@ def anchor_weights(labels: Array, settings: TrainSettings) -> tuple[Array, Array
 
 
 class AnchorTarget(StandIn):
-    """What the RPN should say of one image.
+    """The targets of an RPN for one image.
 
     bottom: scores (1, 2 A, H, W), of which the shape alone is used; gt_boxes (G, 5): x1, y1, x2, y2, class, in pixels of the
     scaled image; im_info (1, 3); optionally the image, which is not used.
@@ -123,11 +123,11 @@ class AnchorTarget(StandIn):
         self.train = self.settings.train
 
     def given_anchors(self) -> tuple[Array, int]:
-        """The anchors (A, 4) around one place, and the stride in pixels."""
+        """Return the anchors (A, 4) around one place, and the stride in pixels."""
         return layer_anchors(self)
 
     def counting(self, anchors: Array, image: Array) -> NDArray[np.intp]:
-        """The indices of the anchors (N, 4) that are matched: those inside the image (height, width)."""
+        """Return the indices of the anchors (N, 4) that are matched: those inside the image (height, width)."""
         return np.flatnonzero(inside_image(anchors, image, self.border))
 
     def chosen(self, labels: Array, inside: NDArray[np.intp], bottom: Sequence[Blob]) -> Array:
@@ -165,7 +165,7 @@ class AnchorTarget(StandIn):
 
 
 def checked_gt_boxes(layer: StandIn, blob: Blob) -> Array:
-    """A gt_boxes blob as (G, 5). Raises LayerError for another width, for NaN, and for x2 < x1 or y2 < y1."""
+    """Return a gt_boxes blob as (G, 5). Raises LayerError for another width, for NaN, and for x2 < x1 or y2 < y1."""
     gt_boxes = rows(blob)
     if gt_boxes.shape[1] != 5:
         raise layer.error(f"gt_boxes must be (G, 5): x1, y1, x2, y2, class; got shape {blob.shape}", "bottom[1]")

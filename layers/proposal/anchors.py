@@ -36,7 +36,8 @@ def generate_anchors(
 
 
 def shifted_anchors(anchors: Array, height: int, width: int, stride: int) -> Array:
-    """All anchors (height * width * A, 4) of a map: anchors (A, 4) at every (row, column), the anchor running fastest."""
+    """Return all anchors (height * width * A, 4) of a map: anchors (A, 4) at every (row, column), the anchor running
+    fastest."""
     x, y = np.meshgrid(np.arange(width) * stride, np.arange(height) * stride)
     shifts = np.stack([x, y, x, y], axis=2).reshape(-1, 1, 4)
     return (shifts + anchors[None]).reshape(-1, 4)
@@ -56,7 +57,8 @@ def by_channel(values: Array, height: int, width: int) -> Array:
 
 
 def layer_anchors(layer: StandIn) -> tuple[Array, int]:
-    """The anchors (A, 4) and the stride of a layer's param_str: feat_stride, and optionally base_size, scales and ratios.
+    """Return the anchors (A, 4) and the stride of a layer's param_str: feat_stride, and optionally base_size, scales and
+    ratios.
 
     Warns where the model's own generate_anchors.py makes others."""
     values = layer_parameters(layer)

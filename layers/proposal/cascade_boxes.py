@@ -36,7 +36,7 @@ def overlaps(boxes: Array, others: Array, divisor: str = "IOU") -> Array:
 
 
 def suppressed(boxes: Array, threshold: float, divisor: str) -> NDArray[np.intp]:
-    """Which of boxes (N, 4), the best first, stay: none that overlaps one kept before it by more than threshold."""
+    """Return which of boxes (N, 4), the best first, stay: none that overlaps one kept before it by more than threshold."""
     left, kept = np.arange(len(boxes)), list[int]()
     while len(left):
         kept.append(int(left[0]))

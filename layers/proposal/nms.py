@@ -32,7 +32,8 @@ DIVISORS = ("IOU", "IOMU", "IOFU")
 
 
 class Measure(NamedTuple):
-    """How overlaps are counted. unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if points."""
+    """The rule by which overlaps are counted. unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if
+    points."""
 
     unit: int = 1
     divisor: str = "IOU"
@@ -64,7 +65,7 @@ def suppress_by_definition(boxes: Array, areas: Array, unit: int, threshold: flo
 
 
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all).
+    """Return indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all).
 
     A NaN score sorts last. Overlaps are computed in the dtype of dets. In GPU mode the GPU does it, from GPU_FROM boxes on.
     """
@@ -84,7 +85,7 @@ def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> 
 
 @kernel
 def kept_boxes(boxes: Array, areas: Array, threshold: float, measure: Measure = PIXELS, limit: int = 0) -> NDArray[np.intp]:
-    """Which of boxes (N, 4) of these areas (N,), the best first, are kept, on the CPU."""
+    """Return which of boxes (N, 4) of these areas (N,), the best first, are kept, on the CPU."""
     kept = np.zeros(0, np.intp)
     for start in range(0, len(boxes), BLOCK):
         block = np.arange(start, min(start + BLOCK, len(boxes)))
@@ -136,7 +137,7 @@ class Overlaps:
         return above
 
     def _whole(self, areas: Array, shared: Array, out: Array) -> Array:
-        """What shared (N, K) is a part of, for boxes of these areas (N, 1)."""
+        """Return what shared (N, K) is a part of, for boxes of these areas (N, 1)."""
         if self._measure.divisor == "IOFU":
             return areas
         if self._measure.divisor == "IOMU":
@@ -147,7 +148,7 @@ class Overlaps:
 
 
 def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which (N,) boxes are left when each, unless removed itself, removes the later ones that it clashes with (N, N)."""
+    """Return which (N,) boxes are left when each, unless removed itself, removes the later ones that it clashes with (N, N)."""
     alive, later = np.ones(len(clash), bool), np.triu(clash, 1)
     for i in np.flatnonzero(later.any(axis=1)):  # the others remove none
         if alive[i]:

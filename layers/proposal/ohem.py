@@ -92,7 +92,7 @@ class BoxAnnotatorOHEM(Layer):
 
 
 def hardest(images: Array, losses: Array, per_image: int) -> NDArray[np.bool_]:
-    """Which rois (R,) are among the per_image of largest loss (R,) of their image (R,); ties go to the earlier roi."""
+    """Return which rois (R,) are among the per_image of largest loss (R,) of their image (R,); ties go to the earlier roi."""
     order = np.lexsort((-losses, images))  # by image, then by loss, largest first; lexsort is stable
     _, first, counts = np.unique(images[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, counts)  # place among the rois of the same image
@@ -170,7 +170,7 @@ class SmoothL1LossOHEM(DifferenceLoss):
         self.launch("smooth_l1_loss.smooth_l1_loss_backward", count, *given, *device_diffs(bottom[:2], propagate_down))
 
     def _arrays(self, bottom: Sequence[Blob]) -> list[Array]:
-        """The bottoms' data (R, C, H, W)."""
+        """Return the bottoms' data (R, C, H, W)."""
         return [b.data.reshape(self.difference.shape) for b in bottom]
 
     def _divisor(self, x: Blob) -> float:

@@ -68,7 +68,7 @@ def _rounded(x: Array) -> Array:
 
 
 def check_param(layer: Layer) -> None:
-    """Raises LayerError for numbers that make no anchors."""
+    """Raise LayerError for numbers that make no anchors."""
     param = layer.param.proposal_param
     for name in ("feat_stride", "base_size"):
         if getattr(param, name) < 1:
@@ -86,7 +86,7 @@ def check_param(layer: Layer) -> None:
 
 @dataclass(frozen=True)
 class ProposalLimits:
-    """How many proposals, and which: min_size in pixels of the unscaled image; a top_n of 0 or less: all."""
+    """The number of proposals, and their limits: min_size in pixels of the unscaled image; a top_n of 0 or less: all."""
 
     pre_nms_top_n: int
     post_nms_top_n: int
@@ -144,7 +144,7 @@ class Proposal(DynamicTops, Forked, StandIn):
             top[1].reshape(1, 1)
 
     def given_anchors(self) -> tuple[Array, int]:
-        """The anchors (A, 4) around one place, and the stride in pixels."""
+        """Return the anchors (A, 4) around one place, and the stride in pixels."""
         return layer_anchors(self)
 
     def _setup_by_param(self, top: Sequence[Blob]) -> None:
@@ -204,7 +204,7 @@ class Proposal(DynamicTops, Forked, StandIn):
             blob.data[...] = scores.reshape(blob.shape)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The number of rois, an int, comes back to the host: it is the top's shape."""
+        """Run on the GPU. The number of rois, an int, comes back to the host: it is the top's shape."""
         if bottom[0].count and not self.by_param:
             self._kernels.run(bottom, top, self.limits, lambda _: self._no_image(bottom[2]))
         else:
@@ -216,7 +216,7 @@ class Proposal(DynamicTops, Forked, StandIn):
 
 
 def limits_of(settings: DetectionSettings, phase: Phase) -> ProposalLimits:
-    """The proposal settings of a phase."""
+    """Return the proposal settings of a phase."""
     given = settings.train if phase == TRAIN else settings.test
     return ProposalLimits(given.rpn_pre_nms_top_n, given.rpn_post_nms_top_n, given.rpn_nms_thresh, given.rpn_min_size)
 
@@ -240,7 +240,7 @@ def proposals_by_param(
 
 
 def _best(boxes: Array, scores: Array, kept: Array, limits: ProposalLimits) -> tuple[Array, Array]:
-    """Those of the kept boxes that the limits and NMS leave, and their scores, best first."""
+    """Return those of the kept boxes that the limits and NMS leave, and their scores, best first."""
     order = kept[np.argsort(-scores[kept], kind="stable")]  # stable: of equal scores the earlier anchor
     if limits.pre_nms_top_n > 0:
         order = order[: limits.pre_nms_top_n]

@@ -30,7 +30,7 @@ from .roi_sampling import class_targets, put_training_rois, sample_rois
 
 
 class ProposalTarget(DynamicTops, Forked, StandIn):
-    """What the detector should say of one image's rois.
+    """The targets of a detector for one image's rois.
 
     bottom: proposals (R, 5): batch index 0, x1, y1, x2, y2; gt_boxes (G, 5): x1, y1, x2, y2, class; pixels of the scaled image.
     top: rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets, inside and outside weights, each (S, 4 K, 1, 1); foreground first.
@@ -90,7 +90,7 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
         put_training_rois(top, rois[chosen], labels, *class_targets(labels, targets, self.num_classes, self.train))
 
     def _checked(self, bottom: Sequence[Blob]) -> tuple[Array, Array]:
-        """The proposals (R, 5) and the gt boxes (G, 5)."""
+        """Return the proposals (R, 5) and the gt boxes (G, 5)."""
         proposals, gt_boxes = rows(bottom[0]), checked_gt_boxes(self, bottom[1])
         if proposals.shape[1] != 5:
             raise self.error(f"rois must be (R, 5): batch index, x1, y1, x2, y2; got shape {bottom[0].shape}", "bottom[0]")

@@ -94,7 +94,7 @@ class PyramidProposal(DynamicTops, StandIn):
         top[0].data[:, 1:] = boxes
 
     def _level(self, bottom: Sequence[Blob], info: Array, i: int) -> tuple[Array, Array, Array]:
-        """The anchors (n, 4), scores (n,) and deltas (n, 4) of a map's cells inside the image."""
+        """Return the anchors (n, 4), scores (n,) and deltas (n, 4) of a map's cells inside the image."""
         deltas, scores = bottom[1 + i].data, bottom[1 + len(STRIDES) + i].data
         height, width = (int(side / STRIDES[i]) for side in info[:2])
         if height > deltas.shape[2] or width > deltas.shape[3]:
@@ -149,7 +149,7 @@ class PyramidRois(StandIn):
 
 
 def pyramid_levels(rois: Array) -> Array:
-    """The level (R,) of rois (R, 5): 2 for a map of 4 pixels a cell, to 5 for one of 32."""
+    """Return the level (R,) of rois (R, 5): 2 for a map of 4 pixels a cell, to 5 for one of 32."""
     area = (rois[:, 3] - rois[:, 1]) * (rois[:, 4] - rois[:, 2])
     area = np.where(area <= 0, area.dtype.type(1e-6), area)
     levels: Array = np.clip(np.floor(4 + np.log2(np.sqrt(area) / 224)), 2, 5)

@@ -48,7 +48,8 @@ from .dynamic_tops import DynamicTops
 
 
 def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: bool) -> Array:
-    """All indices of roidb in random order; with aspect_grouping a batch holds only wide or only tall images, where it can."""
+    """Return all indices of roidb in random order; with aspect_grouping a batch holds only wide or only tall images, where it
+    can."""
     generator = rng.shared_generator()
     if not aspect_grouping or images_per_batch == 1:
         return generator.permutation(len(roidb))
@@ -60,7 +61,7 @@ def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: boo
 
 
 def gt_of(entry: Entry, scale: Scale) -> Array:
-    """The gt boxes (G, 5) of an entry, in pixels of the scaled image: x1, y1, x2, y2, class."""
+    """Return the gt boxes (G, 5) of an entry, in pixels of the scaled image: x1, y1, x2, y2, class."""
     gt = np.flatnonzero(entry["gt_classes"] > 0)
     return np.column_stack([entry["boxes"][gt] * scale, entry["gt_classes"][gt]])
 
@@ -174,7 +175,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
             put_training_rois(top[1:], *batch_rois(entries, scales, self.num_classes, self.settings))
 
     def training_state(self) -> dict[str, Any]:
-        """How many images there are, and which of them are left of this round."""
+        """Return how many images there are, and which of them are left of this round."""
         return {"images": len(self.roidb), "order": self.order.tolist()}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
@@ -193,19 +194,19 @@ class RoIData(DynamicTops, DataLayer, StandIn):
         return {"images": len(self.roidb), "checksum": checksum(*parts)}
 
     def _next_batch(self) -> Array:
-        """Indices of this rank's next images: each rank in turn takes a batch of the order that all have alike."""
+        """Return indices of this rank's next images: each rank in turn takes a batch of the order that all have alike."""
         # every rank draws for all: their orders stay alike
         return [self._next_of_order() for _ in range(self.shard.count)][self.shard.rank]
 
     def _next_of_order(self) -> Array:
-        """Indices of the next images; a new random order where too few are left of the last."""
+        """Return indices of the next images; a new random order where too few are left of the last."""
         if len(self.order) < self.images_per_batch:
             self.order = shuffled(self.roidb, self.images_per_batch, self.settings.train.aspect_grouping)
         batch, self.order = np.split(self.order, [self.images_per_batch])
         return batch
 
     def _image(self, entry: Entry) -> tuple[Array, Scale]:
-        """The entry's image, scaled to one of TRAIN.SCALES at random, and its scale."""
+        """Return the entry's image, scaled to one of TRAIN.SCALES at random, and its scale."""
         train = self.settings.train
         try:
             pixels = entry_pixels(entry)

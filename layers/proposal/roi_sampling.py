@@ -1,4 +1,4 @@
-"""Which rois an image gives to training, and the regression targets of each class: ProposalTarget and RoIData share them.
+"""The rois that an image gives to training, and the regression targets of each class: ProposalTarget and RoIData share them.
 
     foreground: overlap >= FG_THRESH, at most FG_FRACTION of the rois; background: overlap in [BG_THRESH_LO, BG_THRESH_HI)
 
@@ -17,7 +17,8 @@ from minicaffe.data.settings import TrainSettings
 
 
 def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -> tuple[Array, int]:
-    """Indices (S,) of the sampled rois, foreground first, and how many are foreground; overlaps (R,) with the best gt box.
+    """Return indices (S,) of the sampled rois, foreground first, and how many are foreground; overlaps (R,) with the best gt
+    box.
 
     rois_per_image: -1 takes every roi that is foreground or background.
     """

@@ -88,7 +88,7 @@ class _Folders(MetaPathFinder):
         return found if installed is None or (found and is_own(installed)) else installed
 
     def hint(self, missing: str | None) -> str:
-        """Of a module that is missing: how to allow it, where it lies in one of the folders."""
+        """Return advice for a missing module: how to allow it, where it lies in one of the folders."""
         name = (missing or "").partition(".")[0]
         if name == "caffe" and "caffe" not in sys.modules:
             return "; minicaffe.serve_as_caffe() before it lets `import caffe` mean minicaffe"
@@ -132,7 +132,7 @@ def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 def layer_class(
     param: caffe_pb2.LayerParameter, registered: Mapping[str, type[Layer]], source: LayerSource | None
 ) -> type[Layer]:
-    """The class of a Python layer: a module the caller allowed, else a stand-in, else a registered class of that name.
+    """Return the class of a Python layer: a module the caller allowed, else a stand-in, else a registered class of that name.
 
     Raises LayerError, which says how to allow or register it.
     """
@@ -148,7 +148,7 @@ def layer_class(
 
 
 def _stand_in(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> type[Layer] | None:
-    """The built-in class for this module and layer. Raises LayerError if a fork's layer has only its name."""
+    """Return the built-in class for this module and layer. Raises LayerError if a fork's layer has only its name."""
     named = param.python_param.module, param.python_param.layer
     forms = [kinds[named] for kinds in (STAND_INS, OTHER_FORMS) if named in kinds]
     fitting = [kind for kind in forms if _takes(kind.num_bottom, len(param.bottom)) and _takes(kind.num_top, len(param.top))]
@@ -160,18 +160,18 @@ def _stand_in(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> ty
 
 
 def _counted(count: int | tuple[int, int | None]) -> str:
-    """A num_bottom or num_top in words."""
+    """Return a num_bottom or num_top in words."""
     return str(count) if isinstance(count, int) else f"{count[0]} or more" if count[1] is None else f"{count[0]} to {count[1]}"
 
 
 def _takes(count: int | tuple[int, int | None], given: int) -> bool:
-    """Whether a class with this num_bottom or num_top takes so many."""
+    """Return whether a class with this num_bottom or num_top takes so many."""
     least, most = (count, count) if isinstance(count, int) else count
     return least <= given and (most is None or given <= most)
 
 
 def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what: str) -> LayerError:
-    """Of a layer that cannot be had: what it is, where it is from, and how to allow or register it."""
+    """Return the error of a layer that cannot be had: what it is, where it is from, and how to allow or register it."""
     module, name = param.python_param.module, param.python_param.layer
     words = f"{module}.{name}".split(".")
     origin = next((ORIGINS[key] for n in range(len(words), 0, -1) if (key := ".".join(words[:n])) in ORIGINS), "")
@@ -217,7 +217,7 @@ def _is_hidden(module: str) -> bool:
 
 
 def _of_any_module(param: caffe_pb2.LayerParameter, found: type[Layer] | None, source: LayerSource | None) -> type[Layer]:
-    """The class of a module that sys.path has; where it cannot be had, the one found otherwise, with a warning."""
+    """Return the class of a module that sys.path has; where it cannot be had, the one found otherwise, with a warning."""
     module, name = param.python_param.module, param.python_param.layer
     try:
         return _imported(module, name, param, source)

@@ -62,7 +62,7 @@ class Unrolled:
 
 
 def unrolled_net(kept: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape]) -> caffe_pb2.NetParameter:
-    """The net of T steps, layers named after the recurrent layer; its output is o (RNN) or h (LSTM)."""
+    """Return the net of T steps, layers named after the recurrent layer; its output is o (RNN) or h (LSTM)."""
     net = caffe_pb2.NetParameter()
     steps, streams = inputs["cont"]
     lstm = "c" in kept
@@ -119,7 +119,7 @@ def _product(
     axis: int = 2,
     **more: Any,
 ) -> None:
-    """An InnerProduct, with a bias where a second weight is named."""
+    """Add an InnerProduct, with a bias where a second weight is named."""
     param = {"num_output": outputs, "bias_term": len(weights) > 1, "axis": axis}
     named = [{"name": weight} for weight in weights]
     _add(net, name, "InnerProduct", [bottom], [top], param=named, inner_product_param=param, **more)
@@ -300,6 +300,6 @@ class Recurrent(Stateful):
         self._unrolled.forward(self.blobs, {**arrays, **first})
 
     def _rows(self, blob: Blob, which: int) -> Array:
-        """An input's data as a matrix (items, size)."""
+        """Return an input's data as a matrix (items, size)."""
         size = self.inputs[which]
         return blob.data.reshape(math.prod(blob.shape[: 2 - which]), size)

@@ -28,7 +28,8 @@ from minicaffe.layers.loss.loss import Loss
 
 @dataclass(frozen=True)
 class Target:
-    """What one sequence should spell, in the time steps first to last (excluded). merge: whether repeats are merged."""
+    """The labels that one sequence should spell, in the time steps first to last (excluded). merge: whether repeats are
+    merged."""
 
     labels: Sequence[int]
     first: int
@@ -37,12 +38,13 @@ class Target:
 
     @property
     def least_steps(self) -> int:
-        """How many time steps the labels need: one each, and a blank between equal ones that would be merged."""
+        """The number of time steps that the labels need: one each, and a blank between equal ones that would be merged."""
         return len(self.labels) + self.merge * sum(a == b for a, b in zip(self.labels, self.labels[1:]))
 
 
 def ctc(x: Array, target: Target, blank: int) -> tuple[float, Array]:
-    """The loss of one sequence's scores x (T, C), and its gradient (T, C) in float64. The labels must fit the time steps."""
+    """Return the loss of one sequence's scores x (T, C), and its gradient (T, C) in float64. The labels must fit the time
+    steps."""
     gradient = np.zeros(x.shape)
     scores = x[target.first : target.last].astype(np.float64)
     scores -= scores.max(axis=1, keepdims=True)
@@ -61,7 +63,7 @@ def ctc(x: Array, target: Target, blank: int) -> tuple[float, Array]:
 
 
 def _moves(spread: Array, blank: int, merge: bool) -> tuple[Array, Array]:
-    """The logarithms, 0 or -inf, of whether each place may follow itself, and the one two before it."""
+    """Return the logarithms, 0 or -inf, of whether each place may follow itself, and the one two before it."""
     label = spread != blank
     skips = label.copy()
     skips[:2] = False
@@ -88,24 +90,25 @@ def _beginnings(emitted: Array, stays: Array, skips: Array) -> Array:
 
 
 def best_path(classes: Sequence[int], blank: int, merge: bool = True) -> list[int]:
-    """The labels that a class for each time step spells: repeats merged (unless merge is False), blanks dropped."""
+    """Return the labels that a class for each time step spells: repeats merged (unless merge is False), blanks dropped."""
     runs: Iterator[int] = (c for c, _ in groupby(classes)) if merge else iter(classes)
     return [int(c) for c in runs if c != blank]
 
 
 def sequence_lengths(indicators: Blob) -> list[int]:
-    """How many time steps each sequence has, from its indicators (T, N): it ends before the next 0 after the first step."""
+    """Return how many time steps each sequence has, from its indicators (T, N): it ends before the next 0 after the first
+    step."""
     ends = indicators.data.reshape(indicators.shape[:2])[1:] < 0.5
     return [int(end.argmax()) + 1 if end.any() else len(ends) + 1 for end in ends.T]
 
 
 def until_negative(column: Array) -> Array:
-    """The labels of a column that is padded with negative numbers."""
+    """Return the labels of a column that is padded with negative numbers."""
     return column[: int((column < 0).argmax())] if (column < 0).any() else column
 
 
 def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """The least number of insertions, deletions and replacements that make a into b."""
+    """Return the least number of insertions, deletions and replacements that make a into b."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         above, row[0] = row[0], i
@@ -124,7 +127,7 @@ class SequenceLoss(Loss):
     blank: int
 
     def targets(self, bottom: Sequence[Blob]) -> list[Target | None]:
-        """What each sequence should spell; None for one that counts as 0. Raises LayerError."""
+        """Return what each sequence should spell; None for one that counts as 0. Raises LayerError."""
         raise NotImplementedError
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
@@ -145,7 +148,7 @@ class SequenceLoss(Loss):
             bottom[0].diff.reshape(self.gradient.shape)[...] = self.gradient * scale
 
     def targets_of_rows(self, bottom: Sequence[Blob], steps: int) -> list[Target | None]:
-        """The labels (N, L) of bottom 1 without blanks, in so many time steps of each sequence."""
+        """Return the labels (N, L) of bottom 1 without blanks, in so many time steps of each sequence."""
         found = list[Target | None]()
         for n, row in enumerate(bottom[1].data):
             labels = [label for label in read_labels(self, row.reshape(-1), n, bottom[0].shape[2], 1) if label != self.blank]
@@ -190,7 +193,7 @@ def blank_class(layer: Layer, classes: int, blank: int, field: str) -> int:
 
 
 def read_labels(layer: Layer, labels: Array, n: int, classes: int, bottom: int) -> list[int]:
-    """The labels of sequence n (L,) as whole numbers. Raises LayerError for one that is not a class."""
+    """Return the labels of sequence n (L,) as whole numbers. Raises LayerError for one that is not a class."""
     for label in labels:
         if not 0 <= label < classes or label != int(label):
             raise layer.error(f"sequence {n}: label {label:g} is not one of the {classes} classes", f"bottom[{bottom}]")

@@ -123,7 +123,7 @@ class CTCGreedyDecoder(Forked):
             accuracy[1:] = sum(a == b != [] for a, b in zip(spelt, true, strict=True)) / max(1, len(errors))
 
     def _true(self, bottom: Sequence[Blob]) -> list[list[int]]:
-        """The true labels of each sequence. Raises LayerError for one that is not finite."""
+        """Return the true labels of each sequence. Raises LayerError for one that is not finite."""
         for value in bottom[-1].data[~np.isfinite(bottom[-1].data)][:1]:
             raise self.error(f"{value:g} is no label", f"bottom[{len(bottom) - 1}]")
         if self.kind == CAFFE_OCR:

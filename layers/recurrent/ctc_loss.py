@@ -174,7 +174,7 @@ class WarpCTCLoss(Forked, SequenceLoss):
         return [self._target(n, row, length, bottom) for n, (row, length) in enumerate(zip(rows, lengths, strict=True))]
 
     def _lengths(self, bottom: Blob, most: int, i: int) -> list[int]:
-        """The lengths that bottom i says. Raises LayerError."""
+        """Return the lengths that bottom i says. Raises LayerError."""
         values = bottom.data.reshape(-1)
         for value in values:
             if not 0 <= value <= most or value != int(value):
@@ -182,7 +182,7 @@ class WarpCTCLoss(Forked, SequenceLoss):
         return [int(value) for value in values]
 
     def _target(self, n: int, row: Array, steps: int, bottom: Sequence[Blob]) -> Target | None:
-        """What sequence n should spell in its first steps. Raises LayerError."""
+        """Return what sequence n should spell in its first steps. Raises LayerError."""
         last, offset = len(bottom) - 1, int(len(bottom) == 3 and self.blank == 0)  # 3: counted without the blank
         labels = [label + offset for label in read_labels(self, row, n, bottom[0].shape[2] - offset, last)]
         if self.blank in labels:

@@ -42,7 +42,7 @@ class MovedSamples(NamedTuple):
     per_bin: Array
 
     def of(self, r: int, k: int, gh: int, gw: int) -> tuple[Array, Array]:
-        """The places h and w of one bin, without those left out."""
+        """Return the places h and w of one bin, without those left out."""
         h, w = self.h[r, k, gh, gw], self.w[r, k, gh, gw]
         return h[~np.isnan(h)], w[~np.isnan(w)]
 
@@ -90,13 +90,13 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
             raise ArgumentError("trans_std", f"trans_std must be finite, got {self.trans_std}")
 
     def parts(self, dtype: np.dtype[Any]) -> Ints:
-        """The part, of part_size along an axis, in which each of the group_size bins begins (G,)."""
+        """Return the part, of part_size along an axis, in which each of the group_size bins begins (G,)."""
         first = np.arange(self.group_size, dtype=dtype) / dtype.type(self.group_size)
         parts: Ints = np.floor(first * dtype.type(self.part_size)).astype(np.int64)
         return parts
 
     def check_trans(self, shape: tuple[int, ...], rois: int, dim: int) -> None:
-        """Raises ArgumentError unless trans is (R, 2 K, part_size, part_size) and K divides output_dim."""
+        """Raise ArgumentError unless trans is (R, 2 K, part_size, part_size) and K divides output_dim."""
         part = self.part_size
         if len(shape) != 4 or shape[0] != rois or shape[1] < 2 or shape[1] % 2 or shape[2:] != (part, part):
             wanted = f"(R, 2 * classes, part_size, part_size) = ({rois}, 2 * classes, {part}, {part})"
@@ -105,7 +105,7 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
             raise ArgumentError("trans", f"the offsets are of {shape[1] // 2} classes, which do not divide output_dim ({dim})")
 
     def plan(self, rois: Array, size: tuple[int, int]) -> MovedPlan:
-        """Of bins that are not moved."""
+        """Return the plan of bins that are not moved."""
         return self.moved_plan(rois, None, size)
 
     def moved_plan(self, rois: Array, trans: Array | None, size: tuple[int, int]) -> MovedPlan:

@@ -38,7 +38,7 @@ class ArgumentError(Error):
 
 
 class Saved(NamedTuple):
-    """What a forward leaves for backward. argmax (R, C, PH, PW): of operators that take maxima."""
+    """The numbers that a forward leaves for backward. argmax (R, C, PH, PW): of operators that take maxima."""
 
     x_shape: tuple[int, ...]
     plan: RoiPlan[Any]
@@ -69,7 +69,7 @@ class RoiOperator(ABC):
 
     @abstractmethod
     def plan(self, rois: Array, size: tuple[int, int]) -> RoiPlan[Any]:
-        """What the bins of checked rois (R, 5), of the map's type, read of a map of size (H, W). Widens them first."""
+        """Return what the bins of checked rois (R, 5), of the map's type, read of a map of size (H, W). Widens them first."""
 
     @abstractmethod
     def pool(self, x: Array, plan: RoiPlan[Any], y: Array | None, argmax: NDArray[np.int32] | None) -> None:
@@ -92,7 +92,7 @@ class RoiOperator(ABC):
         return rois
 
     def channel(self, c: int, ph: int, pw: int) -> int:
-        """The map's channel that bin (ph, pw) of y's channel c reads."""
+        """Return the map's channel that bin (ph, pw) of y's channel c reads."""
         return c
 
     # Checks and sizes.
@@ -114,7 +114,7 @@ class RoiOperator(ABC):
         return rois
 
     def sizes(self, x_shape: tuple[int, ...], rois: int) -> Sizes:
-        """The first arguments of the kernels."""
+        """Return the first arguments of the kernels."""
         images, channels, height, width = x_shape
         _, pooled_h, pooled_w = self.bins(channels)
         return Sizes(rois, images, channels, height, width, pooled_h, pooled_w, self.spatial_scale)
@@ -133,7 +133,7 @@ class RoiOperator(ABC):
         return y, saved
 
     def find_argmax(self, x: ArrayLike, rois: ArrayLike, out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-        """The places of the maxima alone (R, C, PH, PW)."""
+        """Return the places of the maxima alone (R, C, PH, PW)."""
         x, saved, shape = self._plan(x, rois)
         argmax = np.empty(shape, np.int32) if out is None else out
         self.pool(x, saved.plan, None, argmax)
@@ -149,7 +149,7 @@ class RoiOperator(ABC):
         return out
 
     def saved(self, rois: ArrayLike, dtype: DTypeLike, x_shape: tuple[int, ...], argmax: Array | None = None) -> Saved:
-        """What a forward of checked rois would leave."""
+        """Return what a forward of checked rois would leave."""
         plan = self.plan(np.asarray(rois, dtype).reshape(-1, 5), (x_shape[2], x_shape[3]))
         return Saved(tuple(x_shape), plan, argmax)
 

@@ -53,7 +53,8 @@ class PSROILayer(RoiLayer):
 
 
 def part_bytes(x: Blob, y: Blob, of_value: int, of_output: int) -> int:
-    """The memory of all threads, each with a part of the grid: of_value bytes a number of its maps, of_output a number of y.
+    """Return the memory of all threads, each with a part of the grid: of_value bytes a number of its maps, of_output a number
+    of y.
 
     x (N, D * G * G, H, W), y (R, D, G, G).
     """
@@ -125,7 +126,7 @@ def _run_parts(work: Callable[[GridPart, Scratch], None], plan: RoiPlan[Any], si
 
 
 def _columns(group: int, size: int) -> list[slice]:
-    """The columns of the grid in parts; size: bytes that are worked on for an image."""
+    """Return the columns of the grid in parts; size: bytes that are worked on for an image."""
     return parts(group, each=1 + size // group // PART)
 
 
@@ -150,7 +151,7 @@ CHUNK = 2**22
 
 
 class GridTaps(NamedTuple):
-    """What the grid's bins read on a map (H * W,): rows (G, KH, R) plus columns (KW, G, R), which hold the divisor.
+    """The pixels that the grid's bins read on a map (H * W,): rows (G, KH, R) plus columns (KW, G, R), which hold the divisor.
 
     Of a part of the grid: rows (KH, R), or (KH, P, R) where they differ from place to place, and columns (KW, P, R)."""
 
@@ -160,7 +161,7 @@ class GridTaps(NamedTuple):
     column_weight: Array
 
     def of(self, part: GridPart, pixels: int) -> GridTaps:
-        """A part's rows (KH, R) and columns (KW, P, R), on the maps of its P places, one after another."""
+        """Return a part's rows (KH, R) and columns (KW, P, R), on the maps of its P places, one after another."""
         columns = self.columns[:, part.columns][..., part.rois]
         start = np.arange(columns.shape[1])[:, None] * pixels  # where each place's map starts
         weight = self.column_weight[:, part.columns][..., part.rois]
@@ -168,7 +169,7 @@ class GridTaps(NamedTuple):
 
 
 def grid_taps(plan: SamplePlan) -> GridTaps:
-    """The taps of all bins."""
+    """Return the taps of all bins."""
     samples, size = plan.places, plan.size
     rows, columns = bilinear_taps(samples.h, size[0]), bilinear_taps(samples.w, size[1])
     row = np.where(rows.pixel < 0, NONE, rows.pixel * size[1])  # the first pixel of the row

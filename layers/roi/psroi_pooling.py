@@ -59,13 +59,13 @@ class Spans(NamedTuple):
     row: int
 
     def terms(self) -> Ints:
-        """How many terms each bin has (B,)."""
+        """Return how many terms each bin has (B,)."""
         terms: Ints = self.height * ((self.width + 1) // 2)
         return terms
 
 
 def bin_spans(plan: BinPlan, part: GridPart) -> Spans:
-    """The bins of a part of the grid, place after place."""
+    """Return the bins of a part of the grid, place after place."""
     (_, rois, gh, columns), bins, size = part, plan.places, plan.size
     top, bottom = bins.hstart[rois, gh], bins.hend[rois, gh]
     left, right = bins.wstart[rois, columns].T, bins.wend[rois, columns].T
@@ -115,7 +115,7 @@ def listed_bytes(terms: int) -> int:
 
 
 def _slices(terms: Ints) -> list[slice]:
-    """The bins (B,) in slices of about CHUNK terms."""
+    """Return the bins (B,) in slices of about CHUNK terms."""
     ends = np.flatnonzero(np.diff(terms.cumsum() // CHUNK, append=-1)) + 1  # -1: the last bin ends a slice
     return [slice(a, b) for a, b in pairwise([0, *ends.tolist()])]
 

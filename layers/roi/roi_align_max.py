@@ -214,7 +214,7 @@ def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays
 
 
 def sample_value(plane: Array, h: Any, w: Any) -> Any:
-    """The bilinear value of plane (H, W) at h, w, added up in the original's order and type."""
+    """Return the bilinear value of plane (H, W) at h, w, added up in the original's order and type."""
     value = plane.dtype.type(0)
     for row, column, weight in four_pixels(h, w, plane.shape):
         value += weight * plane[row, column]
@@ -230,7 +230,7 @@ def four_pixels(h: Any, w: Any, size: tuple[int, ...]) -> Iterator[tuple[int, in
 
 
 def two_pixels(place: Any, size: int) -> list[tuple[int, Any]]:
-    """The floor and the ceil of a place along an axis of that size with their weights; a pixel past the map is -1."""
+    """Return the floor and the ceil of a place along an axis of that size with their weights; a pixel past the map is -1."""
     one, low, high = place.dtype.type(1), np.floor(place), np.ceil(place)
     return [(int(low), one - place + low), (int(high) if high < size else -1, one - high + place)]
 
@@ -247,7 +247,7 @@ class Taps(NamedTuple):
     high_weight: Array
 
     def of(self, bins: tuple[Ints, Ints], count: int) -> Taps:
-        """Those of some bins (B,), the first `count` of each: (count, B)."""
+        """Return those of some bins (B,), the first `count` of each: (count, B)."""
         return Taps(*(array[bins[0], bins[1], :count].T for array in self))
 
 
@@ -268,7 +268,8 @@ def _bordered(x: Array) -> Array:
 def _greatest(
     table: Array, images: Ints, samples: Samples, size: tuple[int, int], clean: bool, argmax: bool
 ) -> tuple[Array, NDArray[np.int32]]:
-    """The maxima (R, PH, PW, C) of the bins and, with argmax, which samples they are. clean: no value is -FLT_MAX or below."""
+    """Return the maxima (R, PH, PW, C) of the bins and, with argmax, which samples they are. clean: no value is -FLT_MAX or
+    below."""
     rois, high, wide, channels = len(images), samples.h.shape[1], samples.w.shape[1], table.shape[1]
     maxima = _padded(rois * high * wide, channels, table.dtype)
     numbers = _padded(rois * high * wide if argmax else 0, channels, np.int32)
@@ -292,7 +293,8 @@ def _greatest(
 
 
 def _padded(rows: int, channels: int, dtype: Any) -> Array:
-    """An array (rows, C) with rows 16 elements further apart: at a distance of a power of two they share few cache lines."""
+    """Return an array (rows, C) with rows 16 elements further apart: at a distance of a power of two they share few cache
+    lines."""
     return np.empty((rows, channels + 16), dtype)[:, :channels]
 
 
@@ -310,7 +312,8 @@ def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], I
 
 
 def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps) -> Array:
-    """The samples at rows (SH, B) x columns (SW, B) of maps whose pixels (width to a row) start at row `first` (B,) of table.
+    """Return the samples at rows (SH, B) x columns (SW, B) of maps whose pixels (width to a row) start at row `first` (B,) of
+    table.
 
     (SH * SW, B, C). The order of the additions is the original's.
     """

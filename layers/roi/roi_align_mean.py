@@ -68,7 +68,7 @@ class GridMeans(GridOperator):
 
     @abstractmethod
     def most_samples(self, length: int, bins: int) -> int:
-        """How many samples a bin has along an axis, where a roi has the whole length of the map."""
+        """Return how many samples a bin has along an axis, where a roi has the whole length of the map."""
 
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
@@ -78,9 +78,9 @@ class GridMeans(GridOperator):
         add_means(dy, plan, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Of rois that have the whole map: what their samples read and the matrices made of it, in float64 at first; then the
-        matrices and, on each thread, a part of the maps, twice in backward. Before that, a byte a number of the maps, or of y
-        in backward."""
+        """Estimate the bytes of rois that have the whole map: what their samples read and the matrices made of it, in float64
+        at first; then the matrices and, on each thread, a part of the maps, twice in backward. Before that, a byte a number of
+        the maps, or of y in backward."""
         (_, channels, height, width), (rois, _, pooled_h, pooled_w) = x.shape, y.shape
         size, each = x.dtype.itemsize, len(_channel_parts(channels, data_bytes([x]) // max(x.shape[0], 1)))
         axes = (pooled_h, height), (pooled_w, width)
@@ -152,7 +152,7 @@ def sample_counts(length: Array, sampling_ratio: int) -> Array:
 
 
 class Block(NamedTuple):
-    """What a roi reads: the block of an image's pixels, and its matrices by_row (PH, h) and by_column (PW, w)."""
+    """The pixels that a roi reads: the block of an image's pixels, and its matrices by_row (PH, h) and by_column (PW, w)."""
 
     image: int
     rows: slice
@@ -162,7 +162,7 @@ class Block(NamedTuple):
 
 
 def _blocks(plan: SamplePlan) -> Iterator[Block]:
-    """What each roi reads."""
+    """Yield what each roi reads."""
     (height, width), samples, images = plan.size, plan.places, plan.images.tolist()
     # (R, P, 2 K) each; the divisor goes into the columns' weights
     rows, columns = bilinear_taps(samples.h, height), bilinear_taps(samples.w, width)
@@ -172,7 +172,7 @@ def _blocks(plan: SamplePlan) -> Iterator[Block]:
 
 
 def _channel_parts(channels: int, size: int) -> list[slice]:
-    """The channels in parts; size: the bytes of an image."""
+    """Return the channels in parts; size: the bytes of an image."""
     if not channels:
         return []
     return parts(channels, least=32, each=-(-size // (PART * get_num_threads())))

@@ -97,7 +97,7 @@ class Windows(NamedTuple):
 
 
 def cover_bins(plan: BinPlan) -> list[Windows]:
-    """The windows for all bins, image by image."""
+    """Return the windows for all bins, image by image."""
     images = plan.images
     return [_cover_image(plan, image, np.flatnonzero(images == image)) for image in np.unique(images).tolist()]
 
@@ -119,7 +119,7 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
 
 
 def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
-    """The lengths that make the fewest passes over elements: one for a pixel of a table, two for a window but the first.
+    """Return the lengths that make the fewest passes over elements: one for a pixel of a table, two for a window but the first.
 
     They depend on the rois: powers of two for few rois, every length for many. times: how often each roi counts.
     """
@@ -169,7 +169,8 @@ def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: i
 
 
 class Order(NamedTuple):
-    """What the maxima are taken of: keys(x (C, H, W)) -> (H * W, C), their itemsize; an empty bin's key; their meaning."""
+    """The keys of which maxima are taken: keys(x (C, H, W)) -> (H * W, C), their itemsize; an empty bin's key; their
+    meaning."""
 
     keys: Callable[[Array], Array]
     itemsize: int
@@ -257,12 +258,12 @@ def ordered_keys(x: Array) -> NDArray[np.int64]:
 
 
 def never(pixels: int) -> int:
-    """The key of what never wins on a map with that many pixels: below every other, and its pixel is -1."""
+    """Return the key of what never wins on a map with that many pixels: below every other, and its pixel is -1."""
     return (-(2**31) << PIXEL_BITS) + pixels
 
 
 def pixels_of(keys: NDArray[np.int64], pixels: int) -> NDArray[np.int32]:
-    """The pixel (h * W + w) of each key of a map with that many pixels; -1 for what never wins."""
+    """Return the pixel (h * W + w) of each key of a map with that many pixels; -1 for what never wins."""
     from_last = keys.astype(np.int32)  # the low 32 bits
     from_last &= 2**PIXEL_BITS - 1
     np.subtract(np.int32(pixels - 1), from_last, out=from_last)

@@ -41,7 +41,7 @@ class Bins(NamedTuple):
         return areas
 
     def of(self, r: int, ph: int, pw: int) -> tuple[range, range]:
-        """The rows and the columns of one bin."""
+        """Return the rows and the columns of one bin."""
         return range(self.hstart[r, ph], self.hend[r, ph]), range(self.wstart[r, pw], self.wend[r, pw])
 
 
@@ -50,7 +50,7 @@ BIN_TYPES = ", ".join(["int64[:,::1]"] * 4)
 
 
 class AxisSteps(NamedTuple):
-    """How bins come to lie along one axis of the map, step by step, before they are clipped to it.
+    """The position of bins along one axis of the map, step by step, before they are clipped to it.
 
     extent (R,): the roi's length; length (R,): a bin's; edges (R, P + 1): where the bins meet, not rounded; start, end
     (R, P): each bin's two edges, rounded to pixels where the layer does that.
@@ -69,7 +69,7 @@ class AxisSteps(NamedTuple):
 
 
 class RoiSteps(NamedTuple):
-    """How rois come to lie on the map: x1, y1, x2, y2 (R, 4) after the first of two steps and after both; then each axis."""
+    """The position of rois on the map: x1, y1, x2, y2 (R, 4) after the first of two steps and after both; then each axis."""
 
     halfway: Array
     corners: Array
@@ -77,7 +77,7 @@ class RoiSteps(NamedTuple):
     w: AxisSteps
 
     def clipped(self, size: tuple[int, int]) -> Bins:
-        """The bins of whole pixels, clipped to a map of size (H, W)."""
+        """Return the bins of whole pixels, clipped to a map of size (H, W)."""
         h, w = self.h, self.w
         return Bins(h.start.clip(0, size[0]), h.end.clip(0, size[0]), w.start.clip(0, size[1]), w.end.clip(0, size[1]))
 
@@ -87,7 +87,7 @@ Places = TypeVar("Places")
 
 @dataclass(frozen=True)
 class RoiPlan(Generic[Places]):
-    """What rois (R, 5) read of a map: made once a forward, for backward, explain, trace and the tests too.
+    """The part of a map that rois (R, 5) read: made once a forward, for backward, explain, trace and the tests too.
 
     size: (H, W) of the map; steps: how the rois came to lie there; places: the pixels or the samples of each bin.
     """
@@ -135,7 +135,7 @@ def at_least(least: float, extent: Array) -> Array:
 
 
 def rois_problem(rois: Array, images: int, spatial_scale: float) -> str:
-    """What is wrong with the values of rois (R, 5) for a batch of that many images, or ""; names the first bad row."""
+    """Return what is wrong with the values of rois (R, 5) for a batch of that many images, or ""; names the first bad row."""
     corners = rois[:, 1:].astype(np.float64)
     for bad, text in (
         (~np.isfinite(corners).all(axis=1), "a coordinate is NaN or infinite"),

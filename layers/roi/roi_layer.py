@@ -97,7 +97,7 @@ class RoiLayer(Layer):
             self.pool_backward_cpu(top, bottom, self._plan(bottom))
 
     def _plan(self, bottom: Sequence[Blob]) -> RoiPlan[Any]:
-        """The last forward's plan, or a new one where the bottoms are not what that was made of."""
+        """Return the last forward's plan, or a new one where the bottoms are not what that was made of."""
         self.read_scale_bottom(bottom)
         values = tuple(blob.read_data().tobytes() for blob in bottom[1:])  # rois may change in place
         made_of = bottom[0].shape, self.spatial_scale, values
@@ -107,7 +107,7 @@ class RoiLayer(Layer):
         return self._planned[1]
 
     def plan_rois(self, rois: Array, bottom: Sequence[Blob]) -> RoiPlan[Any]:
-        """The operator's plan of checked rois (R, 5)."""
+        """Return the operator's plan of checked rois (R, 5)."""
         return self.operator.plan(rois, (bottom[0].shape[2], bottom[0].shape[3]))
 
     def _checked_rois(self, bottom: Sequence[Blob]) -> Array:
@@ -134,7 +134,7 @@ class RoiLayer(Layer):
         return self.operator.sizes(bottom[0].shape, bottom[1].shape[0])
 
     def _watch(self, bottom: Sequence[Blob]) -> int:
-        """The address of the flag that a kernel sets to R - (first bad row): the error is then the CPU's."""
+        """Return the address of the flag that a kernel sets to R - (first bad row): the error is then the CPU's."""
         count = bottom[1].shape[0]
 
         def error(value: int) -> LayerError:
@@ -147,7 +147,8 @@ class RoiLayer(Layer):
         return current().current_stream.watch(error)
 
     def _named(self, run: Callable[[], Result], block: str = "") -> Result:
-        """What run gives; its ArgumentError becomes an error that names the layer and the bottom, or the block's field."""
+        """Return what run gives; its ArgumentError becomes an error that names the layer and the bottom, or the block's
+        field."""
         try:
             return run()
         except ArgumentError as error:

@@ -28,7 +28,7 @@ class Samples(NamedTuple):
     per_bin: Array
 
     def of(self, r: int, ph: int, pw: int) -> tuple[Array, Array]:
-        """The places h and w of one bin, without those left out."""
+        """Return the places h and w of one bin, without those left out."""
         h, w = self.h[r, ph], self.w[r, pw]
         return h[~np.isnan(h)], w[~np.isnan(w)]
 
@@ -73,14 +73,14 @@ class Taps(NamedTuple):
     weight: Array
 
     def span(self) -> tuple[list[int], list[int]]:
-        """The first pixel that each roi reads, and one past the last; 0, 0 when there is none."""
+        """Return the first pixel that each roi reads, and one past the last; 0, 0 when there is none."""
         beyond = np.iinfo(np.int64).max
         end = self.pixel.max(axis=(1, 2), initial=-1) + 1
         first = np.where(self.pixel >= 0, self.pixel, beyond).min(axis=(1, 2), initial=beyond)  # no pixel: end is 0 below it
         return np.minimum(first, end).tolist(), end.tolist()
 
     def matrices(self, size: int) -> Array:
-        """The weights as matrices (R, P, size): samples' sum = matrix @ pixels."""
+        """Return the weights as matrices (R, P, size): samples' sum = matrix @ pixels."""
         rois, pooled, _ = self.pixel.shape
         row = np.arange(rois * pooled).reshape(rois, pooled, 1) * size
         used = self.pixel >= 0

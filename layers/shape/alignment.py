@@ -52,7 +52,7 @@ def compose(base_map: Map, next_map: Map) -> Map:
 
 
 def inverse(coord_map: Map) -> Map:
-    """The inverse map."""
+    """Return the inverse map."""
     axis, a, b = coord_map
     return axis, 1 / a, -b / a
 
@@ -71,8 +71,8 @@ def offsets_of(coord_map: Map) -> list[int]:
 
 
 def alignment(nodes: Sequence[Node], start: str, end: str) -> Map | None:
-    """The map from one blob to another through the nearest that both are made from, by the layers' first bottoms; None where
-    there is none. Raises UndefinedMapException for a layer between them that does not map coordinates."""
+    """Return the map from one blob to another through the nearest that both are made from, by the layers' first bottoms; None
+    where there is none. Raises UndefinedMapException for a layer between them that does not map coordinates."""
     ours, theirs = _way_back(nodes, start), _way_back(nodes, end)
     common = set(ours).intersection(theirs)
     if not common:
@@ -83,7 +83,7 @@ def alignment(nodes: Sequence[Node], start: str, end: str) -> Map | None:
 
 
 def _way_back(nodes: Sequence[Node], name: str) -> list[tuple[int, str]]:
-    """The blob and those it is made from, each with the index of its node: an in-place blob comes once for each."""
+    """Return the blob and those it is made from, each with the index of its node: an in-place blob comes once for each."""
     way: list[tuple[int, str]] = []
     for i in reversed(range(len(nodes))):
         if name in nodes[i].top_names:

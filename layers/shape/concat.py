@@ -79,7 +79,7 @@ class Concat(Layer):
 
 
 def read_axis(layer: Layer, x: Blob, block: str, older: str) -> int:
-    """The block's axis, or the field that is its older name. Raises LayerError where both are given."""
+    """Return the block's axis, or the field that is its older name. Raises LayerError where both are given."""
     param = getattr(layer.param, block)
     if param.HasField("axis") and param.HasField(older):
         message = f"give axis or {older}, not both: axis {param.axis}, {older} {getattr(param, older)}"
@@ -89,7 +89,7 @@ def read_axis(layer: Layer, x: Blob, block: str, older: str) -> int:
 
 
 def rows(part: Blob, whole: Blob, axis: int) -> tuple[int, int, int]:
-    """How many rows there are (what follows one another from axis on), a part's numbers in one, and the whole's."""
+    """Return how many rows there are (what follows one another from axis on), a part's numbers in one, and the whole's."""
     return math.prod(part.shape[:axis]), math.prod(part.shape[axis:]), math.prod(whole.shape[axis:])
 
 
@@ -100,7 +100,7 @@ def offsets(parts: Sequence[Blob], axis: int) -> list[int]:
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
-    """A shape with one axis blotted out, for comparing the others."""
+    """Return a shape with one axis blotted out, for comparing the others."""
     return (*shape[:axis], None, *shape[axis + 1 :])
 
 

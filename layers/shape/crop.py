@@ -88,7 +88,7 @@ class Crop(Forked):
         return sum((cut.start or 0) * step for cut, step in zip(self._cut, steps_of(x.shape))) * x.dtype.itemsize
 
     def _axes(self, x: Blob, y: Blob) -> tuple[int, int]:
-        """How many axes there are, and the address of y's lengths and x's steps."""
+        """Return how many axes there are, and the address of y's lengths and x's steps."""
         return len(y.shape), on_device(self._tables, [*y.shape, *steps_of(x.shape)])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

@@ -86,7 +86,7 @@ class Filter(DynamicTops):
             self.launch("filter.filter", y.count, y.count, math.prod(x.shape[1:]), kept, source, target)
 
     def _device_table(self, items: int) -> int:
-        """The address of the kept items' numbers, then of every item's place among them, -1 for none."""
+        """Return the address of the kept items' numbers, then of every item's place among them, -1 for none."""
         places = np.full(items, -1)
         places[self._selected] = np.arange(len(self._selected))
         return on_device(self._tables, np.concatenate([self._selected, places]))
@@ -140,7 +140,7 @@ class ChannelFilter(Layer):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=0)
 
     def selected(self) -> NDArray[np.intp]:
-        """The channels that stay. Raises LayerError where they are not num_output."""
+        """Return the channels that stay. Raises LayerError where they are not num_output."""
         kept, wanted = np.flatnonzero(self.blobs[0].read_data()), self.param.filter_param.num_output
         if len(kept) != wanted:
             wrong = f"its selector keeps {len(kept)} channels, num_output is {wanted}: it needs the stored weights"

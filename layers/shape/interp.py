@@ -31,8 +31,8 @@ axis that keeps its size."""
 
 @dataclass(frozen=True)
 class Taps:
-    """Of each of `out` places on an axis of `size`: the place before it, the place after it, and that one's share; computed at
-    first use, as a blob's memory is taken."""
+    """The taps of each of `out` places on an axis of `size`: the place before it, the place after it, and that one's share;
+    computed at first use, as a blob's memory is taken."""
 
     size: int
     out: int
@@ -59,17 +59,17 @@ class Taps:
         return np.asarray(self.ratio * np.arange(self.out, dtype=np.float32))
 
     def shares(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:
-        """Of the place before and of that after, (out,) each."""
+        """Return the weights of the place before and of that after, (out,) each."""
         after = self.share.astype(dtype)
         return 1 - after, after
 
     def axis(self, dtype: np.dtype[np.floating], first: int) -> TapArrays:
-        """The places, which are counted from `first` on, and their shares."""
+        """Return the places, which are counted from `first` on, and their shares."""
         kept = slice(1 if self.size == self.out else 2)
         return np.stack([self.before, self.after])[kept].astype(np.uintp) + np.uintp(first), np.stack(self.shares(dtype))[kept]
 
     def runs(self, longest: int) -> list[Run]:
-        """The places cut where the step from one to the next changes, and into at most `longest`."""
+        """Return the places cut where the step from one to the next changes, and into at most `longest`."""
         step = max(1, int(self.ratio))
         breaks = np.diff(np.stack([self.before, self.after]) - step * np.arange(self.out)).any(axis=0)
         starts = sorted({*range(0, self.out, longest), *(np.flatnonzero(breaks) + 1).tolist()})
@@ -80,7 +80,8 @@ class Taps:
         return list(zip([slice(*part) for part in parts], before, after))
 
     def bands(self, dtype: np.dtype[np.floating], width: int, *, transposed: bool = False) -> list[Band]:
-        """The matrix of the shares (out, size), or its transpose, cut into bands of width rows without the zeros around."""
+        """Return the matrix of the shares (out, size), or its transpose, cut into bands of width rows without the zeros
+        around."""
         return _bands(self.size, self.out, dtype.char, width, transposed)
 
 
@@ -312,11 +313,11 @@ class Interp(Layer):
 
     @property
     def how(self) -> Resizing:
-        """How maps are resized."""
+        """The way maps are resized."""
         return Resizing(self.pads, self.rows, self.columns)
 
     def resized(self, size: int, axis: int) -> int:
-        """How many rows (axis 0) or columns (axis 1) `size` become."""
+        """Return how many rows (axis 0) or columns (axis 1) `size` become."""
         param = self.param.interp_param
         if not (param.HasField("shrink_factor") or param.HasField("zoom_factor")):
             return param.width if axis else param.height
@@ -340,7 +341,7 @@ class Interp(Layer):
         resize_backward(top[0].diff, self.how, bottom[0].diff)
 
     def _geometry(self, x: Blob) -> tuple[int, ...]:
-        """The kernels' H, W, first row and column, H' and W' after the crop, OH, OW."""
+        """Return the kernels' H, W, first row and column, H' and W' after the crop, OH, OW."""
         return *x.shape[2:], -self.pads[0], self.rows.size, self.columns.size, self.rows.out, self.columns.out
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

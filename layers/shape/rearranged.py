@@ -31,7 +31,8 @@ class Rearranged(Layer):
     copies = (0, 0)
 
     def arranged(self, x: Array) -> Array:
-        """A view of x (contiguous, of the bottom's shape) with y's numbers in y's order; its axes may be others than y's."""
+        """Return a view of x (contiguous, of the bottom's shape) with y's numbers in y's order; its axes may be others than
+        y's."""
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -58,7 +59,7 @@ class Rearranged(Layer):
             self.launch("permute.scatter", count, count, axes, table, dy, dx)
 
     def _device_table(self, x: Blob) -> tuple[int, int, int]:
-        """How many axes the view has, the address of their lengths and steps, and where in x it begins, in bytes."""
+        """Return how many axes the view has, the address of their lengths and steps, and where in x it begins, in bytes."""
         whole = np.empty(x.shape, np.int8)
         view = self.arranged(whole)
         start = address_of(view) - address_of(whole)
@@ -66,12 +67,12 @@ class Rearranged(Layer):
 
 
 def steps_of(shape: tuple[int, ...]) -> list[int]:
-    """How far apart neighbours on each axis lie in memory, in numbers."""
+    """Return how far apart neighbours on each axis lie in memory, in numbers."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def on_device(tables: Tables, numbers: ArrayLike) -> int:
-    """The address of numbers (K,), as int32, on the GPU; copied there only when none of a layer's tables holds them."""
+    """Return the address of numbers (K,), as int32, on the GPU; copied there only when none of a layer's tables holds them."""
     array = np.asarray(numbers, np.int32)
     table = tables.get(array.tobytes())
     if table is None:
@@ -255,7 +256,7 @@ class Reorg(Rearranged):
         return view
 
     def split(self, c: int, h: int, w: int) -> tuple[int, ...]:
-        """The five axes as which an image's memory is read."""
+        """Return the five axes as which an image's memory is read."""
         s, k = self.stride, c // (self.stride * self.stride)
         return (s, s, k, h, w) if self.reverse else (k, h, s, w, s)
 

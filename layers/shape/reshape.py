@@ -58,7 +58,7 @@ class Reshape(Layer):
         top[0].share(bottom[0])  # at each reshape: the bottom may have got new memory
 
     def replaced_axes(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The half-open range of the bottom's axes that shape.dim replaces."""
+        """Return the half-open range of the bottom's axes that shape.dim replaces."""
         param, axes = self.param.reshape_param, len(shape)
         # -1 is past the last axis, not the last: to insert one there
         start = param.axis if param.axis >= 0 else axes + param.axis + 1
@@ -72,7 +72,7 @@ class Reshape(Layer):
         return start, end
 
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """What the layer makes of a shape."""
+        """Return what the layer makes of a shape."""
         start, end = self.replaced_axes(shape)
         dims = list(self.param.reshape_param.shape.dim)
         for i, dim in enumerate(dims):
@@ -108,7 +108,7 @@ class Reshape(Layer):
 
 
 def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:
-    """What -1 stands for in new, a reshaping of shape; None where nothing fits.
+    """Return what -1 stands for in new, a reshaping of shape; None where nothing fits.
 
     Axes of length 0 that stay (0 rois) are left out of both counts, so that (0, 21, 7) as [0, -1] still is (0, 147).
     """

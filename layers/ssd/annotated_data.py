@@ -67,7 +67,7 @@ def _samples(sampler: caffe_pb2.BatchSampler, objects: Array, random: np.random.
 
 
 def check_sampler(sampler: caffe_pb2.Sampler) -> None:
-    """Raises DataError for scales and aspect ratios that no box in an image can have."""
+    """Raise DataError for scales and aspect ratios that no box in an image can have."""
     if not 0 < sampler.min_scale <= sampler.max_scale <= 1:
         scales = f"{sampler.min_scale:g} and {sampler.max_scale:g}"
         raise DataError(f"min_scale and max_scale of a sampler must be above 0, at most 1 and in order, got {scales}")
@@ -79,7 +79,7 @@ def check_sampler(sampler: caffe_pb2.Sampler) -> None:
 
 
 def sample_box(sampler: caffe_pb2.Sampler, random: np.random.Generator) -> Array:
-    """A box (4,) inside the unit square."""
+    """Return a box (4,) inside the unit square."""
     scale = random.uniform(sampler.min_scale, sampler.max_scale)
     ratio = random.uniform(max(sampler.min_aspect_ratio, scale**2), min(sampler.max_aspect_ratio, 1 / scale**2))
     size = np.array([scale * np.sqrt(ratio), scale / np.sqrt(ratio)])
@@ -88,7 +88,7 @@ def sample_box(sampler: caffe_pb2.Sampler, random: np.random.Generator) -> Array
 
 
 def satisfies(box: Array, objects: Array, wanted: caffe_pb2.SampleConstraint) -> bool:
-    """Whether some object (n, 4) overlaps box (4,), covers it, or is covered by it, as the bounds that are given ask."""
+    """Return whether some object (n, 4) overlaps box (4,), covers it, or is covered by it, as the bounds that are given ask."""
     measures: dict[str, Callable[[], Array]] = {
         "jaccard_overlap": lambda: jaccard(box[None], objects)[0],
         "sample_coverage": lambda: coverage(box[None], objects),
@@ -108,7 +108,7 @@ def satisfies(box: Array, objects: Array, wanted: caffe_pb2.SampleConstraint) ->
 
 
 def coverage(boxes: Array, others: Array) -> Array:
-    """The part of boxes (n or 1, 4) that others (1 or n, 4) cover: (n,)."""
+    """Return the part of boxes (n or 1, 4) that others (1 or n, 4) cover: (n,)."""
     low, high = np.maximum(boxes[:, :2], others[:, :2]), np.minimum(boxes[:, 2:], others[:, 2:])
     shared = np.maximum(high - low, 0).prod(axis=1)
     part: Array = np.divide(shared, box_areas(boxes), out=np.zeros_like(shared), where=shared > 0)
@@ -116,7 +116,7 @@ def coverage(boxes: Array, others: Array) -> Array:
 
 
 def seen_in(crop: Array, objects: Array, emit: caffe_pb2.EmitConstraint | None) -> tuple[Array, NDArray[np.bool_]]:
-    """The objects (n, 4) relative to crop (4,), cut at its edges; and which of them count (n,).
+    """Return the objects (n, 4) relative to crop (4,), cut at its edges; and which of them count (n,).
 
     emit: CENTER, only those whose centre lies in the crop; MIN_OVERLAP, only those covered by more than emit_overlap.
     """
@@ -169,7 +169,7 @@ class AnnotatedTransform:
         self.canvas = None if mean is None else mean.mean(axis=(1, 2))
 
     def plain(self) -> caffe_pb2.TransformationParameter:
-        """What is left to do: mean and scale, and how images are decoded."""
+        """Return what is left to do: mean and scale, and how images are decoded."""
         plain = caffe_pb2.TransformationParameter()
         plain.CopyFrom(self.param)
         for field in OWN_FIELDS:
@@ -177,7 +177,7 @@ class AnnotatedTransform:
         return plain
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """The height and width of the result for an image of this size that no sampler crops."""
+        """Return the height and width of the result for an image of this size that no sampler crops."""
         return self.crop if self.crop[0] else self.change.size(height, width)
 
     def __call__(self, image: Array, boxes: Array) -> tuple[Array, Array, Window]:
@@ -206,14 +206,14 @@ class AnnotatedTransform:
         return pixels.transpose(2, 0, 1), boxes, window
 
     def _canvas(self, channels: int) -> Array | None:
-        """The colour around an expanded image: mean values, or a mean image's average."""
+        """Return the colour around an expanded image: mean values, or a mean image's average."""
         if self.canvas is not None and len(self.canvas) not in (1, channels):
             given = "channels in the mean_file" if self.param.mean_file else "mean_value given"
             raise DataError(f"{len(self.canvas)} {given} for {channels} channels: give one, or one for each")
         return self.canvas
 
     def _seen(self, frame: Array | None, boxes: Array) -> Array:
-        """The boxes of those objects that count in frame (4,), relative to it; all where there is none."""
+        """Return the boxes of those objects that count in frame (4,), relative to it; all where there is none."""
         if frame is None:
             return boxes
         boxes = boxes.copy()
@@ -221,7 +221,8 @@ class AnnotatedTransform:
         return boxes[counts]
 
     def _cropped(self, pixels: Array) -> tuple[Array, Window, Array | None]:
-        """The crop of pixels (H, W, C), at random in phase TRAIN, else the centre; where it is; and that relative (4,)."""
+        """Return the crop of pixels (H, W, C), at random in phase TRAIN, else the centre; where it is; and that relative
+        (4,)."""
         (high, wide), (height, width) = self.crop, pixels.shape[:2]
         if not high:
             return pixels, Window(slice(None), slice(None), height, width), None
@@ -235,7 +236,7 @@ class AnnotatedTransform:
 
 
 def cut(pixels: Array, crop: Array) -> Array:
-    """The part of pixels (H, W, C) in crop (4,), at least a pixel; edges are cut to whole pixels."""
+    """Return the part of pixels (H, W, C) in crop (4,), at least a pixel; edges are cut to whole pixels."""
     height, width = pixels.shape[:2]
     x, y, x_end, y_end = np.clip(crop, 0, 1) * [width, height, width, height]
     left, top = min(int(x), width - 1), min(int(y), height - 1)
@@ -311,7 +312,7 @@ class AnnotatedSource(DatumSource):
         return (batch, table.astype(batch.dtype)[None, None]) if self.labelled else (batch,)
 
     def _annotated(self, key: bytes, value: bytes) -> tuple[Array, Array]:
-        """An item's image (C, H, W) and boxes (n, 7): class, instance, xmin, ymin, xmax, ymax, difficult."""
+        """Return an item's image (C, H, W) and boxes (n, 7): class, instance, xmin, ymin, xmax, ymax, difficult."""
         item, name = caffe_pb2.AnnotatedDatum(), self._name(key)
         try:
             item.ParseFromString(value)

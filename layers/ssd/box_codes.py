@@ -33,7 +33,7 @@ class Priors(NamedTuple):
 
 
 def read_priors(layer: Layer, data: Array, code: int) -> Priors:
-    """The priors in a blob (1, 2, 4 P). Raises LayerError for one without an area where code divides by its size."""
+    """Return the priors in a blob (1, 2, 4 P). Raises LayerError for one without an area where code divides by its size."""
     boxes, variances = data.reshape(2, -1, 4)
     flat = (boxes[:, 2:] - boxes[:, :2] <= 0).any(axis=1)
     if code != CORNER and flat.any():
@@ -90,7 +90,7 @@ def decode_images(
 
 
 def refined(priors: Priors, codes: Array | None, images: int, code: int, variance_in_target: bool = False) -> list[Priors]:
-    """The priors of each image: the same of all, or RefineDet's, decoded from codes (N, P * 4) of its first stage."""
+    """Return the priors of each image: the same of all, or RefineDet's, decoded from codes (N, P * 4) of its first stage."""
     if codes is None:
         return [priors] * images
     boxes = decode(codes.reshape(images, -1, 4), priors, code, variance_in_target)
@@ -98,7 +98,7 @@ def refined(priors: Priors, codes: Array | None, images: int, code: int, varianc
 
 
 def encode(targets: Array, priors: Priors, code: int, variance_in_target: bool = False) -> Array:
-    """The codes (P, 4) of boxes targets (P, 4), one for each prior: the inverse of decode."""
+    """Return the codes (P, 4) of boxes targets (P, 4), one for each prior: the inverse of decode."""
     boxes = priors.boxes
     size = boxes[:, 2:] - boxes[:, :2]
     if code == CENTER_SIZE:
@@ -112,7 +112,7 @@ def encode(targets: Array, priors: Priors, code: int, variance_in_target: bool =
 
 
 def best_first(scores: Array, least: float, top_k: int | None) -> NDArray[np.intp]:
-    """Indices of the scores (N,) > least, the top_k best of them, best first; of equal ones the earlier."""
+    """Return indices of the scores (N,) > least, the top_k best of them, best first; of equal ones the earlier."""
     likely = np.flatnonzero(scores > least)
     if top_k is not None and 0 < top_k < len(likely):  # to find the last of the best takes a fifth of the time of sorting all
         last = np.partition(scores[likely], -top_k)[-top_k]
@@ -130,9 +130,9 @@ def nms(
     eta: float = 1.0,
     areas: Array | None = None,
 ) -> NDArray[np.intp]:
-    """Indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
-    overlaps a kept one by more than overlap. eta < 1: each box that is kept lowers overlap to eta times it, down to 0.5.
-    areas: the boxes' (N,), for one who asks several times."""
+    """Return indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
+    overlaps a kept one by more than overlap. eta < 1: each box that is kept lowers overlap to eta times it, down to 0.5. areas:
+    the boxes' (N,), for one who asks several times."""
     order = best_first(scores, least, top_k)
     ranked = boxes[order]
     kept: NDArray[np.intp] = order[kept_of(ranked, box_areas(ranked) if areas is None else areas[order], overlap, eta)]

@@ -112,14 +112,14 @@ class DetectionEvaluate(Forked):
         top[0].data[...] = table.reshape(top[0].shape)
 
     def training_state(self) -> dict[str, Any]:
-        """Which image of name_size_file comes next."""
+        """Return which image of name_size_file comes next."""
         return {"next_image": self.next_image} if self.images else {}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
         self.next_image = Fields(state).whole("next_image", 0, len(self.images) - 1) if "next_image" in state else 0
 
     def _rows(self, blob: Blob, i: int) -> Array:
-        """The rows of a bottom that are of an image. Raises LayerError for classes that are none."""
+        """Return the rows of a bottom that are of an image. Raises LayerError for classes that are none."""
         rows: Array = blob.data.reshape(-1, (7, 8)[i])
         rows = rows[rows[:, 0] != -1]
         if self.cascade:
@@ -162,8 +162,8 @@ class DetectionEvaluate(Forked):
 
 
 def judge(overlaps: Array, threshold: float, ignored: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which detections (n,), best first, are right and which wrong, by their overlaps (n, G); ignored (G,): boxes that do
-    not count, a detection of which is neither."""
+    """Return which detections (n,), best first, are right and which wrong, by their overlaps (n, G); ignored (G,): boxes that
+    do not count, a detection of which is neither."""
     right, wrong = np.zeros(len(overlaps), bool), np.ones(len(overlaps), bool)
     if overlaps.shape[1]:
         own = overlaps.argmax(axis=1)  # each detection's best true box, taken or not, as VOC's devkit judges

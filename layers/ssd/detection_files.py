@@ -51,7 +51,7 @@ MOST_CLASSES = 1_000_000
 
 
 def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
-    """The items of a label map (LabelMap as prototxt) by label. Raises DataError."""
+    """Return the items of a label map (LabelMap as prototxt) by label. Raises DataError."""
     try:
         items = parse_message(read_text(granted(file)), caffe_pb2.LabelMap(), file).item
     except OSError as error:
@@ -82,7 +82,7 @@ class OwnFiles:
             raise DataError(f"{folder}: {nearest} is no folder, and nothing can be written into it")
 
     def check(self, name: str) -> None:
-        """Raises DataError for a file that may not be named here, or for an existing one that no run wrote."""
+        """Raise DataError for a file that may not be named here, or for an existing one that no run wrote."""
         path = unlinked(granted(self.folder / name), DataError)
         if Path(name).name != name or "\\" in name:
             raise DataError(f'"{name}" leads out of the folder {self.folder}')
@@ -106,7 +106,7 @@ class OwnFiles:
             temporary.write_bytes(content)
 
     def _record(self) -> set[tuple[str, str]]:
-        """What runs wrote, read once; incomplete lines are ignored."""
+        """Return what runs wrote, read once; incomplete lines are ignored."""
         if self._written is None:
             self._written = set()
             with suppress(OSError), opened(self.folder / RECORD, follow=False) as lines:
@@ -130,7 +130,7 @@ def _digest(content: bytes) -> str:
 
 
 def files_asked(layer: Layer) -> DetectionFiles | None:
-    """What writes the files that a DetectionOutput layer's save_output_param asks for. Raises DataError."""
+    """Return what writes the files that a DetectionOutput layer's save_output_param asks for. Raises DataError."""
     param = layer.param.detection_output_param
     saving = param.save_output_param
     if not saving.output_directory:
@@ -219,7 +219,7 @@ class DetectionFiles:
         return Found(image, label, number(fields.get("score"), fields.path("score")), box)
 
     def _texts(self) -> dict[str, str]:
-        """The files' contents by name."""
+        """Return the files' contents by name."""
         prefix, kind = self.param.output_name_prefix, self.param.output_format
         if kind == "VOC":
             lines = {label: [line(one) for one in self.found if one.label == label] for label in self.labels}
@@ -240,7 +240,7 @@ COCO_ID = re.compile("0|[1-9][0-9]{0,17}")
 
 
 def line(found: Found, label: str = "") -> str:
-    """A detection as a line; pixels are cut to whole ones, the far corner from the near one and the size."""
+    """Return a detection as a line; pixels are cut to whole ones, the far corner from the near one and the size."""
     x, y, width, height = map(int, found.box)
     return f"{found.image} {label}{found.score:g} {x} {y} {x + width} {y + height}\n"
 
@@ -256,7 +256,7 @@ LEAST = 0.6
 
 
 def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:
-    """What writes the pictures that a DetectionOutput layer's visualize asks for. Raises DataError."""
+    """Return what writes the pictures that a DetectionOutput layer's visualize asks for. Raises DataError."""
     param = layer.param.detection_output_param
     if not param.visualize:
         return None
@@ -308,7 +308,7 @@ class DetectionPictures:
         self.own.write(f"{self.file.stem}_{self.written:06d}{suffix}", content.getvalue())
 
     def pixels(self, image: Array) -> Pixels:
-        """The net's input image (C, H, W) as bytes (H, W, 3) in BGR order."""
+        """Return the net's input image (C, H, W) as bytes (H, W, 3) in BGR order."""
         channels, height, width = image.shape
         if channels not in (1, 3):
             raise DataError(f"visualize needs images of 1 or 3 channels, got {channels}")

@@ -137,8 +137,8 @@ class DetectionOutput(DynamicTops, Forked):
         self._write(rows, bottom)
 
     def boxes(self, loc: Array, priors: Array, arm_loc: Array | None) -> list[tuple[Array, Array | None]]:
-        """Each image's boxes (L, P, 4), and their areas (L, P) if they are known. loc and priors, and
-        RefineDet's arm_loc or None: as the bottoms have them."""
+        """Return each image's boxes (L, P, 4), and their areas (L, P) if they are known. loc and priors, and RefineDet's
+        arm_loc or None: as the bottoms have them."""
         param, of_target = self.param.detection_output_param, self.param.detection_output_param.variance_encoded_in_target
         images, number, sets = len(loc), priors.size // 8, self.loc_classes
         codes = loc.reshape(images, number, sets, 4)
@@ -150,7 +150,7 @@ class DetectionOutput(DynamicTops, Forked):
         return [(decode(own, at, param.code_type, of_target), None) for own, at in pairs]
 
     def _write(self, rows: list[Array], bottom: Sequence[Blob]) -> None:
-        """What files and pictures are asked for, of each image's rows."""
+        """Write the files and pictures that are asked for, of each image's rows."""
         try:
             for i, own in enumerate(rows):
                 if self.files is not None:
@@ -161,7 +161,7 @@ class DetectionOutput(DynamicTops, Forked):
             raise self.error(str(error), "detection_output_param") from error
 
     def training_state(self) -> dict[str, Any]:
-        """How far the files and pictures are."""
+        """Return how far the files and pictures are."""
         state: dict[str, Any] = {} if self.files is None else {"files": self.files.state()}
         return state if self.pictures is None else {**state, "pictures": self.pictures.written}
 
@@ -192,8 +192,8 @@ class DetectionOutput(DynamicTops, Forked):
 
 
 def is_refinedets(layer: Layer, bottom: Sequence[Blob]) -> bool:
-    """Whether DetectionOutput's fourth bottom is RefineDet's arm_conf, not SSD's images: by a fifth, by objectness_score, or by
-    a shape (N, P * 2)."""
+    """Return whether DetectionOutput's fourth bottom is RefineDet's arm_conf, not SSD's images: by a fifth, by
+    objectness_score, or by a shape (N, P * 2)."""
     given = layer.param.detection_output_param.HasField("objectness_score")
     return len(bottom) > 4 or (len(bottom) > 3 and (given or len(bottom[3].shape) == 2))
 
@@ -210,7 +210,7 @@ def check_refinement(layer: Layer, bottom: Sequence[Blob], arm: Sequence[Blob], 
 
 
 def _fork_of_priors(number: int, wanted: int) -> str:
-    """A hint where another fork's PriorBox makes the wanted number of priors, not SSD's number."""
+    """Return a hint where another fork's PriorBox makes the wanted number of priors, not SSD's number."""
     argument = "Net's fork="
     if wanted == 2 * number > 0:
         return f"; TextBoxes' PriorBox makes each box twice: give {ways('--fork textboxes', argument)}"
@@ -221,7 +221,7 @@ def _fork_of_priors(number: int, wanted: int) -> str:
 
 
 def check_predictions(layer: Layer, bottom: Sequence[Blob], loc_classes: int, classes: int) -> None:
-    """The bottoms loc, conf and priors of SSD's last layers belong together. Raises LayerError."""
+    """Check that the bottoms loc, conf and priors belong to SSD's last layers. Raises LayerError."""
     loc, conf, priors = bottom[:3]
     if priors.count % 8 or priors.shape[:2] != (1, 2):
         raise layer.error(f"the priors must have the shape (1, 2, P * 4), got {priors.shape}", "bottom[2]")

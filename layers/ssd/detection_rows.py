@@ -20,7 +20,7 @@ NONE = np.zeros(0, np.intp)
 
 
 class Rules(NamedTuple):
-    """Which of a class's boxes are kept. background: the class that has none; top_k: None for no limit."""
+    """The rule by which a class's boxes are kept. background: the class that has none; top_k: None for no limit."""
 
     background: int
     least: float

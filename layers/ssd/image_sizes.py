@@ -30,7 +30,7 @@ class Sized(NamedTuple):
 
 
 def read_name_sizes(file: str) -> list[Sized]:
-    """The images that a name_size_file lists, "name height width" on each line, from 1 to LARGEST. Raises DataError."""
+    """Return the images that a name_size_file lists, "name height width" on each line, from 1 to LARGEST. Raises DataError."""
     try:
         words = [line.split() for line in read_text(granted(file), "lists").split("\n") if line.strip()]
         sizes = [Sized(name, int(height), int(width)) for name, height, width in words]
@@ -47,7 +47,7 @@ def read_name_sizes(file: str) -> list[Sized]:
 
 
 def check_frame(resize: caffe_pb2.ResizeParameter | None) -> None:
-    """Raises DataError for a resize_param without a size."""
+    """Raise DataError for a resize_param without a size."""
     if resize is not None and not (resize.height and resize.width):
         raise DataError(f"resize_param needs a height and a width > 0, got {resize.height} and {resize.width}")
 
@@ -69,7 +69,7 @@ def boxes_in_pixels(boxes: Array, image: Sized, resize: caffe_pb2.ResizeParamete
 
 
 def margins(image: Sized, resize: caffe_pb2.ResizeParameter) -> Array:
-    """The part of the frame that is padding left, above, left, above (4,)."""
+    """Return the part of the frame that is padding left, above, left, above (4,)."""
     wide, wanted = image.width / image.height, resize.width / resize.height
     if wide > wanted:
         return np.array([0, (1 - wanted / wide) / 2] * 2)

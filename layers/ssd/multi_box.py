@@ -66,7 +66,8 @@ class Match(NamedTuple):
 
 
 def read_truths(layer: Layer, data: Array, images: int, param: caffe_pb2.MultiBoxLossParameter) -> list[Truths]:
-    """Each image's true boxes from rows (G, 8): image, class, instance, xmin, ymin, xmax, ymax, difficult; image -1 is none.
+    """Return each image's true boxes from rows (G, 8): image, class, instance, xmin, ymin, xmax, ymax, difficult; image -1 is
+    none.
 
     Raises LayerError for an image that the batch does not have, and for a label that is no object's class.
     """
@@ -117,7 +118,7 @@ def _match(boxes: Array, truths: Array, threshold: float | None, inside_only: bo
 
 
 def match(overlaps: Array, threshold: float | None, ignored: NDArray[np.bool_]) -> tuple[Ints, Array]:
-    """The true box of each prior (P,), FREE or IGNORED, and its overlap (P,) (a free prior's: its largest).
+    """Return the true box of each prior (P,), FREE or IGNORED, and its overlap (P,) (a free prior's: its largest).
 
     overlaps: (P, G). threshold: for the priors that the bipartite matching leaves; None matches no more. ignored: (P,).
     """
@@ -179,7 +180,8 @@ def localisation_loss(
 def confidence_targets(
     shape: tuple[int, ...], truths: Sequence[Truths], picks: Picks, background: bool, param: Param
 ) -> NDArray[np.bool_]:
-    """The classes (N, P, C) that the priors stand for; background: whether unmatched ones stand for it, or for nothing."""
+    """Return the classes (N, P, C) that the priors stand for; background: whether unmatched ones stand for it, or for
+    nothing."""
     targets = np.zeros(shape, bool)
     if background and param.background_label_id < shape[2]:
         targets[..., param.background_label_id] = True
@@ -233,7 +235,7 @@ def mining_type(layer: Layer, param: Param) -> int:
 
 
 def check_parameters(layer: Layer, param: Param, mining: int) -> None:
-    """Raises LayerError for parameters that do not go together."""
+    """Raise LayerError for parameters that do not go together."""
     agnostic, background = param.map_object_to_agnostic, param.background_label_id
     wrong = [
         (not param.num_classes, "num_classes", "needs num_classes > 0"),
@@ -274,8 +276,8 @@ def pick(
     *,
     objects: NDArray[np.bool_] | None = None,
 ) -> Picks:
-    """The priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C), and each image's true boxes and priors.
-    objects (N, P): RefineDet's priors that may be mined."""
+    """Return the priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C), and each image's true boxes and
+    priors. objects (N, P): RefineDet's priors that may be mined."""
     picks = []
     for i, own in enumerate(truths):
         matches, negatives = find_matches(loc[i], own, priors[i], param), np.zeros(0, np.intp)
@@ -306,7 +308,7 @@ def _picks(image: int, matches: Sequence[Match], negatives: Ints) -> Picks:
 def _losses(
     loc: Array, conf: Array, truths: Truths, priors: Priors, matches: Sequence[Match], *, mining: int, param: Param
 ) -> Array:
-    """The current loss of each prior (P,) of one image (loc, conf: a batch of one), by which mining ranks them."""
+    """Return the current loss of each prior (P,) of one image (loc, conf: a batch of one), by which mining ranks them."""
     all_matched = _picks(0, matches, np.zeros(0, np.intp))
     targets = confidence_targets(conf.shape, [truths], all_matched, True, param)
     losses: Array = confidence_loss(conf, targets, param)[0][0]
@@ -344,7 +346,7 @@ def mine(
 
 
 def _worst(losses: Array, boxes: Array, param: Param) -> Ints:
-    """Indices (n,) of losses (N,), largest first, after suppression where nms_param asks for it."""
+    """Return indices (n,) of losses (N,), largest first, after suppression where nms_param asks for it."""
     if not param.HasField("nms_param") or param.nms_param.nms_threshold <= 0:
         return np.argsort(-losses, kind="stable")
     limit = param.nms_param.top_k if param.nms_param.HasField("top_k") and param.nms_param.top_k >= 0 else None

@@ -148,7 +148,7 @@ class PriorBox(Forked):
         top[0].data[...] = self.boxes(bottom, top)
 
     def boxes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Array:
-        """What the top holds, which the bottoms' sizes decide."""
+        """Return what the top holds, which the bottoms' sizes decide."""
         size = bottom[0].shape[2:]
         image = self.image or bottom[1].shape[2:]
         step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))  # a map of no rows has no boxes: any step
@@ -214,7 +214,8 @@ def prior_boxes(
 
 
 def _centres(size: Sequence[int], step: Sequence[float], offset: float | tuple[float, float]) -> NDArray[np.float32]:
-    """The centres (H, W, 1, 2) of the cells' boxes, in pixels; the original's are float, its halves and quotients double."""
+    """Return the centres (H, W, 1, 2) of the cells' boxes, in pixels; the original's are float, its halves and quotients
+    double."""
     down, right = offset if isinstance(offset, tuple) else (offset, offset)
     x = ((np.arange(size[1]) + right) * step[1]).astype(np.float32)
     y = ((np.arange(size[0]) + down) * step[0]).astype(np.float32)

@@ -59,7 +59,7 @@ class Loan:
     later: list[tuple[SyncedMemory, str]] = field(default_factory=list)
 
     def holds(self) -> bool:
-        """Whether the blobs still have this memory, and may use it."""
+        """Return whether the blobs still have this memory, and may use it."""
         return not self.is_over and all(blob.data_memory is memory for blob, memory in self.blobs)
 
     @contextmanager
@@ -87,7 +87,7 @@ class Arena:
 
     @classmethod
     def of(cls, memory: BlobMemory) -> Arena:
-        """The arena of a net, which is made now if there is none."""
+        """Return the arena of a net, which is made now if there is none."""
         if not isinstance(memory.arena, cls):
             memory.arena = cls(memory)
         return memory.arena
@@ -130,7 +130,7 @@ class Arena:
         return loan
 
     def _needed_by(self, first: int) -> set[SyncedMemory]:
-        """The memory of blobs that layers from this one on read, or that are kept."""
+        """Return the memory of blobs that layers from this one on read, or that are kept."""
         read = {name for names in self._memory.lives.ends[first:] for name in names}
         return self._memory.kept() | {blob.data_memory for name, blob in self._memory.blobs.items() if name in read}
 
@@ -162,7 +162,7 @@ class Arena:
             memory.lie_in(self._whole[start : start + memory.size * memory.dtype.itemsize])
 
     def begins(self, loan: Loan) -> None:
-        """The list is about to run: what it and lists behind it have left to later layers is old now, and it may write where
+        """Begin a list: what it and lists behind it have left to later layers is old now, and it may write where
         others' lies that has been read."""
         for memory, gone in loan.before:
             memory.gone = gone
@@ -172,14 +172,14 @@ class Arena:
         self._later = [one for one in self._later if not one[0].gone]
 
     def has_run(self, loan: Loan) -> None:
-        """The list has run."""
+        """End a list."""
         for memory, gone in loan.later:
             memory.gone = ""
             self._later.append((memory, gone, loan.first))
         self._memory.free(loan.ends)
 
     def end(self, last: int) -> None:
-        """The forward has ended with this layer: close what was lent, but what kept blobs share, or layers behind may read."""
+        """End the forward with this layer: close what was lent, but what kept blobs share, or layers behind may read."""
         if self._later and last == len(self._memory.nodes) - 1:
             kept = self._memory.kept()
             for memory, gone, _ in self._later:
@@ -191,8 +191,8 @@ class Arena:
 def _spread(
     starts: dict[SyncedMemory, int], lent: dict[SyncedMemory, _Shared], others: list[tuple[int, int, _Shared]], end: int
 ) -> dict[SyncedMemory, int]:
-    """The same places, below end, of all memories but small ones: these lie where none has lain and will lie for the longest
-    time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken."""
+    """Return the same places, below end, of all memories but small ones: these lie where none has lain and will lie for the
+    longest time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken."""
     small = {memory: _room(memory) for memory in starts if 0 < PARTS * _room(memory) <= end}
     there = {memory: start for memory, start in starts.items() if memory not in small}
     rows = [(from_, to, one.first, one.last) for from_, to, one in others]
@@ -217,7 +217,7 @@ def _spread(
 
 
 def _room(memory: SyncedMemory) -> int:
-    """Its bytes, in whole lines of the cache."""
+    """Return its bytes, in whole lines of the cache."""
     return _lines(memory.size * memory.dtype.itemsize)
 
 

@@ -62,7 +62,7 @@ _use: bool | None = None
 
 
 def _held_during_forks() -> list[Any]:
-    """The locks of importing and of compiling, which a forked child could not end."""
+    """Return the locks of importing and of compiling, which a forked child could not end."""
     return [_lock] if _numba is None else [_lock, _numba.core.compiler_lock.global_compiler_lock]
 
 
@@ -70,7 +70,8 @@ held(_held_during_forks)
 
 
 def compiled() -> bool:
-    """Whether loops run as machine code: Numba can be imported, NUMBA_DISABLE_JIT is off and MINICAFFE_LOOPS is not "numpy".
+    """Return whether loops run as machine code: Numba can be imported, NUMBA_DISABLE_JIT is off and MINICAFFE_LOOPS is not
+    "numpy".
 
     The first call imports Numba, which takes about half a second. Raises Error for another MINICAFFE_LOOPS than auto, numpy
     or numba, and where that is "numba" and Numba cannot be imported or does not compile.
@@ -84,7 +85,7 @@ def compiled() -> bool:
 
 
 def in_use() -> bool:
-    """Whether loops are `compiled` so far; does not import Numba."""
+    """Return whether loops are `compiled` so far; does not import Numba."""
     return bool(_use)
 
 
@@ -190,13 +191,14 @@ class Loop(Generic[P]):
         self._lock = renewed(threading.RLock())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The loop as machine code if `compiled`, else in Python, which is slow."""
+        """Return the loop as machine code if `compiled`, else in Python, which is slow."""
         if not compiled():
             return self.definition(*args, **kwargs)
         return self.dispatcher()(*args, **kwargs)
 
     def is_new(self, dtype: np.dtype[Any]) -> bool:
-        """Whether this is the first call of this method with this type: many nets at once are compiled for in one thread."""
+        """Return whether this is the first call of this method with this type: many nets at once are compiled for in one
+        thread."""
         new = dtype not in self._asked_for
         self._asked_for.add(dtype)
         return new
@@ -214,7 +216,8 @@ class Loop(Generic[P]):
         return re.sub(r"\bT\b", np.dtype(dtype).name, self.types)
 
     def entry(self, dtype: DTypeLike) -> int:
-        """The address of void entry(int64 *words, int64 room), which calls the loop with arguments from words (see `words`).
+        """Return the address of void entry(int64 *words, int64 room), which calls the loop with arguments from words (see
+        `words`).
 
         room: where the thread's temporary memory begins. The loops have to be `compiled`.
         """
@@ -226,7 +229,7 @@ class Loop(Generic[P]):
         return int(self._entries[kind].address)
 
     def words(self, dtype: DTypeLike, arguments: Sequence[Any]) -> tuple[list[int], list[tuple[int, int]]]:
-        """What `entry` reads these arguments from: of an array its address and its lengths, of a tuple its parts.
+        """Return what `entry` reads these arguments from: of an array its address and its lengths, of a tuple its parts.
 
         Instead of an array: Later, one that comes with the call, or Room, temporary memory. Also the places of the words that
         wait for an address, each with the argument's number.
@@ -302,7 +305,7 @@ class _Cache:
             self._files = caching.NullCache()
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """What was compiled for these types; None if it has to be compiled."""
+        """Return what was compiled for these types; None if it has to be compiled."""
         try:
             return self._files.load_overload(signature, context)
         except Exception:
@@ -315,9 +318,9 @@ class _Cache:
 
 
 def _stamp(made: FunctionType, inner: Iterable[Loop[Any] | Intrinsic[Any]]) -> str:
-    """What Numba's cache does not look at: the module's name, by which it imports it when it loads code, and the dates of other
-    files that a loop's code is made of: those whose functions it calls, and what these use of their packages, constants left
-    out."""
+    """Return what Numba's cache does not look at: the module's name, by which it imports it when it loads code, and the dates
+    of other files that a loop's code is made of: those whose functions it calls, and what these use of their packages,
+    constants left out."""
     modules = {made.__module__, *(one.__module__ for one in inner)}
     files = set[str]().union(*map(_files, modules))
     dates = [os.stat(path).st_mtime_ns for path in sorted(files - {made.__code__.co_filename})]
@@ -326,8 +329,8 @@ def _stamp(made: FunctionType, inner: Iterable[Loop[Any] | Intrinsic[Any]]) -> s
 
 @lru_cache(maxsize=256)
 def _files(module: str) -> frozenset[str]:
-    """The files of a module and of those of its package, or its room, that it imports or has functions or classes of, and
-    so on."""
+    """Return the files of a module and of those of its package, or its room, that it imports or has functions or classes of,
+    and so on."""
     found, todo = set[str](), [module] if module in sys.modules else []
     package = next((room for room in ROOMS if module.startswith(room)), module.rpartition(".")[0] + ".")
     while todo:
@@ -356,7 +359,7 @@ class Room:
 
 
 def _address(array: Any, size: int) -> int:
-    """What the entry finds in an array's first word; size: bytes of a number."""
+    """Return what the entry finds in an array's first word; size: bytes of a number."""
     if isinstance(array, Later):
         return array.start * size
     return ~array.start if isinstance(array, Room) else address_of(array)  # below 0: in the room
@@ -367,7 +370,7 @@ def _entry(words: Any, room: int) -> None:
 
 
 def _call_from_words(dispatcher: Any, kinds: Sequence[Any], typing: Any, words: Any, room: Any) -> Any:
-    """An intrinsic of Numba's: a call of the dispatcher with arguments of these types, read from words."""
+    """Return an intrinsic of Numba's: a call of the dispatcher with arguments of these types, read from words."""
     types = _numba.types
 
     def generate(context: Any, builder: Any, signature: Any, given: Sequence[Any]) -> Any:
@@ -417,8 +420,8 @@ class _Words:
 
 
 class Intrinsic(Generic[P]):
-    """What a Loop calls, and LLVM's own words say better than Python: a function of flat arrays and whole numbers that returns
-    nothing, or a whole number. definition: the same in Python.
+    """A function that a Loop calls, and that LLVM's own words say better than Python: one of flat arrays and whole numbers that
+    returns nothing, or a whole number. definition: the same in Python.
 
     write(builder, registers, *arguments) writes its instructions with llvmlite's IRBuilder, and returns what the function
     returns. An array comes as the pointer to its first number, a whole number as an int64.
@@ -430,7 +433,7 @@ class Intrinsic(Generic[P]):
         self._intrinsic: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The definition: it is machine code in compiled loops only."""
+        """Return the definition: it is machine code in compiled loops only."""
         return self.definition(*args, **kwargs)
 
     def dispatcher(self) -> Any:
@@ -448,7 +451,7 @@ class Intrinsic(Generic[P]):
         return self._intrinsic
 
     def _typed(self, types: Sequence[Any]) -> Any:
-        """Its types, and what generates its code, as Numba asks for them."""
+        """Return its types, and what generates its code, as Numba asks for them."""
         is_array = [isinstance(one, _numba.types.Array) for one in types]
         bits = next(one.dtype.bitwidth for one, array in zip(types, is_array) if array)
 
@@ -463,7 +466,7 @@ class Intrinsic(Generic[P]):
 
 
 def intrinsic(write: Callable[..., Any], returns: bool = False) -> Callable[[Callable[P, int | None]], Intrinsic[P]]:
-    """The decorator that makes a function an Intrinsic."""
+    """Return the decorator that makes a function an Intrinsic."""
     return lambda definition: Intrinsic(write, definition, returns)
 
 
@@ -477,7 +480,7 @@ class Registers:
 
 @lru_cache(maxsize=2)
 def registers(bits: int) -> Registers:
-    """This processor's, for numbers of so many bits."""
+    """Return this processor's, for numbers of so many bits."""
     from llvmlite.binding import get_host_cpu_features
 
     features = get_host_cpu_features()
@@ -487,7 +490,8 @@ def registers(bits: int) -> Registers:
 
 @lru_cache(maxsize=1)
 def cores_share_cache() -> bool:
-    """Whether what a core has written comes quickly to its neighbours: AMD's, which alone have SSE4a, share a third cache."""
+    """Return whether what a core has written comes quickly to its neighbours: AMD's, which alone have SSE4a, share a third
+    cache."""
     from llvmlite.binding import get_host_cpu_features
 
     return bool(get_host_cpu_features().get("sse4a"))
@@ -496,7 +500,8 @@ def cores_share_cache() -> bool:
 def loop(
     types: str, in_calls: bool = False, calls: Mapping[str, Loop[Any]] | None = None
 ) -> Callable[[Callable[P, Any]], Loop[P]]:
-    """The decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only directly."""
+    """Return the decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only
+    directly."""
     return lambda definition: Loop(types, definition, in_calls, calls)
 
 

@@ -1,4 +1,4 @@
-"""What a layer does in each forward, as tables of compiled calls that are run again and again without Python in between.
+"""The work of a layer in each forward, as tables of compiled calls that are run again and again without Python in between.
 
 Calls(loop, dtype, [arguments, ...])    a compiled loop on parts of arrays
 KeptStep([BlobJob(Job(calls), ...)])    the same of blobs, where they lie
@@ -42,7 +42,7 @@ class _Room(NamedTuple):
 
 
 def _room_of(size: int) -> _Room:
-    """This thread's, of at least so many bytes, kept from one list of jobs to the next.
+    """Return this thread's, of at least so many bytes, kept from one list of jobs to the next.
 
     A Scratch would do the same, but to find its array and the address there takes as long as a small layer, when a net has
     pushed Python's code out of the cache.
@@ -179,9 +179,9 @@ class BlobJob:
 
 
 class KeptStep(kernels.KeptStep):
-    """What a layer, or several together, do in a forward, as jobs, to be run again as long as shapes, weights and settings are
-    the same. before: what comes before the jobs, unless nothing that is watched has changed (blob.latest_change) since it last
-    did. mend: what sees to the result where the jobs' flags are set."""
+    """The work of a layer, or of several together, in a forward, as jobs, to be run again as long as shapes, weights and
+    settings are the same. before: what comes before the jobs, unless nothing that is watched has changed (blob.latest_change)
+    since it last did. mend: what sees to the result where the jobs' flags are set."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class KeptStep(kernels.KeptStep):
 
     @property
     def mends(self) -> bool:
-        """Whether mend does anything."""
+        """True if mend does anything."""
         return self._mend is not None
 
     def mend(self) -> None:
@@ -216,5 +216,5 @@ class KeptStep(kernels.KeptStep):
 
 
 def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-    """The step of a layer whose tops are there once it is reshaped."""
+    """Return the step of a layer whose tops are there once it is reshaped."""
     return KeptStep([], before=lambda: layer.reshape(bottom, top))

@@ -157,7 +157,7 @@ class JobLists:
         return run.end
 
     def _within(self, first: int, last: int) -> Chain | None:
-        """The chain that begins there, if it ends by `last`."""
+        """Return the chain that begins there, if it ends by `last`."""
         chain = self._chains.get(first)
         return chain if chain is not None and first + len(chain.nodes) - 1 <= last else None
 

@@ -29,9 +29,9 @@ MASKED_BYTES = 64
 
 
 class _Exp(NamedTuple):
-    """What exp needs for a type: how many terms of Taylor's series follow the 1; ln 2 in two parts, of which products of the
-    first and an exponent are exact; from where to where exp is neither 0 nor infinite; bits of a fraction, and the number that
-    added to an exponent makes its bits."""
+    """The constants of exp for a type: how many terms of Taylor's series follow the 1; ln 2 in two parts, of which products of
+    the first and an exponent are exact; from where to where exp is neither 0 nor infinite; bits of a fraction, and the number
+    that added to an exponent makes its bits."""
 
     terms: int
     ln2: tuple[float, float]
@@ -61,7 +61,7 @@ class Vectors:
         self._numbers = ir.Constant(ir.VectorType(self.int32, lanes), list(range(lanes)))
 
     def place(self, pointer: Any, vector: int = 0) -> Any:
-        """The pointer to a vector, counted from the one at `pointer`."""
+        """Return the pointer to a vector, counted from the one at `pointer`."""
         place = self.builder.gep(pointer, [self.int32(vector * self.lanes)])
         return self.builder.bitcast(place, self.type.as_pointer())
 
@@ -74,31 +74,33 @@ class Vectors:
             self.builder.store(value, self.place(pointer, v), align=self.bytes)
 
     def everywhere(self, number: Any) -> Any:
-        """A vector of one number."""
+        """Return a vector of one number."""
         return self._shuffled(self.builder.insert_element(self._nothing, number, self.int32(0)), [0] * self.lanes)
 
     def everywhere_of(self, pointers: Sequence[Any]) -> list[Any]:
-        """A vector of each number at these pointers."""
+        """Return a vector of each number at these pointers."""
         return [self.everywhere(self.builder.load(pointer)) for pointer in pointers]
 
     def gathered(self, pointers: Sequence[Any]) -> Any:
-        """A vector of the numbers at these pointers, one each."""
+        """Return a vector of the numbers at these pointers, one each."""
         made = self._nothing
         for lane, pointer in enumerate(pointers):
             made = self.builder.insert_element(made, self.builder.load(pointer), self.int32(lane))
         return made
 
     def scatter(self, value: Any, pointers: Sequence[Any]) -> None:
-        """A vector's numbers to these pointers, one each."""
+        """Emit a store of a vector's numbers to these pointers, one each."""
         for lane, pointer in enumerate(pointers):
             self.builder.store(self.builder.extract_element(value, self.int32(lane)), pointer)
 
     def every(self, step: int, first: Any, second: Any, start: int = 0) -> Any:
-        """Every step-th number of two vectors, the first one's first, from number `start` on; past the end, the last again."""
+        """Return every step-th number of two vectors, the first one's first, from number `start` on; past the end, the last
+        again."""
         return self._shuffled(first, [min(start + step * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
 
     def turned(self, rows: Sequence[Any]) -> list[Any]:
-        """The numbers of 2, 4, 8 ... vectors column by column: the first of each vector, the second of each, and so on."""
+        """Return the numbers of 2, 4, 8 ... vectors column by column: the first of each vector, the second of each, and so
+        on."""
         half, order = len(rows) // 2, [lane + self.lanes * one for lane in range(self.lanes) for one in range(2)]
         parts, found = (order[: self.lanes], order[self.lanes :]), list(rows)
         for _ in range(half.bit_length()):  # of the first half and the second, number by number
@@ -106,11 +108,11 @@ class Vectors:
         return found
 
     def magnitude(self, value: Any) -> Any:
-        """The absolute values of a vector."""
+        """Return the absolute values of a vector."""
         return self.builder.call(self._function(f"llvm.fabs.v{self.lanes}f{8 * self.bytes}", self.type, [self.type]), [value])
 
     def sum(self, value: Any) -> Any:
-        """Of all numbers of a vector, of halves, quarters ..."""
+        """Emit the reduction of all numbers of a vector, of halves, quarters ..."""
         size = self.lanes
         while size > 1:
             size //= 2
@@ -170,12 +172,12 @@ class Vectors:
         return made
 
     def is_slope(self, number: Any) -> Any:
-        """Whether a number is neither 0 nor 1."""
+        """Return whether a number is neither 0 nor 1."""
         found = [self.builder.fcmp_unordered("!=", number, number.type(of)) for of in (0.0, 1.0)]
         return self.builder.and_(*found)
 
     def load_some(self, pointer: Any, count: Any) -> Any:
-        """A vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
+        """Return a vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
         return self.load(pointer, 1)[0] if count is None else self.load_where(pointer, self._mask(count))
 
     def load_every_other(self, pointer: Any, count: Any) -> Any:
@@ -186,7 +188,7 @@ class Vectors:
         return self.every(2, self.load_some(pointer, wanted), self.load_some(second, builder.sub(wanted, int64(lanes))))
 
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
-        """The first `count` (int64, at least 0; None: all) of a vector, all if there are more."""
+        """Emit a store of the first `count` (int64, at least 0; None: all) of a vector, all if there are more."""
         if count is None:
             self.store([value], pointer)
         elif self.lanes * self.bytes == MASKED_BYTES:
@@ -198,7 +200,8 @@ class Vectors:
             self._store_pieces(value, pointer, count)
 
     def _store_pieces(self, value: Any, pointer: Any, count: Any) -> None:
-        """The same in halves, quarters ...: AMD's processors take 12 cycles or more for a store of 256 bits under a mask."""
+        """Emit the same store in halves, quarters ...: AMD's processors take 12 cycles or more for a store of 256 bits under a
+        mask."""
         builder, size, most = self.builder, self.lanes, count.type(self.lanes)
         left = builder.select(builder.icmp_signed("<", count, most), count, most)
         while size:
@@ -212,20 +215,20 @@ class Vectors:
             size //= 2
 
     def load_where(self, pointer: Any, mask: Any) -> Any:
-        """A vector of which the numbers of the mask (None: all) are read, and the others are 0."""
+        """Return a vector of which the numbers of the mask (None: all) are read, and the others are 0."""
         if mask is None:
             return self.load(pointer, 1)[0]
         of = [self.type.as_pointer(), self.int32, self._bits, self.type]
         return self._call("load", self.type, of, [self.place(pointer), self.int32(self.bytes), mask, self.zero])
 
     def between(self, first: Any, limit: Any) -> Any:
-        """The mask of the lanes of which first + lane is from 0 to below the limit; int64, limit below 2 ** 31."""
+        """Return the mask of the lanes of which first + lane is from 0 to below the limit; int64, limit below 2 ** 31."""
         builder, first = self.builder, self._clamped(first, -self.lanes, limit)
         places = builder.add(self._everywhere(builder.trunc(first, self.int32)), self._numbers)
         return builder.icmp_unsigned("<", places, self._everywhere(builder.trunc(limit, self.int32)))
 
     def inside(self, begin: Any, end: Any) -> Any:
-        """The mask of the lanes from begin to below end (int64)."""
+        """Return the mask of the lanes from begin to below end (int64)."""
         return self.builder.and_(self._mask(end), self.builder.not_(self._mask(begin)))
 
     def each(self, count: Any, write: Callable[[Any, Any], None]) -> None:
@@ -296,18 +299,18 @@ class Vectors:
             self.builder.call(function, [place, *map(self.int32, (int(to_write), 2, 1))])
 
     def _mask(self, count: Any) -> Any:
-        """The first `count` lanes; none where it is below 0."""
+        """Return the first `count` lanes; none where it is below 0."""
         count = self._clamped(count, 0, count.type(self.lanes))
         return self.builder.icmp_signed("<", self._numbers, self._everywhere(self.builder.trunc(count, self.int32)))
 
     def _clamped(self, number: Any, least: int, most: Any) -> Any:
-        """The int64 from least to most that is nearest to the number: what is truncated to int32 must fit."""
+        """Return the int64 from least to most that is nearest to the number: what is truncated to int32 must fit."""
         builder, low = self.builder, number.type(least)
         number = builder.select(builder.icmp_signed("<", number, low), low, number)
         return builder.select(builder.icmp_signed("<", number, most), number, most)
 
     def _everywhere(self, number: Any) -> Any:
-        """A vector of one int32."""
+        """Return a vector of one int32."""
         from llvmlite import ir
 
         nothing, zeros = ir.Constant(self._numbers.type, ir.Undefined), ir.Constant(self._numbers.type, [0] * self.lanes)
@@ -341,7 +344,7 @@ def _write_copy_every_other(builder: Any, registers: Registers, *given: Any) -> 
 
 
 def _write_copies(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
-    """A vector of y at a time."""
+    """Emit a vector of y at a time."""
     x, start, y, to, count = given
     int64, vectors = start.type, Vectors(builder, x.type.pointee, registers.lanes)
 
@@ -374,7 +377,7 @@ def _write_copy_inside(builder: Any, registers: Registers, *given: Any) -> None:
 
 
 def _write_copies_inside(vectors: Vectors, stride: int, *given: Any) -> None:
-    """A loop over the rows, without masks where all numbers are inside, and with whole vectors where they have room."""
+    """Emit a loop over the rows, without masks where all numbers are inside, and with whole vectors where they have room."""
     x, start, apart, y, to, pitch, many, first, last, room, ahead, _ = given
     builder, int64, lanes = vectors.builder, start.type, vectors.lanes
     # of what is read of a row; behind its last number there may be nothing
@@ -419,8 +422,8 @@ def copy_inside(  # noqa: PLR0913, PLR0917
     ahead: int,
     lanes: int,
 ) -> None:
-    """Of many rows, y[to + i] = x[start + stride i] where first <= i < last, else 0, for i below a vector's `lanes` and below
-    room. stride: 1 or 2.
+    """Compute, of many rows, y[to + i] = x[start + stride i] where first <= i < last, else 0, for i below a vector's `lanes`
+    and below room. stride: 1 or 2.
 
     From row to row x goes on by `apart`, y by pitch. What lies `ahead` is called into the cache: of rows that lie far apart no
     processor does so by itself. Flat arrays that do not overlap.

@@ -125,7 +125,7 @@ def _write_wait_while(builder: Any, registers: Registers, *given: Any) -> None:
 
 @intrinsic(_write_wait_while)
 def wait_while(words: Words, place: int, value: int, most: int) -> None:
-    """Until words[place] is another value, or for so many looks, at least one."""
+    """Spin until words[place] is another value, at most `most` times, at least once."""
     for _ in range(most):
         if words[place] != value:
             return
@@ -153,7 +153,7 @@ def _write_place_of(builder: Any, registers: Registers, *given: Any) -> Any:
 
 @intrinsic(_write_place_of, returns=True)
 def place_of(words: Words, address: int) -> int:
-    """The place at which the functions here find what lies at this address, in words or not."""
+    """Return the place at which the functions here find what lies at this address, in words or not."""
     return (address - address_of(words)) >> 3
 
 
@@ -191,7 +191,7 @@ def _write_is_flagged(builder: Any, registers: Registers, *given: Any) -> Any:
 
 @intrinsic(_write_is_flagged, returns=True)
 def is_flagged(words: Words, job: int) -> int:
-    """Whether one of the flags of the job at this place is not 0, or NaN."""
+    """Return whether one of the flags of the job at this place is not 0, or NaN."""
     raise NotImplementedError
 
 
@@ -303,13 +303,13 @@ def stand_by(words: Words, number: int, most: int, pause: int) -> int:
 
 @loop("int64[::1], int64, int64, int64")
 def change(words: Words, place: int, old: int, new: int) -> int:
-    """Whether words[place] was old: it is new then, at once."""
+    """Return whether words[place] was old: it is new then, at once."""
     return int(exchange(words, place, old, new) == old)
 
 
 @loop("int64[::1], int64, int64")
 def wait_for(words: Words, helpers: int, most: int) -> None:
-    """Until none of the helpers, whose bits are set, RUNS anything, or for so many looks at each."""
+    """Spin until none of the helpers whose bits are set RUNS anything, at most `most` times each."""
     helper = 0
     while helpers >> helper:
         if helpers >> helper & 1:
@@ -368,8 +368,8 @@ def finish(jobs: int, words: Words, most: int) -> int:
 
 
 class MachineCode(NamedTuple):
-    """What threads change words with once there is machine code, whatever way loops run by then; finish as C calls it: no
-    signal is handled between an error and its beginning."""
+    """The functions by which threads change words once there is machine code, whatever way loops run by then; finish as C calls
+    it: no signal is handled between an error and its beginning."""
 
     finish: Callable[[int, Words, int], int]
     begin: Callable[[int, Words, int], int]
@@ -380,7 +380,7 @@ class MachineCode(NamedTuple):
 
 @lru_cache(maxsize=1)
 def machine_code() -> MachineCode:
-    """The loops have to be compiled."""
+    """Return the loops that change words. They have to be compiled."""
     wanted = finish, begin, stand_by, change, wait_for
     for one in wanted:
         one.compile(np.int64)
@@ -389,7 +389,7 @@ def machine_code() -> MachineCode:
 
 @lru_cache(maxsize=1)
 def looks() -> tuple[int, int]:
-    """How many looks take SECONDS and PAUSE on this machine."""
+    """Return how many looks take SECONDS and PAUSE on this machine."""
     words, many, times = np.zeros(STEP, np.int64), 400, []
     for _ in range(10):  # the fastest: in any, the system may have run something else
         start = time.perf_counter()
@@ -400,7 +400,7 @@ def looks() -> tuple[int, int]:
 
 
 class Apart:
-    """Of threads that sleep, by their system's numbers: woken on another core than their waker's.
+    """Sleeping threads, by their system's numbers, that are woken on another core than their waker's.
 
     In a virtual machine Linux takes a core that sleeps for one that the host has taken away, and puts a thread that is woken on
     the waker's core. Both then share its time, while the other core is idle, until Linux moves one, some 10 to 40 ms later: as
@@ -413,7 +413,7 @@ class Apart:
         """From which core a thread has been sent away, and on which it may run once it is awake."""
 
     def send_away(self, number: int) -> None:
-        """The thread with this number, which sleeps, is about to be woken by this thread."""
+        """Keep the thread with this number, which this thread is about to wake, off this core."""
         if (here := _this_core()) < 0:
             return
         if (before := self._sent[number]) and before[0] == here:
@@ -427,7 +427,7 @@ class Apart:
                 os.sched_setaffinity(self._threads[number], cores - {here})
 
     def let_back(self, number: int) -> None:
-        """The thread with this number, which is the calling one, is awake."""
+        """Let the calling thread, which has this number and is awake, run on all its cores again."""
         before, self._sent[number] = self._sent[number], None
         if before:
             try:  # noqa: SIM105 - no other call, in which another thread might look at both
@@ -485,7 +485,7 @@ class AwakePool(Pool):
         self._apart.let_back(number)
 
     def has_come(self, number: int) -> bool:
-        """Whether the thread, which is awake, runs what it was given. It looks for a while first, and follows lists."""
+        """Return whether the thread, which is awake, runs what it was given. It looks for a while first, and follows lists."""
         some = looks() if self._stays_awake() and number < MOST else (1, 1)
         return not self._code.stand_by(self.words, number, *some)
 
@@ -495,7 +495,7 @@ class AwakePool(Pool):
             self._code.wait_for(self.words, sum(1 << number for number in mine), looks()[0])
 
     def _stays_awake(self) -> bool:
-        """Whether threads look for more to do, and callers at what they do: if each has a core."""
+        """Return whether threads look for more to do, and callers at what they do: if each has a core."""
         return jit.in_use() and self.with_cores == len(self.given)
 
     def end(self) -> None:

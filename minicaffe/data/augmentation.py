@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 
 def check_distortion(param: caffe_pb2.DistortionParameter) -> None:
-    """Raises DataError for negative deltas and empty ranges."""
+    """Raise DataError for negative deltas and empty ranges."""
     for name in ("brightness_delta", "hue_delta", "contrast_lower", "saturation_lower"):
         if not 0 <= getattr(param, name) < np.inf:
             raise DataError(f"distort_param.{name} must be >= 0 and finite, got {getattr(param, name):g}")
@@ -116,7 +116,7 @@ def _hsv(pixels: Pixels) -> Pixels:
 
 
 def bgr_of(hsv: Pixels) -> Pixels:
-    """The inverse of hsv_of; hue is taken modulo 180."""
+    """Return the inverse of hsv_of; hue is taken modulo 180."""
     return in_strips(_bgr, hsv)
 
 

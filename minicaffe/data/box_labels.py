@@ -22,7 +22,7 @@ LEAST = 3
 
 
 def boxes_of(datum: caffe_pb2.Datum) -> Array:
-    """The boxes (G, 6) of a Datum, float32. Raises DataError."""
+    """Return the boxes (G, 6) of a Datum, float32. Raises DataError."""
     values = np.array(datum.float_data, F)
     if not values.size or values.size % 6:
         raise DataError(f"{values.size} numbers of boxes are stored: each box has 6, and each image a box")
@@ -39,7 +39,8 @@ def boxes_of(datum: caffe_pb2.Datum) -> Array:
 
 
 def random_part(image: Pixels, boxes: Array, random: np.random.Generator) -> tuple[Pixels, Array]:
-    """A part of an image (H, W, C), resized to the image's size, and the boxes (G, 6) whose centres are in it, in its units.
+    """Return a part of an image (H, W, C), resized to the image's size, and the boxes (G, 6) whose centres are in it, in its
+    units.
 
     Parts are drawn until one has a box's centre. Corners are whole pixels, cut. Raises DataError where no part can have one.
     """

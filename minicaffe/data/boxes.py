@@ -38,7 +38,7 @@ def bbox_overlaps(boxes: Array, others: Array) -> Array:
 
 
 def bbox_transform(boxes: Array, targets: Array) -> Array:
-    """The regression (N, 4): dx, dy, dw, dh, from boxes (N, 4) to targets (N, 4)."""
+    """Return the regression (N, 4): dx, dy, dw, dh, from boxes (N, 4) to targets (N, 4)."""
     size, centre = _size_and_centre(boxes)
     target_size, target_centre = _size_and_centre(targets)
     return np.concatenate([(target_centre - centre) / size, np.log(target_size / size)], axis=1)
@@ -64,13 +64,13 @@ def clip_boxes(boxes: Array, image_shape: ArrayLike) -> Array:
 
 
 def large_enough(boxes: Array, least: float) -> Array:
-    """Whether each of boxes (N, 4) is at least `least` wide and high: (N,); False for a box with NaN."""
+    """Return whether each of boxes (N, 4) is at least `least` wide and high: (N,); False for a box with NaN."""
     enough: Array = np.all(boxes[:, 2:4] - boxes[:, :2] + 1 >= least, axis=1)
     return enough
 
 
 def rows(blob: Blob) -> Array:
-    """A blob's data as (N, D): rois (R, 5, 1, 1) are (R, 5)."""
+    """Return a blob's data as (N, D): rois (R, 5, 1, 1) are (R, 5)."""
     data = blob.data
     flat: Array = data.reshape(len(data), math.prod(data.shape[1:]))
     return flat

@@ -43,7 +43,8 @@ FORMATS = {
 
 
 def frame_count(path: str | PathLike[str]) -> int:
-    """The number of frames that are stored, none of which is decoded. Raises DataError, also for 0, and Error without PyAV."""
+    """Return the number of frames that are stored, none of which is decoded. Raises DataError, also for 0, and Error without
+    PyAV."""
     with _opened(path) as (container, stream):
         count: int = sum(packet.size > 0 for packet in container.demux(stream))
     if not count:
@@ -52,8 +53,8 @@ def frame_count(path: str | PathLike[str]) -> int:
 
 
 def read_frames(path: str | PathLike[str], start: int = 0, stop: int | None = None, step: int = 1) -> Iterator[Pixels]:
-    """Every step-th frame from start to before stop (H, W, 3) blue, green, red. Raises DataError where the video ends early,
-    after the frames up to there."""
+    """Yield every step-th frame from start to before stop (H, W, 3) blue, green, red. Raises DataError where the video ends
+    early, after the frames up to there."""
     wanted, at = iter(range(start, frame_count(path) if stop is None else stop, step)), -1
     following = next(wanted, None)
     with _opened(path) as (container, stream):
@@ -70,7 +71,7 @@ def read_frames(path: str | PathLike[str], start: int = 0, stop: int | None = No
 
 @contextmanager
 def _opened(path: str | PathLike[str]) -> Iterator[tuple[Any, Any]]:
-    """The container and its first video stream. Raises DataError for whatever FFmpeg refuses, here or in the block."""
+    """Open the container and its first video stream. Raises DataError for whatever FFmpeg refuses, here or in the block."""
     av = optional_module("av", f"{path}: videos need PyAV: {install('video')}")
     kind = FORMATS.get(os.path.splitext(path)[1].lower())
     if kind is None:
@@ -110,7 +111,8 @@ class Clip(NamedTuple):
 
 
 def read_clips(path: str | PathLike[str], has_start: bool, several: bool) -> list[Clip]:
-    """The clips of a list; blank lines are skipped. several: LABEL is a list such as 3,7. Raises DataError, with the line."""
+    """Return the clips of a list; blank lines are skipped. several: LABEL is a list such as 3,7. Raises DataError, with the
+    line."""
     clips = []
     for number, line in enumerate(text_lines(path), 1):
         words = line.split()
@@ -131,20 +133,21 @@ def read_clips(path: str | PathLike[str], has_start: bool, several: bool) -> lis
 
 
 def read_video(path: str, start: int, length: int, step: int) -> list[Pixels]:
-    """The frames (H, W, 3) of a video from start on, every step-th. Raises DataError where the video ends early."""
+    """Return the frames (H, W, 3) of a video from start on, every step-th. Raises DataError where the video ends early."""
     check_length(path, frame_count(path), start, length, step)
     return list(read_frames(path, start, start + length * step, step))
 
 
 def check_length(path: str, count: int, start: int, length: int, step: int) -> None:
-    """Raises DataError unless a video of count frames has the clip."""
+    """Raise DataError unless a video of count frames has the clip."""
     if start + length * step > count:
         steps = f" of {step} frames each" * (step > 1)
         raise DataError(f"{path}: the video ends early: {count} frames, but {length}{steps} from frame {start} on are wanted")
 
 
 def read_folder(folder: str, start: int, length: int, step: int) -> list[Pixels]:
-    """The frames (H, W, 3) of a folder from number start on, every step-th. Raises DataError for one that cannot be read."""
+    """Return the frames (H, W, 3) of a folder from number start on, every step-th. Raises DataError for one that cannot be
+    read."""
     names = (FRAME.format(folder=folder, number=start + i * step) for i in range(length))
     return [read_image(granted(name)) for name in names]
 
@@ -198,7 +201,7 @@ class ClipTransformer:
         return np.asarray(mean[0], self.dtype)
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The transformed shape of a clip of this shape."""
+        """Return the transformed shape of a clip of this shape."""
         crop = self.param.crop_size
         if min(shape[2:]) < crop + (not self.last and crop > 0):
             raise DataError(f"crop_size {crop} is too large for frames of {shape[3]} x {shape[2]}")
@@ -223,7 +226,7 @@ class ClipTransformer:
             out[...] = out[..., ::-1].copy()
 
     def _mean_of(self, clip: Pixels) -> Array:
-        """The mean of the whole clip (3, L, H, W)."""
+        """Return the mean of the whole clip (3, L, H, W)."""
         assert self.mean is not None
         if self.param.mean_file and self.mean.shape != clip.shape:
             raise DataError(f"mean_file {self.param.mean_file} has shape {self.mean.shape}, the clip has {clip.shape}")
@@ -242,7 +245,7 @@ OWN = ("fix_crop", "more_fix_crop", "multi_scale", "scale_ratios", "max_distort"
 
 
 def check_pattern(pattern: str, in_colour: bool) -> str:
-    """The pattern of the frames' names, as C's printf takes it; "" is the default. Raises DataError for another form."""
+    """Return the pattern of the frames' names, as C's printf takes it; "" is the default. Raises DataError for another form."""
     pattern = pattern or NAMES[in_colour]
     wanted = [NUMBER] if in_colour else ["%c", NUMBER]
     if not re.fullmatch("[^%]*".join(["", *wanted, ""]), pattern):
@@ -252,7 +255,7 @@ def check_pattern(pattern: str, in_colour: bool) -> str:
 
 
 def offsets(length: int, segments: int, frames: int, random: np.random.Generator | None) -> list[int]:
-    """The frames before each segment's; random: drawn from it, else in the middle. A part that is too short gives 1."""
+    """Return the frames before each segment's; random: drawn from it, else in the middle. A part that is too short gives 1."""
     part = length // segments
     if part < frames:
         return [1] * segments
@@ -261,7 +264,7 @@ def offsets(length: int, segments: int, frames: int, random: np.random.Generator
 
 
 def read_segments(folder: str, pattern: str, starts: list[int], frames: int, in_colour: bool) -> list[Pixels]:
-    """The frames of all segments, one after another: (H, W, 3), or of flow x and y, (H, W, 1) each. Raises DataError."""
+    """Return the frames of all segments, one after another: (H, W, 3), or of flow x and y, (H, W, 1) each. Raises DataError."""
     numbers = [start + i for start in starts for i in range(1, frames + 1)]
     names = [pattern % n for n in numbers] if in_colour else [pattern % (way, n) for n in numbers for way in "xy"]
     return [read_image(granted(f"{folder}/{name}"), in_colour) for name in names]
@@ -288,7 +291,7 @@ class SegmentTransformer:
         self.mean = read_mean(param, self.dtype)
 
     def shape(self, video: tuple[int, ...]) -> tuple[int, ...]:
-        """The transformed shape of a video (C, H, W). Raises DataError if it is smaller than the crop."""
+        """Return the transformed shape of a video (C, H, W). Raises DataError if it is smaller than the crop."""
         crop, (channels, height, width) = self.param.crop_size, video
         if min(height, width) < crop:
             raise DataError(f"crop_size {crop} is too large for frames of {width} x {height}")
@@ -323,7 +326,7 @@ class SegmentTransformer:
             out[...] = out[..., ::-1].copy()
 
     def _size(self, video: tuple[int, ...]) -> tuple[int, int]:
-        """The crop's height and width."""
+        """Return the crop's height and width."""
         crop, short = self.param.crop_size, min(video[1:])
         if not (self.is_train and self.param.multi_scale):
             return crop, crop
@@ -336,7 +339,7 @@ class SegmentTransformer:
         return lengths[i], lengths[j]
 
     def _place(self, down: int, right: int) -> tuple[int, int]:
-        """The crop's first row and column, of which there are down + 1 and right + 1."""
+        """Return the crop's first row and column, of which there are down + 1 and right + 1."""
         if not self.is_train:
             return down // 2, right // 2
         if not self.param.fix_crop:
@@ -348,7 +351,7 @@ class SegmentTransformer:
         return y * (down // 4), x * (right // 4)
 
     def _mean_of(self, shape: tuple[int, ...], window: tuple[slice, slice]) -> Array:
-        """The mean of a crop (C, H, W); of multi_scale the mean's first rows and columns, as in the original."""
+        """Return the mean of a crop (C, H, W); of multi_scale the mean's first rows and columns, as in the original."""
         assert self.mean is not None
         if not self.param.mean_file:
             return np.tile(self.mean, (shape[0] // len(self.mean), 1, 1))

@@ -52,7 +52,7 @@ class ResizeAndNoise:
             check_resize(self.resize)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """The resized height and width. Raises DataError for more than limits.pixels."""
+        """Return the resized height and width. Raises DataError for more than limits.pixels."""
         if self.resize is None:
             return height, width
         padded = self.resize.resize_mode == self.resize.FIT_LARGE_SIZE_AND_PAD
@@ -73,7 +73,7 @@ class ResizeAndNoise:
 
 
 def check_bytes(pixels: Array, field: str) -> None:
-    """Raises DataError unless pixels are bytes, as the field requires."""
+    """Raise DataError unless pixels are bytes, as the field requires."""
     if pixels.dtype != np.uint8:
         raise DataError(f"{field} needs images of bytes, but these are floats")
 
@@ -98,7 +98,7 @@ class DataTransformer:
         self.mean_file, self.mean = param.mean_file, read_mean(param, self.dtype)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
-        """The transformed shape of an image of this shape. Raises DataError if it is smaller than the crop."""
+        """Return the transformed shape of an image of this shape. Raises DataError if it is smaller than the crop."""
         height, width = self.change.size(height, width)
         if height < self.crop[0] or width < self.crop[1]:
             high, wide = self.crop
@@ -131,7 +131,7 @@ class DataTransformer:
 
 
 def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | None:
-    """The mean: an image (C, H, W) from mean_file, mean_value (C or 1, 1, 1), or None. Raises DataError."""
+    """Return the mean: an image (C, H, W) from mean_file, mean_value (C or 1, 1, 1), or None. Raises DataError."""
     if param.mean_file and param.mean_value:
         raise DataError("mean_file and mean_value cannot both be given")
     if not param.mean_file:
@@ -146,8 +146,8 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
 
 
 def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) -> Array:
-    """The mean to subtract from a crop (C, H, W): mean values, the window of a mean image of the whole image's size, or a mean
-    image of the crop's size. Raises DataError for another shape."""
+    """Return the mean to subtract from a crop (C, H, W): mean values, the window of a mean image of the whole image's size, or
+    a mean image of the crop's size. Raises DataError for another shape."""
     if file and mean.shape == shape:  # a mean of the crop's size is subtracted whole, wherever the crop is
         return mean
     check_mean(mean, (shape[0], window.height, window.width), file)
@@ -155,7 +155,7 @@ def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) ->
 
 
 def check_mean(mean: Array, shape: tuple[int, ...], file: str) -> None:
-    """Raises DataError for a mean image of another shape, and for another number of mean values than channels."""
+    """Raise DataError for a mean image of another shape, and for another number of mean values than channels."""
     if file and mean.shape != shape:
         raise DataError(f"mean_file {file} has shape {mean.shape}, the image has {tuple(shape)}")
     if not file and len(mean) not in (1, shape[0]):
@@ -163,7 +163,7 @@ def check_mean(mean: Array, shape: tuple[int, ...], file: str) -> None:
 
 
 def crop_of(param: caffe_pb2.TransformationParameter) -> tuple[int, int]:
-    """The height and width of the crop, (0, 0) without one. Raises DataError for contradictory fields."""
+    """Return the height and width of the crop, (0, 0) without one. Raises DataError for contradictory fields."""
     if param.crop_size and (param.crop_h or param.crop_w):
         raise DataError("give crop_size, or crop_h and crop_w, not both")
     if bool(param.crop_h) != bool(param.crop_w):
@@ -183,7 +183,7 @@ def warn_of_no_effect(layer: Layer, boxes: bool) -> None:
 
 @dataclass(frozen=True)
 class Cut:
-    """How images are cropped and mirrored.
+    """A rule of cropping and mirroring images.
 
     crop: height and width, or (0, 0). random: at random places, not in the centre. padding: the label around images that are
     smaller than the crop; None refuses them. every: only every so many-th row and column has labels; not beside a crop.
@@ -210,14 +210,16 @@ class LabelledTransformer:
         self.scale, self.mean_file, self.mean = self.dtype.type(param.scale), param.mean_file, read_mean(param, self.dtype)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
-        """The transformed shape of an image of this shape. Raises DataError if it is smaller than a crop without padding."""
+        """Return the transformed shape of an image of this shape. Raises DataError if it is smaller than a crop without
+        padding."""
         high, wide = self.cut.crop
         if self.cut.padding is None and (height < high or width < wide):
             raise DataError(f"the crop, {wide} wide and {high} high, is larger than the image, {width} wide and {height} high")
         return (channels, high, wide) if high else (channels, height, width)
 
     def shape_of_labels(self, height: int, width: int) -> tuple[int, int]:
-        """The shape of the labels for a transformed image of this size. Raises DataError if `every` does not divide it."""
+        """Return the shape of the labels for a transformed image of this size. Raises DataError if `every` does not divide
+        it."""
         every = self.cut.every
         if height % every or width % every:
             raise DataError(

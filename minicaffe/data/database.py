@@ -26,7 +26,7 @@ from minicaffe.proto import caffe_pb2
 
 
 def parse_datum(value: bytes, name: str) -> caffe_pb2.Datum:
-    """The Datum in these bytes. name: for errors. Raises DataError."""
+    """Return the Datum in these bytes. name: for errors. Raises DataError."""
     datum = caffe_pb2.Datum()
     try:
         datum.ParseFromString(value)
@@ -36,7 +36,7 @@ def parse_datum(value: bytes, name: str) -> caffe_pb2.Datum:
 
 
 def datum_array(datum: caffe_pb2.Datum, name: str, color: bool | None = None) -> NDArray[Any]:
-    """Its values (C, H, W), uint8 or float32. color: how to decode an encoded image (None: as stored).
+    """Return its values (C, H, W), uint8 or float32. color: how to decode an encoded image (None: as stored).
 
     Raises DataError for an image that cannot be decoded, and if the number of values does not match the shape.
     """
@@ -51,19 +51,19 @@ def datum_array(datum: caffe_pb2.Datum, name: str, color: bool | None = None) ->
 
 
 def image_datum(pixels: Pixels, label: int) -> caffe_pb2.Datum:
-    """An image (H, W, C) as a Datum of bytes."""
+    """Return an image (H, W, C) as a Datum of bytes."""
     height, width, channels = pixels.shape
     data = np.ascontiguousarray(pixels.transpose(2, 0, 1)).tobytes()
     return caffe_pb2.Datum(channels=channels, height=height, width=width, data=data, label=label, encoded=False)
 
 
 def encoded_datum(content: bytes, label: int) -> caffe_pb2.Datum:
-    """The bytes of an image file as a Datum."""
+    """Return the bytes of an image file as a Datum."""
     return caffe_pb2.Datum(data=content, label=label, encoded=True)
 
 
 def float_datum(values: NDArray[Any]) -> caffe_pb2.Datum:
-    """An array (C, H, W) as a Datum of floats."""
+    """Return an array (C, H, W) as a Datum of floats."""
     channels, height, width = values.shape
     return caffe_pb2.Datum(channels=channels, height=height, width=width, float_data=values.ravel().tolist())
 
@@ -80,7 +80,7 @@ class Database(Protocol):
         """Keys and values, from the first key >= start. Raises DataError."""
 
     def count(self) -> int | None:
-        """The number of items; None if that is unknown without reading them."""
+        """Return the number of items; None if that is unknown without reading them."""
 
 
 class Writer(Protocol):
@@ -94,7 +94,7 @@ class Writer(Protocol):
 
 
 def open_database(path: str, backend: str) -> Database:
-    """The database at path. Raises DataError if it is missing, damaged, or of the other backend."""
+    """Return the database at path. Raises DataError if it is missing, damaged, or of the other backend."""
     folder = Path(path)
     if not path or not folder.exists():
         raise DataError(f"{path or 'source'}: no such database (in {Path.cwd()})")
@@ -107,7 +107,7 @@ def open_database(path: str, backend: str) -> Database:
 
 @contextmanager
 def new_database(path: str, backend: str) -> Iterator[Writer]:
-    """A new database, complete or absent: it is written beside path and renamed at the end of the block.
+    """Make a new database, complete or absent: it is written beside path and renamed at the end of the block.
 
     Raises Error if path exists or cannot be written.
     """

@@ -43,7 +43,7 @@ class Held:
         self.bytes = 0
 
     def check(self, path: str, size: int) -> None:
-        """Raises LimitError for a block that would exceed the limit."""
+        """Raise LimitError for a block that would exceed the limit."""
         limits.check(f"{path}: a block, together with those in memory,", self.bytes + size, "bytes")
         if size > MOST_BLOCK:
             raise LimitError(f"{path}: a block has {size:,} bytes, and the limit is {MOST_BLOCK:,}")
@@ -77,7 +77,7 @@ class TableReader:
             raise DataError(f"{self.path}: damaged LevelDB: its last key differs from the manifest")
 
     def _places(self) -> Iterator[tuple[int, int, Key]]:
-        """The blocks in order: offset, size, and a key >= the last key."""
+        """Yield the blocks in order: offset, size, and a key >= the last key."""
         end = self.table.length - FOOTER.size
         if end < 0:
             raise DataError(f"{self.path}: damaged LevelDB: it is too short for a table")
@@ -105,7 +105,7 @@ class TableReader:
         self.held.bytes -= len(block)
 
     def _block(self, at: int, size: int, what: str) -> memoryview:
-        """The block at `at`, decompressed. what: its content, for errors."""
+        """Return the block at `at`, decompressed. what: its content, for errors."""
         self.held.check(self.path, size)
         with LevelFile(self.path) as file:
             data = memoryview(file.read(at, size + TRAILER.size))
@@ -121,7 +121,7 @@ class TableReader:
         return block
 
     def _unpacked(self, at: int, data: memoryview) -> memoryview:
-        """The data that Snappy compressed."""
+        """Return the data that Snappy compressed."""
         advice = f"{self.path}: it is packed with Snappy, which needs cramjam: {install('leveldb')}"
         cramjam = optional_module("cramjam", advice)
         try:
@@ -141,7 +141,7 @@ class TableReader:
         return memoryview(unpacked)
 
     def _entries(self, at: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-        """The keys and values in a block."""
+        """Yield the keys and values in a block."""
         restarts = int.from_bytes(block[-4:], "little")
         end = len(block) - 4 * (restarts + 1)  # the restarts' offsets and their number end the block
         if end <= 0:
@@ -173,7 +173,7 @@ class TableReader:
 
 
 def _handle(data: bytes | memoryview, offset: int) -> tuple[int, int, int]:
-    """The place of a block: its offset and size; and the offset after these two numbers. Raises WireError."""
+    """Return the place of a block: its offset and size; and the offset after these two numbers. Raises WireError."""
     at, offset = varint(data, offset, len(data))
     size, offset = varint(data, offset, len(data))
     return at, size, offset
@@ -214,7 +214,7 @@ class LevelDatabase:
         return None
 
     def _entries(self, start: bytes) -> Iterator[tuple[Key, memoryview]]:
-        """The merged entries of tables and logs, the latest of each name first.
+        """Yield the merged entries of tables and logs, the latest of each name first.
 
         A table is opened when its first key is reached, so of consecutive tables only one is open at a time."""
         held = Held()
@@ -245,7 +245,7 @@ class LevelDatabase:
                 heapreplace(heap, (following[0], number, following[1], records))
 
     def _tables(self, manifest: Manifest) -> list[tuple[str, Table]]:
-        """The files of the tables. Raises DataError if any is missing or has another length than the manifest says."""
+        """Return the files of the tables. Raises DataError if any is missing or has another length than the manifest says."""
         found, missing = [], []
         for table in manifest.tables:
             paths = [os.path.join(self.path, f"{table.number:06d}{suffix}") for suffix in SUFFIXES]
@@ -266,7 +266,7 @@ class LevelDatabase:
         return found
 
     def _logs(self, manifest: Manifest) -> list[str]:
-        """The logs of entries that no table holds, the oldest first."""
+        """Return the logs of entries that no table holds, the oldest first."""
         numbers, tables = set(), False
         with os_errors_as(DataError, f"{self.path}: cannot be read"), os.scandir(self.path) as entries:
             for entry in entries:

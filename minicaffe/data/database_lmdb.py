@@ -107,7 +107,7 @@ class _Walk:
         self.last: bytes | None = None
 
     def below(self, number: int, depth: int) -> Iterator[tuple[bytes, bytes]]:
-        """The items below a page."""
+        """Yield the items below a page."""
         page, kind, nodes = self._nodes(number)
         if kind == LEAF:
             yield from self._leaf(number, page, nodes)
@@ -150,7 +150,7 @@ class _Walk:
         return page[begin : begin + length]
 
     def _big(self, number: int, place: bytes, length: int) -> bytes:
-        """The value on the overflow pages whose number is at place."""
+        """Return the value on the overflow pages whose number is at place."""
         if len(place) < 8:
             raise self._damaged(number, "a value extends beyond it")
         limits.check(f"{self.database.path}: a value", length, "bytes")
@@ -163,7 +163,7 @@ class _Walk:
         return content[HEADER.size : HEADER.size + length]
 
     def _nodes(self, number: int) -> tuple[bytes, int, tuple[int, ...]]:
-        """A branch or leaf page: its bytes, its kind, and the offsets of its nodes."""
+        """Return a branch or leaf page: its bytes, its kind, and the offsets of its nodes."""
         page = self._read(number, 1)
         found, _, flags, lower, upper = HEADER.unpack_from(page)
         kind = flags & KINDS

@@ -31,7 +31,7 @@ COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9
 def draw_boxes(
     image: NDArray[np.uint8], boxes: Floats, scores: Floats, classes: Ints, class_names: Sequence[str] | None = None
 ) -> Image.Image:
-    """A picture of image (H, W, 3), BGR, with a labelled frame around each of boxes (n, 4), the first on top."""
+    """Return a picture of image (H, W, 3), BGR, with a labelled frame around each of boxes (n, 4), the first on top."""
     picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     pen = ImageDraw.Draw(picture)
     size = max(11, round(min(picture.size) / 28))
@@ -49,7 +49,7 @@ def draw_boxes(
 
 
 def class_name(index: int, names: Sequence[str] | None) -> str:
-    """The name of a class, or "class 3" if it has no name."""
+    """Return the name of a class, or "class 3" if it has no name."""
     return names[index] if names is not None and 0 <= index < len(names) else f"class {index}"
 
 
@@ -73,7 +73,7 @@ def default_font(size: int) -> Any:
 
 
 def colour(k: Any) -> str:
-    """The colour of a class, "#rrggbb"."""
+    """Return the colour of a class, "#rrggbb"."""
     return COLOURS[(int(k) - 1) % len(COLOURS)]
 
 
@@ -83,8 +83,8 @@ Place = tuple[float, float, float]
 def draw_people(
     image: NDArray[np.uint8], people: Sequence[Mapping[int, Place]], limbs: Sequence[tuple[int, int]]
 ) -> Image.Image:
-    """A picture of image (H, W, 3), BGR, with the limbs of people, each a mapping from a part's number to its x, y and score.
-    A limb has one colour in all people."""
+    """Return a picture of image (H, W, 3), BGR, with the limbs of people, each a mapping from a part's number to its x, y and
+    score. A limb has one colour in all people."""
     picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     pen = ImageDraw.Draw(picture)
     width = max(2, round(min(picture.size) / 120))
@@ -102,8 +102,8 @@ LEAST_WIDTH = 320
 
 
 def draw_scores(image: NDArray[np.uint8], rows: Sequence[tuple[str, float]]) -> Image.Image:
-    """A picture of image (H, W, 3), BGR, and under it a line for each class: its name, its score, and a bar of that part of the
-    width. If a score is above 1, the bars are parts of the greatest one; below 0 there is no bar."""
+    """Return a picture of image (H, W, 3), BGR, and under it a line for each class: its name, its score, and a bar of that part
+    of the width. If a score is above 1, the bars are parts of the greatest one; below 0 there is no bar."""
     photo = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     times = -(-LEAST_WIDTH // photo.width)
     if times > 1:
@@ -123,7 +123,7 @@ def draw_scores(image: NDArray[np.uint8], rows: Sequence[tuple[str, float]]) -> 
 
 
 def _light(colour: str) -> tuple[int, ...]:
-    """A colour, "#rrggbb", mixed with white, so that black letters can be read on it."""
+    """Return a colour, "#rrggbb", mixed with white, so that black letters can be read on it."""
     return tuple(255 - (255 - int(colour[k : k + 2], 16)) // 2 for k in (1, 3, 5))
 
 
@@ -131,8 +131,8 @@ Image8 = NDArray[np.uint8]
 
 
 def palette() -> Image8:
-    """The colours (256, 3), RGB, of PASCAL VOC's masks: three bits of the class at a time, the lowest first, are bits of red,
-    green and blue, the highest first."""
+    """Return the colours (256, 3), RGB, of PASCAL VOC's masks: three bits of the class at a time, the lowest first, are bits of
+    red, green and blue, the highest first."""
     classes, colours = np.arange(256), np.zeros((256, 3), np.uint8)
     for bit in range(8):
         for channel in range(3):
@@ -160,7 +160,7 @@ def draw_overlay(image: Image8, classes: Image8) -> Image.Image:
 
 
 def draw_legend(rows: Sequence[tuple[int, str]]) -> Image.Image:
-    """A picture with a line for each class and its text."""
+    """Return a picture with a line for each class and its text."""
     font, line, colours = default_font(14), 24, palette()
     texts = [on_one_line(text)[:LONGEST_LABEL] for _, text in rows]
     width = max((int(font.getbbox(text)[2]) for text in texts), default=0)
@@ -179,7 +179,7 @@ _STEPS = ((15, 1, 1), (6, 0, -1), (4, 2, 1), (11, 1, -1), (13, 0, 1), (6, 2, -1)
 
 @cache
 def wheel() -> Array:
-    """The colours (55, 3), RGB, from 0 to 255, as the angle grows."""
+    """Return the colours (55, 3), RGB, from 0 to 255, as the angle grows."""
     rows, colour = [], [255, 0, 0]
     for steps, channel, sign in _STEPS:
         for k in range(steps):
@@ -191,7 +191,7 @@ def wheel() -> Array:
 
 
 def draw_flow(flow: Array, longest: float | None = None) -> Image.Image:
-    """A picture of flow (2, H, W), u and v. longest: the length that is saturated (default: the flow's); longer ones are
+    """Return a picture of flow (2, H, W), u and v. longest: the length that is saturated (default: the flow's); longer ones are
     darker, unknown ones (beyond 1e9, NaN) black."""
     u, v = flow.astype(np.float64)
     with np.errstate(invalid="ignore"):

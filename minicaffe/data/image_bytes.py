@@ -38,7 +38,7 @@ OTHERS = {
 
 
 def other_format(start: bytes) -> str:
-    """What an image of a format that is not read is, by its first bytes: "a GIF image"; "" for any other file."""
+    """Return what an image of a format that is not read is, by its first bytes: "a GIF image"; "" for any other file."""
     return next((f"{kind} image" for pattern, kind in OTHERS.items() if re.match(pattern, start)), "")
 
 
@@ -58,7 +58,7 @@ is known. Of an animated WebP the first frame is read."""
 
 
 def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, name: str = "", *, upright: bool = True) -> Pixels:
-    """An image file, or the bytes of one, as (H, W, C). color: three channels; False: one, grey; None: as stored.
+    """Return an image file, or the bytes of one, as (H, W, C). color: three channels; False: one, grey; None: as stored.
 
     It is rotated by its EXIF orientation, except for color None, if upright. name: of bytes, for errors. Raises DataError.
     """
@@ -72,8 +72,8 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
 
 
 def read_labels(file: str | PathLike[str] | bytes, name: str = "") -> Pixels:
-    """A label image, or the bytes of one, as (H, W, 1): each pixel's class. Of a palette its indices (PASCAL VOC's PNGs), else
-    the grey values. Raises DataError, also for colours and for more than 8 bits.
+    """Return a label image, or the bytes of one, as (H, W, 1): each pixel's class. Of a palette its indices (PASCAL VOC's
+    PNGs), else the grey values. Raises DataError, also for colours and for more than 8 bits.
     """
     from PIL import ImageOps
 
@@ -97,7 +97,7 @@ def _classes(image: Any) -> Pixels:
 
 
 def pixels_of(image: Any) -> Pixels:
-    """An image of Pillow as (H, W, 3) blue, green, red: turned upright, 16 bits made 8, grey repeated, alpha dropped."""
+    """Return an image of Pillow as (H, W, 3) blue, green, red: turned upright, 16 bits made 8, grey repeated, alpha dropped."""
     from PIL import ImageOps
 
     return _channels(ImageOps.exif_transpose(image), True, "")
@@ -105,7 +105,7 @@ def pixels_of(image: Any) -> Pixels:
 
 @contextmanager
 def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
-    """An image file, or the bytes of one, opened with Pillow; its pixels are not decoded yet.
+    """Open an image file, or the bytes of one, with Pillow; its pixels are not decoded yet.
 
     Raises DataError for another format than FORMATS, for more than limits.pixels in the image or a TIFF's tile, for more bytes
     than these may take, for too little memory, and for whatever Pillow raises, here or in the block.
@@ -147,7 +147,7 @@ _unlimited = renewed(RLock())
 
 @contextmanager
 def _identified(stream: BinaryIO) -> Iterator[Any]:
-    """The image in stream, opened with Pillow. Pillow's limit of pixels does not apply: limits.pixels decides.
+    """Open the image in stream with Pillow. Pillow's limit of pixels does not apply: limits.pixels decides.
 
     Pillow's limit is global, so it is off only while such a large image is read, which includes decoding a TIFF's pixels.
     """
@@ -174,7 +174,7 @@ def most_bytes() -> int:
 
 
 def _tile_pixels(image: Any) -> int:
-    """The pixels of a TIFF's tile, which is always decoded whole; 0 for strips.
+    """Return the pixels of a TIFF's tile, which is always decoded whole; 0 for strips.
 
     Raises ValueError if libtiff, which decodes it, may read another size than Pillow: for a size that is not a number, and for
     one given twice, of which Pillow takes the last and libtiff the first.
@@ -187,7 +187,7 @@ def _tile_pixels(image: Any) -> int:
 
 
 def _stored_tags(image: Any) -> list[int]:
-    """The numbers of a TIFF's tags, with repetitions."""
+    """Return the numbers of a TIFF's tags, with repetitions."""
     order: Literal["little", "big"] = "little" if image.tag_v2.prefix == b"II" else "big"
     with _kept_place(image.fp) as file:
         large = int.from_bytes(file.read(4)[2:], order) == BIG_TIFF
@@ -199,7 +199,7 @@ def _stored_tags(image: Any) -> list[int]:
 
 
 def _check_cost(image: Any) -> None:
-    """Raises ValueError for a JPEG of more than MOST_SCANS scans, and for a plain PPM of more than MOST_COMMENTS."""
+    """Raise ValueError for a JPEG of more than MOST_SCANS scans, and for a plain PPM of more than MOST_COMMENTS."""
     if image.format not in ("JPEG", "MPO", "PPM"):
         return
     with _kept_place(image.fp) as file:
@@ -214,7 +214,7 @@ def _check_cost(image: Any) -> None:
 
 @contextmanager
 def _kept_place(file: BinaryIO) -> Iterator[BinaryIO]:
-    """The file, at its beginning; its position is restored afterwards."""
+    """Set the file to its beginning; its position is restored afterwards."""
     at = file.tell()
     file.seek(0)
     try:
@@ -224,7 +224,7 @@ def _kept_place(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def scan_count(data: bytes) -> int:
-    """The number of scans in a JPEG. As in libjpeg, segments are skipped by length and scans up to the next marker."""
+    """Return the number of scans in a JPEG. As in libjpeg, segments are skipped by length and scans up to the next marker."""
     count, at = 0, 2
     while found := _MARKER.search(data, at):
         marker, at = found[1][0], found.end()
@@ -261,7 +261,7 @@ _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """The FORMATS that this Pillow was built with."""
+    """Return the FORMATS that this Pillow was built with."""
     from PIL import Image
 
     Image.init()
@@ -269,7 +269,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def _eight_bits(image: Any) -> Any:
-    """A 16-bit image as an 8-bit one; any other unchanged."""
+    """Return a 16-bit image as an 8-bit one; any other unchanged."""
     from PIL import Image
 
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image  # I;16, I
@@ -307,7 +307,7 @@ STRIP = 2**18
 
 
 def strips(height: int, row: int) -> Iterator[slice]:
-    """The rows of an image in strips, of which a row has `row` numbers."""
+    """Return the rows of an image in strips, of which a row has `row` numbers."""
     step = max(STRIP // max(row, 1), 1)
     return (slice(top, min(top + step, height)) for top in range(0, height, step))
 
@@ -335,7 +335,7 @@ def grey_of(pixels: Pixels, weights: NDArray[np.int64] = GREY) -> Pixels:
 
 
 def check_size(what: str, height: int, width: int) -> None:
-    """Raises DataError for an image of more than limits.pixels."""
+    """Raise DataError for an image of more than limits.pixels."""
     try:
         limits.check(f"{what} {width} x {height}", height * width, "pixels")
     except LimitError as error:
@@ -377,8 +377,8 @@ def _resized_rows(pixels: Pixels, y: Samples, x: Samples) -> NDArray[np.int32]:
 
 
 def used_of(*at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct positions in at, sorted, and at as indices into these. Resizing selects these positions first, because an
-    intermediate of all rows at the new width can be far larger than both images."""
+    """Return the distinct positions in at, sorted, and at as indices into these. Resizing selects these positions first,
+    because an intermediate of all rows at the new width can be far larger than both images."""
     used, places = np.unique(np.stack(at), return_inverse=True)
     return used, places.reshape(len(at), *at[0].shape)
 

@@ -58,7 +58,7 @@ def checking_images(check: ImageCheck) -> Iterator[None]:
 def readable(
     images: Sequence[Image], read: Callable[[Image], object], key: Callable[[Image], Hashable], source: object
 ) -> list[Image]:
-    """The images that `read` reads, as checking_images says; outside of its block all of them.
+    """Return the images that `read` reads, as checking_images says; outside of its block all of them.
 
     read: decodes an image; raises an Error that names the file. key: the same for an image that need not be read again.
     source: the list or the annotations, for messages. Raises DataError.
@@ -90,7 +90,7 @@ def _tell(check: ImageCheck, wrong: Sequence[str], text: str, *, any_left: bool)
 
 
 def _faults(images: Sequence[Image], read: Callable[[Image], object]) -> Iterator[str]:
-    """The message for each image that cannot be read, "" for the others."""
+    """Yield the message for each image that cannot be read, "" for the others."""
     with ThreadPoolExecutor(threads.get_num_threads()) as pool:  # Pillow decodes without the GIL
         for start in range(0, len(images), AHEAD):
             yield from pool.map(partial(_fault, read), images[start : start + AHEAD])

@@ -26,7 +26,7 @@ class Listed(NamedTuple):
 
 
 def read_image_list(path: str | PathLike[str]) -> list[Listed]:
-    """The images of a list; blank lines are skipped. Raises DataError, with the line, for anything but `NAME LABEL`."""
+    """Return the images of a list; blank lines are skipped. Raises DataError, with the line, for anything but `NAME LABEL`."""
     images = []
     for number, line in enumerate(text_lines(path), 1):
         if not line.strip():
@@ -49,7 +49,7 @@ class Paired(NamedTuple):
 
 
 def read_pairs(path: str | PathLike[str], labels: str = "LABELS") -> list[Paired]:
-    """The lines `NAME LABELS` of a list, for images with a label image each; blank lines are skipped.
+    """Return the lines `NAME LABELS` of a list, for images with a label image each; blank lines are skipped.
 
     labels: what the second word is called in errors; "" for lines with a name only, of which other words are ignored.
     Raises DataError, with the line, for another number of words: names cannot contain spaces here.
@@ -68,7 +68,7 @@ def read_pairs(path: str | PathLike[str], labels: str = "LABELS") -> list[Paired
 
 
 def read_names(path: str | PathLike[str]) -> list[str]:
-    """The file names of a list separated by white space (HDF5Data's). Raises DataError."""
+    """Return the file names of a list separated by white space (HDF5Data's). Raises DataError."""
     names = [name for line in text_lines(path) for name in line.split()]
     if not names:
         raise DataError(f"{path}: the list has no file")
@@ -76,7 +76,7 @@ def read_names(path: str | PathLike[str]) -> list[str]:
 
 
 def text_lines(path: str | PathLike[str]) -> list[str]:
-    """The lines of a text file. Raises DataError, LimitError."""
+    """Return the lines of a text file. Raises DataError, LimitError."""
     if not str(path):
         raise DataError("no source is given")
     with os_errors_as(DataError, f"{path}: cannot read the list"):
@@ -84,7 +84,7 @@ def text_lines(path: str | PathLike[str]) -> list[str]:
 
 
 def label_number(word: str, place: str) -> int:
-    """The label as a number. Raises DataError if it is not an integer of 32 bits, Caffe's int."""
+    """Return the label as a number. Raises DataError if it is not an integer of 32 bits, Caffe's int."""
     if not WHOLE.fullmatch(word):
         raise DataError(f'{place}: the label "{word}" is not a whole number')
     label = int(word) if len(word) < 100 else 2**31  # Python reads no thousands of digits

@@ -28,7 +28,7 @@ Scale = float | NDArray[np.float64]
 
 
 def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
-    """An image file as (H, W, 3) blue, green, red; rotated by its EXIF orientation, as cv2.imread does since OpenCV 3.1.
+    """Return an image file as (H, W, 3) blue, green, red; rotated by its EXIF orientation, as cv2.imread does since OpenCV 3.1.
 
     Grey is repeated, transparency is dropped, 16 bits become 8. Raises DataError.
     """
@@ -45,7 +45,7 @@ def image_size(path: str | PathLike[str]) -> tuple[int, int]:
 
 
 def scale_for(height: int, width: int, target: int, max_size: int) -> float:
-    """The factor that makes the short side target, or less where the long side would exceed max_size."""
+    """Return the factor that makes the short side target, or less where the long side would exceed max_size."""
     scale = target / min(height, width)
     if round(scale * max(height, width)) > max_size:
         scale = max_size / max(height, width)
@@ -72,7 +72,7 @@ def resize_bilinear(
 def bilinear_strips(
     image: Array, height: int, width: int, scale: float | None = None, means: Sequence[float] | None = None
 ) -> Iterator[tuple[slice, Array]]:
-    """The rows of resize_bilinear's result strip by strip, for a result that need not be in memory as a whole."""
+    """Yield the rows of resize_bilinear's result strip by strip, for a result that need not be in memory as a whole."""
     dtype = _float_type(image, means)
     check_size("an image resized to", height, width)
     left_at, right_at, x_part = _samples(image.shape[1], width, scale, dtype)

@@ -37,7 +37,7 @@ SHORT = 64
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """The CRC-32C of data."""
+    """Return the CRC-32C of data."""
     effects, places, first_four, last = _tables()
     checksum = 0xFFFFFFFF
     if len(data) < SHORT:
@@ -60,8 +60,8 @@ def crc32c(data: bytes | memoryview) -> int:
 
 @cache
 def _tables() -> tuple[NDArray[np.uint32], NDArray[Any], list[list[int]], list[int]]:
-    """Each byte's contribution at each position of a row, (ROW * 256,); each position's index in it, (ROW,); the first four
-    positions and the last one as lists."""
+    """Return each byte's contribution at each position of a row, (ROW * 256,); each position's index in it, (ROW,); the first
+    four positions and the last one as lists."""
     effects = np.empty((ROW, 256), np.uint32)
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -85,7 +85,7 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> Key | None:
-        """The key stored as these bytes; None if they are invalid."""
+        """Return the key stored as these bytes; None if they are invalid."""
         return cls(data[:-8], -int.from_bytes(data[-8:], "little")) if len(data) >= 8 and data[-8] <= VALUE else None
 
 
@@ -124,7 +124,7 @@ class LevelFile:
 
 
 def matches(masked: int, data: bytes | memoryview) -> bool:
-    """Whether data has this checksum, which LevelDB stores rotated by 15 bits and with a constant added."""
+    """Return whether data has this checksum, which LevelDB stores rotated by 15 bits and with a constant added."""
     checksum = crc32c(data)
     return masked == ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -152,12 +152,12 @@ class LogError(Exception):
         super().__init__(place, what)
 
     def lost(self, file: LevelFile) -> str:
-        """What is wrong, where, and how much of the file is lost."""
+        """Return what is wrong, where, and how much of the file is lost."""
         return f"{self.what} (at byte {self.place:,}): its last {file.length - self.place:,} bytes are lost"
 
 
 def records(file: LevelFile) -> Iterator[tuple[int, memoryview]]:
-    """The records with their offsets. Raises LogError."""
+    """Yield the records with their offsets. Raises LogError."""
     record: bytearray | None = None
     begin = 0
     for start in range(0, file.length, BLOCK):
@@ -182,7 +182,7 @@ def records(file: LevelFile) -> Iterator[tuple[int, memoryview]]:
 
 
 def _part(block: memoryview, at: int, begin: int) -> tuple[int, memoryview, int]:
-    """The part at `at`: its kind, content and end."""
+    """Return the part at `at`: its kind, content and end."""
     if at + PART.size > len(block):
         raise LogError(begin, TORN)
     checksum, length, kind = PART.unpack_from(block, at)
@@ -198,7 +198,7 @@ def _part(block: memoryview, at: int, begin: int) -> tuple[int, memoryview, int]
 
 
 def read_logs(paths: Sequence[str], sequence: int) -> Recent:
-    """The entries of these logs, the oldest first. The tables hold all entries up to this sequence number, perhaps more.
+    """Return the entries of these logs, the oldest first. The tables hold all entries up to this sequence number, perhaps more.
 
     Raises DataError for damage and for a log that ends in the middle of a write, LimitError for more than limits.bytes.
     """
@@ -227,7 +227,7 @@ def read_logs(paths: Sequence[str], sequence: int) -> Recent:
 
 
 def _head(place: int, record: memoryview) -> tuple[int, int]:
-    """The sequence number of the first entry in a record of writes, and the number of entries."""
+    """Return the sequence number of the first entry in a record of writes, and the number of entries."""
     if len(record) < BATCH.size:
         raise LogError(place, "a write is too short")
     first, count = BATCH.unpack_from(record)
@@ -237,7 +237,7 @@ def _head(place: int, record: memoryview) -> tuple[int, int]:
 
 
 def _entries(place: int, record: memoryview, first: int, count: int) -> Iterator[tuple[bytes, int, memoryview]]:
-    """The name, age and value of each entry of a record; the value of a deletion is empty."""
+    """Yield the name, age and value of each entry of a record; the value of a deletion is empty."""
     at = BATCH.size
     try:
         for i in range(count):
@@ -256,7 +256,7 @@ def _entries(place: int, record: memoryview, first: int, count: int) -> Iterator
 
 
 def sized(data: memoryview, at: int) -> tuple[memoryview, int]:
-    """The length-prefixed bytes at `at`, and the offset after them. Raises WireError."""
+    """Return the length-prefixed bytes at `at`, and the offset after them. Raises WireError."""
     length, at = varint(data, at, len(data))
     if at + length > len(data):
         raise WireError(at, f"{length:,} bytes are declared, but only {len(data) - at:,} follow")
@@ -290,7 +290,7 @@ class Manifest(NamedTuple):
 
 
 def read_manifest(folder: str) -> Manifest:
-    """The manifest of the database in folder. Raises DataError."""
+    """Return the manifest of the database in folder. Raises DataError."""
     path = os.path.join(folder, _current(os.path.join(folder, "CURRENT")))
     with LevelFile(path) as file:
         limits.check(path, file.length, "bytes")
@@ -311,7 +311,7 @@ def read_manifest(folder: str) -> Manifest:
 
 
 def _current(path: str) -> str:
-    """The manifest's name, from CURRENT."""
+    """Return the manifest's name, from CURRENT."""
     with LevelFile(path) as file:
         text = file.read(0, min(file.length, MOST_CURRENT + 1))
         if not re.fullmatch(rb"MANIFEST-[0-9]{1,20}\n", text):

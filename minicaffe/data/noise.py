@@ -48,7 +48,8 @@ def equalised_by_tiles(levels: Levels, clip: float = 4.0) -> Levels:
 
 
 def tile_tables(levels: Levels, clip: float) -> tuple[Levels, int, int]:
-    """The new levels (TILES, TILES, 256) in each tile of levels (H, W, multiples of TILES), and a tile's height and width."""
+    """Return the new levels (TILES, TILES, 256) in each tile of levels (H, W, multiples of TILES), and a tile's height and
+    width."""
     high, wide = (size // TILES for size in levels.shape)
     tile = (np.arange(levels.shape[0]) // high)[:, None] * TILES + np.arange(levels.shape[1]) // wide
     counts = np.bincount((tile * 256 + levels).ravel(), minlength=TILES * TILES * 256).reshape(-1, 256)
@@ -76,7 +77,7 @@ def _around(count: int, size: int) -> tuple[Array, Array, Array]:
 
 
 def check_noise(param: caffe_pb2.NoiseParameter) -> None:
-    """Raises DataError for salt and pepper without a value or with a bad fraction, and for a bad JPEG quality."""
+    """Raise DataError for salt and pepper without a value or with a bad fraction, and for a bad JPEG quality."""
     if param.saltpepper and not param.saltpepper_param.value:
         raise DataError("noise_param.saltpepper needs a saltpepper_param.value")
     if param.saltpepper and not 0 <= param.saltpepper_param.fraction <= 1:
@@ -143,14 +144,14 @@ def _shifted(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def flat_histogram(levels: Pixels) -> Pixels:
-    """Each level replaced by the fraction of pixels up to it, among those above the lowest level, times 255."""
+    """Return each level replaced by the fraction of pixels up to it, among those above the lowest level, times 255."""
     counts = np.bincount(levels.ravel(), minlength=256)
     above = counts.cumsum() - counts[levels.min()]
     return as_bytes(above * (255 / max(above[-1], 1)))[levels] if above[-1] else levels
 
 
 def eroded(pixels: Pixels) -> Pixels:
-    """Each pixel replaced by the minimum of itself and its four neighbours."""
+    """Return each pixel replaced by the minimum of itself and its four neighbours."""
     height, width = pixels.shape[:2]
     wide = np.pad(pixels, ((1, 1), (1, 1), (0, 0)), "edge")
     shifts = [(1, 1), (0, 1), (2, 1), (1, 0), (1, 2)]

@@ -33,10 +33,10 @@ class Source(Protocol):
     """An endless source of batches."""
 
     def next_batch(self) -> Batch:
-        """The next batch, in new arrays."""
+        """Return the next batch, in new arrays."""
 
     def state(self) -> State:
-        """The position of the next batch, as JSON."""
+        """Return the position of the next batch, as JSON."""
 
     def restore(self, state: State) -> None:
         """Continue from a state."""
@@ -52,7 +52,7 @@ class Prefetcher:
         self._thread: threading.Thread | None = None
 
     def take(self) -> Batch:
-        """The next batch; the thread starts with the first."""
+        """Return the next batch; the thread starts with the first."""
         if self._failure is not None:
             raise self._failure
         if self._thread is not None and self._process != os.getpid():  # a forked child has no such thread
@@ -68,7 +68,7 @@ class Prefetcher:
         return batch
 
     def state(self) -> State:
-        """The source's state after the last batch taken."""
+        """Return the source's state after the last batch taken."""
         return self._state
 
     def restore(self, state: State) -> None:
@@ -95,7 +95,7 @@ in_child(_running.clear)
 
 
 def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> None:
-    """The thread's function: make batches until it is ended or the source fails."""
+    """Make batches, in the thread, until it is ended or the source fails."""
     item: Any = None
     while not ended.is_set() and not isinstance(item, BaseException):
         try:

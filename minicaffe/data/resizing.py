@@ -28,7 +28,7 @@ Taps = tuple[NDArray[np.int64], Array]
 
 
 def check_resize(param: caffe_pb2.ResizeParameter) -> None:
-    """Raises DataError for a missing height or width."""
+    """Raise DataError for a missing height or width."""
     if not (param.height and param.width):
         raise DataError(f"resize_param needs a height and a width > 0, got {param.height} and {param.width}")
 
@@ -57,7 +57,7 @@ def extrapolation(size: tuple[int, int], param: caffe_pb2.ResizeParameter) -> Ar
 
 
 def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tuple[int, int]:
-    """The height and width of an interpolated image, before padding."""
+    """Return the height and width of an interpolated image, before padding."""
     high, wide = param.height, param.width
     if param.resize_mode == Param.WARP:
         return high, wide
@@ -177,13 +177,13 @@ def _averaged_columns(values: Array, width: int, scale: float | None) -> Array:
 
 
 def _edges(old: int, new: int, scale: float | None) -> tuple[Array, NDArray[np.int64]]:
-    """The edges of the parts (new + 1,), and the pixel in which each lies."""
+    """Return the edges of the parts (new + 1,), and the pixel in which each lies."""
     edges = np.arange(new + 1) * (old / new) if scale is None else np.minimum(np.arange(new + 1) / scale, old)
     return edges, np.minimum(edges.astype(np.int64), old - 1)  # the last edge is the end of the last pixel
 
 
 def _lengths(old: int, new: int, edges: Array, scale: float | None) -> Array:
-    """What the sum of each part is multiplied by, (new, 1, 1)."""
+    """Return what the sum of each part is multiplied by, (new, 1, 1)."""
     return _column(np.full(new, new / old) if scale is None else 1 / np.diff(edges))
 
 
@@ -225,7 +225,7 @@ def area_taps(old: int, new: int) -> Taps:
 
 
 def _clipped(taps: Taps, old: int) -> tuple[NDArray[np.int64], Array]:
-    """The old pixels and their weights, (taps, new) each."""
+    """Return the old pixels and their weights, (taps, new) each."""
     low, weights = taps
     return np.clip(low + np.arange(weights.shape[1])[:, None], 0, old - 1), weights.T
 

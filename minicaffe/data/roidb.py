@@ -61,7 +61,7 @@ def _prepared(entry: Entry, num_classes: int) -> Entry:
 
 
 def _sized(entry: Entry) -> Entry:
-    """A copy of the entry with its image's width and height."""
+    """Return a copy of the entry with its image's width and height."""
     entry = entry.copy()
     if "width" not in entry or "height" not in entry:
         image = entry["image"]
@@ -71,13 +71,13 @@ def _sized(entry: Entry) -> Entry:
 
 
 def image_name(entry: Entry) -> str:
-    """The name of the entry's image in messages."""
+    """Return the name of the entry's image in messages."""
     image = entry["image"]
     return f"an image of shape {image.shape}" if isinstance(image, np.ndarray) else str(image)
 
 
 def entry_pixels(entry: Entry) -> Array:
-    """The entry's image (H, W, 3). Raises DataError, also if it has another size than the entry."""
+    """Return the entry's image (H, W, 3). Raises DataError, also if it has another size than the entry."""
     image = entry["image"]
     pixels = image if isinstance(image, np.ndarray) else load_image(image)
     height, width = pixels.shape[:2]
@@ -87,7 +87,7 @@ def entry_pixels(entry: Entry) -> Array:
 
 
 def box_array(entry: Entry) -> Array:
-    """The entry's boxes as (N, 4) float32. Raises DataError for another shape."""
+    """Return the entry's boxes as (N, 4) float32. Raises DataError for another shape."""
     boxes = np.asarray(entry["boxes"], np.float32)
     if boxes.size and boxes.shape[1:] != (4,):
         raise DataError(f"{image_name(entry)}: boxes must be (N, 4): x1, y1, x2, y2; got shape {boxes.shape}")
@@ -95,7 +95,7 @@ def box_array(entry: Entry) -> Array:
 
 
 def check_boxes(entry: Entry, num_classes: int) -> None:
-    """Raises DataError, which names the image, for a box with NaN, x2 < x1 or y2 < y1, one outside the image, and an unknown
+    """Raise DataError, which names the image, for a box with NaN, x2 < x1 or y2 < y1, one outside the image, and an unknown
     class."""
     boxes, classes = entry["boxes"], entry["gt_classes"]
     if len(boxes) != len(classes):
@@ -117,7 +117,7 @@ def check_boxes(entry: Entry, num_classes: int) -> None:
 
 
 def class_overlaps(boxes: Array, gt_classes: Array, num_classes: int) -> Array:
-    """The largest overlap (N, K) of each of boxes (N, 4) with the gt boxes (gt_classes (N,) > 0) of each class."""
+    """Return the largest overlap (N, K) of each of boxes (N, 4) with the gt boxes (gt_classes (N,) > 0) of each class."""
     overlaps = np.zeros((len(boxes), num_classes), np.float32)
     gt = np.flatnonzero(gt_classes > 0)
     shared = bbox_overlaps(boxes, boxes[gt])
@@ -156,7 +156,7 @@ def add_proposals(roidb: Sequence[Entry], proposals: Sequence[Array]) -> Roidb:
 
 
 def usable(roidb: Sequence[Entry], settings: DetectionSettings) -> Roidb:
-    """The prepared entries with a foreground or background roi to train on."""
+    """Return the prepared entries with a foreground or background roi to train on."""
     train = settings.train
 
     def has_rois(entry: Entry) -> bool:
@@ -214,6 +214,6 @@ def target_statistics(targets: Array, num_classes: int, agnostic: bool, eps: flo
 
 
 def _regression_class(targets: Array, agnostic: bool) -> Array:
-    """The regression's class (N,) of targets (N, 5): 1 for every foreground class if agnostic."""
+    """Return the regression's class (N,) of targets (N, 5): 1 for every foreground class if agnostic."""
     classes = targets[:, 0].astype(int)
     return (classes > 0).astype(int) if agnostic else classes

@@ -49,7 +49,7 @@ Roidb = list[Entry]
 
 
 def in_order(roidb: Roidb, own: Sequence[str], names: Sequence[str], place: object) -> Roidb:
-    """A roidb whose classes are numbered by names in place of by own. Raises DataError for other names."""
+    """Return a roidb whose classes are numbered by names in place of by own. Raises DataError for other names."""
     if len(set(names)) != len(names) or sorted(own) != sorted(names):
         raise DataError(f"{place}: its classes are {_listed(own)}; the names given are {_listed(names)}")
     numbers = np.array([names.index(name) for name in own])
@@ -71,7 +71,7 @@ SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 def with_background(names: Sequence[str]) -> list[str]:
-    """The names, after the background's."""
+    """Return the names, after the background's."""
     return list(names) if names and names[0] in (BACKGROUND, "background") else [BACKGROUND, *names]
 
 
@@ -83,8 +83,8 @@ class Inside:
         self.seen: set[Path] = set()
 
     def granted(self, name: str, place: str | None = None) -> str:
-        """The file's path. place: where the name stands, unless the file was found in a folder. Each folder is checked once.
-        Raises DataError."""
+        """Return the file's path. place: where the name stands, unless the file was found in a folder. Each folder is checked
+        once. Raises DataError."""
         path = self.folder / name
         if path.parent not in self.seen or "\0" in name or os.path.islink(path):
             try:
@@ -141,7 +141,7 @@ class Classes:
         self._numbers = {name: k for k, name in reversed(list(enumerate(names)))}  # of two equal names the first counts
 
     def number(self, value: Any, place: str) -> int:
-        """The number of a class, given by name or number. Raises DataError."""
+        """Return the number of a class, given by name or number. Raises DataError."""
         if isinstance(value, int) and not isinstance(value, bool):
             number = value
         elif isinstance(value, str) and value in self._numbers:
@@ -172,7 +172,7 @@ VOC_FOLDERS = ("Annotations", "ImageSets/Main")
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises DataError for a file that is missing, unreadable or not JSON."""
+    """Return the content of a JSON file. Raises DataError for a file that is missing, unreadable or not JSON."""
     if not path.exists():
         raise DataError(f"{path}: no such file or folder: give a JSON file or a PASCAL VOC folder")
     with os_errors_as(DataError, f"{path}: cannot read the annotations"):
@@ -189,7 +189,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_form(content: Any, path: Path) -> None:
-    """Raises DataError unless content is a list or has a list images (and, with annotations, categories)."""
+    """Raise DataError unless content is a list or has a list images (and, with annotations, categories)."""
     if isinstance(content, list):
         return
     if not isinstance(content, dict):
@@ -204,13 +204,13 @@ def check_form(content: Any, path: Path) -> None:
 
 
 def check_images(images: Sequence[Any], path: Path) -> None:
-    """Raises DataError for an item that is not an image with boxes and classes."""
+    """Raise DataError for an item that is not an image with boxes and classes."""
     for i, item in enumerate(images):
         _check_item(item, f"{path}: images[{i}]", IMAGE)
 
 
 def check_coco(content: dict[str, Any], path: Path) -> None:
-    """Raises DataError for an item with a missing or wrong key, an id that two items have, and an unknown one."""
+    """Raise DataError for an item with a missing or wrong key, an id that two items have, and an unknown one."""
     for key, wanted in COCO.items():
         for i, item in enumerate(content[key]):
             _check_item(item, f"{path}: {key}[{i}]", wanted)
@@ -226,7 +226,7 @@ def check_coco(content: dict[str, Any], path: Path) -> None:
 
 
 def _ids(items: Sequence[Any], place: str) -> dict[int | str, int]:
-    """Each item's id, and its number."""
+    """Return each item's id, and its number."""
     found: dict[int | str, int] = {}
     for i, item in enumerate(items):
         if (first := found.setdefault(item["id"], i)) != i:
@@ -235,8 +235,8 @@ def _ids(items: Sequence[Any], place: str) -> dict[int | str, int]:
 
 
 def read_voc_list(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
-    """The places and image names in ImageSets/Main/<split>.txt, of the first split that is there. Raises DataError for another
-    kind of folder or a missing list."""
+    """Return the places and image names in ImageSets/Main/<split>.txt, of the first split that is there. Raises DataError for
+    another kind of folder or a missing list."""
     if missing := [name for name in VOC_FOLDERS if not (folder / name).is_dir()]:
         inside = next((path for path in sorted(folder.glob("VOC*")) if all((path / n).is_dir() for n in VOC_FOLDERS)), None)
         names = sorted(path.name for path in folder.iterdir())
@@ -256,7 +256,7 @@ def read_voc_list(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def kind(value: Any) -> str:
-    """The type of a JSON value, in words: "a list"."""
+    """Return the type of a JSON value, in words: "a list"."""
     return KINDS.get(type(value), "null")
 
 

@@ -28,14 +28,14 @@ NAMES = ("data.yaml", "classes.txt", "obj.names")
 
 
 def is_yolo(folder: Path) -> bool:
-    """Whether a folder has YOLO's form: labels beside images, or a list of names, and nothing of VOC's."""
+    """Return whether a folder has YOLO's form: labels beside images, or a list of names, and nothing of VOC's."""
     if (folder / "Annotations").exists():
         return False
     return (folder / "labels").is_dir() or any((folder / name).is_file() for name in NAMES)
 
 
 def read_yolo(folder: Path, splits: Sequence[str], names: list[str] | None) -> tuple[Roidb, list[str]]:
-    """The roidb and the class names, background first. Raises DataError."""
+    """Return the roidb and the class names, background first. Raises DataError."""
     images, labels = _folders(folder, splits)
     pictures = sorted(path for path in images.iterdir() if path.suffix.lower() in SUFFIXES)
     if not pictures:
@@ -51,7 +51,7 @@ def read_yolo(folder: Path, splits: Sequence[str], names: list[str] | None) -> t
 
 
 def _folders(folder: Path, splits: Sequence[str]) -> tuple[Path, Path]:
-    """The folders of the images and of their labels, of the first split that is there."""
+    """Return the folders of the images and of their labels, of the first split that is there."""
     named = _named(folder, splits)
     for split in splits:
         if split in named:
@@ -73,7 +73,7 @@ def _beside(folder: Path, labels: Path) -> tuple[Path, Path]:
 
 
 def _labels(images: Path) -> Path:
-    """The folder of the labels of images."""
+    """Return the folder of the labels of images."""
     parts = list(images.parts)
     at = max((i for i, part in enumerate(parts) if part == "images"), default=None)
     return images if at is None else Path(*parts[:at], "labels", *parts[at + 1 :])
@@ -111,7 +111,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    """The content of data.yaml, nothing where there is none. Raises DataError."""
+    """Return the content of data.yaml, nothing where there is none. Raises DataError."""
     if not path.is_file():
         return {}
     content = read_yaml_file(path, DataError)
@@ -121,7 +121,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _folder_name(content: dict[str, Any], key: str, path: Path) -> str:
-    """The folder that the key names, "" for none. Raises DataError."""
+    """Return the folder that the key names, "" for none. Raises DataError."""
     value = content.get(key)
     if not isinstance(value, str | None):
         raise DataError(f"{path}: `{key}` must be the name of one folder, got {value!r:.60}")
@@ -129,7 +129,7 @@ def _folder_name(content: dict[str, Any], key: str, path: Path) -> str:
 
 
 def _names(folder: Path, labels: Path) -> list[str] | None:
-    """The class names that the dataset has, background first; None for none."""
+    """Return the class names that the dataset has, background first; None for none."""
     for place in dict.fromkeys((folder, labels)):
         for name in NAMES:
             if (place / name).is_file():
@@ -150,7 +150,7 @@ def _read_names(path: Path) -> Sequence[str]:
 
 
 def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry:
-    """The boxes of one image; none without a file of labels."""
+    """Return the boxes of one image; none without a file of labels."""
     file = inside.granted(os.path.relpath(picture, inside.folder))
     width, height = image_size(file)
     boxes, classes = [], []
@@ -168,7 +168,7 @@ def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry
 
 
 def _line(line: str, place: str, width: int, height: int) -> tuple[list[float], int]:
-    """The box of a line in pixels, both corners inclusive, and its class from 0. Raises DataError."""
+    """Return the box of a line in pixels, both corners inclusive, and its class from 0. Raises DataError."""
     words = line.split()
     try:
         k, (x, y, w, h) = int(words[0]), map(float, words[1:5])

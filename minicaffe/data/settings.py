@@ -144,7 +144,7 @@ class DetectionSettings:
 
 
 def _check(settings: Any, group: str, *positive: str) -> None:
-    """Raises SettingsError for numbers that are not finite, and for those of `positive` that are not > 0."""
+    """Raise SettingsError for numbers that are not finite, and for those of `positive` that are not > 0."""
     for name, value in vars(settings).items():
         numbers = value if isinstance(value, tuple) else (value,)
         if not all(math.isfinite(number) for number in numbers if isinstance(number, float | np.floating)):
@@ -157,7 +157,7 @@ _current = DetectionSettings()
 
 
 def current() -> DetectionSettings:
-    """The settings of a net that is given none: those of the last use(), at first the defaults."""
+    """Return the settings of a net that is given none: those of the last use(), at first the defaults."""
     return _current
 
 
@@ -177,7 +177,7 @@ def settings_or_current(settings: DetectionSettings | None) -> DetectionSettings
 
 
 def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSettings) -> DetectionSettings:
-    """A yml file, or a mapping of a yml's keys ({"TEST": {"NMS": 0.4}}), over the defaults; DetectionSettings unchanged.
+    """Return a yml file, or a mapping of a yml's keys ({"TEST": {"NMS": 0.4}}), over the defaults; DetectionSettings unchanged.
 
     Raises SettingsError.
     """
@@ -187,7 +187,8 @@ def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSett
 
 
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
-    """The settings of a yml file over base (default: the defaults). Raises SettingsError, which names the file and key."""
+    """Return the settings of a yml file over base (default: the defaults). Raises SettingsError, which names the file and
+    key."""
     values = read_yaml_file(path, SettingsError)
     try:
         return _merged(base or DetectionSettings(), {} if values is None else values, "")
@@ -196,7 +197,7 @@ def read_settings(path: str | PathLike[str], base: DetectionSettings | None = No
 
 
 def changed(settings: DetectionSettings) -> list[str]:
-    """The keys whose values are not the defaults: TEST.NMS, PIXEL_MEANS."""
+    """Return the keys whose values are not the defaults: TEST.NMS, PIXEL_MEANS."""
     default, keys = DetectionSettings(), []
     for prefix, group, of in (
         ("", settings, default),

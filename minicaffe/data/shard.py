@@ -29,7 +29,7 @@ class Shard:
     count: int = 1
 
     def takes(self, position: int) -> bool:
-        """Whether this rank reads the record at this position of all ranks' batch."""
+        """Return whether this rank reads the record at this position of all ranks' batch."""
         return position % self.count == self.rank
 
     def rank_stream(self, generator: np.random.Generator) -> None:
@@ -38,7 +38,7 @@ class Shard:
             generator.bit_generator.state = of_rank(generator, self.rank).bit_generator.state
 
     def state(self, generator: np.random.Generator) -> dict[str, Any]:
-        """The state of this rank's generator, as JSON."""
+        """Return the state of this rank's generator, as JSON."""
         state: dict[str, Any] = {"generator": generator.bit_generator.state}
         return state if self.count == 1 else state | {"share": [self.rank, self.count]}  # the name in stored states
 
@@ -58,7 +58,7 @@ _current = WHOLE
 
 
 def current_shard(phase: Phase = TRAIN) -> Shard:
-    """The shard of a data layer in this phase. Test nets read all of the data."""
+    """Return the shard of a data layer in this phase. Test nets read all of the data."""
     return _current if phase == TRAIN else WHOLE
 
 

@@ -27,7 +27,7 @@ MISFITS = (ValueError, TypeError, KeyError, IndexError, AttributeError, Overflow
 
 
 def misfit(error: Exception) -> str:
-    """The message for one of MISFITS from a layer's restore_training_state."""
+    """Return the message for one of MISFITS from a layer's restore_training_state."""
     return f"the state to resume from does not fit: {error if type(error) is ValueError else repr(error)}"
 
 
@@ -69,44 +69,44 @@ class Fields:
         return name in self.values
 
     def path(self, name: str) -> str:
-        """A member's full name, for errors."""
+        """Return a member's full name, for errors."""
         return f"{self.name}.{name}" if self.name else name
 
     def get(self, name: str) -> Any:
-        """A member of any kind."""
+        """Return a member of any kind."""
         if name not in self.values:
             raise ValueError(f'"{self.path(name)}" is missing')
         return self.values[name]
 
     def inner(self, name: str) -> Fields:
-        """A member that is an object."""
+        """Return a member that is an object."""
         return Fields(self.get(name), self.path(name))
 
     def whole(self, name: str, low: int, high: int) -> int:
-        """A whole number from low to high, both included."""
+        """Return a whole number from low to high, both included."""
         return whole(self.get(name), self.path(name), low, high)
 
     def text(self, name: str) -> str:
-        """A member that is a text."""
+        """Return a member that is a text."""
         value = self.get(name)
         if not isinstance(value, str):
             raise wrong(self.path(name), "a text", value)
         return value
 
     def items(self, name: str) -> list[Any]:
-        """A member that is a list."""
+        """Return a member that is a list."""
         return items(self.get(name), self.path(name))
 
     def wholes(self, name: str, low: int, high: int) -> list[int]:
-        """A list of whole numbers from low to high."""
+        """Return a list of whole numbers from low to high."""
         return [whole(value, f"{self.path(name)}[{i}]", low, high) for i, value in enumerate(self.items(name))]
 
     def numbers(self, name: str) -> list[float]:
-        """A list of numbers."""
+        """Return a list of numbers."""
         return numbers(self.get(name), self.path(name))
 
     def generator(self, name: str) -> State:
-        """The state of a generator."""
+        """Return the state of a generator."""
         return generator_state(self.get(name), self.path(name))
 
 
@@ -154,11 +154,11 @@ def generator_state(value: Any, name: str) -> State:
 
 
 def same_shape(value: Any, name: str, shape: Sequence[int]) -> None:
-    """Raises unless value is this shape as a list."""
+    """Raise unless value is this shape as a list."""
     if value != list(shape):
         raise wrong(name, f"the shape {list(shape)}", value)
 
 
 def wrong(name: str, wanted: str, value: Any) -> ValueError:
-    """The error about a member."""
+    """Return the error about a member."""
     return ValueError(shortened(f'"{name}" must be {wanted}, got {value!r}'))

@@ -87,7 +87,7 @@ class _Tokens:
         return value
 
     def count(self, what: str) -> int:
-        """A whole number that is not below 0."""
+        """Return a whole number that is not below 0."""
         if (value := self.whole(what)) < 0:
             raise DataError(f"{self.path}:{self.line}: {what} must be >= 0, got {value}")
         return value
@@ -113,7 +113,7 @@ class _Tokens:
 
 
 def read_window_file(path: str | PathLike[str]) -> WindowFile:
-    """The images and windows of a window file. Raises DataError, with the line."""
+    """Return the images and windows of a window file. Raises DataError, with the line."""
     tokens = _Tokens(path)
     images: list[str] = []
     windows: list[Window] = []
@@ -130,7 +130,7 @@ def read_window_file(path: str | PathLike[str]) -> WindowFile:
 
 
 def read_labelled_windows(path: str | PathLike[str], has_difficult: bool) -> list[LabelledImage]:
-    """The images of MS-CNN's window file, or with has_difficult of Cascade R-CNN's. Raises DataError, with the line."""
+    """Return the images of MS-CNN's window file, or with has_difficult of Cascade R-CNN's. Raises DataError, with the line."""
     tokens = _Tokens(path)
     images: list[LabelledImage] = []
     while tokens.tokens:
@@ -150,7 +150,7 @@ def read_labelled_windows(path: str | PathLike[str], has_difficult: bool) -> lis
 
 
 def read_frcnn_list(path: str | PathLike[str], classes: int) -> list[LabelledImage]:
-    """The images of a list of Faster R-CNN in C++, their sizes 0. Raises DataError, with the line."""
+    """Return the images of a list of Faster R-CNN in C++, their sizes 0. Raises DataError, with the line."""
     tokens = _Tokens(path)
     images: list[LabelledImage] = []
     while tokens.tokens:
@@ -183,7 +183,7 @@ def _true_box(tokens: _Tokens, classes: int) -> list[int]:
 
 
 def _labelled(tokens: _Tokens, columns: list[str]) -> list[int]:
-    """The columns of a window, and x1, y1, x2, y2."""
+    """Return the columns of a window, and x1, y1, x2, y2."""
     row = [tokens.whole(f"a window's {column}") for column in columns]
     if row and row[0] < 1:
         raise DataError(f"{tokens.path}:{tokens.line}: a window has class {row[0]}; classes begin at 1")
@@ -218,7 +218,7 @@ class WindowGroups(NamedTuple):
 
 
 def read_window_groups(path: str | PathLike[str]) -> WindowGroups:
-    """The examples of a file of pulkitag's GenericWindowData. Raises DataError, with the line.
+    """Return the examples of a file of pulkitag's GenericWindowData. Raises DataError, with the line.
 
     # GenericDataLayer / EXAMPLES / IMAGES OF EACH / NUMBERS OF EACH / then for each: # INDEX, for each of its images
     PATH CHANNELS HEIGHT WIDTH X1 Y1 X2 Y2, and its numbers
@@ -259,7 +259,7 @@ class SquareBoxes(NamedTuple):
 
 
 def read_square_boxes(path: str | PathLike[str]) -> SquareBoxes:
-    """The objects of a file of pulkitag's SquareBoxData. Raises DataError, with the line.
+    """Return the objects of a file of pulkitag's SquareBoxData. Raises DataError, with the line.
 
     # SqBoxWindowDataLayer / IMAGES / then for each: # INDEX / NUMBER OF OBJECTS / PATH / CHANNELS HEIGHT WIDTH / and for each
     of its objects X Y, and of its square box, which is not kept, the centre X Y and the side

@@ -43,7 +43,7 @@ _LONGEST_NAME = 0xFFFF
 
 
 def read_npy(path: str | os.PathLike[str]) -> Array:
-    """The numbers of a .npy file. Raises Error, and OSError if the file is missing."""
+    """Return the numbers of a .npy file. Raises Error, and OSError if the file is missing."""
     with opened(path) as file:
         if file.read(2) == b"PK":
             raise Error(f"{os.fspath(path)}: an .npz of several arrays; give a .npy of one array")
@@ -53,7 +53,8 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
 
 
 def read_npz(path: str | os.PathLike[str], only: str | None = None) -> dict[str, Array]:
-    """The arrays of numbers in an .npz file by name; its other entries are ignored. Raises Error and OSError. only: one name.
+    """Return the arrays of numbers in an .npz file by name; its other entries are ignored. Raises Error and OSError. only: one
+    name.
 
     Together the arrays may unpack to limits.bytes.
     """
@@ -89,7 +90,7 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) 
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """The names, with a number added to those that came before: a, b, a#2."""
+    """Return the names, with a number added to those that came before: a, b, a#2."""
     given = list(names)
     taken, result = set(given), []
     tries: dict[str, Iterator[str]] = {}
@@ -108,7 +109,7 @@ def _entry_name(name: str) -> str:
 
 
 def _array_name(entry_name: str) -> str:
-    """The inverse of _entry_name. A name that it would not have written (%41, from other programs) is unchanged."""
+    """Return the inverse of _entry_name. A name that it would not have written (%41, from other programs) is unchanged."""
     name = unquote(entry_name, errors="surrogateescape")  # bytes that are not UTF-8 become surrogates, as in names of files
     return name if _entry_name(name) == entry_name else entry_name
 
@@ -125,7 +126,7 @@ def _damaged(message: str) -> Iterator[None]:
 
 
 def _read(file: IO[bytes], size: int, path: str) -> Array:
-    """The array in a .npy of size bytes. Python objects are refused, text is read. path: for errors."""
+    """Return the array in a .npy of size bytes. Python objects are refused, text is read. path: for errors."""
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(file)
     if version not in read_header and version != (3, 0):
@@ -147,7 +148,7 @@ def _read(file: IO[bytes], size: int, path: str) -> Array:
 
 
 def _bytes(file: IO[bytes], count: int) -> bytearray:
-    """The next count bytes. Raises EOFError where there are fewer."""
+    """Return the next count bytes. Raises EOFError where there are fewer."""
     data, filled = bytearray(count), 0
     while filled < count:
         part = file.read(min(count - filled, 1 << 20))  # in pieces: a zip's stream gives a copy of each
@@ -159,7 +160,7 @@ def _bytes(file: IO[bytes], count: int) -> bytearray:
 
 
 def checksum(*arrays: NDArray[Any]) -> int:
-    """The CRC-32 of the arrays' concatenated bytes; it ignores their shapes and types."""
+    """Return the CRC-32 of the arrays' concatenated bytes; it ignores their shapes and types."""
     value = 0
     for array in arrays:
         value = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, value)

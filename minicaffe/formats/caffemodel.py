@@ -51,7 +51,7 @@ class BlobWeights:
         return self.read(np.float32)
 
     def read(self, dtype: DTypeLike) -> NDArray[Any]:
-        """The values as dtype, of this shape."""
+        """Return the values as dtype, of this shape."""
         # The empty array is for a blob without values: np.concatenate needs at least one array.
         flat = self.chunks[0] if len(self.chunks) == 1 else np.concatenate([np.zeros(0, dtype), *self.chunks])
         with np.errstate(all="ignore"):
@@ -67,8 +67,8 @@ class BlobWeights:
             done += chunk.size
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether a blob of this shape can take the values. As in Caffe, a legacy shape may have additional leading ones, and
-        C3D's a length of one."""
+        """Return whether a blob of this shape can take the values. As in Caffe, a legacy shape may have additional leading
+        ones, and C3D's a length of one."""
         if not self.legacy:
             return self.shape == tuple(shape)
         forms = [self.shape, self.shape[:2] + self.shape[3:]] if self.shape[2:-2] == (1,) else [self.shape]
@@ -93,7 +93,8 @@ class LayerWeights:
 
 
 def numbered(blobs: Mapping[int, Stored], layer: str) -> list[Stored | None]:
-    """A layer's blobs in a list, by their numbers; None for missing ones. Raises WeightsError for a number far beyond them."""
+    """Return a layer's blobs in a list, by their numbers; None for missing ones. Raises WeightsError for a number far beyond
+    them."""
     if max(blobs, default=0) > len(blobs) + 64:  # shared blobs are missing, but not millions
         raise WeightsError(f"{layer} has a blob {max(blobs)} but only {len(blobs)} blobs")
     return [blobs.get(i) for i in range(max(blobs, default=-1) + 1)]
@@ -159,7 +160,7 @@ def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str, room: 
 
 
 def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWeights:
-    """The BlobProto at [start, end). Raises WireError, also if its shape does not match the number of stored values."""
+    """Return the BlobProto at [start, end). Raises WireError, also if its shape does not match the number of stored values."""
     legacy: dict[int, int] = {}
     dims: list[int] = []
     shaped = False
@@ -192,8 +193,8 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
 
 
 def _c3d_blob(buffer: Buffer, start: int, end: int, whole: bool) -> BlobWeights:
-    """A BlobProto of C3D v1.0, told by the width in field 5: num, channels, length, height and width are 1 to 5, data is 6 and
-    diff 7. Raises WireError, also for a size that is missing and for any other field."""
+    """Return a BlobProto of C3D v1.0, told by the width in field 5: num, channels, length, height and width are 1 to 5, data is
+    6 and diff 7. Raises WireError, also for a size that is missing and for any other field."""
     dims: dict[int, int] = {}
     chunks = []
     for item in fields(buffer, start, end):
@@ -224,7 +225,7 @@ def _check_shape(offset: int, shape: tuple[int, ...], count: int) -> None:
 
 
 def _dims(buffer: Buffer, message: Field, most: int) -> list[int]:
-    """A BlobShape's dims, packed or not. Raises WireError for more than `most`."""
+    """Return a BlobShape's dims, packed or not. Raises WireError for more than `most`."""
     dims: list[int] = []
     for item in fields(buffer, *_span(message)):
         if item.number == 1 and item.kind == BYTES:
@@ -257,7 +258,7 @@ def _text(buffer: Buffer, item: Field) -> str:
 
 
 def _type(buffer: Buffer, item: Field, version: _Numbers) -> str:
-    """A layer's type by V2's name, if that is known."""
+    """Return a layer's type by V2's name, if that is known."""
     if version is not V1:  # V1's type is an enum, V0's and V2's are texts
         text = _text(buffer, item)
         if version is V2:

@@ -167,7 +167,8 @@ _BLOCK_OF: dict[str, tuple[str, ...]] = {
 
 
 def own_blocks(kind: str) -> tuple[str, ...]:
-    """The blocks that a layer of this type reads besides those of every type, the one that forks number differently first."""
+    """Return the blocks that a layer of this type reads besides those of every type, the one that forks number differently
+    first."""
     return _OWN[kind] if kind in _OWN else _BLOCK_OF.get(kind, ())
 
 
@@ -222,21 +223,21 @@ class RawLayer:
 
 
 def raw_layers(buffer: Buffer) -> Iterator[RawLayer]:
-    """The V2 layers of a serialised NetParameter. Raises WireError."""
+    """Yield the V2 layers of a serialised NetParameter. Raises WireError."""
     for item in fields(buffer, 0, len(buffer)):
         if item.number == 100 and item.kind == BYTES:
             yield raw_layer(buffer, item)
 
 
 def raw_layer(buffer: Buffer, item: Field) -> RawLayer:
-    """The V2 layer that item holds. Raises WireError."""
+    """Return the V2 layer that item holds. Raises WireError."""
     inside = list(fields(buffer, item.start, item.end))
     texts = {f.number: buffer[f.start : f.end].decode("utf-8", "replace") for f in inside if f.number < 3 and f.kind == BYTES}
     return RawLayer(texts.get(1, ""), texts.get(2, ""), inside)
 
 
 def origin(buffer: Buffer) -> Origin:
-    """The forks that may have written a serialised NetParameter. Raises WireError."""
+    """Return the forks that may have written a serialised NetParameter. Raises WireError."""
     layers = list(raw_layers(buffer))
     certain = [evidence for layer in layers for evidence in _evidence(buffer, layer)]
     found = [*certain, *(evidence for layer in layers for evidence in _inner_evidence(buffer, layer))]
@@ -244,13 +245,13 @@ def origin(buffer: Buffer) -> Origin:
 
 
 def _common(found: list[Evidence]) -> tuple[str, ...]:
-    """The forks that all evidence names, or all that it names if it is contradictory."""
+    """Return the forks that all evidence names, or all that it names if it is contradictory."""
     every = list(dict.fromkeys(fork for evidence in found for fork in evidence.forks))
     return tuple(fork for fork in every if all(fork in evidence.forks for evidence in found)) or tuple(every)
 
 
 def block_places(layer: RawLayer) -> dict[int, str]:
-    """The numbers at which forks have the blocks of this layer's type, and the blocks' names."""
+    """Return the numbers at which forks have the blocks of this layer's type, and the blocks' names."""
     own = [name for name in own_blocks(layer.type) if name in _FIELDS]
     places = {_FIELDS[name].number: name for name in own}
     for name in own:
@@ -277,7 +278,7 @@ def _is_raw(buffer: Buffer, blob: Field) -> bool:
 
 
 def forks_of(block: str, number: int) -> tuple[str, ...]:
-    """The forks that number this block so; () for BVLC's number."""
+    """Return the forks that number this block so; () for BVLC's number."""
     if number in NUMBERS.get(block, {}):
         return NUMBERS[block][number]
     return (DEEPLAB,) if DEEPLAB_NUMBERS.get(block) == number and _FIELDS[block].number != number else ()

@@ -105,17 +105,17 @@ DISAGREEMENTS = (
 
 
 def text(chosen: Sequence[Fork]) -> str:
-    """The fields of each fork, at most 80 columns wide."""
+    """Return the fields of each fork, at most 80 columns wide."""
     return "\n".join(line for fork in chosen for line in _section(fork))
 
 
 def known_forks() -> int:
-    """The number of forks that minicaffe knows by name: those of forks.tsv but BVLC Caffe itself."""
+    """Return the number of forks that minicaffe knows by name: those of forks.tsv but BVLC Caffe itself."""
     return len(forks()) - 1
 
 
 def markdown() -> str:
-    """The text of docs/forks.md."""
+    """Return the text of docs/forks.md."""
     rows = "\n".join(f"| {' | '.join(row)} |" for row in DISAGREEMENTS)
     bare = [f"`{fork.name}`" for fork in forks().values() if not _of(fork)]
     known = known_forks()
@@ -126,7 +126,7 @@ def markdown() -> str:
 
 
 def records(chosen: Sequence[Fork]) -> list[dict[str, Any]]:
-    """The forks with their fields, for JSON."""
+    """Return the forks with their fields, for JSON."""
     return [{**asdict(fork), "fields": [_record(field) for field in _of(fork)]} for fork in chosen]
 
 
@@ -139,8 +139,8 @@ def _of(fork: Fork) -> list[ForkField]:
 
 
 def _groups(fork: Fork, effect: Effect) -> Iterator[tuple[str, str, tuple[str, ...], list[str]]]:
-    """The message, sentence, harmless values and names of fields that share these. Messages of other types are left out: no
-    layer here reads them."""
+    """Yield the message, sentence, harmless values and names of fields that share these. Messages of other types are left out:
+    no layer here reads them."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for field in _of(fork):
         if field.effect is effect and field.name != ANY:

@@ -69,8 +69,8 @@ class ForkError(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a field is in some forks (in all others, if none is named). content: the field in minicaffe's numbers, b"" if it
-    computes what its absence does; None: not built."""
+    """The meaning of a field in some forks (in all others, if none is named). content: the field in minicaffe's numbers, b"" if
+    it computes what its absence does; None: not built."""
 
     forks: tuple[str, ...]
     meaning: str
@@ -91,7 +91,7 @@ class Block:
 
 
 def todays_layer(buffer: Buffer, item: Field, found: Origin) -> bytes:
-    """A V2 layer without its blobs, as a net's field 100, with the fork's field numbers translated to minicaffe's.
+    """Return a V2 layer without its blobs, as a net's field 100, with the fork's field numbers translated to minicaffe's.
 
     A layer keeps the blocks of its type only, as Caffe reads no other. found: the possible origins, for numbers whose meaning
     differs between forks. Raises ForkError and WireError."""
@@ -128,7 +128,7 @@ Reader = Callable[[Field, Sequence[Field], Block], list[Reading]]
 
 
 def todays_block(buffer: Buffer, start: int, end: int, block: Block) -> bytes:
-    """The block's fields in minicaffe's numbers. Raises ForkError and WireError."""
+    """Return the block's fields in minicaffe's numbers. Raises ForkError and WireError."""
     if block.name.endswith("data_param"):  # what reads data is replaced by inputs where a net is made
         return bytes(buffer[start:end])
     inside = list(fields(buffer, start, end))
@@ -158,7 +158,7 @@ _OTHER_NUMBERS = {("focal_loss_param", 156): {1: "engine", 2: "axis", 3: "alpha"
 
 
 def _named(buffer: Buffer, item: Field, names: Mapping[int, str], block: Block) -> bytes:
-    """A field of one of these names in minicaffe's number. Raises ForkError."""
+    """Return a field of one of these names in minicaffe's number. Raises ForkError."""
     known = _descriptor(block.name).fields_by_name.get(names.get(item.number, ""))
     if known is None or item.kind != _KINDS.get(known.type, VARINT) or item.kind not in (VARINT, FOUR_BYTES):
         raise ForkError(
@@ -170,7 +170,7 @@ def _named(buffer: Buffer, item: Field, names: Mapping[int, str], block: Block) 
 
 
 def _chosen(item: Field, readings: Sequence[Reading], block: Block) -> bytes:
-    """The content on which the readings of the file's forks agree. Raises ForkError."""
+    """Return the content on which the readings of the file's forks agree. Raises ForkError."""
     named, by = {fork for reading in readings for fork in reading.forks}, set(block.forks)
     left = [reading for reading in readings if by & set(reading.forks) or (not reading.forks and by - named)] or readings
     contents = {reading.content for reading in left}
@@ -207,7 +207,7 @@ def _known(buffer: Buffer, item: Field, block: Block) -> bytes | None:
 
 
 def _is_reserved(block: str, number: int) -> bool:
-    """Whether a field has no effect on the numbers."""
+    """Return whether a field has no effect on the numbers."""
     message = DescriptorProto()
     _descriptor(block).CopyToProto(message)
     return (block, number) in _IGNORED or any(kept.start <= number < kept.end for kept in message.reserved_range)
@@ -274,8 +274,8 @@ def _hole(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
 
 
 def _is_deeplab(inside: Sequence[Field], block: Block) -> bool:
-    """Whether a convolution's fields 17 to 19 are holes: in DeepLab's own numbers, in V1, where BVLC had none, or where 17,
-    a truth value of BVLC's, is above 1."""
+    """Return whether a convolution's fields 17 to 19 are holes: in DeepLab's own numbers, in V1, where BVLC had none, or where
+    17, a truth value of BVLC's, is above 1."""
     numbered = block.number != _LAYER[block.name].number
     return numbered or DEEPLAB in block.forks or any(f.number == 17 and f.kind == VARINT and f.value > 1 for f in inside)
 
@@ -321,13 +321,13 @@ def _bn(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
 
 
 def _renumbered(item: Field, number: int) -> bytes:
-    """A varint with another number, or an empty block: what fills the blobs at the start does not matter once they are
+    """Return a varint with another number, or an empty block: what fills the blobs at the start does not matter once they are
     stored, only that the field is there."""
     return _integer(number, item.value) if item.kind == VARINT else delimited(number, b"")
 
 
 def _moved(name: str, *numbers: int) -> Reader:
-    """A field that has another number in minicaffe if its block has one of these numbers."""
+    """Return a field that has another number in minicaffe if its block has one of these numbers."""
 
     def reader(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
         if block.number not in numbers:

@@ -67,7 +67,7 @@ UNKNOWN = NetFork()
 
 
 def fork_of_net(given: str, layers: Iterable[caffe_pb2.LayerParameter]) -> NetFork:
-    """The given fork, or that of the net's layers that no other has."""
+    """Return the given fork, or that of the net's layers that no other has."""
     if given:
         return NetFork(given, f"fork {given}")
     present = frozenset(map(_sign, layers))
@@ -78,7 +78,7 @@ def fork_of_net(given: str, layers: Iterable[caffe_pb2.LayerParameter]) -> NetFo
 
 
 def _sign(layer: caffe_pb2.LayerParameter) -> str:
-    """What a layer is, as ONLY_IN has it."""
+    """Return what a layer is, as ONLY_IN has it."""
     alone = layer.type == "DetectionOutput" and len(layer.bottom) == 1
     of_cells = layer.type == "DetectionLoss" and not layer.detection_loss_param.cls_num
     of_cells |= layer.type == "EvalDetection" and not layer.eval_detection_param.biases
@@ -87,7 +87,7 @@ def _sign(layer: caffe_pb2.LayerParameter) -> str:
 
 
 def fork_named(name: str) -> str:
-    """The fork that is meant, "" for "". Raises Error for a name that is unknown."""
+    """Return the fork that is meant, "" for "". Raises Error for a name that is unknown."""
     return find_fork(name).name if name else ""
 
 
@@ -114,7 +114,7 @@ class Choice:
 
 
 def grouped(choices: Iterable[tuple[str, Choice]]) -> list[str]:
-    """A line for each choice, with the layers that it is of, given as pairs of a name and its choice."""
+    """Return a line for each choice, with the layers that it is of, given as pairs of a name and its choice."""
     names: dict[str, list[str]] = {}
     for name, choice in choices:
         names.setdefault(str(choice), []).append(name)
@@ -122,7 +122,8 @@ def grouped(choices: Iterable[tuple[str, Choice]]) -> list[str]:
 
 
 def candidates(kinds: Iterable[Kind]) -> str:
-    """The kinds, what tells each, and the fork= that chooses it: "PSPNet's (4 blobs; --fork pspnet) or SegNet's (...)"."""
+    """Return the kinds, what tells each, and the fork= that chooses it: "PSPNet's (4 blobs; --fork pspnet) or SegNet's
+    (...)"."""
     return " or ".join(f"{kind.whose}'s ({kind.sign}; {_way(kind.forks[0])})" for kind in kinds)
 
 
@@ -143,7 +144,7 @@ _NAME = re.compile(r"^  (?:optional|repeated|required) [\w.]+ (\w+) = ", flags=r
 
 
 class Effect(Enum):
-    """What a fork's field means here."""
+    """The meaning of a fork's field here."""
 
     HONOURED = "honoured"
     NONE = "without effect on the numbers"
@@ -152,7 +153,7 @@ class Effect(Enum):
 
     @property
     def in_schema(self) -> bool:
-        """Whether minicaffe's schema has the field."""
+        """True if minicaffe's schema has the field."""
         return self in (Effect.HONOURED, Effect.REFUSED)
 
 
@@ -182,12 +183,12 @@ class ForkField:
     value: str = ""
 
     def is_harmless(self, text: str) -> bool:
-        """Whether a value, as a prototxt writes it, computes what the field's absence does."""
+        """Return whether a value, as a prototxt writes it, computes what the field's absence does."""
         return self.effect is Effect.NONE or _plain(text) in map(_plain, self.harmless)
 
 
 def fork_field(message: str, name: str) -> ForkField | None:
-    """The field of this message; None if no known fork has it. A V1 layer's fields are those of V2's."""
+    """Return the field of this message; None if no known fork has it. A V1 layer's fields are those of V2's."""
     table = _by_name()
     found = table.get((message, name)) or table.get((ANY, name)) or table.get((message, ANY))
     if message == "V1LayerParameter":
@@ -196,19 +197,19 @@ def fork_field(message: str, name: str) -> ForkField | None:
 
 
 def fork_value(message: str, name: str, value: str) -> ForkField | None:
-    """The value that a fork adds to the enum of this field; None if no known fork has it."""
+    """Return the value that a fork adds to the enum of this field; None if no known fork has it."""
     return _by_name().get((message, f"{name}={value}"))
 
 
 def fork_of(message: str, name: str) -> str:
-    """The fork that has this field in this message, the first if several have it; "" if unknown."""
+    """Return the fork that has this field in this message, the first if several have it; "" if unknown."""
     found = fork_field(message, name)
     return found.forks[0] if found and not found.effect.in_schema else ""
 
 
 @lru_cache(maxsize=1)
 def forks() -> dict[str, Fork]:
-    """The forks by name."""
+    """Return the forks by name."""
     found = {}
     for name, title, repository, *names in _rows(0):
         found[name] = Fork(name, title, repository, tuple(further for cell in names for further in cell.split(", ")))
@@ -216,8 +217,8 @@ def forks() -> dict[str, Fork]:
 
 
 def fork_names() -> dict[str, str]:
-    """The forks by what may stand for them, in lower case: name, further names, repository, title. A repository without its
-    branch stands for a fork if only one has it; a title does not take another's name."""
+    """Return the forks by what may stand for them, in lower case: name, further names, repository, title. A repository without
+    its branch stands for a fork if only one has it; a title does not take another's name."""
     bare = {fork.name: re.split(r", | and ", fork.repository)[0] for fork in forks().values()}
     times = Counter(bare.values())
     named: dict[str, str] = {}
@@ -228,7 +229,7 @@ def fork_names() -> dict[str, str]:
 
 
 def find_fork(name: str) -> Fork:
-    """The fork of this name, title or repository, in any case. Raises Error."""
+    """Return the fork of this name, title or repository, in any case. Raises Error."""
     names = fork_names()
     if found := names.get(name.lower()):
         return forks()[found]
@@ -239,7 +240,7 @@ def find_fork(name: str) -> Fork:
 
 @lru_cache(maxsize=1)
 def fork_fields() -> tuple[ForkField, ...]:
-    """The fields of all forks: those that the schema lacks or a layer refuses, then those that are honoured."""
+    """Return the fields of all forks: those that the schema lacks or a layer refuses, then those that are honoured."""
     titles = {name: fork.title for name, fork in forks().items()}
     found = []
     for messages, names, owners, effect, harmless, sentence in _rows(1):
@@ -256,19 +257,20 @@ def fork_fields() -> tuple[ForkField, ...]:
 
 @lru_cache(maxsize=1)
 def _by_name() -> dict[tuple[str, str], ForkField]:
-    """The fields by message and name, a value as NAME=VALUE."""
+    """Return the fields by message and name, a value as NAME=VALUE."""
     return {(field.message, f"{field.name}={field.value}".rstrip("=")): field for field in reversed(fork_fields())}
 
 
 def _rows(table: int) -> Iterator[list[str]]:
-    """The cells of each row of a table in forks.tsv."""
+    """Yield the cells of each row of a table in forks.tsv."""
     lines = [line for line in _TABLE.read_text(encoding="utf-8").split("\n") if not line.startswith("#")]
     for line in "\n".join(lines).strip().split("\n\n")[table].split("\n")[1:]:
         yield line.split("\t")
 
 
 def _of_schemas() -> Iterator[ForkField]:
-    """The honoured fields that the forks' schemas add to BVLC's. A schema's first line names the repositories that it is of."""
+    """Yield the honoured fields that the forks' schemas add to BVLC's. A schema's first line names the repositories that it is
+    of."""
     for path in sorted(_SCHEMAS.glob("*.proto")):
         text = path.read_text(encoding="utf-8")
         first = text.split("\n", maxsplit=1)[0]
@@ -279,7 +281,7 @@ def _of_schemas() -> Iterator[ForkField]:
 
 
 def _plain(value: str) -> float | str:
-    """A value so that 1, 1.0 and true are equal, a string and a name, and { } and {}."""
+    """Return a value so that 1, 1.0 and true are equal, a string and a name, and { } and {}."""
     if len(value) > _LONGEST_VALUE:
         return value
     word = value.replace(" ", "").strip("\"'")

@@ -58,13 +58,13 @@ _seen: ContextVar[_Seen] = ContextVar("_seen")
 
 
 def require_h5py() -> Any:
-    """The h5py module. Raises Error if it is not installed."""
+    """Return the h5py module. Raises Error if it is not installed."""
     return optional_module("h5py", f"HDF5 files need h5py: {install('hdf5')}")
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[Any]:
-    """The open HDF5 file. Whatever h5py raises for a damaged file becomes a WeightsError.
+    """Open an HDF5 file. Whatever h5py raises for a damaged file becomes a WeightsError.
 
     A few bytes of links can turn one group or dataset into a million. The functions below raise LimitError for datasets of more
     than limits.bytes in total, and for groups that are linked more than limits.layers times beyond the first.
@@ -87,8 +87,8 @@ def reading(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Any]:
-    """A new HDF5 file, which replaces path when it is complete. HDF5 writes it to memory: its library ends the process where a
-    disk is full. Raises replacing's errors."""
+    """Make a new HDF5 file, which replaces path when it is complete. HDF5 writes it to memory: its library ends the process
+    where a disk is full. Raises replacing's errors."""
     image = io.BytesIO()
     with replacing(path) as temporary:
         with require_h5py().File(image, "w") as file:
@@ -99,8 +99,8 @@ def writing(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def adding(path: Path) -> Iterator[Any]:
-    """An HDF5 file to add to. Its changes are kept in memory, and stored at the end: if they do not fit, the file stays as it
-    was. Raises in_place's errors."""
+    """Open an HDF5 file to add to. Its changes are kept in memory, and stored at the end: if they do not fit, the file stays as
+    it was. Raises in_place's errors."""
     with open(in_place(path, os.O_RDWR), "r+b") as stored:
         changes = _Changes(stored)
         with require_h5py().File(changes, "r+") as file:
@@ -181,7 +181,7 @@ class _Changes(io.RawIOBase):
 
 
 def read_hdf5(path: Path) -> list[LayerWeights]:
-    """The layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError, LimitError."""
+    """Return the layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError, LimitError."""
     h5py = require_h5py()
     with reading(path) as file:
         data = child_of(file, "data")
@@ -213,14 +213,14 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
 
 
 def _is_place(name: str, datasets: Collection[str]) -> bool:
-    """Whether a layer's name is the path of a group below /data, and not of another layer's dataset."""
+    """Return whether a layer's name is the path of a group below /data, and not of another layer's dataset."""
     parts = name.split("/")
     above = {"/".join(parts[:i]) for i in range(1, len(parts) + 1)}
     return not any(part in ("", ".") or "\0" in part for part in parts) and above.isdisjoint(datasets)
 
 
 def _groups(parent: Any, prefix: str = "", above: Sequence[Any] = ()) -> Iterator[tuple[str, Any]]:
-    """The layers' groups: those with a dataset, and empty ones."""
+    """Yield the layers' groups: those with a dataset, and empty ones."""
     group, inside = require_h5py().Group, entered(parent, above)
     for name in parent:
         child = child_of(parent, name)
@@ -235,7 +235,7 @@ def _groups(parent: Any, prefix: str = "", above: Sequence[Any] = ()) -> Iterato
 
 
 def _blobs(path: Path, name: str, group: Any) -> list[Any]:
-    """A layer's datasets by number, checked; None for a missing one."""
+    """Return a layer's datasets by number, checked; None for a missing one."""
     inner = require_h5py().Group
     indices = {int(key): key for key in group if NUMBER.fullmatch(key) and not isinstance(child_of(group, key), inner)}
     keys = numbered(indices, f'{path}: layer "{name}"')
@@ -251,7 +251,7 @@ def _read(dataset: Any, path: Path) -> BlobWeights | None:
 
 
 def child_of(group: Any, name: str) -> Any:
-    """A member of this file by name or path, or None. Links to other places are not followed. Raises LimitError."""
+    """Return a member of this file by name or path, or None. Links to other places are not followed. Raises LimitError."""
     h5py, seen = require_h5py(), _seen.get()
     for part in name.split("/"):
         if part in ("", "."):
@@ -268,7 +268,8 @@ def child_of(group: Any, name: str) -> Any:
 
 
 def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
-    """The groups around the members of a group; above: those around itself. Raises WeightsError for one within itself."""
+    """Return the groups around the members of a group; above: those around itself. Raises WeightsError for one within
+    itself."""
     if group in above:
         raise WeightsError(f"{group.file.filename}: the link {group.name} leads back to a group that it lies in")
     if len(above) > DEEPEST:
@@ -277,12 +278,12 @@ def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
 
 
 def has(group: Any, name: str) -> bool:
-    """Whether a group has a member of this name, also if it is a link to another place, which is not followed."""
+    """Return whether a group has a member of this name, also if it is a link to another place, which is not followed."""
     return group.get(name, getlink=True) is not None
 
 
 def read_float_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
-    """A dataset's floats. Raises WeightsError at place for a size that its stored bytes cannot have, and LimitError."""
+    """Return a dataset's floats. Raises WeightsError at place for a size that its stored bytes cannot have, and LimitError."""
     return _values(_checked(group, name, place, "f", "floats"), place)
 
 
@@ -292,7 +293,7 @@ def read_number_dataset(group: Any, name: str, place: str, rows: int | None = No
 
 
 def read_text_dataset(group: Any, name: str, place: str) -> bytes:
-    """The one text of a dataset, which has a fixed length, as Caffe writes it. Raises WeightsError and LimitError."""
+    """Return the one text of a dataset, which has a fixed length, as Caffe writes it. Raises WeightsError and LimitError."""
     dataset = _checked(group, name, place, "SO", "text")
     if dataset.dtype.hasobject:  # damaged bytes make HDF5 clear gigabytes for one, or look for it forever
         raise WeightsError(f"{place}: a text of variable length, which is not read: write it by h5py as numpy.bytes_(text)")
@@ -302,7 +303,7 @@ def read_text_dataset(group: Any, name: str, place: str) -> bytes:
 
 
 def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
-    """The dataset, if it is stored in this file and its values are of these kinds and within the limits."""
+    """Return the dataset, if it is stored in this file and its values are of these kinds and within the limits."""
     dataset = child_of(group, name)
     # Virtual and external datasets have their values in other files.
     if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
@@ -323,7 +324,7 @@ def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
 
 
 def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
-    """The dataset's values, or its first rows, once for all links that lead to it."""
+    """Return the dataset's values, or its first rows, once for all links that lead to it."""
     values, key = _seen.get().values, (require_h5py().h5o.get_info(dataset.id).addr, rows)
     if key not in values:
         values[key] = _unpacked(dataset, place, rows)
@@ -331,7 +332,7 @@ def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
 
 
 def _unpacked(dataset: Any, place: str, rows: int | None) -> NDArray[Any]:
-    """The dataset's values as read. Chunks are unpacked here, because HDF5 does not bound their unpacked size."""
+    """Return the dataset's values as read. Chunks are unpacked here, because HDF5 does not bound their unpacked size."""
     if not dataset.chunks:
         return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
     types = require_h5py().h5t

@@ -41,7 +41,7 @@ class Chunks:
         self.packed = np.empty(self.most + self.most // 1000 + 64, np.uint8)  # deflate may enlarge data a little
 
     def read(self, start: tuple[int, ...]) -> NDArray[Any] | None:
-        """The chunk whose first value is at start, or None if it is not stored. Raises WeightsError."""
+        """Return the chunk whose first value is at start, or None if it is not stored. Raises WeightsError."""
         if self.stored is not None and start not in self.stored:
             return None
         try:

@@ -18,7 +18,7 @@ _NET_ONLY = {"layer", "layers", "input", "input_dim", "input_shape", "force_back
 
 
 def swapped_file(message: str, name: str) -> str:
-    """A hint if a top-level field shows that a solver was given for a net, or a net for a solver."""
+    """Return a hint if a top-level field shows that a solver was given for a net, or a net for a solver."""
     if message == "NetParameter" and name in _SOLVER_ONLY:
         return "this is a solver prototxt: give the net that its field net or train_net names"
     if message == "SolverParameter" and name in _NET_ONLY:
@@ -27,12 +27,12 @@ def swapped_file(message: str, name: str) -> str:
 
 
 def is_layer_field(message: str, name: str) -> bool:
-    """Whether a field that belongs in a layer stands directly in a net."""
+    """Return whether a field that belongs in a layer stands directly in a net."""
     return message == "NetParameter" and name in _LAYER_FIELDS | _V1_LAYER_FIELDS
 
 
 def unknown_field(message: str, name: str, known: Collection[str]) -> str:
-    """The sentence about a field that the schema lacks."""
+    """Return the sentence about a field that the schema lacks."""
     sentence = f"{message} has no field {name}"
     known_fork = fork_field(message, name)
     if known_fork:
@@ -51,14 +51,15 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def given_twice(owner: str, name: str) -> str:
-    """A hint for a field that takes one value and has two. No version of protobuf's text parser let Caffe read such a file."""
+    """Return a hint for a field that takes one value and has two. No version of protobuf's text parser let Caffe read such a
+    file."""
     if (owner, name) == ("TransformationParameter", "resize_param"):
         return "MobileNet-YOLO's Caffe picks one of several at random, which is not built; keep one"
     return f"{name} takes one value, as in Caffe; delete one"
 
 
 def template(word: str) -> tuple[str, str]:
-    """The message and the hint for a variable in the place of a value."""
+    """Return the message and the hint for a variable in the place of a value."""
     return (
         f"{word} is a variable: this file is a template, whose variables a script of its repository fills in",
         "run that script on it and give what it writes, or write the value here; `minicaffe flow` fills in those of flow nets, "
@@ -67,7 +68,7 @@ def template(word: str) -> tuple[str, str]:
 
 
 def number_expected(word: str) -> str:
-    """A hint for a name in the place of a number."""
+    """Return a hint for a name in the place of a number."""
     return f"is this a template? {word} may stand for a number that a script of its repository fills in"
 
 
@@ -76,7 +77,7 @@ def enum_values(names: Mapping[str, int]) -> str:
 
 
 def enum_nearest(owner: str, name: str, word: str, names: Mapping[str, int]) -> str:
-    """The nearest value and, if there are few, all of them."""
+    """Return the nearest value and, if there are few, all of them."""
     least = 0.75 if owner == "V1LayerParameter" else 0.5  # a fork's type is not a misspelt one
     near = nearest(_V1_TYPE_OF.get(word, word.upper()), names, least=least)  # Convolution for CONVOLUTION, max for MAX
     parts = [f"did you mean {near[0]}?"] if near else []

@@ -41,12 +41,12 @@ TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def require_safetensors(name: str = "safetensors") -> Any:
-    """The library's module. Raises Error if it is not installed."""
+    """Return the library's module. Raises Error if it is not installed."""
     return optional_module(name, f"safetensors files need safetensors: {install('safetensors')}")
 
 
 def read_safetensors(path: Path, buffer: Buffer) -> Arrays:
-    """The arrays in the mapped file at path, bfloat16 as float32. Raises WeightsError, LimitError."""
+    """Return the arrays in the mapped file at path, bfloat16 as float32. Raises WeightsError, LimitError."""
     library = require_safetensors()
     length, left = int.from_bytes(buffer[:HEAD], "little"), len(buffer) - HEAD
     if length > left:
@@ -82,7 +82,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _values(buffer: Buffer, start: int, info: Mapping[str, Any]) -> NDArray[Any]:
-    """The values of an entry of the header, which the library has checked; start: where the data begins."""
+    """Return the values of an entry of the header, which the library has checked; start: where the data begins."""
     dtype, shape = np.dtype(TYPES[info["dtype"]]), info["shape"]
     count = math.prod(shape)
     values = np.frombuffer(buffer, dtype, count, start + info["data_offsets"][0]) if count else np.zeros(0, dtype)
@@ -110,8 +110,8 @@ NAME = re.compile(r"(.*)\.(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 
 def layers_of(path: Path, arrays: Mapping[str, NDArray[Any]]) -> list[LayerWeights]:
-    """The layers of a file's arrays, in their order. Raises WeightsError, also for a name that is none of a layer's blob, and
-    LimitError."""
+    """Return the layers of a file's arrays, in their order. Raises WeightsError, also for a name that is none of a layer's
+    blob, and LimitError."""
     if wrong := [name for name in arrays if not NAME.fullmatch(name)]:
         more = f" (nor are {len(wrong) - 1} others)" if len(wrong) > 1 else ""
         raise WeightsError(
@@ -127,7 +127,7 @@ def layers_of(path: Path, arrays: Mapping[str, NDArray[Any]]) -> list[LayerWeigh
 
 
 def arrays_of(layers: Sequence[LayerWeights]) -> Arrays:
-    """The layers' stored values by name, in the file's types."""
+    """Return the layers' stored values by name, in the file's types."""
     arrays: Arrays = {}
     for name, layer in zip(distinct(layer.name for layer in layers), layers, strict=True):
         arrays |= {f"{name}.{i}": stored_type(blob) for i, blob in enumerate(layer.blobs) if blob is not None}
@@ -135,12 +135,12 @@ def arrays_of(layers: Sequence[LayerWeights]) -> Arrays:
 
 
 def stored_type(blob: BlobWeights) -> NDArray[Any]:
-    """A stored blob's values in the file's type."""
+    """Return a stored blob's values in the file's type."""
     return blob.read(blob.chunks[0].dtype if blob.chunks else np.float32)
 
 
 def is_named(path: Path) -> bool:
-    """Whether write_named writes a file of this name, by its suffix."""
+    """Return whether write_named writes a file of this name, by its suffix."""
     return os.fspath(path).endswith((".safetensors", ".npz"))
 
 

@@ -24,7 +24,7 @@ PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 def read_yaml(text: str) -> Any:
-    """The data in the text. Raises Error, with PyYAML's line and column, for invalid YAML and for other tags than those
+    """Return the data in the text. Raises Error, with PyYAML's line and column, for invalid YAML and for other tags than those
     of PLAIN and of tuples. A date is a text.
 
     Also refused are `*aliases`, which let a few lines expand beyond any memory, more than DEEPEST nested lists and mappings,
@@ -43,7 +43,8 @@ def read_yaml(text: str) -> Any:
 
 
 def read_yaml_file(path: str | os.PathLike[str], kind: type[Error]) -> Any:
-    """The data in a file. Raises an error of this kind, on one line, with the file and, where one is at fault, its line."""
+    """Return the data in a file. Raises an error of this kind, on one line, with the file and, where one is at fault, its
+    line."""
     with os_errors_as(kind, f"{os.fspath(path)}: cannot be read"):
         data = read_bytes(path)
     text = utf8(data, path, kind)

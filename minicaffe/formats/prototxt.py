@@ -36,7 +36,7 @@ from minicaffe.proto import caffe_pb2
 
 
 def fill_variables(text: str, values: Mapping[str, object]) -> str:
-    """A template's text with these variables' values; other variables stay."""
+    """Return a template's text with these variables' values; other variables stay."""
     if not values:
         return text
     names = "|".join(map(re.escape, values))
@@ -79,12 +79,12 @@ class _Places(Mapping[str, Place]):
 
 
 def read_net(path: str | os.PathLike[str], *, strict: bool = False, warn: bool = True) -> NetFile:
-    """The net in a prototxt file. Raises PrototxtError. strict, warn: as in parse_net."""
+    """Return the net in a prototxt file. Raises PrototxtError. strict, warn: as in parse_net."""
     return parse_net(read_text(path), str(path), strict=strict, warn=warn)
 
 
 def parse_net(text: str, file: str = "<text>", *, strict: bool = False, warn: bool = True) -> NetFile:
-    """The net in a prototxt text of any generation, upgraded. Raises PrototxtError, LimitError.
+    """Return the net in a prototxt text of any generation, upgraded. Raises PrototxtError, LimitError.
 
     strict: any unknown field is an error. warn: unknown fields that may matter are PrototxtWarnings; a Net warns or refuses
     by itself.
@@ -124,7 +124,7 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False, warn: bo
 
 
 def all_skipped(file: NetFile) -> list[SkippedField]:
-    """The unknown fields of a whole net."""
+    """Return the unknown fields of a whole net."""
     return [*file.skipped, *(field for source in file.sources for field in source.skipped)]
 
 
@@ -133,22 +133,22 @@ def _skipped(parser: Parser, block: Block) -> tuple[SkippedField, ...]:
 
 
 def _control(field: str, name: str, place: Place) -> PrototxtError:
-    """The error for a control character in a name, which would reach the terminal when the name is printed."""
+    """Return the error for a control character in a name, which would reach the terminal when the name is printed."""
     message = f"the {field} {name!r} holds a control character"
     return PrototxtError(message, file=place.file, line=place.line, column=place.column)
 
 
 def read_solver(path: str | os.PathLike[str], *, strict: bool | None = None) -> caffe_pb2.SolverParameter:
-    """The solver in a prototxt file. As in Caffe, snapshot_prefix defaults to the file's name. Raises PrototxtError. strict: as
-    in parse_solver."""
+    """Return the solver in a prototxt file. As in Caffe, snapshot_prefix defaults to the file's name. Raises PrototxtError.
+    strict: as in parse_solver."""
     solver = parse_solver(read_text(path), str(path), strict=strict)
     default_snapshot_prefix(solver, path)
     return solver
 
 
 def parse_solver(text: str, file: str = "<text>", *, strict: bool | None = None) -> caffe_pb2.SolverParameter:
-    """The solver in a prototxt text, upgraded. Raises PrototxtError, also for an unknown field that matters; strict=False skips
-    it with a PrototxtWarning."""
+    """Return the solver in a prototxt text, upgraded. Raises PrototxtError, also for an unknown field that matters;
+    strict=False skips it with a PrototxtWarning."""
     message = caffe_pb2.SolverParameter()
     parser = _parse(text, message, file, strict=False)
     try:
@@ -176,7 +176,7 @@ def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, stric
 
 
 def to_text(message: Message) -> str:
-    """The message as prototxt; invisible characters in its strings are escaped."""
+    """Return the message as prototxt; invisible characters in its strings are escaped."""
     return "\n".join(octal(line) for line in text_format.MessageToString(message).split("\n"))
 
 
@@ -195,7 +195,7 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The file's text; bytes that are not UTF-8 (in old comments) become surrogates. Raises PrototxtError."""
+    """Return the file's text; bytes that are not UTF-8 (in old comments) become surrogates. Raises PrototxtError."""
     try:
         data = read_bytes(path)
         if CONTROL.search(data[:_HEAD].decode("latin-1")):  # latin-1 decodes any bytes, and its controls are ASCII's
@@ -207,7 +207,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _binary(head: bytes, file: str) -> PrototxtError:
-    """The error for a file that has control characters."""
+    """Return the error for a file that has control characters."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return PrototxtError("this is UTF-16 text", file=file, hint="save it as UTF-8")
     if head.startswith(HDF5_SIGNATURE):
@@ -233,7 +233,7 @@ def _refuse_mixed(parser: Parser) -> None:
 
 
 def _block_start(parser: Parser, index: int | None) -> int:
-    """The start of a layer's block or of the first input field."""
+    """Return the start of a layer's block or of the first input field."""
     if index is None:
         return 0
     return parser.root.offsets["input[0]"] if index == INPUT_FIELDS else parser.layers[index].start
@@ -245,7 +245,7 @@ def _layer_source(parser: Parser, index: int) -> LayerSource:
 
 
 def _input_source(parser: Parser) -> LayerSource:
-    """The source of the Input layer made from a net's fields input, input_shape and input_dim."""
+    """Return the source of the Input layer made from a net's fields input, input_shape and input_dim."""
     offsets: dict[str, int] = {}
     for path, offset in parser.root.offsets.items():
         name, _, index = path.rstrip("]").partition("[")

@@ -57,7 +57,7 @@ def note_in(message: Message, fields: Iterable[SkippedField]) -> None:
 
 
 def noted_in(message: Message) -> tuple[SkippedField, ...]:
-    """The fields that note_in gave the message, or the one that it is a copy of."""
+    """Return the fields that note_in gave the message, or the one that it is a copy of."""
     unknown: Sequence[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # the stubs lack __iter__
     found = (json.loads(item.data) for item in unknown if (item.field_number, item.wire_type) == (_NOTE, BYTES))
     return tuple(SkippedField(**{**fields, "place": Place(**fields["place"])}) for fields in found)
@@ -70,7 +70,7 @@ def drop_notes(net: caffe_pb2.NetParameter) -> None:
 
 
 def matters(field: SkippedField) -> bool:
-    """Whether the numbers may depend on the field, in a layer that reads its block."""
+    """Return whether the numbers may depend on the field, in a layer that reads its block."""
     known = fork_field(field.message, field.name)
     if known is None:
         return field.value not in _EMPTY and not seems_harmless(field)
@@ -78,7 +78,7 @@ def matters(field: SkippedField) -> bool:
 
 
 def seems_harmless(field: SkippedField) -> bool:
-    """Whether no known fork has the field, and its name says that it does not concern the numbers."""
+    """Return whether no known fork has the field, and its name says that it does not concern the numbers."""
     if hints.is_layer_field(field.message, field.name) or fork_field(field.message, field.name):
         return False
     words = frozenset(field.name.split("_"))
@@ -87,20 +87,20 @@ def seems_harmless(field: SkippedField) -> bool:
 
 
 def say_harmless(fields: Iterable[SkippedField], stacklevel: int = 4) -> None:
-    """A PrototxtWarning of each field that is left out because of its name."""
+    """Issue a PrototxtWarning of each field that is left out because of its name."""
     for (message, name), same in _grouped(filter(seems_harmless, fields)).items():
         text = f"{same[0].place}: {message} has no field {name}; by its name it does not concern the numbers, so it is left out"
         warnings.warn(f"{text}{_again(same)}", PrototxtWarning, stacklevel=stacklevel)
 
 
 def sentence(field: SkippedField) -> str:
-    """What is wrong with the field, without its place."""
+    """Return what is wrong with the field, without its place."""
     descriptor = caffe_pb2.DESCRIPTOR.message_types_by_name.get(field.message)
     return hints.unknown_field(field.message, field.name, descriptor.fields_by_name if descriptor else ())
 
 
 def warn_of(fields: Iterable[SkippedField], stacklevel: int = 3) -> None:
-    """A PrototxtWarning of each field of a message, with the places."""
+    """Issue a PrototxtWarning of each field of a message, with the places."""
     groups = list(_grouped(fields).items())
     for _, same in groups[:MOST_WARNED]:
         text = f"{same[0].place}: {sentence(same[0])}; skipped{_again(same)}"
@@ -115,7 +115,7 @@ def _again(same: Sequence[SkippedField]) -> str:
 
 
 def named(fields: Iterable[SkippedField]) -> list[str]:
-    """Each field once: "PoolingParameter.hole (net.prototxt:12 and 3 more)"."""
+    """Return each field once: "PoolingParameter.hole (net.prototxt:12 and 3 more)"."""
     groups = _grouped(fields).items()
     return [f"{message}.{name} ({same[0].place}{_more(len(same) - 1)})" for (message, name), same in groups]
 

@@ -46,7 +46,7 @@ class LayerSource:
     skipped: tuple[SkippedField, ...] = ()
 
     def at(self, path: str = "") -> Place:
-        """The place of a field, or of the innermost enclosing block that the file contains."""
+        """Return the place of a field, or of the innermost enclosing block that the file contains."""
         while path:
             if path in self.fields:
                 return self.fields[path]

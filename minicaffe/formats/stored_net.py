@@ -29,8 +29,8 @@ C3D_KINDS = {number for v1, number in caffe_pb2.V1LayerParameter.LayerType.items
 
 
 def read_stored_net(path: str | os.PathLike[str], fork: str = "") -> tuple[caffe_pb2.NetParameter, Origin]:
-    """The upgraded net, and the forks that may have written it. fork: the name of the one that did, where fields
-    have other meanings in other forks. Raises WeightsError, also for such a field if nothing tells the fork, and Error for an
+    """Return the upgraded net, and the forks that may have written it. fork: the name of the one that did, where fields have
+    other meanings in other forks. Raises WeightsError, also for such a field if nothing tells the fork, and Error for an
     unknown name."""
     buffer = mapped(path)
     if kind := kind_of_arrays(buffer):
@@ -61,7 +61,7 @@ def read_stored_net(path: str | os.PathLike[str], fork: str = "") -> tuple[caffe
 
 
 def _bare(buffer: Buffer, item: Field, found: Origin) -> bytes:
-    """A net's field without its blobs."""
+    """Return a net's field without its blobs."""
     if item.kind == BYTES and item.number == 100:
         return todays_layer(buffer, item, found)
     if item.kind == BYTES and item.number == 2:
@@ -80,7 +80,7 @@ def _refuse_c3d(layer: list[Field]) -> None:
 
 
 def _bare_v1(buffer: Buffer, item: Field) -> bytes:
-    """A V1 layer's field; b"" for its blobs, and a V0 layer without them."""
+    """Return a V1 layer's field; b"" for its blobs, and a V0 layer without them."""
     if item.number == V0_LAYER and item.kind == BYTES:
         inner = fields(buffer, item.start, item.end)
         return delimited(V0_LAYER, b"".join(bytes(buffer[f.offset : f.end]) for f in inner if f.number != V0_BLOBS))
@@ -91,7 +91,7 @@ def _bare_v1(buffer: Buffer, item: Field) -> bytes:
 
 
 def _readable(data: bytes, descriptor: Descriptor) -> bytes:
-    """The message with its texts made valid UTF-8, as the weights' names are."""
+    """Return the message with its texts made valid UTF-8, as the weights' names are."""
     parts = []
     for item in fields(data, 0, len(data)):
         known = descriptor.fields_by_number.get(item.number)

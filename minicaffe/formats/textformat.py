@@ -200,7 +200,7 @@ class Parser(ValueReader):
         raise self.error(f"a field name expected, got {self.shown()}", hint="a comment starts with #" if word == "/" else "")
 
     def _closed_too_often(self) -> str:
-        """A guess at the surplus "}": before the first field that is outside its block."""
+        """Return a guess at the surplus "}": before the first field that is outside its block."""
         strays = [skipped.offset for skipped in self.root.skipped if hints.is_layer_field(skipped.message, skipped.name)]
         if not strays:
             return "a block is closed once too often above"

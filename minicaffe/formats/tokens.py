@@ -110,7 +110,7 @@ def check_count(text: Text, count: int, what: str, most: int) -> None:
 
 
 def unquote(word: str, what: str) -> bytes:
-    """The bytes of a quoted token. Raises ValueError with a message."""
+    """Return the bytes of a quoted token. Raises ValueError with a message."""
     body = word[1:-1]
     if "\\" not in body:
         return body.encode("utf-8", "surrogateescape")
@@ -123,15 +123,15 @@ def unquote(word: str, what: str) -> bytes:
 
 
 def quote(text: str) -> str:
-    """The text as a quoted token on one line."""
+    """Return the text as a quoted token on one line."""
     for character in '\\"':
         text = text.replace(character, "\\" + character)
     return f'"{_keeping_bytes(text, octal)}"'
 
 
 def visible(text: str) -> str:
-    """An equivalent prototxt without invisible characters (errors.UNSEEN) in strings and comments. Bytes that are not UTF-8
-    are unchanged."""
+    """Return an equivalent prototxt without invisible characters (errors.UNSEEN) in strings and comments. Bytes that are not
+    UTF-8 are unchanged."""
 
     def part(found: re.Match[str]) -> str:
         string, comment = found.groups()

@@ -92,7 +92,7 @@ INPUT_FIELDS = -1
 
 
 def upgrade_net(net: caffe_pb2.NetParameter, warn: Warn | None = None) -> tuple[caffe_pb2.NetParameter, list[int]]:
-    """An upgraded copy of net, and for each of its layers the index of the `layer` or `layers` that it comes from
+    """Return an upgraded copy of net, and for each of its layers the index of the `layer` or `layers` that it comes from
     (INPUT_FIELDS for the Input layer made from the input fields). warn(message, index) reports dropped fields (default: a
     PrototxtWarning). Raises UpgradeError."""
     if net.layer and net.layers:
@@ -117,7 +117,7 @@ def _warn(message: str, index: int) -> None:
 
 
 def upgrade_solver(solver: caffe_pb2.SolverParameter) -> caffe_pb2.SolverParameter:
-    """A copy of solver with its solver_type (an enum) replaced by type (a string). Raises UpgradeError."""
+    """Return a copy of solver with its solver_type (an enum) replaced by type (a string). Raises UpgradeError."""
     new = caffe_pb2.SolverParameter()
     new.CopyFrom(solver)
     if new.HasField("solver_type"):
@@ -174,7 +174,7 @@ def _fold_padding(layers: Sequence[caffe_pb2.V1LayerParameter]) -> list[int]:
 
 
 def _v0_layer(connection: caffe_pb2.V1LayerParameter, index: int, warn: Warn) -> caffe_pb2.V1LayerParameter:
-    """A V0 layer as V1: bottoms and tops from the connection, the rest from its inner layer by generations.V0_FIELDS."""
+    """Return a V0 layer as V1: bottoms and tops from the connection, the rest from its inner layer by generations.V0_FIELDS."""
     old = connection.layer
     v1_type = V0_TYPES.get(old.type, old.type.upper())  # V1's name, also of a fork's type
     if old.HasField("type") and v1_type not in V1_TYPES:
@@ -231,7 +231,7 @@ def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
 
 
 def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
-    """A V1 layer as V2: blocks are copied, and the four lists about learnable blobs become param blocks."""
+    """Return a V1 layer as V2: blocks are copied, and the four lists about learnable blobs become param blocks."""
     new = caffe_pb2.LayerParameter()
     for descriptor, value in old.ListFields():
         name = descriptor.name

@@ -26,7 +26,7 @@ _INTEGER_RANGE = {
 
 
 class Field:
-    """What the parser needs to know of a field, looked up once."""
+    """The facts of a field that the parser needs, looked up once."""
 
     __slots__ = ("bytes", "cpp_type", "enum", "message", "name", "owner", "range", "repeated", "single")
 
@@ -42,7 +42,7 @@ class Field:
 
 
 def is_repeated(descriptor: FieldDescriptor) -> bool:
-    """Whether the field is repeated; protobuf before 6 has only its label."""
+    """Return whether the field is repeated; protobuf before 6 has only its label."""
     return descriptor.is_repeated if hasattr(descriptor, "is_repeated") else descriptor.label == 3  # type: ignore[attr-defined]
 
 
@@ -72,15 +72,15 @@ class ValueReader:
             self._read_on()
 
     def value(self, known: Field) -> str | bytes | float:
-        """The value of a field that is not a block. Raises PrototxtError."""
+        """Return the value of a field that is not a block. Raises PrototxtError."""
         return self._readers.get(known.cpp_type, self._integer)(known)
 
     def error(self, message: str, token: int | None = None, hint: str = "") -> PrototxtError:
-        """An error at a token (default: the current one)."""
+        """Return an error at a token (default: the current one)."""
         return self.text.error(message, self.starts[self.at if token is None else token], hint)
 
     def shown(self) -> str:
-        """The current token, for a message."""
+        """Return the current token, for a message."""
         kind, word = self.kinds[self.at], self.words[self.at]
         if kind == END:
             return "the end of the file"
@@ -130,7 +130,7 @@ class ValueReader:
         raise self.error(f"{known.name} has no value {word}", hint=hint)
 
     def _engine(self, known: Field) -> int:
-        """An engine of any fork (CAFFE, MKL2017, "MKLDNN", 3): it selects code, which changes no number."""
+        """Return an engine of any fork (CAFFE, MKL2017, "MKLDNN", 3): it selects code, which changes no number."""
         if self.kinds[self.at] not in (NAME, NUMBER, STRING):
             raise self.error(f"{known.name} takes one of its names, got {self.shown()}", hint=hints.enum_values(known.enum))
         if self.kinds[self.at] == STRING:

@@ -59,7 +59,7 @@ class WeightsFile:
     layers: list[LayerWeights]
 
     def shapes(self) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
-        """The name and the shapes of the blobs of each layer that leaves out none that it shares."""
+        """Yield the name and the shapes of the blobs of each layer that leaves out none that it shares."""
         for layer in self.layers:
             shapes = [blob.shape for blob in layer.blobs if blob is not None]
             if len(shapes) == len(layer.blobs):
@@ -67,7 +67,7 @@ class WeightsFile:
 
 
 def kind_of_arrays(buffer: Buffer) -> str:
-    """The one of KINDS that a file's bytes begin; "" for any other."""
+    """Return the one of KINDS that a file's bytes begin; "" for any other."""
     start = bytes(buffer[:START])
     return next((kind for kind, pattern in KINDS.items() if re.match(pattern, start)), "")
 
@@ -131,7 +131,7 @@ def write_weights(
 
 
 def read_binaryproto(path: Path) -> NDArray[Any]:
-    """The float32 array of a file that holds one BlobProto (a mean file). Raises WeightsError."""
+    """Return the float32 array of a file that holds one BlobProto (a mean file). Raises WeightsError."""
     buffer = mapped(path)
     refuse_lookalikes(path, buffer)
     try:
@@ -181,7 +181,7 @@ def write_layers(path: Path, layers: Sequence[LayerWeights]) -> None:
 
 
 def _as_stored(blob: BlobWeights) -> NDArray[Any]:
-    """The values in one of a BlobProto's two types."""
+    """Return the values in one of a BlobProto's two types."""
     return blob.read(np.float64 if blob.chunks and blob.chunks[0].dtype.itemsize == 8 else np.float32)
 
 
@@ -232,8 +232,8 @@ def _encoded(blob: Blob, diffs: bool) -> Parts:
 
 
 def encoded_blob(array: NDArray[Any], legacy: bool = False) -> tuple[bytes, memoryview]:
-    """A float32 or float64 array as a BlobProto: the bytes before its values, and its values. legacy: write the shape, of four
-    axes, as num, channels, height, width; of five, with float32, as C3D v1.0 does."""
+    """Return a float32 or float64 array as a BlobProto: the bytes before its values, and its values. legacy: write the shape,
+    of four axes, as num, channels, height, width; of five, with float32, as C3D v1.0 does."""
     if legacy:
         shape = b"".join(encoded(number << 3) + encoded(dim) for number, dim in enumerate(array.shape, 1))
     else:
@@ -243,13 +243,13 @@ def encoded_blob(array: NDArray[Any], legacy: bool = False) -> tuple[bytes, memo
 
 
 def _encoded_values(array: NDArray[Any], single: int, double: int) -> tuple[bytes, memoryview]:
-    """A field of number single (float32) or double (float64): the bytes before its values, and its values."""
+    """Return a field of number single (float32) or double (float64): the bytes before its values, and its values."""
     values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
     return header(double if values.itemsize == 8 else single, values.nbytes), values.view(np.uint8).data
 
 
 def mapped(path: Path) -> Buffer:
-    """The file's bytes, mapped copy-on-write: the file is never changed. Raises WeightsError."""
+    """Return the file's bytes, mapped copy-on-write: the file is never changed. Raises WeightsError."""
     try:
         with opened(path) as file:
             if not os.fstat(file.fileno()).st_size:
@@ -269,12 +269,12 @@ def refuse_lookalikes(path: Path, buffer: Buffer, wanted: str = "weights") -> No
 
 
 def no_name_fits(path: Path, net: str, near: str = "") -> WeightsError:
-    """The error for a file none of whose layers is a layer of the net; near: a guess at the net that it is for."""
+    """Return the error for a file none of whose layers is a layer of the net; near: a guess at the net that it is for."""
     return WeightsError(f"{path}: none of its layers has the name of a layer with weights in {net}{near}")
 
 
 def file_error(path: Path, error: WireError, kind: str, buffer: Buffer = b"") -> WeightsError:
-    """The error for bytes that are not a valid message; buffer: the file's, where it may be safetensors by its name."""
+    """Return the error for bytes that are not a valid message; buffer: the file's, where it may be safetensors by its name."""
     if buffer and os.fspath(path).endswith(".safetensors"):
         length, left = int.from_bytes(buffer[:HEAD], "little"), max(len(buffer) - HEAD, 0)
         why = f"its header declares {length:,} bytes, but {left:,} are left" if length > left else "its header is no JSON"

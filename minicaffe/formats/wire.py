@@ -49,7 +49,7 @@ class Field(NamedTuple):
 
 
 def varint(buffer: Buffer | memoryview, at: int, end: int) -> tuple[int, int]:
-    """The unsigned integer at `at`, and the offset after it."""
+    """Return the unsigned integer at `at`, and the offset after it."""
     value = 0
     for i in range(10):
         if at + i >= end:
@@ -62,12 +62,12 @@ def varint(buffer: Buffer | memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A varint read as an int64."""
+    """Return a varint read as an int64."""
     return value - 2**64 if value >= 2**63 else value
 
 
 def fields(buffer: Buffer, start: int, end: int) -> Iterator[Field]:
-    """The fields of the message at [start, end).
+    """Yield the fields of the message at [start, end).
 
     A field that declares more bytes than are left is yielded cut off, so that an error inside it can name the place; the
     WireError is raised when the caller asks for the next field.
@@ -102,7 +102,7 @@ def fields(buffer: Buffer, start: int, end: int) -> Iterator[Field]:
 
 
 def _run(buffer: Buffer, offset: int, end: int, stride: int) -> int:
-    """The number of consecutive fields with the one-byte tag at offset."""
+    """Return the number of consecutive fields with the one-byte tag at offset."""
     most, count, window = (end - offset) // stride, 1, 16
     tag = buffer[offset]
     while count < most:
@@ -116,7 +116,7 @@ def _run(buffer: Buffer, offset: int, end: int, stride: int) -> int:
 
 
 def numbers(buffer: Buffer, field: Field, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The values of a repeated fixed-width field, packed or not, as a view of the buffer. Raises WireError."""
+    """Return the values of a repeated fixed-width field, packed or not, as a view of the buffer. Raises WireError."""
     if field.kind == BYTES:
         count, rest = divmod(field.end - field.start, dtype.itemsize)
         if rest and field.whole:  # fields() raises a better error for one that is cut off
@@ -129,7 +129,7 @@ def numbers(buffer: Buffer, field: Field, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def encoded(value: int) -> bytes:
-    """A non-negative integer as a varint."""
+    """Return a non-negative integer as a varint."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -139,10 +139,10 @@ def encoded(value: int) -> bytes:
 
 
 def header(number: int, length: int) -> bytes:
-    """The bytes before the content of a length-delimited field."""
+    """Return the bytes before the content of a length-delimited field."""
     return encoded(number << 3 | BYTES) + encoded(length)
 
 
 def delimited(number: int, content: bytes) -> bytes:
-    """A length-delimited field."""
+    """Return a length-delimited field."""
     return header(number, len(content)) + content

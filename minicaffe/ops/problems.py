@@ -1,4 +1,4 @@
-"""What can be wrong with the arguments of minicaffe.ops together, each alone being right: a sentence, or ""."""
+"""Checks of the arguments of minicaffe.ops together, each alone being right: a sentence, or ""."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bad_sides(given: Arguments) -> str:
 
 
 def _flat_box(given: Arguments, names: list[str], inclusive: int) -> str:
-    """The first box without a width or height: it has no logarithm."""
+    """Return the first box without a width or height: it has no logarithm."""
     for name in names:
         flat = ~(given[name][:, 2:] - given[name][:, :2] + inclusive > 0).all(axis=1)
         if flat.any():
@@ -88,7 +88,7 @@ def bad_variances(given: Arguments) -> str:
 
 
 def bad_codes(given: Arguments) -> str:
-    """A prior without a size is no measure."""
+    """Return what is wrong with the sides of priors: one without a size is no measure."""
     code = code_number(given["code"])
     names = [] if code == box_codes.CORNER else ["priors"] if code == box_codes.CORNER_SIZE else ["priors", "boxes"]
     return _flat_box(given, [name for name in names if name in given], 0) or bad_variances(given)

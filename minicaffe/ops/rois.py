@@ -27,7 +27,7 @@ Ints = NDArray[np.int32]
 def roi_pool(
     x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float, *, out: Array | None = None
 ) -> Array:
-    """The maxima of each roi's bins (R, C, PH, PW), as ROIPooling computes them."""
+    """Return the maxima of each roi's bins (R, C, PH, PW), as ROIPooling computes them."""
     return RoiPool(pooled_h=pooled_h, pooled_w=pooled_w, spatial_scale=spatial_scale).forward(x, rois, out)[0]
 
 
@@ -55,7 +55,7 @@ def roi_align(
     sampling_ratio: int = 0,
     aligned: bool = False,
 ) -> Array:
-    """The means of each bin's bilinear samples (R, C, PH, PW), as Mask R-CNN's ROIAlign computes them."""
+    """Return the means of each bin's bilinear samples (R, C, PH, PW), as Mask R-CNN's ROIAlign computes them."""
     grid = {"pooled_h": pooled_h, "pooled_w": pooled_w, "sampling_ratio": sampling_ratio}
     return RoiAlign(**grid, spatial_scale=spatial_scale, aligned=aligned).forward(x, rois)[0]
 
@@ -76,7 +76,7 @@ def roi_align_backward(
 
 
 def roi_align_max(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float) -> Array:
-    """The maxima of each bin's bilinear samples (R, C, PH, PW), as the ROIAlign written for Caffe computes them."""
+    """Return the maxima of each bin's bilinear samples (R, C, PH, PW), as the ROIAlign written for Caffe computes them."""
     return RoiAlignMax(pooled_h=pooled_h, pooled_w=pooled_w, spatial_scale=spatial_scale).forward(x, rois)[0]
 
 

@@ -20,13 +20,13 @@ VARIANCES = (0.1, 0.1, 0.2, 0.2)
 
 
 def ssd_decode(codes: Array, priors: Array, variances: ArrayLike = VARIANCES, code: int | str = "CENTER_SIZE") -> Array:
-    """The boxes (P, 4) that codes (P, 4) make of priors (P, 4). variances: (4,), or (P, 4) as PriorBox gives them.
-    code: CENTER_SIZE, CORNER or CORNER_SIZE."""
+    """Return the boxes (P, 4) that codes (P, 4) make of priors (P, 4). variances: (4,), or (P, 4) as PriorBox gives them. code:
+    CENTER_SIZE, CORNER or CORNER_SIZE."""
     return box_codes.decode(codes, _priors(priors, variances), code_number(code))
 
 
 def ssd_encode(boxes: Array, priors: Array, variances: ArrayLike = VARIANCES, code: int | str = "CENTER_SIZE") -> Array:
-    """The codes (P, 4) of boxes (P, 4), one for each of priors (P, 4): the inverse of ssd_decode."""
+    """Return the codes (P, 4) of boxes (P, 4), one for each of priors (P, 4): the inverse of ssd_decode."""
     return box_codes.encode(boxes, _priors(priors, variances), code_number(code))
 
 
@@ -39,7 +39,7 @@ def ssd_match(overlaps: Array, threshold: float | None = 0.5) -> tuple[NDArray[n
 def ssd_nms(
     boxes: Array, scores: Array, threshold: float, *, least: float = -np.inf, top_k: int | None = None, eta: float = 1.0
 ) -> NDArray[np.intp]:
-    """Indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
+    """Return indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
     overlaps a kept one by more than threshold. eta < 1: each one kept lowers the threshold to eta times it, down to 0.5."""
     return box_codes.nms(boxes, scores, threshold, least=least, top_k=top_k, eta=eta)
 
@@ -71,7 +71,7 @@ def ssd_detections(
 
 
 def code_number(code: int | str) -> int:
-    """A code by its number in caffe.proto. Raises Error for a name or number that is none."""
+    """Return a code by its number in caffe.proto. Raises Error for a name or number that is none."""
     known = caffe_pb2.PriorBoxParameter.CodeType
     if code not in (known.keys() if isinstance(code, str) else known.values()):
         raise Error(f"code is one of {', '.join(known.keys())}, got {code!r}")

@@ -89,7 +89,7 @@ def log(s: str) -> None:
 
 
 def layer_type_list() -> list[str]:
-    """Every layer type that nets may name, including those of installed packages."""
+    """Return every layer type that nets may name, including those of installed packages."""
     load_packages()
     return sorted(CATALOGUE)
 
@@ -123,7 +123,7 @@ ONE_NET = "minicaffe trains one net in one process, or in several with mpiexec a
 
 
 def has_nccl() -> bool:
-    """Whether several GPUs can train together: False."""
+    """Return whether several GPUs can train together: False."""
     return False
 
 
@@ -135,33 +135,33 @@ class NCCL:
 
     @staticmethod
     def new_uid() -> str:
-        """Raises DeviceError."""
+        """Raise DeviceError."""
         raise DeviceError(f"minicaffe has no NCCL: {ONE_NET}")
 
 
 def solver_count() -> int:
-    """The number of solvers that train together: 1, or the number of ranks that mpiexec started (minicaffe.mpi)."""
+    """Return the number of solvers that train together: 1, or the number of ranks that mpiexec started (minicaffe.mpi)."""
     return current_shard().count
 
 
 def set_solver_count(count: int) -> None:
-    """Raises DeviceError unless count is 1."""
+    """Raise DeviceError unless count is 1."""
     if count != 1:
         raise DeviceError(f"set_solver_count({count}): {ONE_NET}")
 
 
 def solver_rank() -> int:
-    """The index of this solver, from 0."""
+    """Return the index of this solver, from 0."""
     return current_shard().rank
 
 
 def set_solver_rank(rank: int) -> None:
-    """Raises DeviceError unless rank is 0."""
+    """Raise DeviceError unless rank is 0."""
     if rank != 0:
         raise DeviceError(f"set_solver_rank({rank}): {ONE_NET}")
 
 
 def set_multiprocess(multiprocess: bool) -> None:
-    """Raises DeviceError for True."""
+    """Raise DeviceError for True."""
     if multiprocess:
         raise DeviceError(f"set_multiprocess(True): {ONE_NET}")

@@ -25,7 +25,7 @@ def transformer_of(
     raw_scale: float | None,
     channel_swap: Sequence[int] | None,
 ) -> io.Transformer:
-    """The Transformer for images (H, W, C) of a net's first input."""
+    """Return the Transformer for images (H, W, C) of a net's first input."""
     name = net.inputs[0]
     transformer = io.Transformer({name: net.blobs[name].shape for name in net.inputs})
     transformer.set_transpose(name, (2, 0, 1))
@@ -64,7 +64,7 @@ class Classifier(Net):
         self.image_dims = np.array(self.crop_dims if image_dims is None else image_dims)
 
     def predict(self, inputs: Sequence[ArrayLike], oversample: bool = True) -> NDArray[np.float32]:
-        """The net's first output for images (H, W, C) in [0, 1]: (images, classes).
+        """Return the net's first output for images (H, W, C) in [0, 1]: (images, classes).
 
         oversample: the mean over ten crops (corners, centre, mirrored) instead of the centre. Raises Error without images.
         """
@@ -81,7 +81,7 @@ class Classifier(Net):
 
 
 def _centres(images: NDArray[np.float32], crop_dims: NDArray[np.int_]) -> NDArray[np.float32]:
-    """The centre crops of images (N, H, W, C). Raises Error for smaller images."""
+    """Return the centre crops of images (N, H, W, C). Raises Error for smaller images."""
     size = np.array(images.shape[1:3])
     if (crop_dims > size).any():
         raise Error(f"crops of {tuple(crop_dims.tolist())} do not fit into images of {tuple(size.tolist())}")

@@ -68,7 +68,7 @@ def crop_params(fn: Function) -> tuple[int, NDArray[Any]]:
 
 
 def coord_map(fn: Function) -> Map:
-    """The map of one layer. Raises UndefinedMapException for types without one."""
+    """Return the map of one layer. Raises UndefinedMapException for types without one."""
     kind = types.get(fn.type_name, Layer)
     if kind in WINDOWED:
         axis, stride, extent, pad = conv_params(fn)
@@ -85,7 +85,7 @@ def coord_map(fn: Function) -> Map:
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """The map from top_from to top_to, through a top that both depend on. Raises UnconnectedError without one."""
+    """Return the map from top_from to top_to, through a top that both depend on. Raises UnconnectedError without one."""
     from_maps = _maps_down(top_from)
     for bottom, to_map in _maps_down(top_to).items():
         if bottom in from_maps:
@@ -112,7 +112,7 @@ def _maps_down(top: Top) -> dict[Top, Map]:
 
 
 def crop(top_from: Top, top_to: Top) -> Any:
-    """A Crop that aligns top_from with top_to. Raises AlignmentError for another scale, or an offset that is negative or
+    """Return a Crop that aligns top_from with top_to. Raises AlignmentError for another scale, or an offset that is negative or
     fractional."""
     found = coord_map_from_to(top_from, top_to)
     axis, offset = found[0], offsets_of(found)

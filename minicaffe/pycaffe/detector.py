@@ -45,7 +45,7 @@ class Detector(Net):
     def detect_windows(
         self, images_windows: Iterable[tuple[str | PathLike[str] | ArrayLike, ArrayLike]]
     ) -> list[dict[str, Any]]:
-        """The net's first output for windows of images, in order: dicts of window, prediction, filename.
+        """Return the net's first output for windows of images, in order: dicts of window, prediction, filename.
 
         images_windows: pairs of an image (a file, or (H, W, C) in [0, 1]) and windows (W, 4): ymin, xmin, ymax, xmax in pixels.
         Raises Error for a window that contains no pixel of its image, and for no windows.
@@ -88,7 +88,8 @@ class Detector(Net):
             self.crop_mean[...] = bare.transpose(1, 2, 0) / self.transformer.raw_scale.get(self.inputs[0], 1.0)
 
     def crop(self, im: Image, window: ArrayLike) -> Image:
-        """The window (ymin, xmin, ymax, xmax) of an image (H, W, C); if context_pad is set, with context at the net's size."""
+        """Return the window (ymin, xmin, ymax, xmax) of an image (H, W, C); if context_pad is set, with context at the net's
+        size."""
         ymin, xmin, ymax, xmax = (float(value) for value in np.asarray(window).reshape(4))
         inside = im[max(int(ymin), 0) : max(int(ymax), 0), max(int(xmin), 0) : max(int(xmax), 0)]
         if 0 in inside.shape:

@@ -31,7 +31,7 @@ GREY = (0.2125, 0.7154, 0.0721)
 
 
 def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> Array:
-    """The data (or diff) of a BlobProto as float64; its shape is num, channels, height, width if one of them is set."""
+    """Return the data (or diff) of a BlobProto as float64; its shape is num, channels, height, width if one of them is set."""
     values = (blob.double_diff or blob.diff) if return_diff else (blob.double_data or blob.data)
     legacy = ("num", "channels", "height", "width")
     if any(blob.HasField(name) for name in legacy):  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> 
 
 
 def array_to_blobproto(arr: ArrayLike, diff: ArrayLike | None = None) -> caffe_pb2.BlobProto:
-    """A BlobProto with the array's shape and values, and with those of diff."""
+    """Return a BlobProto with the array's shape and values, and with those of diff."""
     array = np.asarray(arr)
     blob = caffe_pb2.BlobProto()
     blob.shape.dim.extend(array.shape)
@@ -60,7 +60,7 @@ def arraylist_to_blobprotovector_str(arraylist: Iterable[ArrayLike]) -> bytes:
 
 
 def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
-    """The arrays in the bytes of a BlobProtoVector. Raises DataError for other bytes."""
+    """Return the arrays in the bytes of a BlobProtoVector. Raises DataError for other bytes."""
     try:
         vector = caffe_pb2.BlobProtoVector.FromString(str)
     except DecodeError as error:
@@ -69,7 +69,7 @@ def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
 
 
 def array_to_datum(arr: ArrayLike, label: int | None = None) -> caffe_pb2.Datum:
-    """A Datum of (C, H, W): bytes for uint8, float_data for other types. Raises DataError for another number of axes."""
+    """Return a Datum of (C, H, W): bytes for uint8, float_data for other types. Raises DataError for another number of axes."""
     array = np.asarray(arr)
     if array.ndim != 3:
         raise ArrayError(f"a Datum holds an array (channels, height, width), got shape {array.shape}")
@@ -102,8 +102,8 @@ def _shaped(values: Array, shape: Sequence[int], what: str) -> Array:
 
 
 def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.float32]:
-    """An image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey; as it is stored, whatever its EXIF
-    orientation. Of 16 bits the upper 8 count. Raises DataError."""
+    """Return an image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey; as it is stored, whatever its
+    EXIF orientation. Of 16 bits the upper 8 count. Raises DataError."""
     rgb = read_image(filename, upright=False)[:, :, ::-1].astype(np.float32)
     rgb /= np.float32(255)
     return rgb if color else np.asarray(rgb @ np.array(GREY, np.float32)[:, None])
@@ -199,7 +199,7 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: ArrayLike) -> NDArray[np.float32]:
-        """An image (H, W, C), or (C, H, W) if no transpose is set, for the input in_; data does not change."""
+        """Return an image (H, W, C), or (C, H, W) if no transpose is set, for the input in_; data does not change."""
         self._check(in_)
         array = np.array(data, np.float32)
         size = tuple(self.inputs[in_][2:])
@@ -218,7 +218,7 @@ class Transformer:
         return np.ascontiguousarray(array)
 
     def deprocess(self, in_: str, data: ArrayLike) -> NDArray[np.float32]:
-        """The inverse of preprocess, at the input's size; axes of length 1 are dropped."""
+        """Return the inverse of preprocess, at the input's size; axes of length 1 are dropped."""
         self._check(in_)
         array = np.array(data, np.float32).squeeze()
         if in_ in self.input_scale:
@@ -234,26 +234,26 @@ class Transformer:
         return np.ascontiguousarray(array)
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """The order of axes: (2, 0, 1) takes (H, W, C) to (C, H, W)."""
+        """Set the order of axes: (2, 0, 1) takes (H, W, C) to (C, H, W)."""
         self._check(in_)
         if sorted(order) != list(range(len(self.inputs[in_]) - 1)):
             raise Error(f'the transpose {tuple(order)} is not an order of the {len(self.inputs[in_]) - 1} axes of "{in_}"')
         self.transpose[in_] = tuple(order)
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """The order of channels: (2, 1, 0) takes red, green, blue to blue, green, red."""
+        """Set the order of channels: (2, 1, 0) takes red, green, blue to blue, green, red."""
         self._check(in_)
         if sorted(order) != list(range(self.inputs[in_][1])):
             raise Error(f'the channel swap {tuple(order)} is not an order of the {self.inputs[in_][1]} channels of "{in_}"')
         self.channel_swap[in_] = tuple(order)
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """A factor before the mean is subtracted: 255 for images in [0, 1]."""
+        """Set a factor before the mean is subtracted: 255 for images in [0, 1]."""
         self._check(in_)
         self.raw_scale[in_] = scale
 
     def set_mean(self, in_: str, mean: ArrayLike) -> None:
-        """The mean to subtract: (C,), (H, W) or (C, H, W), channels in the net's order; another size is resized."""
+        """Set the mean to subtract: (C,), (H, W) or (C, H, W), channels in the net's order; another size is resized."""
         self._check(in_)
         array, shape = np.asarray(mean), tuple(self.inputs[in_][1:])
         if array.ndim == 1 and array.shape == shape[:1]:
@@ -267,7 +267,7 @@ class Transformer:
         self.mean[in_] = array
 
     def set_input_scale(self, in_: str, scale: float) -> None:
-        """A factor after the mean is subtracted."""
+        """Set a factor after the mean is subtracted."""
         self._check(in_)
         self.input_scale[in_] = scale
 

@@ -75,7 +75,7 @@ class Top:
         self.fn, self.n = fn, n
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """The net that computes this top."""
+        """Return the net that computes this top."""
         return to_proto(self)
 
 
@@ -96,7 +96,7 @@ class Function:
         self.tops = tuple(Top(self, n) for n in range(self.ntop))
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """The net up to this layer."""
+        """Return the net up to this layer."""
         return to_proto(self)
 
 
@@ -169,7 +169,7 @@ def _elsewhere(layer: caffe_pb2.LayerParameter, key: str, own: str | None) -> st
 
 
 def to_proto(*tops: Top | Function) -> caffe_pb2.NetParameter:
-    """The net that computes these tops, unnamed."""
+    """Return the net that computes these tops, unnamed."""
     return _net(_Writer({}), tops)
 
 
@@ -207,11 +207,11 @@ class NetSpec:
     __setitem__, __delitem__ = __setattr__, __delattr__
 
     def keys(self) -> list[str]:
-        """The names."""
+        """Return the names."""
         return list(self.tops)
 
     def vals(self) -> list[Any]:
-        """The tops."""
+        """Return the tops."""
         return list(self.tops.values())
 
     def update(self, name: str, params: Mapping[str, Any]) -> None:
@@ -219,12 +219,12 @@ class NetSpec:
         self.tops[name].fn.params.update(params)
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """The net; a layer has the name of its first top."""
+        """Return the net; a layer has the name of its first top."""
         return _net(_Writer({top: name for name, top in self.tops.items()}), self.tops.values())
 
 
 def layer_function(type_name: str) -> Callable[..., Any]:
-    """The function L.<type_name>."""
+    """Return the function L.<type_name>."""
 
     def layer(*bottoms: Top, **fields: Any) -> Any:
         fn = Function(type_name, bottoms, fields)

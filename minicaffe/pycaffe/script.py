@@ -66,7 +66,7 @@ def _fromstring_with(original: Any) -> Any:
     """np.fromstring, whose binary mode NumPy 2.3 removed."""
 
     def fromstring(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "", **more: Any) -> Any:
-        """The numbers that bytes hold, or with sep those that are written in a text."""
+        """Return the numbers that bytes hold, or with sep those that are written in a text."""
         if sep:
             return original(string, dtype, count, sep=sep, **more)
         return np.frombuffer(string.encode("latin-1") if isinstance(string, str) else string, dtype, count).copy()
@@ -104,7 +104,7 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
 
 
 def compiled(name: str) -> CodeType:
-    """The script's code. Raises Error."""
+    """Return the script's code. Raises Error."""
     try:
         source = read_bytes(name)
         if b"\0" in source:
@@ -117,7 +117,7 @@ def compiled(name: str) -> CodeType:
 
 
 def _syntax_text(name: str, error: SyntaxError | ValueError) -> str:
-    """The message for a script that Python 3 cannot parse."""
+    """Return the message for a script that Python 3 cannot parse."""
     line = getattr(error, "lineno", None)
     text = (getattr(error, "text", None) or "").rstrip()
     place = f"{name}:{line}: " if line else f"{name}: "

@@ -112,7 +112,7 @@ class _Answer(Generic[Result]):
     warned: Sequence[tuple[str, type[Warning], str, int]] = ()
 
     def result(self, registry: dict[Any, Any]) -> Result | None:
-        """The value, or raise the error. registry: of the warnings so far, so that each is shown once."""
+        """Return the value, or raise the error. registry: of the warnings so far, so that each is shown once."""
         for text, category, file, line in self.warned:
             warnings.warn_explicit(text, category, file, line, registry=registry)
         if self.error is not None:
@@ -147,7 +147,7 @@ class _Worker:
             raise self._ended() from None
 
     def answer(self) -> _Answer[Any]:
-        """What it computed. Raises Error if the process has ended."""
+        """Return what it computed. Raises Error if the process has ended."""
         try:
             answer: _Answer[Any] = self.connection.recv()
             return answer

@@ -21,14 +21,14 @@ def exit_status(stop: KeyboardInterrupt) -> int:
 
 @contextmanager
 def sigterm_stops() -> Iterator[None]:
-    """A block in which SIGTERM raises Terminated (in the main thread only)."""
+    """Let SIGTERM raise, in the block, Terminated (in the main thread only)."""
     with handled({signal.SIGTERM: _terminate}):
         yield
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """A block that delays a stop to its end, but not a second one. Signal handlers set in the block are removed after it."""
+    """Delay a stop to the end of the block, but not a second one. Signal handlers set in the block are removed after it."""
     received: list[int] = []
 
     def note(number: int, _: object) -> None:

@@ -25,23 +25,23 @@ class Exchange:
         """Called before the first of some iterations. Raises SolverError if the ranks' nets, weights or data differ."""
 
     def alone(self) -> AbstractContextManager[None]:
-        """A block of rank 0 in which no other method is called. The other ranks wait without a timeout."""
+        """Return a block of rank 0 in which no other method is called. The other ranks wait without a timeout."""
         return nullcontext()
 
     def gradients(self) -> AbstractContextManager[None]:
-        """The block of an iteration's last pass. At its end the learnable blobs' diffs are averaged over the ranks."""
+        """Return the block of an iteration's last pass. At its end the learnable blobs' diffs are averaged over the ranks."""
         return nullcontext()
 
     def mean(self, loss: float) -> float:
-        """The mean of the ranks' losses."""
+        """Return the mean of the ranks' losses."""
         return loss
 
     def agree(self, action: Action) -> Action:
-        """The action requested in any rank; a stop takes precedence over a snapshot."""
+        """Return the action requested in any rank; a stop takes precedence over a snapshot."""
         return action
 
     def check_weights(self, solver: SGDSolver) -> None:
-        """Raises SolverError if the ranks' weights differ."""
+        """Raise SolverError if the ranks' weights differ."""
 
     def states(self, own: State) -> State:
         """Rank 0's running state; with several ranks also all of their states, as `ranks`."""

@@ -40,7 +40,7 @@ def check_finite(net: Net, when: Callable[[], str] = lambda: "") -> Iterator[Non
 
 
 def is_finite(array: NDArray[Any]) -> bool:
-    """Whether no element is NaN or infinite."""
+    """Return whether no element is NaN or infinite."""
     if array.dtype == np.float64:
         return bool(np.isfinite(array).all())
     with np.errstate(invalid="ignore"):  # inf - inf
@@ -72,7 +72,7 @@ def _gradients(net: Net, i: int, when: str) -> None:
 
 
 def _look(net: Net, i: int, when: str, what: str, array: NDArray[Any], origin: str) -> None:
-    """Raises LayerError if array is not finite."""
+    """Raise LayerError if array is not finite."""
     if is_finite(array):
         return
     bad = ~np.isfinite(array)

@@ -133,7 +133,7 @@ class _Run:
         self.weights = [random.uniform(0.5, 1.5, t.shape) * random.choice([-1, 1], t.shape) * c for t, c in zip(top, counted)]
 
     def start(self, blob: Blob) -> NDArray[Any]:
-        """The blob's contents before any run."""
+        """Return the blob's contents before any run."""
         return self._start[id(blob)]
 
     def objective(self) -> float:
@@ -174,5 +174,5 @@ class _Run:
 
 
 def learnt_blobs(layer: Layer) -> list[tuple[int, Blob]]:
-    """The blobs that backward gives a gradient (not BatchNorm's statistics), with their indices."""
+    """Return the blobs that backward gives a gradient (not BatchNorm's statistics), with their indices."""
     return [(i, blob) for i, blob in enumerate(layer.blobs) if layer.param_propagate_down[i]]

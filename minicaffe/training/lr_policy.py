@@ -41,7 +41,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 
 def check_policy(param: caffe_pb2.SolverParameter) -> None:
-    """Raises SolverError for an unknown policy, a missing parameter, and a base_lr that is not finite."""
+    """Raise SolverError for an unknown policy, a missing parameter, and a base_lr that is not finite."""
     policy = param.lr_policy
     if policy not in NEEDS:
         raise SolverError(f'unknown lr_policy "{policy}": use one of {", ".join(NEEDS)}')
@@ -93,7 +93,7 @@ class Plateau:
 
 
 def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int, plateaus: int = 0) -> float:
-    """The rate of an iteration (counted from 0); only poly uses max_iter, only plateau the number of plateaus so far.
+    """Return the rate of an iteration (counted from 0); only poly uses max_iter, only plateau the number of plateaus so far.
     Raises SolverError if it is not a real number."""
     try:
         return float(_rate(param, iteration, max_iter, plateaus))
@@ -102,7 +102,7 @@ def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: in
 
 
 def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int, plateaus: int) -> Any:
-    """The rate: a float, or a complex number for a fractional power of a negative number."""
+    """Return the rate: a float, or a complex number for a fractional power of a negative number."""
     base, gamma, power = float(param.base_lr), float(param.gamma), float(param.power)
     if iteration < param.warmup_iter:
         return (iteration * base + (param.warmup_iter - iteration) * param.warmup_start_lr) / param.warmup_iter
@@ -123,7 +123,7 @@ def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int, plate
 
 
 def current_step(param: caffe_pb2.SolverParameter, iteration: int, plateaus: int = 0) -> int:
-    """The number of multiplications by gamma in step, multistep and plateau; 0 for other policies."""
+    """Return the number of multiplications by gamma in step, multistep and plateau; 0 for other policies."""
     if param.lr_policy == "plateau":
         return plateaus
     if param.lr_policy == "step":

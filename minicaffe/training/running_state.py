@@ -88,7 +88,7 @@ PARTS = {"generator", "train", "test", "losses"}
 
 
 def running_state(net: Net, test_nets: Sequence[Net], losses: deque[float]) -> State:
-    """The current state, without the folded layers' weights."""
+    """Return the current state, without the folded layers' weights."""
     return {
         "generator": rng.shared_generator().bit_generator.state,
         "train": _layer_states(net),
@@ -142,13 +142,13 @@ def _restore_layer(layer: Layer, fields: Fields) -> None:
 
 
 def of_rank(own: State, first: State, generator: State) -> State:
-    """A rank's part of the state: its generator, and the layers' states that differ from rank 0's, which is first."""
+    """Return a rank's part of the state: its generator, and the layers' states that differ from rank 0's, which is first."""
     differing = {name: part for name, part in own["train"].items() if part != first["train"].get(name)}
     return {"generator": generator, "train": differing}
 
 
 def encoded_state(state: State) -> bytes:
-    """The state as JSON."""
+    """Return the state as JSON."""
     return json.dumps(state, separators=(",", ":")).encode()
 
 
@@ -168,7 +168,7 @@ def decoded_state(text: bytes, path: Any) -> State:
 
 
 def kept_weights(blobs: Sequence[Blob]) -> list[State]:
-    """The blobs' data as JSON, exactly."""
+    """Return the blobs' data as JSON, exactly."""
     return [
         {"shape": list(blob.shape), "dtype": blob.data.dtype.str, "data": base64.b64encode(blob.data.tobytes()).decode()}
         for blob in blobs
@@ -186,7 +186,7 @@ def put_weights(kept: Sequence[State], blobs: Sequence[Blob], name: str) -> None
 
 
 def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
-    """An array of a blob's shape and type."""
+    """Return an array of a blob's shape and type."""
     same_shape(fields.get("shape"), fields.path("shape"), blob.shape)
     if fields.text("dtype") != blob.data.dtype.str:
         raise wrong(fields.path("dtype"), blob.data.dtype.str, fields.get("dtype"))

@@ -34,7 +34,7 @@ _waiting: list[int] = []
 
 @contextmanager
 def handled(handlers: Mapping[int, Handler], in_child: Sequence[int] = STOPS) -> Iterator[None]:
-    """A block with these handlers, in the main thread; elsewhere it has no effect, as only that thread may set handlers.
+    """Set these handlers for the block, in the main thread; elsewhere it has no effect, as only that thread may set handlers.
 
     A process forked in the block has, for the signals in_child, the handlers from before all blocks: multiprocessing ends
     its workers with SIGTERM.
@@ -74,8 +74,8 @@ def _but_amid_a_fork(handler: Handler) -> Handler:
 
 
 def _amid_hook(frame: Any) -> bool:
-    """Whether a hook of a fork, in which an exception would be lost, runs or has called what runs; _unblock comes after it,
-    or looks once more for what waits."""
+    """Return whether a hook of a fork, in which an exception would be lost, runs or has called what runs; _unblock comes after
+    it, or looks once more for what waits."""
     while frame is not None and frame.f_code not in (_block.__code__, _unblock.__code__):
         frame = frame.f_back
     return frame is not None

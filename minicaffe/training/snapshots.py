@@ -162,7 +162,7 @@ def _read_hdf5(path: FilePath) -> TrainingState:
 
 
 def _scalar(file: Any, name: str, path: FilePath, kinds: str) -> Any:
-    """The one number of a dataset, of these kinds of types: i and u, or f."""
+    """Return the one number of a dataset, of these kinds of types: i and u, or f."""
     values, what = read_number_dataset(file, name, f"{path}: /{name}"), "integer" if "i" in kinds else "floating-point number"
     if values.size != 1:
         raise WeightsError(f"{path}: /{name} has shape {values.shape}, not one {what}")
@@ -199,15 +199,15 @@ def write(solver: SGDSolver, running: State) -> Path:
 
 
 def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]:
-    """The paths of a snapshot's weights and state."""
+    """Return the paths of a snapshot's weights and state."""
     suffix = ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
     base = f"{param.snapshot_prefix}_iter_{iteration}"
     return Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
 
 
 def read(path: File, solver: SGDSolver) -> tuple[TrainingState, State]:
-    """A state, and minicaffe's running state ({} for Caffe's), for the solver, whose net takes the layout of the weights that
-    the state names. Raises WeightsError."""
+    """Return a state, and minicaffe's running state ({} for Caffe's), for the solver, whose net takes the layout of the weights
+    that the state names. Raises WeightsError."""
     state = read_checked(path)
     if state.learned_net:
         solver.net.take_layouts(read_weights(_learned(state, path, solver)).shapes())
@@ -221,7 +221,7 @@ def read(path: File, solver: SGDSolver) -> tuple[TrainingState, State]:
 
 
 def plateau(path: File, state: TrainingState, param: caffe_pb2.SolverParameter) -> Plateau:
-    """The state's progress of lr_policy "plateau"; that of a start for another policy. Raises WeightsError."""
+    """Return the state's progress of lr_policy "plateau"; that of a start for another policy. Raises WeightsError."""
     if param.lr_policy != "plateau":  # SSD's fork then writes the values of uninitialised memory
         return Plateau()
     loss, event = state.minimum_loss, state.iter_last_event
@@ -252,8 +252,8 @@ def load_weights(path: File, state: TrainingState, running: State, solver: SGDSo
 
 
 def latest(prefix: str, *beside: Path) -> Path | None:
-    """The state of the newest complete snapshot of a snapshot_prefix, or None. A state is skipped if it cannot be read, or if
-    its weights are neither in its folder, nor in one of beside, nor where a prototxt may name files."""
+    """Return the state of the newest complete snapshot of a snapshot_prefix, or None. A state is skipped if it cannot be read,
+    or if its weights are neither in its folder, nor in one of beside, nor where a prototxt may name files."""
     name = re.compile(re.escape(Path(prefix).name) + r"_iter_(\d+)\.solverstate(\.h5)?")
     folder = Path(prefix).parent
     states = [(int(match[1]), file) for file in folder.glob("*_iter_*") if (match := name.fullmatch(file.name))]
@@ -269,11 +269,11 @@ def latest(prefix: str, *beside: Path) -> Path | None:
 
 
 def _learned(state: TrainingState, path: File, solver: SGDSolver) -> Path:
-    """The weights file that the state names, found."""
+    """Return the weights file that the state names, found."""
     return found(_beside(state.learned_net, path), solver.folder, Path(path).parent)
 
 
 def _beside(name: str, state: File) -> str:
-    """The weights file that a state names: at its path, or of the same name in the state's folder."""
+    """Return the weights file that a state names: at its path, or of the same name in the state's folder."""
     neighbour = Path(state).parent / Path(name).name
     return str(neighbour) if not Path(name).is_file() and neighbour.is_file() else name

@@ -132,7 +132,7 @@ class SGDSolver:
     # The update rule, which other solvers override.
 
     def check_rule(self) -> None:
-        """Raises SolverError for parameters that the rule does not support."""
+        """Raise SolverError for parameters that the rule does not support."""
 
     def gradient_to_step(self, diff: NDArray[Any], history: Sequence[NDArray[Any]], rate: float) -> None:
         """Turn diff, in place, from the gradient into the step that the weights decrease by; update the blob's histories."""
@@ -390,7 +390,7 @@ class SGDSolver:
 
 
 def loss_parts(net: Net) -> dict[str, float]:
-    """Each loss blob's weighted contribution to the loss of the last forward pass."""
+    """Return each loss blob's weighted contribution to the loss of the last forward pass."""
     return {name: weight * float(net.blobs[name].data.sum()) for name, weight in net.blob_loss_weights.items() if weight}
 
 

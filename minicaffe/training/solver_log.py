@@ -40,7 +40,8 @@ MOST_OUTPUTS = 1000
 
 
 def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
-    """The rows of the train net's outputs, and those of the test nets. A log has no year: the file's last change gives it.
+    """Return the rows of the train net's outputs, and those of the test nets. A log has no year: the file's last change gives
+    it.
 
     Lines without the prefix (`I1121 03:09:40.283104 ...`) are skipped. Raises Error if no line has an iteration, or for an
     impossible iteration.
@@ -85,7 +86,7 @@ def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = "
 
 
 def _year(path: str | os.PathLike[str]) -> int:
-    """The year of a file's last change; a leap year if its time is invalid (an archive may set any)."""
+    """Return the year of a file's last change; a leap year if its time is invalid (an archive may set any)."""
     try:
         return datetime.fromtimestamp(Path(path).stat().st_mtime).year
     except (ValueError, OverflowError, OSError):
@@ -93,7 +94,8 @@ def _year(path: str | os.PathLike[str]) -> int:
 
 
 def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
-    """The lines with a prefix, with their numbers and their seconds since the line "Solving" (before it, since the first)."""
+    """Yield the lines with a prefix, with their numbers and their seconds since the line "Solving" (before it, since the
+    first)."""
     start = last = None
     solving = False
     for number, line in enumerate(lines, 1):
@@ -130,13 +132,13 @@ class SolverLog:
         self._start(0)
 
     def begin(self, iteration: int) -> None:
-        """A step begins, at this iteration: where the last one ended, or elsewhere in a restored training."""
+        """Begin a step, at this iteration: where the last one ended, or elsewhere in a restored training."""
         if iteration != self._now:
             self._start(iteration)
         self._began = time.perf_counter() - self._spent
 
     def end(self, iteration: int) -> None:
-        """It ends here; what the caller does now takes no time of the training's."""
+        """End the step; what the caller does now takes no time of the training's."""
         self._now, self._spent = iteration, time.perf_counter() - self._began
 
     def _start(self, iteration: int) -> None:

@@ -19,7 +19,7 @@ MakeNet = Callable[..., Net]
 
 
 def train_net(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> Net:
-    """The net that the solver trains. Raises SolverError unless it names exactly one."""
+    """Return the net that the solver trains. Raises SolverError unless it names exactly one."""
     given = [name for name in TRAIN_FIELDS if param.HasField(name)]  # type: ignore[arg-type]
     if len(given) != 1:
         raise SolverError(f"a solver needs exactly one of {', '.join(TRAIN_FIELDS)}; got {' and '.join(given) or 'none'}")
@@ -27,7 +27,8 @@ def train_net(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> 
 
 
 def test_nets(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> list[Net]:
-    """A test net for each test_iter: those of test_net_param, then of test_net, then `net` in TEST. Raises SolverError."""
+    """Return a test net for each test_iter: those of test_net_param, then of test_net, then `net` in TEST. Raises
+    SolverError."""
     sources: list[str | caffe_pb2.NetParameter] = [*param.test_net_param, *param.test_net]
     iterations = len(param.test_iter)
     generic = param.net if param.HasField("net") else param.net_param if param.HasField("net_param") else None
@@ -45,8 +46,9 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> 
 
 
 def found(name: str, folder: Path, *beside: Path) -> Path:
-    """A file that a solver names: relative to the working directory as in Caffe, else to the solver's folder or one above it,
-    else in the solver's folder if that has the name's last folder ("models/zf/train.prototxt" for a solver in .../zf).
+    """Return a file that a solver names: relative to the working directory as in Caffe, else to the solver's folder or one
+    above it, else in the solver's folder if that has the name's last folder ("models/zf/train.prototxt" for a solver in
+    .../zf).
 
     Raises SolverError if it is missing, and DataError unless it is in the solver's folder, in one of beside, or where a
     prototxt may name files (files.py)."""

@@ -119,7 +119,7 @@ def get_solver(
     folder: str | os.PathLike[str] | None = None,
     strict: bool | None = None,
 ) -> SGDSolver:
-    """The solver of the prototxt's type, with SGDSolver's arguments. Raises SolverError for an unknown type."""
+    """Return the solver of the prototxt's type, with SGDSolver's arguments. Raises SolverError for an unknown type."""
     if isinstance(solver, caffe_pb2.SolverParameter):
         param = upgrade_solver(solver)
     else:

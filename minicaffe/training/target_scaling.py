@@ -46,7 +46,7 @@ def folded(net: Net, settings: DetectionSettings) -> Iterator[list[str]]:
 
 
 def folded_layers(net: Net, settings: DetectionSettings) -> list[Layer]:
-    """The layers that folded() changes."""
+    """Return the layers that folded() changes."""
     return [layer for layer, _, _ in _box_layers(net, settings)]
 
 
@@ -84,7 +84,7 @@ def per_output(values: Sequence[float], outputs: int, cells: int = 1) -> Floats:
 
 
 def _box_layers(net: Net, settings: DetectionSettings) -> Iterator[tuple[Layer, Floats, Floats]]:
-    """The layers to fold, each with its outputs' means and stds."""
+    """Yield the layers to fold, each with its outputs' means and stds."""
     train = settings.train
     if train.bbox_reg and train.bbox_normalize_targets:
         statistics = _target_statistics(net, settings)
@@ -96,7 +96,7 @@ def _box_layers(net: Net, settings: DetectionSettings) -> Iterator[tuple[Layer, 
 
 
 def _target_statistics(net: Net, settings: DetectionSettings) -> tuple[Sequence[float], Sequence[float]] | None:
-    """The means and stds that normalise the net's targets: the settings', or those that its data layer measured."""
+    """Return the means and stds that normalise the net's targets: the settings', or those that its data layer measured."""
     if settings.train.bbox_normalize_targets_precomputed:
         return settings.train.bbox_normalize_means, settings.train.bbox_normalize_stds
     for layer in net.layers:
@@ -107,7 +107,7 @@ def _target_statistics(net: Net, settings: DetectionSettings) -> tuple[Sequence[
 
 
 def _expanded(net: Net, name: str, means: Sequence[float], stds: Sequence[float]) -> tuple[Layer, Floats, Floats]:
-    """A layer to fold, with its outputs' means and stds."""
+    """Return a layer to fold, with its outputs' means and stds."""
     layer = net.layer_dict[name]
     if len(layer.blobs) != 2:
         raise layer.error("needs a bias: a snapshot folds the target means into it")

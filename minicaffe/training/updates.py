@@ -94,7 +94,7 @@ def adam(  # noqa: PLR0917 - the symbols of its formula
 
 
 def adam_correction(update: int, momentum: float, momentum2: float) -> float:
-    """The factor on Adam's rate at an update, counted from 1, because its averages begin at 0."""
+    """Return the factor on Adam's rate at an update, counted from 1, because its averages begin at 0."""
     return math.sqrt(1 - momentum2**update) / (1 - momentum**update)
 
 
@@ -121,7 +121,8 @@ def apply_update(solver: SGDSolver, rate: float) -> None:
 
 
 def _has_kernel(kind: type[SGDSolver]) -> bool:
-    """Whether the class that defines the rule also defines its kernel; a user's class may override gradient_to_step only."""
+    """Return whether the class that defines the rule also defines its kernel; a user's class may override gradient_to_step
+    only."""
     # The class nearest to kind.
     rule = next(base for base in kind.__mro__ if {"gradient_to_step", "kernel"} & vars(base).keys())
     return "kernel" in vars(rule)
@@ -157,7 +158,7 @@ def _on_gpu(solver: SGDSolver, rate: float) -> None:
 
 
 def _blobs(solver: SGDSolver, rate: float) -> Iterator[tuple[Blob, list[Blob], float, float]]:
-    """Each learnable blob, its histories, rate and decay."""
+    """Yield each learnable blob, its histories, rate and decay."""
     net = solver.net
     blobs = net.learnable_params
     for i, blob in enumerate(blobs):

@@ -134,7 +134,7 @@ class Pooling3D(Layer):
             yield (slice(None), slice(None), *map(slice, counts)), (slice(None), slice(None), *source)
 
     def _sizes(self, size: Sequence[int]) -> Array:
-        """How many pixels each window has (L', H', W')."""
+        """Return how many pixels each window has (L', H', W')."""
         sizes = [
             np.minimum(np.arange(n) * s + k, length) - np.arange(n) * s
             for n, s, k, length in zip(self.pooled, self.stride, self.kernel, size)

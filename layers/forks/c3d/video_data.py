@@ -147,7 +147,7 @@ class SegmentSource(ListSource[Clip]):
         return tuple(arrays[: self.tops])
 
     def pixels(self, listed: Clip) -> Pixels:
-        """A video (C, H, W), of the segments in the middle."""
+        """Return a video (C, H, W), of the segments in the middle."""
         return self.named(listed, self._video, listed, False)
 
     def _video(self, listed: Clip, drawn: bool) -> Pixels:
@@ -270,7 +270,7 @@ class VideoData(Forked, PrefetchingLayer):
         return ClipSource(clips, param, transformer, shard, tops)
 
     def _read_param(self) -> ClipParam:
-        """The checked fields of the block. Raises LayerError."""
+        """Return the checked fields of the block. Raises LayerError."""
         is_old = not self.param.HasField("video_data_param")
         new, old = self.param.video_data_param, self.param.image_data_param
         given, block = (old, "image_data_param") if is_old else (new, "video_data_param")
@@ -348,11 +348,11 @@ class ClipSource(ListSource[Clip]):
         """Nothing: decoding every clip would take too long."""
 
     def pixels(self, listed: Clip) -> Pixels:
-        """A clip as the layer reads it (3, L, H, W), from the first frame where the start is drawn."""
+        """Return a clip as the layer reads it (3, L, H, W), from the first frame where the start is drawn."""
         return self.named(listed, self._clip, listed, False)
 
     def _clip(self, listed: Clip, drawn: bool) -> Pixels:
-        """A clip (3, L, H, W). drawn: its start and rate are drawn where they are to be."""
+        """Return a clip (3, L, H, W). drawn: its start and rate are drawn where they are to be."""
         param, path = self.param, self.param.root_folder + listed.name
         step = int(self.generator.integers(param.most_rate)) + 1 if drawn and param.most_rate else param.sampling_rate
         start, length = listed.start, param.new_length

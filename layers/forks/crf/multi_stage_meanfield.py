@@ -79,7 +79,7 @@ class MultiStageMeanfield(Layer):
         self._size = (-1, -1)
 
     def _numbers(self, name: str) -> list[float]:
-        """The first C numbers of a file in the working directory."""
+        """Return the first C numbers of a file in the working directory."""
         try:
             words = read_text(granted(name)).split()
         except (Error, OSError, UnicodeDecodeError) as error:
@@ -128,7 +128,7 @@ class MultiStageMeanfield(Layer):
         return Filter(lattice, 1 / (lattice.filter(ones)[0] + self.dtype.type(1e-20)))
 
     def _filters(self, image: Array) -> tuple[Filter, Filter]:
-        """The spatial and the bilateral filter of an image (3, H, W)."""
+        """Return the spatial and the bilateral filter of an image (3, H, W)."""
         param, size = self.param.multi_stage_meanfield_param, image.shape[1:]
         if not np.isfinite(image).all():
             raise self.error("the image is not finite", "bottom[2]")
@@ -157,7 +157,8 @@ class MultiStageMeanfield(Layer):
             top[0].data[n] = q.reshape(top[0].shape[1:])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The filters and the matrices commute, so that the gradient d of each q[t + 1] is filtered once for all of them."""
+        """Add the gradients. The filters and the matrices commute: the gradient d of each q[t + 1] is filtered once for all of
+        them."""
         spatial, bilateral, compat = self._matrices()
         dspatial, dbilateral, dcompat = (np.zeros_like(matrix) for matrix in (spatial, bilateral, compat))
         for n, filters in enumerate(self._made):

@@ -86,8 +86,8 @@ def filter_maps(x: Array, corners: Int32, shares: Array, neighbours: Int32, y: A
 
 
 def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
-    """Of features (N, d): the first d coordinates (N, d + 1, d) of the d + 1 lattice points around each, and the barycentric
-    coordinates (N, d + 1). Raises OverflowError for features too far apart."""
+    """Return for features (N, d) the first d coordinates (N, d + 1, d) of the d + 1 lattice points around each, and the
+    barycentric coordinates (N, d + 1). Raises OverflowError for features too far apart."""
     count, d = features.shape
     real = features.dtype.type
     elevated, total = np.empty((count, d + 1), features.dtype), np.zeros(count, features.dtype)
@@ -127,7 +127,8 @@ def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
 
 
 def number_points(keys: NDArray[np.int64]) -> tuple[Int32, Int32]:
-    """Of keys (N, d + 1, d): the number of each lattice point (N, d + 1), and the neighbours (d + 1, L, 2), L for none."""
+    """Return for keys (N, d + 1, d) the number of each lattice point (N, d + 1), and the neighbours (d + 1, L, 2), L for
+    none."""
     count, corners, d = keys.shape
     if not count:
         return np.zeros((0, corners), np.int32), np.zeros((corners, 0, 2), np.int32)

@@ -160,7 +160,7 @@ class GeneralContrastiveLoss(Loss):
         self.slope = slope.astype(self.dtype) / items
 
     def _kept(self, own: Array, labels: Array, terms: Array, others: Array) -> Array:
-        """Which of the terms (N, C) count; own (N,) are the distances to the labels' classes."""
+        """Return which of the terms (N, C) count; own (N,) are the distances to the labels' classes."""
         param, rows = self.param.general_contrastive_loss_param, np.arange(len(terms))
         kept = np.ones(terms.shape, bool)
         if param.max_positive_only and len(terms):
@@ -249,7 +249,7 @@ class GeneralTripletLoss(ImageLoss):
             top[1].reshape(2)
 
     def _terms(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:
-        """The terms (N, C), 0 for the own class, and the labels (N, 1)."""
+        """Return the terms (N, C), 0 for the own class, and the labels (N, 1)."""
         param, d = self.param.general_triplet_loss_param, bottom[0].data.reshape(self.split[:2])
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         own = np.take_along_axis(d, labels, axis=1)

@@ -66,7 +66,7 @@ class LabelSpecificAdd(LabelScores):
         self.in_sequence = self.phase == TRAIN and self.param.label_specific_add_param.HasField("bias_base")
 
     def bias(self) -> float:
-        """The bias of the next forward, which counts the iterations."""
+        """Return the bias of the next forward, which counts the iterations."""
         param = self.param.label_specific_add_param
         if not param.HasField("bias_base"):
             return param.bias
@@ -327,7 +327,7 @@ class InnerDistance(Layer):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count * self.features)
 
     def _centres(self, bottom: Sequence[Blob]) -> Array:
-        """The centres (N, K): a view, or with normalize a copy."""
+        """Return the centres (N, K): a view, or with normalize a copy."""
         rows: Array = (bottom[1] if len(bottom) > 1 else self.blobs[0]).read_data().reshape(-1, self.features)
         return np.asarray(rows / row_lengths(rows)) if self.normalize else rows
 

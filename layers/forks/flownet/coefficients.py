@@ -57,25 +57,25 @@ KINDS = ("uniform", "gaussian", "bernoulli", "uniform_bernoulli", "gaussian_bern
 
 
 def stored(coefficients: Coefficients) -> Array:
-    """The row (42,) float32 of coefficients; those not given have their defaults."""
+    """Return the row (42,) float32 of coefficients; those not given have their defaults."""
     values = np.array([coefficients.get(name, default) for name, default in DEFAULTS.items()], np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(LOGARITHMIC, np.log(np.where(LOGARITHMIC, values, 1)), values)
 
 
 def read(row: Array) -> Coefficients:
-    """The coefficients of a row (42,)."""
+    """Return the coefficients of a row (42,)."""
     row = np.asarray(row, np.float32)
     return dict(zip(DEFAULTS, np.where(LOGARITHMIC, np.exp(row), row).tolist(), strict=True))
 
 
 def read_or_default(row: Array) -> Coefficients:
-    """The coefficients of a row, defaults where they are close to them."""
+    """Return the coefficients of a row, defaults where they are close to them."""
     return {name: DEFAULTS[name] if abs(DEFAULTS[name] - value) < CLOSE else value for name, value in read(row).items()}
 
 
 def check_generators(layer: Layer) -> None:
-    """Raises LayerError for a generator of an unknown kind, a number of one or of the schedule that is not finite, and a
+    """Raise LayerError for a generator of an unknown kind, a number of one or of the schedule that is not finite, and a
     half_life below 0."""
     for name in GENERATORS:
         kind = getattr(layer.param.augmentation_param, name).rand_type
@@ -89,14 +89,14 @@ def check_generators(layer: Layer) -> None:
 
 
 def check_coefficients(layer: Layer, shape: Sequence[int], images: int, place: str) -> None:
-    """Raises LayerError unless a bottom holds the coefficients of so many images."""
+    """Raise LayerError unless a bottom holds the coefficients of so many images."""
     if tuple(shape) != (images, len(DEFAULTS), 1, 1):
         raise layer.error(f"the coefficients must have shape {(images, len(DEFAULTS), 1, 1)}, got {tuple(shape)}", place)
 
 
 def schedule(param: caffe_pb2.CoeffScheduleParameter, iteration: float) -> float:
-    """What multiplies the spread of generators in an iteration, from 1: from initial_coeff to final_coeff, half the way after
-    half_life iterations."""
+    """Return what multiplies the spread of generators in an iteration, from 1: from initial_coeff to final_coeff, half the way
+    after half_life iterations."""
     way = 2 / (1 + math.exp(-1.0986 * iteration / param.half_life)) - 1 if param.half_life else 1.0
     return param.initial_coeff + (param.final_coeff - param.initial_coeff) * way
 
@@ -109,11 +109,11 @@ class Draws(NamedTuple):
     random: np.random.Generator
 
     def given(self, names: Iterable[str]) -> bool:
-        """Whether one of the generators is given."""
+        """Return whether one of the generators is given."""
         return any(self.param.HasField(name) for name in names)  # type: ignore[arg-type]
 
     def number(self, name: str, unchanged: float | None = None, spread: float | None = None) -> float:
-        """A number of a generator. unchanged: what a generator with a probability gives otherwise (None: its 0)."""
+        """Return a number of a generator. unchanged: what a generator with a probability gives otherwise (None: its 0)."""
         generator: caffe_pb2.RandomGeneratorParameter = getattr(self.param, name)
         kind, is_drawn = generator.rand_type, True
         if kind.endswith("bernoulli"):
@@ -138,7 +138,7 @@ class Draws(NamedTuple):
         return float(self.random.normal(generator.mean, spread))
 
     def spatial(self) -> Coefficients:
-        """A mirror, shift, turn and zoom."""
+        """Return a mirror, shift, turn and zoom."""
         drawn: Coefficients = {}
         if self.given(("mirror",)):  # the original's schedule is 0 here
             drawn["mirror"] = float(self.number("mirror", spread=0.0) != 0)
@@ -152,8 +152,8 @@ class Draws(NamedTuple):
         return drawn | {"zoom_x": zoom * squeeze, "zoom_y": zoom / squeeze if squeeze else math.inf}
 
     def inside(self, row: Array, crop: Size, image: Size) -> Coefficients:
-        """The coefficients of a row together with spatial ones that keep the crop's corners in the image; the row's alone if
-        none of TRIES does."""
+        """Return the coefficients of a row together with spatial ones that keep the crop's corners in the image; the row's
+        alone if none of TRIES does."""
         for _ in range(TRIES - 1):  # the original discards the last
             tried = read(row + stored(self.spatial()))
             if corners_inside(tried, crop, image):
@@ -161,7 +161,7 @@ class Draws(NamedTuple):
         return read(row)
 
     def colors(self) -> Coefficients:
-        """A gamma, brightness, contrast and colour."""
+        """Return a gamma, brightness, contrast and colour."""
         return self._each(COLORS)
 
     def eigen(self) -> Coefficients:
@@ -173,7 +173,7 @@ class Draws(NamedTuple):
         return drawn
 
     def effects(self) -> Coefficients:
-        """A fog, blur, shadow and noise."""
+        """Return a fog, blur, shadow and noise."""
         drawn: Coefficients = {}
         for names in filter(self.given, EFFECTS):
             drawn |= {name: self.number(name, None if name == "noise" else 0.0) for name in names}
@@ -185,7 +185,7 @@ class Draws(NamedTuple):
 
 
 def cos_sin(angle: float) -> tuple[float, float]:
-    """The cosine and sine of an angle; NaN of one that is not finite."""
+    """Return the cosine and sine of an angle; NaN of one that is not finite."""
     return (math.cos(angle), math.sin(angle)) if math.isfinite(angle) else (math.nan, math.nan)
 
 
@@ -214,14 +214,14 @@ def pixel_map(coefficients: Coefficients, crop: Size, image: Size) -> Array:
 
 
 def corners_inside(coefficients: Coefficients, crop: Size, image: Size) -> bool:
-    """Whether the crop's corners lie in the image, with a pixel to their right and below."""
+    """Return whether the crop's corners lie in the image, with a pixel to their right and below."""
     corners = np.array([(x, y, 1) for x, y in product((0, crop[1] - 1), (0, crop[0] - 1))], np.float32)
     x, y = np.floor(pixel_map(coefficients, crop, image) @ corners.T)
     return bool(((x >= 0) & (x <= image[1] - 2) & (y >= 0) & (y <= image[0] - 2)).all())
 
 
 def inverse(whole: Array) -> Array:
-    """The map (2, 3) back."""
+    """Return the map (2, 3) back."""
     (a, c, e), (b, d, f) = whole
     with np.errstate(all="ignore"):
         inverted: Array = np.array([[d, -c, c * f - d * e], [-b, a, b * e - a * f]], np.float32) / (a * d - b * c)

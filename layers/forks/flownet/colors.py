@@ -1,4 +1,4 @@
-"""What an augmentation does to the colours of images (3, H, W), and its shadow and noise.
+"""An augmentation of the colours of images (3, H, W), and its shadow and noise.
 
 Source: FlowNet 2's data_augmentation_layer.cu (Ilg et al., 2017). A step runs on all images of a batch if one of them needs it.
 """
@@ -20,12 +20,13 @@ LEAST = 1e-2
 
 
 def differs(coefficients: Coefficients, names: Sequence[str]) -> bool:
-    """Whether one of the coefficients is not its default."""
+    """Return whether one of the coefficients is not its default."""
     return any(coefficients[name] != DEFAULTS[name] for name in names)
 
 
 def has_effect(coefficients: Coefficients) -> bool:
-    """Whether there is a fog, blur, shadow or noise. The original draws a fog and a blur, but no kernel of it applies them."""
+    """Return whether there is a fog, blur, shadow or noise. The original draws a fog and a blur, but no kernel of it applies
+    them."""
     fog = coefficients["fog_amount"] != 0 and coefficients["fog_size"] != 0
     return fog or any(coefficients[name] > 0 for name in ("motion_blur_size", "shadow_strength", "noise"))
 
@@ -101,7 +102,7 @@ def _saturate(along: Array, saturation: Array, coefficients: Coefficients) -> No
 
 
 def apply_effects(x: Array, coefficients: Coefficients, most: float, random: np.random.Generator) -> None:
-    """A shadow over a half-plane, then [0, most], then noise; in place."""
+    """Apply a shadow over a half-plane, then [0, most], then noise; in place."""
     height, width = x.shape[1:]
     cos, sin = cos_sin(coefficients["shadow_angle"])
     across = (np.arange(width) - width // 2) * cos

@@ -158,41 +158,41 @@ class Correlation(Layer):
                 diff[n] = of_rows[param.pad : param.pad + height, :, param.pad : param.pad + width].transpose(1, 0, 2)
 
     def _rows(self, bottom: Sequence[Blob]) -> Iterator[tuple[Array, Array]]:
-        """Of each image the rows (H + 2 pad, C, W + 2 pad) of a and b."""
+        """Yield for each image the rows (H + 2 pad, C, W + 2 pad) of a and b."""
         pad = self.param.correlation_param.pad
         around = (pad, pad), (0, 0), (pad, pad)
         for a, b in zip(bottom[0].data, bottom[1].data):
             yield np.pad(a.transpose(1, 0, 2), around), np.pad(b.transpose(1, 0, 2), around)
 
     def _window(self, i: int) -> range:
-        """The rows of a in the windows of row i of y."""
+        """Return the rows of a in the windows of row i of y."""
         param = self.param.correlation_param
         first = param.max_displacement + param.stride_1 * i
         return range(first, first + param.kernel_size)
 
     def _others(self, row: int) -> list[int]:
-        """The rows of b beside a row of a."""
+        """Return the rows of b beside a row of a."""
         step = self.param.correlation_param.stride_2
         return [row + step * p for p in range(-self.radius, self.radius + 1)]
 
     def _wide(self, width: int) -> int:
-        """How many pixels of a row of a the windows of `width` places cover."""
+        """Return how many pixels of a row of a the windows of `width` places cover."""
         param = self.param.correlation_param
         return param.stride_1 * (width - 1) + param.kernel_size
 
     def _start(self, row: Array, wide: int) -> Array:
-        """Those pixels (C, wide), a view."""
+        """Return those pixels (C, wide), a view."""
         first = self.param.correlation_param.max_displacement
         return row[:, first : first + wide]
 
     def _moved(self, row: Array, wide: int) -> Iterator[Array]:
-        """The pixels (C, wide) of a row of b for each displacement, views."""
+        """Yield the pixels (C, wide) of a row of b for each displacement, views."""
         param = self.param.correlation_param
         for o in range(-self.radius, self.radius + 1):
             first = param.max_displacement + param.stride_2 * o
             yield row[:, first : first + wide]
 
     def _band(self, products: Array) -> Array:
-        """The places of the displacements in (D, x, W')."""
+        """Return the places of the displacements in (D, x, W')."""
         param = self.param.correlation_param
         return band(products, param.max_displacement - param.stride_2 * self.radius, param.stride_2, self.moves)

@@ -39,7 +39,7 @@ STEPS = 32
 
 
 def slices_of(points: Sequence[int], channels: int) -> list[slice]:
-    """The slices that these first channels of all but the first cut. Raises DataError."""
+    """Return the slices that these first channels of all but the first cut. Raises DataError."""
     edges = [0, *points, channels]
     if any(low >= high for low, high in pairwise(edges)):
         raise DataError(f"slice_point {', '.join(map(str, points))} do not cut {channels} channels into slices")
@@ -47,7 +47,7 @@ def slices_of(points: Sequence[int], channels: int) -> list[slice]:
 
 
 def decoded(datum: caffe_pb2.Datum, slices: Sequence[slice], encoding: Sequence[int]) -> Array:
-    """A Datum's values (C, H, W), float32; encoding: of each slice, UINT8 where it ends. Raises DataError."""
+    """Return a Datum's values (C, H, W), float32; encoding: of each slice, UINT8 where it ends. Raises DataError."""
     shape, pixels = (datum.channels, datum.height, datum.width), datum.height * datum.width
     if datum.encoded:
         raise DataError("the record is an image file, not bytes of channels")
@@ -73,7 +73,7 @@ def decoded(datum: caffe_pb2.Datum, slices: Sequence[slice], encoding: Sequence[
 
 
 def values_of(content: bytes, kind: int) -> Array:
-    """The values that bytes hold, float32."""
+    """Return the values that bytes hold, float32."""
     if kind == Param.BOOL1:
         return np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little").astype(np.float32)
     if kind == Param.UINT16FLOW:
@@ -147,7 +147,7 @@ class RecordSource:
         return {"records": self.database.count(), "chosen": chosen, "checksum": zlib.crc32(self._item(0)[1])}
 
     def _chosen(self) -> NDArray[np.int64]:
-        """The numbers of the records that are to be read, before the range is cut. Raises DataError."""
+        """Return the numbers of the records that are to be read, before the range is cut. Raises DataError."""
         count, file = self.database.count() or 0, self.param.preselection_file
         if not count:
             raise DataError(f"{self.database.path}: the database is empty")
@@ -165,7 +165,7 @@ class RecordSource:
         return chosen
 
     def _order(self) -> NDArray[np.int64]:
-        """The records in the order of the next batches."""
+        """Return the records in the order of the next batches."""
         param, last = self.param, len(self.chosen) - 1
         start = min(max(param.range_start, 0), last)
         end = last if param.range_end < 0 else min(param.range_end, last)
@@ -197,7 +197,7 @@ class RecordSource:
         return parse_datum(value, f'{self.database.path}, key "{key.decode(errors="replace")}"')
 
     def _values(self, record: int) -> tuple[Array, int]:
-        """A record's values (C, H, W), transformed, and its label."""
+        """Return a record's values (C, H, W), transformed, and its label."""
         datum, name = self._datum(record), f"{self.database.path}, record {record}"
         shape = datum.channels, datum.height, datum.width
         if shape != self.shape:
@@ -211,7 +211,7 @@ class RecordSource:
         return values * np.float32(self.param.scale), datum.label
 
     def _mean(self) -> Array | None:
-        """What is subtracted, of shape (C, H, W) or (C, 1, 1). Raises DataError."""
+        """Return what is subtracted, of shape (C, H, W) or (C, 1, 1). Raises DataError."""
         param = self.param
         if param.mean_file:
             try:
@@ -231,7 +231,7 @@ class RecordSource:
 
 
 def permuted(records: NDArray[np.int64], block: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """The records in random order; with a block size within blocks, whose last record stays, as in the original."""
+    """Return the records in random order; with a block size within blocks, whose last record stays, as in the original."""
     shuffled: NDArray[np.int64] = records.copy()
     if not block:
         random.shuffle(shuffled)

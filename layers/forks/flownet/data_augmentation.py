@@ -191,7 +191,7 @@ class DataAugmentation(LayoutFromWeights):
         return True
 
     def _crop(self, x: Blob) -> tuple[int, int]:
-        """The height and width of y."""
+        """Return the height and width of y."""
         if len(x.shape) != 4:
             raise self.error(f"x must be (N, C, H, W), got shape {x.shape}", "bottom[0]")
         self.is_cropped = self.aug.HasField("crop_height") and self.aug.HasField("crop_width")
@@ -237,7 +237,7 @@ class DataAugmentation(LayoutFromWeights):
         self._subtract_mean(y, int(count.flat[0]))
 
     def _drawn(self, images: int, iteration: float, size: tuple[int, ...]) -> Array:
-        """The rows (N, 42) of coefficients."""
+        """Return the rows (N, 42) of coefficients."""
         rows = np.zeros((images, len(DEFAULTS)), np.float32)
         if self.phase != TRAIN and not self.aug.augment_during_test:
             return rows

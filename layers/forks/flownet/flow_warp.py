@@ -40,7 +40,7 @@ def find_pixels(flow: Array, i: int, around: Pixels, part: Array) -> None:
 
 
 def warp_by_definition(x: Array, flow: Array, rows: tuple[int, int], fill: float, y: Array) -> None:
-    """The rows of y (C, H, W) of x (C, H * W), from one to before another."""
+    """Compute the rows of y (C, H, W) of x (C, H * W), from one to before another."""
     channels, _, width = y.shape
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), x.dtype)
     for i in range(rows[0], rows[1]):
@@ -70,8 +70,8 @@ def warp_backward_by_definition(dy: Array, flow: Array, channels: tuple[int, int
 
 
 def flow_backward_by_definition(both: tuple[Array, Array], flow: Array, rows: tuple[int, int], dflow: Array) -> None:
-    """The rows of dflow (2, H, W) of x (C, H * W) and dy, from one to before another: the slopes between the four pixels,
-    times dy."""
+    """Compute the rows of dflow (2, H, W) of x (C, H * W) and dy, from one to before another: the slopes between the four
+    pixels, times dy."""
     x, dy = both
     channels, _, width = dy.shape
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), x.dtype)
@@ -107,21 +107,21 @@ class Places:
         self.x, self.y = at_x - np.floor(at_x), at_y - np.floor(at_y)
 
     def corners(self) -> Corners:
-        """The four pixels of each place (4, H * W) and their shares, which are 0 outside of the image."""
+        """Return the four pixels of each place (4, H * W) and their shares, which are 0 outside of the image."""
         right, below = np.minimum(self.left + 1, self.width - 1), np.minimum(self.above + 1, self.height - 1)
         pixels = np.stack([row * self.width + column for row in (self.above, below) for column in (self.left, right)])
         lower, upper = np.where(self.inside, self.y, 0), np.where(self.inside, 1 - self.y, 0)
         return pixels, np.stack([part * beside for part in (upper, lower) for beside in (1 - self.x, self.x)])
 
     def around(self, pixels: Array, part: slice = slice(None)) -> Array:
-        """Of a channel's _pixels those around a part of the places, (4, P)."""
+        """Return those of a channel's _pixels around a part of the places, (4, P)."""
         found: Array = pixels.take(self.above[part] * self.width + self.left[part], axis=0).T
         return found
 
 
 def _pixels(x: Array) -> Array:
-    """Each pixel of a channel (H, W) with those to the right, below, and below to the right, (H * W, 4): side by side, four
-    numbers are found in the time of one."""
+    """Return each pixel of a channel (H, W) with those to the right, below, and below to the right, (H * W, 4): side by side,
+    four numbers are found in the time of one."""
     pixels = np.empty((*x.shape, 4), x.dtype)
     for k, rows in ((0, x), (2, np.concatenate([x[1:], x[-1:]]))):
         pixels[..., k] = rows
@@ -130,7 +130,7 @@ def _pixels(x: Array) -> Array:
 
 
 def _warp(x: Array, place: Places, fill: Array, y: Array) -> None:
-    """A channel y (H, W) of x."""
+    """Compute a channel y (H, W) of x."""
     top_left, top_right, low_left, low_right = place.around(_pixels(x))
     upper, lower = top_left + (top_right - top_left) * place.x, low_left + (low_right - low_left) * place.x
     y[...] = np.where(place.inside, upper + (lower - upper) * place.y, fill).reshape(y.shape)
@@ -221,7 +221,7 @@ class FlowWarp(Layer):
         top[0].reshape(x)
 
     def flows(self, flow: Blob) -> Array:
-        """The flows (N, 2, H, W) as the formula takes them."""
+        """Return the flows (N, 2, H, W) as the formula takes them."""
         return flow.data
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -151,7 +151,7 @@ class Resample(Layer):
 
 @dataclass(frozen=True)
 class Filter:
-    """What each of size pixels on an axis adds to each of output places. step, other: pixels a place on this axis and on the
+    """The part of each of size pixels on an axis in each of output places. step, other: pixels a place on this axis and on the
     other one."""
 
     size: int
@@ -242,7 +242,7 @@ class Downsample(Layer):
 
 
 def weights(size: int, output: int) -> Array:
-    """What each of size pixels adds to each of output places (output, size), before the division by their sum."""
+    """Return what each of size pixels adds to each of output places (output, size), before the division by their sum."""
     ratio = np.float32(size - 1) / np.float32(output - 1)
     at = np.arange(output, dtype=np.float32) / np.float32(output - 1) * np.float32(size - 1)
     return np.asarray(np.maximum(0, 1 - np.abs(np.arange(size, dtype=np.float32) - at[:, None]) / ratio))

@@ -45,7 +45,7 @@ LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class FrcnnSettings:
-    """What data layers read of a file of settings.
+    """The settings that data layers read from a file.
 
     scales: lengths that the short side may have; max_size: the most of the long side; use_flipped: whether images are mirrored;
     pixel_means: of blue, green, red; n_classes: with background. Of makefile/frcnn alone: equalise (0: no, 1: brightness, 2:
@@ -66,7 +66,7 @@ class FrcnnSettings:
 
 
 def read_frcnn_settings(path: str | PathLike[str]) -> FrcnnSettings:
-    """The settings in a file. Raises DataError, with the key."""
+    """Return the settings in a file. Raises DataError, with the key."""
     with os_errors_as(DataError, f"{path}: cannot read the settings"):
         text = read_text(path, "lists")
     try:
@@ -119,7 +119,7 @@ class _Values:
         return found
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """A whole number."""
+        """Return a whole number."""
         number = self.numbers(key, 1, "" if default is None else str(default))[0]
         if number != int(number):
             raise DataError(f'{self.path}: "{key}" must be a whole number, got {number:g}')
@@ -210,7 +210,7 @@ class FrcnnSource(ListSource[LabelledImage]):
         return image_blob([image]), np.array([*image.shape[:2], scale], F).reshape(1, 3, 1, 1), rows
 
     def _scaled(self, pixels: Pixels, scale: float) -> Array:
-        """An image (H, W, 3) less the means, of its new size and padded, float32."""
+        """Return an image (H, W, 3) less the means, of its new size and padded, float32."""
         settings = self.settings
         if settings.equalise == 1:
             pixels = equalised(pixels, flat_histogram)
@@ -233,11 +233,11 @@ def within(boxes: Array, shape: tuple[int, ...]) -> Array:
 
 
 def scale_factor(shape: tuple[int, ...], short: float, most: float) -> float:
-    """What makes the short side of an image (H, W, ...) short, or the long one most, both whole pixels; a float32."""
+    """Return what makes the short side of an image (H, W, ...) short, or the long one most, both whole pixels; a float32."""
     scale = F(int(short)) / F(min(shape[:2]))
     return float(F(int(most)) / F(max(shape[:2])) if scale * F(max(shape[:2])) > int(most) else scale)
 
 
 def aligned(length: int, step: int) -> int:
-    """The least multiple of step that is not below length."""
+    """Return the least multiple of step that is not below length."""
     return -(-length // step) * step if step > 0 else length

@@ -137,7 +137,7 @@ class FrcnnProposalTarget(ProposalTarget):
         put_training_rois(top, rois[chosen], labels, *class_targets(labels, targets, CLASSES, self.train))
 
     def _sampled(self, overlaps: Array) -> tuple[NDArray[np.intp], int]:
-        """Indices (S,) of rois, foreground first, and how many are foreground; overlaps (R,) with the best gt box."""
+        """Return indices (S,) of rois, foreground first, and how many are foreground; overlaps (R,) with the best gt box."""
         train, random = self.train, rng.generator()
         foreground = random.permutation(np.flatnonzero(overlaps >= train.fg_thresh))
         foreground = foreground[: int(train.fg_fraction * train.batch_size)]

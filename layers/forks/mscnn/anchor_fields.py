@@ -25,7 +25,7 @@ class Field:
     width: int
 
     def map_size(self, frame: tuple[int, int]) -> tuple[int, int]:
-        """The map's height and width, for a frame's."""
+        """Return the map's height and width, for a frame's."""
         return rounded(F(frame[0]) / F(self.stride)), rounded(F(frame[1]) / F(self.stride))
 
     def anchors(self, frame: tuple[int, int]) -> Array:
@@ -42,9 +42,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Rules:
-    """How anchors are labelled. unit: 1 if a box's width is x2 - x1 + 1, else 0. threshold: the overlap above which an anchor
-    is an object's. regions: the sum of its parts in regions of no interest from which on an anchor is ignored; regions_first:
-    even if it is an object's. least: the overlap that an object needs to get the anchor at its centre if it has none."""
+    """The rules by which anchors are labelled. unit: 1 if a box's width is x2 - x1 + 1, else 0. threshold: the overlap above
+    which an anchor is an object's. regions: the sum of its parts in regions of no interest from which on an anchor is ignored;
+    regions_first: even if it is an object's. least: the overlap that an object needs to get the anchor at its centre if it has
+    none."""
 
     unit: int
     threshold: float
@@ -132,7 +133,7 @@ def _pick_up(label: Array, field: Field, row: Array, overlap: float | None) -> N
 
 
 def _inside(frame: tuple[int, int], placed: tuple[Placed, Placed], field: Field) -> NDArray[np.bool_]:
-    """Which places of the map lie in the image."""
+    """Return which places of the map lie in the image."""
     spans = []
     for size, axis in zip(field.map_size(frame), placed[::-1], strict=True):
         first, count = rounded(F(axis.to) / F(field.stride)), rounded(F(axis.count) / F(field.stride))
@@ -142,7 +143,8 @@ def _inside(frame: tuple[int, int], placed: tuple[Placed, Placed], field: Field)
 
 
 def _is_good(anchors: Array, placed: tuple[Placed, Placed], rules: Rules, field: Field) -> NDArray[np.bool_]:
-    """Which anchors are not too far out of the image: by margin, a part of half the field, or by inside, their part in it."""
+    """Return which anchors are not too far out of the image: by margin, a part of half the field, or by inside, their part in
+    it."""
     across, down = placed
     image = np.array([[across.to, down.to, across.to + across.count, down.to + down.count]], F)
     if rules.margin is not None:

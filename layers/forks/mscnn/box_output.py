@@ -42,7 +42,7 @@ class FieldBoxesOutput(DynamicTops):
     """1 where a box's last row and column belong to it."""
 
     def candidates(self, bottom: Sequence[Blob], image: int) -> tuple[Array, Array]:
-        """The corners (n, 4) and scores (n,) of an image's boxes; of equal scores the first counts."""
+        """Return the corners (n, 4) and scores (n,) of an image's boxes; of equal scores the first counts."""
         raise NotImplementedError
 
     @property
@@ -51,7 +51,7 @@ class FieldBoxesOutput(DynamicTops):
         return getattr(self.param, self.param_block[0])
 
     def images(self, bottom: Sequence[Blob]) -> int:
-        """How many images there are."""
+        """Return how many images there are."""
         return bottom[0].shape[0]
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -98,7 +98,8 @@ class FieldBoxesOutput(DynamicTops):
             blob.reshape(rois, columns, 1, 1)
 
     def sizes(self, deltas: Array, field: tuple[int, int], stride: int) -> tuple[Array, Array]:
-        """The left upper corners (H, W, 2) and the sizes (H, W, 2) of boxes; deltas (4, H, W), field: width and height."""
+        """Return the left upper corners (H, W, 2) and the sizes (H, W, 2) of boxes; deltas (4, H, W), field: width and
+        height."""
         moved = deltas.transpose(1, 2, 0) * self.stds + self.means
         moved = np.clip(moved, -self.bounds, self.bounds)
         cells = np.stack(np.meshgrid(*(np.arange(n, dtype=self.dtype) for n in deltas.shape[:0:-1])), axis=-1)
@@ -302,7 +303,7 @@ class FrcnnOutput(DynamicTops):
         top[0].data[1:, :, 0, 0] = found
 
     def _boxes(self, bottom: Sequence[Blob]) -> Array:
-        """The corners (R, K or 2, 4) that the deltas give each roi. Raises LayerError for rois that are none."""
+        """Return the corners (R, K or 2, 4) that the deltas give each roi. Raises LayerError for rois that are none."""
         deltas, rois = rows(bottom[1]), rows(bottom[2])
         wrong = (rois[:, 0] != 0) | (rois[:, 3:5] < rois[:, 1:3]).any(axis=1)
         for roi in rois[wrong, :5][:1]:

@@ -101,7 +101,7 @@ class DecodeBBox(DynamicTops, Forked):
         top[0].data[:, 1:, 0, 0] = boxes[kept]
 
     def _of_class(self, deltas: Array, scores: Array) -> Array:
-        """Of each roi the four deltas of its class."""
+        """Return for each roi the four deltas of its class."""
         above = scores[:, 1:] > scores[:, 1:2]
         last = scores.shape[1] - 1 - above[:, ::-1].argmax(axis=1)
         chosen = np.where(above.any(axis=1), last, 1)
@@ -187,7 +187,7 @@ class CascadeProposalTarget(DynamicTops):
             blob.data[:, 0, 0, 0] = self._sample_weights(count, len(chosen), most[foreground])
 
     def _checked(self, rois: Array, given: Array) -> tuple[Array, Array]:
-        """The rois (R, 5) and the true boxes (G, 7)."""
+        """Return the rois (R, 5) and the true boxes (G, 7)."""
         param = self.param.proposal_target_param
         true = given[given[:, 0] != -1, :7]
         for i, images in enumerate((rois[:, 0], true[:, 0])):
@@ -198,7 +198,7 @@ class CascadeProposalTarget(DynamicTops):
         return rois, true
 
     def _sampled(self, most: Array, ignored: NDArray[np.bool_]) -> tuple[Indices, Indices]:
-        """The foreground and the background rois, by their largest overlaps (R,)."""
+        """Return the foreground and the background rois, by their largest overlaps (R,)."""
         param, random = self.param.proposal_target_param, rng.generator()
         high = most >= param.fg_thr
         middle = ~high & (most >= param.bg_thr_lw) & (most < param.bg_thr_hg)
@@ -214,7 +214,7 @@ class CascadeProposalTarget(DynamicTops):
         return foreground, np.concatenate([background, others[: (room - len(background)) * param.pickup_discard]])
 
     def _put_targets(self, top: Sequence[Blob], rois: Array, matched: Array, overlaps: Array) -> None:
-        """The targets, weights and matches of the foreground rois (F, 4), the first of the sampled ones."""
+        """Fill in the targets, weights and matches of the foreground rois (F, 4), the first of the sampled ones."""
         param, count = self.param.proposal_target_param, len(rois)
         kinds = matched[:, 5].astype(np.intp) if self.param.bbox_reg_param.cls_aware else np.ones(count, np.intp)
         at = np.arange(count), kinds

@@ -1,4 +1,4 @@
-"""How often proposals tell their class, and how far they overlap the true boxes.
+"""Accuracy of proposals: the share that tell their class, and their overlap with the true boxes.
 
 The fields of MS-CNN's and Cascade R-CNN's proposals:
 
@@ -54,7 +54,7 @@ class FieldGroups:
         self.fields = np.array([widths, heights], layer.dtype).T  # (G, 2)
 
     def check(self, bottom: Sequence[Blob], channels: Sequence[int]) -> None:
-        """Raises LayerError for bottoms, the last of them the labels, that have other numbers of channels, or other shapes."""
+        """Raise LayerError for bottoms, the last of them the labels, that have other numbers of channels, or other shapes."""
         self.labels = f"bottom[{len(channels) - 1}]"
         shape, images = bottom[0].shape, f"N * {len(self.fields)}" if len(self.fields) > 1 else "N"
         for i, count in enumerate(channels):
@@ -64,29 +64,29 @@ class FieldGroups:
                 raise self.layer.error(f"bottom {i} must be {form}; got {bottom[i].shape}", f"bottom[{i}]")
 
     def channels(self) -> int:
-        """How many channels scores and deltas have together. Raises LayerError for a coord_num other than 4."""
+        """Return how many channels scores and deltas have together. Raises LayerError for a coord_num other than 4."""
         if self.param.coord_num != 4:
             raise self.layer.error(f"coord_num must be 4, got {self.param.coord_num}", f"{self.block}.coord_num")
         return int(self.param.cls_num) + 4
 
     def truths(self, labels: Blob) -> Truths:
-        """The labels. Raises LayerError for a class that is not finite."""
+        """Return the labels. Raises LayerError for a class that is not finite."""
         given = labels.data
         for kind in given[:, 0][~np.isfinite(given[:, 0])][:1]:
             raise self.layer.error(f"{kind:g} is no class", self.labels)
         return Truths(given[:, 0].astype(np.intp), given[:, 1:5].transpose(0, 2, 3, 1), given[:, 5])
 
     def told(self, kinds: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The classes that the scores tell: 1 for every object where the net only tells objects from background."""
+        """Return the classes that the scores tell: 1 for every object where the net only tells objects from background."""
         return np.minimum(kinds, 1) if self.param.objectness else kinds
 
     def bounds(self, dtype: Any) -> Array:
-        """The largest |t| (4,) of a field, before means and stds."""
+        """Return the largest |t| (4,) of a field, before means and stds."""
         far, stretch = 1 / self.param.field_xyr, math.log(self.param.field_whr)
         return np.array([far, far, stretch, stretch], dtype)
 
     def places(self, at: tuple[NDArray[np.intp], ...]) -> tuple[Array, Array]:
-        """The centres of the cells (n, 2) and the fields (n, 2) at places (map, row, column)."""
+        """Return the centres of the cells (n, 2) and the fields (n, 2) at places (map, row, column)."""
         cells = np.stack([at[2], at[1]], axis=1).astype(self.fields.dtype)
         return (cells + self.fields.dtype.type(0.5)) * self.stride, self.fields[at[0] % len(self.fields)]
 
@@ -112,7 +112,7 @@ class FieldAccuracy(Layer):
             blob.reshape(1, 1, 1, values)
 
     def put(self, top: Sequence[Blob], truths: Truths, right: NDArray[np.bool_], moves: Array, unit: int) -> None:
-        """The tops of right classes (N G, H, W) and moves (N G, 4, H, W).
+        """Fill in the tops of right classes (N G, H, W) and moves (N G, 4, H, W).
 
         unit: 1 where a box's last row and column belong to it, 0 where not.
         """
@@ -129,7 +129,7 @@ class FieldAccuracy(Layer):
             top[1].data[...] = found.mean() if len(found) else -1
 
     def _ignored(self, kinds: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Which of these classes do not count."""
+        """Return which of these classes do not count."""
         loss = self.param.loss_param
         return np.asarray(loss.HasField("ignore_label") & (kinds == loss.ignore_label))
 

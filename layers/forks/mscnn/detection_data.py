@@ -202,7 +202,7 @@ class DetectionData(PrefetchingLayer):
         return DetectionSource(images, lines, generator, current_shard(self.phase), (labelling, param))
 
     def _check(self, param: caffe_pb2.DetectionDataParameter) -> None:
-        """Raises LayerError for sizes of 0, numbers that are not finite and fields that contradict each other."""
+        """Raise LayerError for sizes of 0, numbers that are not finite and fields that contradict each other."""
         block = "detection_data_param"
         check_finite_fields(self, block)
         self.positive(param.batch_size, f"{block}.batch_size")
@@ -283,7 +283,7 @@ class DetectionSource(FramedSource):
         return (long, short) if height >= width else (short, long)
 
     def _in_steps(self, size: int) -> int:
-        """A size times the batch's ratio, as a multiple of 32."""
+        """Return a size times the batch's ratio, as a multiple of 32."""
         return rounded(np.float32(size) * np.float32(self.ratio) / np.float32(MULTIPLE)) * MULTIPLE
 
     def factors(self, scene: Scene, chosen: int | None) -> tuple[float, float]:

@@ -37,14 +37,14 @@ class FieldLosses(FieldGroups):
         self.means, self.stds = regression_scale(layer)
 
     def normalised_bounds(self) -> tuple[Array, Array]:
-        """The least and the largest delta (4,), as if x and y, and width and height, had the same mean and std."""
+        """Return the least and the largest delta (4,), as if x and y, and width and height, had the same mean and std."""
         means, stds = self.means.reshape(2, 2), self.stds.reshape(2, 2)
         mean, std = np.repeat(means.mean(axis=1), 2), np.repeat(np.sqrt(stds.prod(axis=1)), 2)
         most = self.bounds(self.fields.dtype)
         return (-most - mean) / std, (most - mean) / std
 
     def targets(self, truths: Truths, at: Places) -> Array:
-        """What the deltas at these places should be (n, 4)."""
+        """Return what the deltas at these places should be (n, 4)."""
         boxes, (centres, fields) = truths.boxes[at], self.places(at)
         moves = np.concatenate([(boxes[:, :2] - centres) / fields, np.log(np.maximum(boxes[:, 2:], 2) / fields)], axis=1)
         encoded: Array = (moves - self.means) / self.stds
@@ -53,7 +53,7 @@ class FieldLosses(FieldGroups):
     def class_loss(
         self, probabilities: Array, kinds: NDArray[np.intp], kept: NDArray[np.bool_], weights: Array
     ) -> tuple[float, Array]:
-        """The loss of the kept fields' classes (N G, H, W), and its slopes in the scores.
+        """Return the loss of the kept fields' classes (N G, H, W), and its slopes in the scores.
 
         probabilities (N G, cls_num, H, W) are overwritten. Raises LayerError for a class without scores.
         """
@@ -69,7 +69,8 @@ class FieldLosses(FieldGroups):
     def box_loss(
         self, deltas: Array, truths: Truths, at: Places, bound: tuple[Array, Array] | None, *, smooth: bool
     ) -> tuple[float, Array]:
-        """The loss of the deltas (N G, 4, H, W) at these places, and its slopes; a bounded delta has those of its bound."""
+        """Return the loss of the deltas (N G, 4, H, W) at these places, and its slopes; a bounded delta has those of its
+        bound."""
         scale, found = getattr(self.param, "lambda"), deltas.transpose(0, 2, 3, 1)[at]
         differences = (found if bound is None else np.clip(found, *bound)) - self.targets(truths, at)
         slopes = np.clip(differences, -1, 1) if smooth else differences
@@ -135,7 +136,7 @@ class FieldDetectionLoss(Loss):
         top[0].data[0, 0, 0] = told + moved, moved
 
     def _sampled(self, truths: Truths, kinds: NDArray[np.intp], scores: Array) -> NDArray[np.bool_]:
-        """Which fields without an object (N, H, W) the loss counts."""
+        """Return which fields without an object (N, H, W) the loss counts."""
         param = self.param.detection_loss_param
         free: NDArray[np.bool_] = (truths.kinds == 0) & (truths.overlaps < self.dtype.type(param.bg_threshold))
         if param.sample_mode not in SAMPLING or not free.size:
@@ -155,13 +156,13 @@ class FieldDetectionLoss(Loss):
         return kept
 
     def _multiple(self, objects: NDArray[np.bool_]) -> int:
-        """How many fields to sample for these with an object; half of it is rounded down."""
+        """Return how many fields to sample for these with an object; half of it is rounded down."""
         param = self.param.detection_loss_param
         count = int(objects.sum()) * int(param.bg_multiple)
         return count // 2 if param.sample_mode == "mixture" else count
 
     def _weights(self, truths: Truths, kept: NDArray[np.bool_]) -> Array:
-        """The weight of each field (N, H, W)."""
+        """Return the weight of each field (N, H, W)."""
         param, objects, weights = self.param.detection_loss_param, truths.kinds != 0, np.ones(kept.shape, self.dtype)
         if param.iou_weighted:
             weights[objects] = truths.overlaps[objects]
@@ -236,7 +237,7 @@ class DetectionGroupLoss(Loss):
         top[0].data[0, 0, 0] = told + moved, moved
 
     def _sampled(self, truths: Truths, kinds: NDArray[np.intp], probabilities: Array) -> NDArray[np.bool_]:
-        """Which fields (N G, H, W) the loss counts."""
+        """Return which fields (N G, H, W) the loss counts."""
         param, count = self.param.detection_group_loss_param, len(self.groups.fields)
         ranking = self._ranking(kinds, probabilities).reshape(len(kinds) // count, count * math.prod(kinds.shape[1:]))
         positive = (truths.kinds > 0).reshape(ranking.shape)
@@ -253,7 +254,7 @@ class DetectionGroupLoss(Loss):
         return kept.reshape(kinds.shape)
 
     def _ranking(self, kinds: NDArray[np.intp], probabilities: Array) -> Array:
-        """How bad the scores of the fields are (N G, H, W), where that decides."""
+        """Return how bad the scores of the fields are (N G, H, W), where that decides."""
         param = self.param.detection_group_loss_param
         if param.neg_mining_type == "random":
             return np.zeros(kinds.shape, self.dtype)
@@ -271,7 +272,7 @@ class DetectionGroupLoss(Loss):
         return np.concatenate([worst[:hard], random.permutation(worst[hard:])[: room - hard]])
 
     def _weights(self, truths: Truths, kept: NDArray[np.bool_]) -> Array:
-        """The weight of each field (N G, H, W)."""
+        """Return the weight of each field (N G, H, W)."""
         weights, param = np.ones(kept.shape, self.dtype), self.param.detection_group_loss_param
         if param.pos_neg_weighted:
             share = 1 / (1 + param.bg_multiple)

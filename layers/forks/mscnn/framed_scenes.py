@@ -30,7 +30,7 @@ NOISE = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
-    """Which labels there are, and how images become data. empty: the row of boxes where a batch has none; least: boxes that
+    """The labels, and the way from images to data. empty: the row of boxes where a batch has none; least: boxes that
     are narrower or lower than this (width, height) are ignored."""
 
     fields: list[Field]
@@ -59,23 +59,23 @@ class FramedSource(ListSource[LabelledImage]):
     # What a layer's source defines.
 
     def changed(self, pixels: Pixels) -> Pixels:
-        """The pixels as they are read, changed at random."""
+        """Return the pixels as they are read, changed at random."""
         return pixels
 
     def size(self, scene: Scene) -> tuple[int, int]:
-        """The height and width to resize an image to."""
+        """Return the height and width to resize an image to."""
         raise NotImplementedError
 
     def frame(self, scene: Scene) -> tuple[int, int]:
-        """The height and width of the batch's data, by its first image."""
+        """Return the height and width of the batch's data, by its first image."""
         raise NotImplementedError
 
     def factors(self, scene: Scene, chosen: int | None) -> tuple[float, float]:
-        """What to rescale an image by, to the right and down; chosen: the box that it is about."""
+        """Return what to rescale an image by, to the right and down; chosen: the box that it is about."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """A batch begins."""
+        """Begin a batch."""
 
     # What is alike in both.
 
@@ -141,7 +141,7 @@ class FramedSource(ListSource[LabelledImage]):
         return at[0], at[1]
 
     def _objects(self, listed: LabelledImage, scene: Scene, frame: tuple[int, int]) -> Objects:
-        """The boxes in the frame; also those are ignored whose centre is outside of it, and small ones."""
+        """Return the boxes in the frame; also those are ignored whose centre is outside of it, and small ones."""
         corners = scene.boxes
         centre, size = (corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - corners[:, :2] + 1
         outside = (centre < 0) | (centre >= np.array(frame[::-1], np.float32))
@@ -150,7 +150,8 @@ class FramedSource(ListSource[LabelledImage]):
 
 
 def read_fields(layer: Layer, block: str, strides: str) -> list[Field]:
-    """The fields of a block with field_h, field_w and strides. Raises LayerError for other numbers of them, and sizes of 0."""
+    """Return the fields of a block with field_h, field_w and strides. Raises LayerError for other numbers of them, and sizes of
+    0."""
     param = getattr(layer.param, block)
     columns = [list(getattr(param, name)) for name in (strides, "field_h", "field_w")]
     if len({len(column) for column in columns}) > 1:
@@ -166,7 +167,7 @@ def read_fields(layer: Layer, block: str, strides: str) -> list[Field]:
 
 
 def check_tops(layer: Layer, tops: int, labelling: Labelling) -> None:
-    """Raises LayerError unless there is a top for the data, each field and the boxes."""
+    """Raise LayerError unless there is a top for the data, each field and the boxes."""
     wanted = 1 + len(labelling.fields) + labelling.gives_boxes
     if tops != wanted:
         boxes = " and the boxes" * labelling.gives_boxes
@@ -174,7 +175,7 @@ def check_tops(layer: Layer, tops: int, labelling: Labelling) -> None:
 
 
 def check_frame(frame: tuple[int, int], size: tuple[int, int]) -> None:
-    """Raises DataError if an image (height, width) is smaller than the frame."""
+    """Raise DataError if an image (height, width) is smaller than the frame."""
     if frame[0] > size[0] or frame[1] > size[1]:
         raise DataError(f"the crop, {frame[1]} wide and {frame[0]} high, is larger than the image, {size[1]} x {size[0]}")
 
@@ -250,7 +251,7 @@ class EvalSource(ListSource[LabelledImage]):
         return self.named(listed, scene.resized, *self._size(*scene.size))
 
     def _size(self, height: int, width: int) -> tuple[int, int]:
-        """Of data."""
+        """Return the size of data."""
         param = self.eval_param
         if param.HasField("resize_width") and param.HasField("resize_height"):
             height, width = param.resize_height, param.resize_width

@@ -134,7 +134,7 @@ class ScaleRoute(DynamicTops):
             out.data[...] = blob.data[which]
 
     def _chosen(self, rois: Blob) -> NDArray[np.intp]:
-        """The indices of the rois of this size, or of the nearest one. Raises LayerError if none has an area."""
+        """Return the indices of the rois of this size, or of the nearest one. Raises LayerError if none has an area."""
         scales = np.sqrt(sizes_in_pixels(rows(rois)[:, 1:]))
         which = np.flatnonzero((scales >= self.low) & (scales < self.high))
         if len(which):

@@ -70,7 +70,7 @@ class CrossConvolution(Layer):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count * taps, working=working)
 
     def _columns(self, bottom: Blob) -> Array:
-        """The windows of a bottom, (N, K, P)."""
+        """Return the windows of a bottom, (N, K, P)."""
         n, c, *size = bottom.shape
         windows = math.prod(self.window.output(size))
         return im2col(bottom.data, self.window).reshape(n, c * math.prod(self.window.kernel), windows)

@@ -122,7 +122,7 @@ class GroupSource:
         out[...] = values * self.dtype.type(self.param.scale)
 
     def _pixels(self, cut: Cut) -> Pixels:
-        """A cut's image, which has the listed size."""
+        """Return a cut's image, which has the listed size."""
         path = granted(f"{self.param.root_folder}{cut.path}")
         pixels = read_image(path, not self.param.is_gray)
         if pixels.shape[:2] != (cut.height, cut.width):
@@ -132,7 +132,7 @@ class GroupSource:
         return pixels
 
     def _box(self, cut: Cut, place: Array, path: str) -> Box:
-        """The box to cut out. place (2,): where in [0, 1) a random crop begins, of its range down and across."""
+        """Return the box to cut out. place (2,): where in [0, 1) a random crop begins, of its range down and across."""
         crop, size = self.param.crop_size, (cut.height, cut.width)
         if not self.param.random_crop:
             return clipped(cut.box, size, crop, self.param.context_pad, self.param.crop_mode == "square")
@@ -232,7 +232,7 @@ class SquareBoxSource:
         warp_into(out, pixels, padded(square, (height, width), self.param.crop_size, mirrored), mirrored, self.mean)
 
     def _pixels(self, image: int) -> Pixels:
-        """An image, which has the listed size."""
+        """Return an image, which has the listed size."""
         name, height, width = self.boxes.images[image]
         path, channels = granted(f"{self.param.root_folder}{name}"), self.boxes.channels
         pixels = read_image(path)
@@ -242,7 +242,7 @@ class SquareBoxSource:
         return pixels
 
     def _square(self, size: tuple[int, int], place: tuple[int, int], path: str) -> Box:
-        """A square around a place (x, y) of an image (height, width). Raises DataError when none is found."""
+        """Return a square around a place (x, y) of an image (height, width). Raises DataError when none is found."""
         param, random = self.param, self.generator
         number = self.dtype.type  # the original's numbers are of the net's type
         for _ in range(MOST_DRAWS):

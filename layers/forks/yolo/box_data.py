@@ -109,7 +109,7 @@ class BoxSource(DatumSource):
         return (batch, *labels)
 
     def _boxed(self, key: bytes, value: bytes) -> tuple[Array, Array]:
-        """An item's image (C, H, W) and boxes (G, 6), in TRAIN of a random part."""
+        """Return an item's image (C, H, W) and boxes (G, 6), in TRAIN of a random part."""
         datum = parse_datum(value, self._name(key))
         if not datum.encoded:
             raise DataError("the image is not encoded, as convert_box_data stores it")

@@ -64,28 +64,29 @@ class YoloOutput(DynamicTops):
 
 
 def pairs(layer: Layer, biases: Sequence[float], field: str) -> Array:
-    """The anchors' widths and heights (K, 2). Raises LayerError for an odd number of them."""
+    """Return the anchors' widths and heights (K, 2). Raises LayerError for an odd number of them."""
     if len(biases) % 2:
         raise layer.error(f"biases must be pairs of a width and a height, got {len(biases)} numbers", field)
     return np.array(biases, layer.dtype).reshape(-1, 2)
 
 
 def best_classes(cells: Array) -> tuple[Array, Array]:
-    """Of cells (..., 5 + C): sigmoid(t_o) times the best class's softmax (...), and that class (...)."""
+    """Return for cells (..., 5 + C) sigmoid(t_o) times the best class's softmax (...), and that class (...)."""
     weights = np.exp(cells[..., 5:] - cells[..., 5:].max(axis=-1, keepdims=True))
     scores: Array = sigmoid(cells[..., 4]) * weights.max(axis=-1) / weights.sum(axis=-1)
     return scores, weights.argmax(axis=-1)
 
 
 def cells_of(x: Array, boxes: int) -> Array:
-    """A bottom (N, boxes * K, H, W) as (N, H, W, boxes, K)."""
+    """Return a bottom (N, boxes * K, H, W) as (N, H, W, boxes, K)."""
     n, channels, h, w = x.shape
     cells: Array = x.reshape(n, boxes, channels // boxes, h, w).transpose(0, 3, 4, 1, 2)
     return cells
 
 
 def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
-    """The boxes (N, H, W, boxes, 4) as centre and size, of anchors (boxes, 2) in pixels, so many of which are a cell's side."""
+    """Return the boxes (N, H, W, boxes, 4) as centre and size, of anchors (boxes, 2) in pixels, so many of which are a cell's
+    side."""
     h, w = cells.shape[1:3]
     size = np.array([w, h], cells.dtype)
     corner = np.stack(np.meshgrid(np.arange(w), np.arange(h)), axis=-1).astype(cells.dtype)
@@ -95,7 +96,7 @@ def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
 
 
 def suppressed_rows(boxes: Array, of: Array, threshold: float) -> Array:
-    """Which rows stay, in order of their scores, of boxes (m, 4), centre and size. of (n,): the box of each row.
+    """Return which rows stay, in order of their scores, of boxes (m, 4), centre and size. of (n,): the box of each row.
 
     A box has a row for each class. What suppresses the best one suppresses the others, and else that one does, unless the box
     has no area.
@@ -113,18 +114,18 @@ def suppressed_rows(boxes: Array, of: Array, threshold: float) -> Array:
 
 
 def suppressed(boxes: Array, threshold: float) -> NDArray[np.intp]:
-    """The rows of boxes (n, 4), centre and size, that stay, of those in order of their scores."""
+    """Return the rows of boxes (n, 4), centre and size, that stay, of those in order of their scores."""
     return kept_boxes(*_corners(boxes), _below(threshold, boxes), Measure(unit=0))
 
 
 def _corners(boxes: Array) -> tuple[Array, Array]:
-    """The corners (n, 4) and areas (n,) of boxes (n, 4), centre and size."""
+    """Return the corners (n, 4) and areas (n,) of boxes (n, 4), centre and size."""
     centre, half = boxes[:, :2], boxes[:, 2:] / 2
     return np.concatenate([centre - half, centre + half], axis=1), boxes[:, 2] * boxes[:, 3]
 
 
 def _below(threshold: float, boxes: Array) -> Any:
-    """The greatest number of the boxes' type below threshold: an overlap of threshold itself is too much."""
+    """Return the greatest number of the boxes' type below threshold: an overlap of threshold itself is too much."""
     return np.nextafter(boxes.dtype.type(threshold), boxes.dtype.type(-np.inf))
 
 

@@ -49,7 +49,7 @@ class Labels(NamedTuple):
 
 
 def check_cells(layer: Layer, x: Blob, labels: Blob, param: Any, block: str) -> None:
-    """Raises LayerError for a side, num_class or num_object of 0, and for bottoms of other sizes."""
+    """Raise LayerError for a side, num_class or num_object of 0, and for bottoms of other sizes."""
     if not (param.side and param.num_class and param.num_object):
         raise layer.error("needs side, num_class and num_object > 0", block)
     cells, images = param.side**2, x.shape[0] if x.shape else 0
@@ -60,7 +60,7 @@ def check_cells(layer: Layer, x: Blob, labels: Blob, param: Any, block: str) -> 
 
 
 def cells_of_images(x: Array, classes: int, objects: int) -> Cells:
-    """The views of x (N, ...)."""
+    """Return the views of x (N, ...)."""
     flat = x.reshape(len(x), classes + 5 * objects, math.prod(x.shape[1:]) // (classes + 5 * objects))
     boxes = flat[:, classes + objects :].reshape(len(x), objects, 4, flat.shape[2])
     ends = classes, classes + objects
@@ -68,7 +68,7 @@ def cells_of_images(x: Array, classes: int, objects: int) -> Cells:
 
 
 def read_labels(layer: Layer, blob: Blob, classes: int) -> Labels:
-    """The labels in a blob. Raises LayerError for an object of a class that is unknown."""
+    """Return the labels in a blob. Raises LayerError for an object of a class that is unknown."""
     flat = blob.data.reshape(blob.shape[0], 7, math.prod(blob.shape[1:]) // 7)
     there = flat[:, 1] != 0
     given = flat[:, 2][there]
@@ -164,7 +164,7 @@ class DetectionLoss(Forked, Loss):
         top[0].data[...] = loss
 
     def _standing(self, boxes: Array, true: Array) -> NDArray[np.intp]:
-        """Which of the boxes (n, B, 4) stands for each true one (n, 4)."""
+        """Return which of the boxes (n, B, 4) stands for each true one (n, 4)."""
         found = np.zeros(len(true), np.intp)
         for i in range(len(true)):
             overlaps = np.nan_to_num(centre_overlaps(boxes[i], true[i : i + 1])[:, 0], nan=0)
@@ -176,7 +176,7 @@ class DetectionLoss(Forked, Loss):
         return found
 
     def _targets(self, labels: Labels, at: tuple[NDArray[np.intp], ...]) -> Array:
-        """What the boxes of the cells at these places should be (n, 4)."""
+        """Return what the boxes of the cells at these places should be (n, 4)."""
         param = self.param.detection_loss_param
         target: Array = labels.boxes[at].copy()
         if param.constriant:
@@ -286,7 +286,7 @@ class EvalDetection(Forked):
             row[param.num_class :][: table.size] = table.ravel()
 
     def _found(self, x: Blob) -> list[Found]:
-        """Of each image the boxes that suppression leaves, best score first."""
+        """Return for each image the boxes that suppression leaves, best score first."""
         param, images = self.param.eval_detection_param, x.shape[0]
         if param.biases:
             cells = cells_of(x.data, param.num_object)
@@ -310,7 +310,7 @@ class EvalDetection(Forked):
         return boxes[order], scores[order], kinds[order]
 
     def _truths(self, blob: Blob, images: int) -> tuple[list[NDArray[np.bool_]], list[NDArray[np.intp]], list[Array]]:
-        """Of each image, which of its true boxes (G, 4) are difficult (G,), and their classes (G,)."""
+        """Return for each image which of its true boxes (G, 4) are difficult (G,), and their classes (G,)."""
         param = self.param.eval_detection_param
         if not param.biases:
             labels = read_labels(self, blob, param.num_class)

@@ -84,7 +84,7 @@ class Deltas:
         self._place(..., np.array([0.5, 0.5, 0, 0]), scale)
 
     def match(self, image: int, truth: Array, scales: Scales, *, by_anchor: bool) -> None:
-        """The box of a true one's cell that is most of its shape is to be it, which replaces what it was to be."""
+        """Make the box of a true one's cell that is most of its shape that one, which replaces what it was to be."""
         kind, (x, y, w, h) = int(truth[0]), truth[1:]
         column, row = int(x * self.side), int(y * self.side)
         shapes = self.anchors / self.side if by_anchor else self.boxes[image, row, column, :, 2:]
@@ -136,7 +136,7 @@ def overlap(box: Array, truth: Array) -> tuple[Array, Array]:
 
 
 def until_zero(rows: NDArray[np.floating], column: int) -> NDArray[np.floating]:
-    """The rows before the first one with a 0 in this column."""
+    """Return the rows before the first one with a 0 in this column."""
     empty = np.flatnonzero(rows[:, column] == 0)
     return rows[: empty[0]] if len(empty) else rows
 
@@ -291,7 +291,7 @@ class CellDetectionOutput(DetectionOutput):
         top[0].data[0, 0] = rows
 
     def _rows(self, x: Array) -> Array:
-        """The detections (n, 7) in x (1, K * (5 + C), S, S)."""
+        """Return the detections (n, 7) in x (1, K * (5 + C), S, S)."""
         param = self.param.detection_output_param
         cells = cells_of(x, len(self.anchors))
         scores, classes = best_classes(cells)

@@ -20,9 +20,9 @@ class CompiledProduct:
         self._after = table(epilogue, EVERY, filters, calls.dtype)
 
     def __call__(self, x: Array, weight: Array, y: Array) -> None:
-        """The arrays are C-contiguous."""
+        """Run the product. The arrays are C-contiguous."""
         self._job.run(*map(address_of, (x, weight if self._made is None else self._made, self._after, y)))
 
     def step(self, x: Blob, weight: Blob, y: Blob) -> KeptStep:
-        """The same of blobs."""
+        """Return the same of blobs."""
         return KeptStep([BlobJob(self._job, (x, weight if self._made is None else self._made, self._after), y)])

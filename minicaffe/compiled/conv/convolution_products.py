@@ -67,7 +67,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 def takes_panels(shapes: Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> bool:
-    """Whether panels are kept of weights of which no factors are, in TEST. shapes: of x, weight and y."""
+    """Return whether panels are kept of weights of which no factors are, in TEST. shapes: of x, weight and y."""
     possible = not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window, turned=True)
     return possible and tiled.keeps_panels(shapes, group, dtype)
 

@@ -119,7 +119,7 @@ def add_samples(rows: Array, read: Read, share: Array, part: tuple[int, int, int
 
 
 class LoopSamples(NamedTuple):
-    """What one image's columns are made of; the methods of deformed.Samples. each: samples of a window."""
+    """The samples of one image's columns; the methods of deformed.Samples. each: samples of a window."""
 
     maps: Array
     read: Read

@@ -69,12 +69,12 @@ TASK = 1 << 16
 
 
 def possible(weight: Sequence[int], group: int) -> bool:
-    """Whether a convolution with weights of this shape (M, C / group, *kernel) is one of these, of maps of two axes."""
+    """Return whether a convolution with weights of this shape (M, C / group, *kernel) is one of these, of maps of two axes."""
     return len(weight) == 4 and weight[1] == 1 < group and weight[0] <= MOST_EACH * group
 
 
 def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool:
-    """Whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
+    """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
     return (
         possible(weight.shape, group)
         and x.dtype in FLOATS
@@ -192,7 +192,7 @@ def convolve_channels(  # noqa: PLR0913, PLR0917
     shape: Shape,
     part: tuple[int, int, int],
 ) -> None:
-    """Of image n, the channels from first to last: y = x by the weights, times scale, plus shift; below 0 times slope.
+    """Compute the channels from first to last of image n: y = x by the weights, times scale, plus shift; below 0 times slope.
 
     strips: stride, pad, the size of the phases of some rows of windows, how many rows, where each tap's run begins in the
     phases, and their numbers; after (3, M), flat: scale, shift, slope; shape: channels, each one's kernels, the sizes of x's
@@ -216,7 +216,8 @@ def convolve_channels(  # noqa: PLR0913, PLR0917
 def channels_gradient(
     dy: Array, weight: Array, strips: GradientStrips, dx: Array, shape: Shape, part: tuple[int, int, int]
 ) -> None:
-    """Of image n, dx of the channels from first to last, phase by phase: dy, with a border, by the taps that see the phase.
+    """Compute, of image n, dx of the channels from first to last, phase by phase: dy, with a border, by the taps that see the
+    phase.
 
     strips: stride, pad, the size of a whole phase, how many of its rows are computed at a time, dy's border, the phases
     (Q, 2), and their taps: those up to ends[phase], and where each one's run begins in dy; shape: channels, each one's kernels,
@@ -343,13 +344,13 @@ def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
 
 
 def forward_loop(window: Window) -> Loop[Any]:
-    """What convolves by such windows."""
+    """Return what convolves by such windows."""
     return convolve_maps if depthwise_3x3.suits(window) else convolve_channels
 
 
 @lru_cache(maxsize=1024)
 def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
-    """Of the loop that convolves arrays of these shapes, on so many threads."""
+    """Return the calls of the loop that convolves arrays of these shapes, on so many threads."""
     x, _, y = shapes
     convolve_some, shape, multiplications = forward_loop(window), _shape(x, y), math.prod(y) * math.prod(window.kernel)
     arrays = (*(Later(0, (math.prod(sizes),)) for sizes in (*shapes[:2], (3, y[1]), y)),)
@@ -368,14 +369,14 @@ def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -
 
 
 def memory_sizes(strips: Strips) -> tuple[int, int]:
-    """How long line and sums are: whole vectors."""
+    """Return how long line and sums are: whole vectors."""
     _, _, (height, pitch), rows, _, phases = strips
     line, sums = phases.size * height * pitch + pitch + MOST_LANES, rows * pitch + MOST_LANES
     return -(-line // MOST_LANES) * MOST_LANES, sums
 
 
 def _tasks(channels: int, multiplications: int, threads: int | None = None) -> list[slice]:
-    """The channels, divided among the threads (of `parts`). The parts do not matter to the results."""
+    """Return the channels, divided among the threads (of `parts`). The parts do not matter to the results."""
     return parts(channels, max(1, channels * TASK // max(1, multiplications)), 2, threads)
 
 
@@ -391,7 +392,7 @@ def _pair(numbers: Sequence[int]) -> Pair:
 
 @lru_cache(maxsize=512)
 def _fits(window: Window, output: tuple[int, ...]) -> bool:
-    """Whether a strip's phases are neither too many nor too large."""
+    """Return whether a strip's phases are neither too many nor too large."""
     phases = math.prod(window.stride)
     return phases <= MOST_PHASES and phases * _laid_out(window, output) <= MOST_LAID_OUT
 

@@ -31,8 +31,8 @@ Map = tuple[int, int, int, int, int, int, int, int, int]
 
 
 def suits(window: Window) -> bool:
-    """Whether the loop computes such windows, and on this processor faster than runs: without masked loads, which come with
-    vectors of 256 bits, each number on a map's rim is a branch."""
+    """Return whether the loop computes such windows, and on this processor faster than runs: without masked loads, which come
+    with vectors of 256 bits, each number on a map's rim is a branch."""
     square = window.kernel == (KERNEL, KERNEL) and window.dilation == (1, 1)
     return square and window.stride in STRIDES and (not jit.compiled() or jit.registers(32).lanes >= LEAST_LANES)
 
@@ -64,11 +64,11 @@ class _Block:
         return [builder.select(builder.icmp_unsigned("<", n, limit), p, instead) for n, p in zip(numbers, places)]
 
     def masks(self, left: Any, width: Any) -> list[Any]:
-        """Which numbers of a row's vectors, from column `left` on, lie on a map of that width."""
+        """Return which numbers of a row's vectors, from column `left` on, lie on a map of that width."""
         return [self.vectors.between(self.vectors.builder.add(left, left.type(column)), width) for column in self.columns]
 
     def sums(self, seen: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
-        """Each row's, added up in the order of the taps. seen: pointers to the rows of x; masks: of their vectors."""
+        """Return each row's, added up in the order of the taps. seen: pointers to the rows of x; masks: of their vectors."""
         totals, vectors = [self.vectors.zero] * self.rows, self.vectors
         for i, row in enumerate(seen):
             places = [vectors.builder.gep(row, [vectors.int32(column)]) for column in self.columns]
@@ -151,7 +151,8 @@ def convolve_map(  # noqa: PLR0913, PLR0917
     pad_x: int,
     stride: int,
 ) -> None:
-    """A map of y (down, over), from `to` on, = x (height, width), from `origin` on, by the channel's kernel; then the epilogue.
+    """Compute a map of y (down, over), from `to` on, = x (height, width), from `origin` on, by the channel's kernel; then the
+    epilogue.
 
     after (3, channels), flat: scale, shift, slope. spare: `width` zeros, and behind them `over` numbers that are overwritten.
     """
@@ -168,7 +169,7 @@ def convolve_map(  # noqa: PLR0913, PLR0917
 
 
 def memory_size(map_: Sequence[int]) -> int:
-    """How long spare is."""
+    """Return how long spare is."""
     return map_[3] + map_[5]
 
 
@@ -176,7 +177,8 @@ def memory_size(map_: Sequence[int]) -> int:
 def convolve_maps(  # noqa: PLR0917
     x: Array, weight: Array, after: Array, y: Array, spare: Array, map_: Map, part: tuple[int, int]
 ) -> None:
-    """Of x (N, C, *map), the maps from first to last, one image's after the other's: what convolve_map makes of them in y.
+    """Compute, of x (N, C, *map), the maps from first to last, one image's after the other's: what convolve_map makes of them
+    in y.
 
     map_: C, each one's kernels, the sizes of x's and y's maps, pad on both axes, stride; part: first, last.
     Memory: spare (memory_size).

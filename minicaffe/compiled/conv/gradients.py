@@ -1,4 +1,4 @@
-"""What windows' columns add to the pixels of maps, by a loop: NumPy's bincount would hold the GIL."""
+"""The sums of windows' columns at the pixels of maps, by a loop: NumPy's bincount would hold the GIL."""
 
 from __future__ import annotations
 

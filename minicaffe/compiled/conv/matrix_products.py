@@ -25,7 +25,7 @@ MOST_PUT = 1 << 19
 
 
 def _are_tiled(a: Array, b: Array, out: Array) -> bool:
-    """Whether tiles compute this product, and faster than BLAS."""
+    """Return whether tiles compute this product, and faster than BLAS."""
     if a.dtype not in (np.float32, np.float64) or not a.dtype == b.dtype == out.dtype:
         return False
     if has_few_rows(a, b, out):

@@ -68,7 +68,8 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def suits(x: Array, weight: Array, window: Window, y: Array, turned: bool = False) -> bool:
-    """Whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows). turned: as takes has it."""
+    """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows). turned: as takes has
+    it."""
     arrays = (x, weight, y)
     return (
         all(a.dtype == x.dtype and a.flags.c_contiguous for a in arrays)
@@ -78,7 +79,7 @@ def suits(x: Array, weight: Array, window: Window, y: Array, turned: bool = Fals
 
 
 def takes(shapes: Shapes, window: Window, turned: bool) -> bool:
-    """The same of the shapes of x, weight and y alone. turned: whether the weights' panels are there already."""
+    """Return the same of the shapes of x, weight and y alone. turned: whether the weights' panels are there already."""
     x, weight, y = shapes
     return (
         (len(x) == 4 or window.pointwise)
@@ -89,7 +90,7 @@ def takes(shapes: Shapes, window: Window, turned: bool) -> bool:
 
 
 def keeps_panels(shapes: Shapes, group: int, dtype: np.dtype[Any]) -> bool:
-    """Whether it is worth it to make the panels of the weights once. shapes: of x, weight and y."""
+    """Return whether it is worth it to make the panels of the weights once. shapes: of x, weight and y."""
     most = MOST_KEPT if _windows(shapes[2]) <= MOST_WINDOWS else FEW_KEPT
     return math.prod(panels_shape(shapes[1], group, dtype)) <= most
 
@@ -123,7 +124,7 @@ def panels_of(weight: Array, group: int, out: Array | None = None) -> Array:
 
 
 def panels_shape(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> tuple[int, int, int, int]:
-    """The shape of panels_of weights of this shape."""
+    """Return the shape of panels_of weights of this shape."""
     channels, taps, each = weight[1], math.prod(weight[2:]), panel_rows(jit.registers(8 * dtype.itemsize))
     together = _together(channels, taps)
     k = LANES * -(-together * taps // LANES)

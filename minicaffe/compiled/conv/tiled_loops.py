@@ -84,7 +84,7 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
 
 @loop("T[::1], UniTuple(int64, 7), T[::1]")
 def put(rows: Array, strip: Numbers, y: Array) -> None:
-    """A strip's rows (filters, width) to their places in y (N, M, windows).
+    """Write a strip's rows (filters, width) to their places in y (N, M, windows).
 
     strip: the first window, how many, width; windows of an image; filters in all, from, to.
     """
@@ -128,7 +128,7 @@ def make_panels(weight: Array, sizes: Numbers, part: tuple[int, int], panels: Ar
 def convolve_strips(  # noqa: PLR0913, PLR0917
     x: Array, weight: Array, after: Array, y: Array, map_: Numbers, part: Numbers, columns: Array, rows: Array, panels: Array
 ) -> None:
-    """Of y, the windows and filters of a part: x convolved with the weights of their group, and the epilogue.
+    """Compute, of y, the windows and filters of a part: x convolved with the weights of their group, and the epilogue.
 
     map_: as lay_out has it, then filters in all and channels of a group. part: windows from, to; filters from, to; the group's
     first channel; most windows of a strip, channels of a block, filters at a time and of a panel; vectors of a tile, numbers of

@@ -57,7 +57,8 @@ class _Tile:
         self.filters, self.few, self.beside = filters, few, beside
 
     def begun(self, places: Sequence[Any], fresh: Any) -> list[list[Any]]:
-        """The sums so far, of each row and then of the windows beside: 0, or what memory has, which is read only then."""
+        """Return the sums so far, of each row and then of the windows beside: 0, or what memory has, which is read only
+        then."""
         builder, before = self.builder, self.builder.block
         read, end = (builder.append_basic_block(name) for name in ("read", "begun"))
         builder.cbranch(fresh, end, read)
@@ -80,9 +81,9 @@ class _Tile:
     def products(
         self, begun: list[list[Any]], panel: Any, pitch: Any, depth: Any, width: Any, ahead: Sequence[Any]
     ) -> list[list[Any]]:
-        """The loop over K: begun plus all products. panel: a pointer to the first weights, the next ones lie `pitch` further.
-        ahead: what is called into the cache meanwhile, at an even pace, since the memory can bring only a few
-        lines at a time: a pointer, how many calls make a row, how far apart the rows lie, and the step from call to call."""
+        """Return the loop over K: begun plus all products. panel: a pointer to the first weights, the next ones lie `pitch`
+        further. ahead: what is called into the cache meanwhile, at an even pace, since the memory can bring only a few lines at
+        a time: a pointer, how many calls make a row, how far apart the rows lie, and the step from call to call."""
         builder, vectors, before, int64 = self.builder, self.vectors, self.builder.block, depth.type
         loop, turn, end = (builder.append_basic_block(name) for name in ("products", "next_row", "made"))
         first, each, apart, step = ahead
@@ -152,11 +153,11 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
         return builder.icmp_unsigned("<", int64(r), filters)
 
     def rows(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
-        """A pointer for each row."""
+        """Return a pointer for each row."""
         return [builder.gep(pointer, [builder.add(first, builder.mul(step, int64(r)))]) for r in range(count)]
 
     def rows_there(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
-        """The same, to the last one's again where there are fewer filters: to select takes longer."""
+        """Return the same, to the last one's again where there are fewer filters: to select takes longer."""
         found = [builder.gep(pointer, [first])]
         for r in range(1, count):
             found.append(builder.gep(found[-1], [builder.select(is_there(r), step, int64(0))]))
@@ -283,7 +284,7 @@ def _write_turned(builder: Any, registers: Registers, *given: Any) -> None:
 def turned(  # noqa: PLR0917
     weight: Array, start: int, apart: int, filters: int, depth: int, panels: Array, to: int, rows: int
 ) -> None:
-    """A panel (depth, rows), from `to` on, = `depth` numbers of some filters, which begin at `start` and lie `apart`.
+    """Fill a panel (depth, rows), from `to` on, = `depth` numbers of some filters, which begin at `start` and lie `apart`.
 
     filters: how many there are; the first `rows` (panel_rows) count, and the last one stands for those that are missing. The
     panel has room for a depth that is a multiple of LANES.

@@ -39,14 +39,14 @@ MATRIX: Array = G.astype(np.float32)
 
 @dataclass(frozen=True)
 class _Part:
-    """What a call computes: of a block, the filters in some panels of a group."""
+    """The part that a call computes: of a block, the filters in some panels of a group."""
 
     block: Block
     group: int
     panels: slice
 
     def filters(self, factors: Sequence[int], all_: int) -> slice:
-        """Of the layer's."""
+        """Return the slice of the layer's."""
         each, start = all_ // factors[0], self.group * (all_ // factors[0])
         rows = factors[4]
         return slice(start + self.panels.start * rows, start + min(each, self.panels.stop * rows))
@@ -71,7 +71,7 @@ class LoopsProduct:
         self._mend(x, weight, y)
 
     def step(self, x: Blob, weight: Blob, y: Blob) -> KeptStep:
-        """The same of blobs."""
+        """Return the same of blobs."""
         job = BlobJob(self._job, (x, self._factors, self._after, self._flags), y)
 
         def mend() -> None:
@@ -102,7 +102,7 @@ class LoopsProduct:
 def _calls(
     window: Window, group: int, shapes: Shapes, factors: tuple[int, ...], workers: int, taps: Taps
 ) -> tuple[Tiling, list[_Part], Calls]:
-    """How arrays of these shapes are cut among so many threads, and the calls of convolve_planes for the parts."""
+    """Return how arrays of these shapes are cut among so many threads, and the calls of convolve_planes for the parts."""
     (images, *_), (filters, *_), (*_, height, width) = shapes
     tiling, depth = Tiling(images, (height, width), window), factors[3]
     most, each = tiles_at_once(max(depth, filters // group)), depth * filters // group
@@ -117,7 +117,7 @@ def _calls(
 def _call(  # noqa: PLR0917
     tiling: Tiling, part: _Part, shapes: Shapes, factors: tuple[int, ...], arrays: Sequence[Later], first: int, taps: Taps
 ) -> tuple[object, ...]:
-    """What convolve_planes takes for a part. arrays: x, after and y; first: the number of the part's first tile."""
+    """Return what convolve_planes takes for a part. arrays: x, after and y; first: the number of the part's first tile."""
     x, after, y = arrays
     (_, channels, *size), _, (_, filters, *out_size) = shapes
     group, _, all_panels, depth, each = factors
@@ -155,7 +155,7 @@ def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> 
 
 
 def takes_factors(factors: Array) -> bool:
-    """Whether the loops take these factors: they may have been made before loops were compiled."""
+    """Return whether the loops take these factors: they may have been made before loops were compiled."""
     return int(factors.shape[4]) == _panel_rows()
 
 

@@ -48,13 +48,13 @@ at = np.uint64
 
 
 def memory_sizes(rows: int, columns: int, planes: int, channels: int, filters: int) -> tuple[int, int, int, int]:
-    """How long `line`, `pixels`, `tiles` and `products` are for planes of so many tiles, each a multiple of LANES."""
+    """Return how long `line`, `pixels`, `tiles` and `products` are for planes of so many tiles, each a multiple of LANES."""
     row, plane = padded((rows + 1) * columns), padded(planes * rows * columns)
     return (TOTAL + 1) * row, padded(4 * row + 2 * (rows + 1)), 36 * (channels * plane + APART), 36 * (filters * plane + APART)
 
 
 def padded(count: int) -> int:
-    """The next multiple of LANES."""
+    """Return the next multiple of LANES."""
     return -(-count // LANES) * LANES
 
 
@@ -197,7 +197,7 @@ def _store(vectors: Vectors, values: Sequence[Any], to: Any, step: Any, left: An
 
 
 def _everywhere(builder: Any, vectors: Vectors, powers: Any, int64: Any) -> list[Any]:
-    """Each of the powers as a vector."""
+    """Return each of the powers as a vector."""
     return [vectors.everywhere(builder.load(builder.gep(powers, [int64(i)]))) for i in range(8)]
 
 

@@ -29,7 +29,7 @@ def add_two(a: Array, b: Array, factors: Array, y: Array) -> None:
 
 
 def adds_two(layer: Eltwise) -> bool:
-    """Whether the layer is a sum of two bottoms."""
+    """Return whether the layer is a sum of two bottoms."""
     return layer.operation == SUM and len(layer.coeff) == 2
 
 
@@ -44,6 +44,6 @@ def sum_step(layer: Eltwise, bottom: Sequence[Blob], top: Sequence[Blob], epilog
 
 @lru_cache(maxsize=512)
 def _calls(count: int, dtype: np.dtype[Any], threads: int) -> Calls:
-    """Of add_two, for arrays of so many numbers, on so many threads."""
+    """Return the calls of add_two for arrays of so many numbers, on so many threads."""
     some = [Later(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, 2, threads)]
     return Calls(add_two, dtype, [(part, part, Later(0, (3,)), part) for part in some])

@@ -47,7 +47,7 @@ def scale_shift_relu(after: Array, place: tuple[int, int, int, int, int, int], y
 
 @loop("T[::1], T[:,::1], T[::1], UniTuple(int64, 4)", in_calls=True)
 def scale_shift_relu_planes(x: Array, after: Array, y: Array, part: tuple[int, int, int, int]) -> None:
-    """Of y (N, M, count), which is not x, some planes: what scale_shift_relu makes of x.
+    """Compute some planes of y (N, M, count), which is not x: what scale_shift_relu makes of x.
 
     part: the first plane, the one behind the last, M, count.
     """
@@ -86,14 +86,15 @@ def table(epilogue: Epilogue, channels: slice, count: int, dtype: DTypeLike) -> 
 
 
 def places_of(y: Array) -> tuple[int, int, int, int, int] | None:
-    """How y (N, M, *rows) lies in memory, as the loops take it; None if a channel's numbers do not follow one another."""
+    """Return how y (N, M, *rows) lies in memory, as the loops take it; None if a channel's numbers do not follow one
+    another."""
     if y.ndim < 2 or not y.size or run_of(y)[0] > 2 or min(y.strides) < 0:
         return None
     return y.shape[0], y.shape[1], y.strides[0] // y.itemsize, y.strides[1] // y.itemsize, math.prod(y.shape[2:])
 
 
 def flat(y: Array) -> Array:
-    """The memory from y's first number to its last, (K,)."""
+    """Return the memory from y's first number to its last, (K,)."""
     if y.flags.c_contiguous:
         return y.reshape(-1)
     last = sum((length - 1) * step for length, step in zip(y.shape, y.strides, strict=True))

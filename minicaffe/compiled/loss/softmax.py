@@ -34,7 +34,7 @@ at = np.uint64
 
 @loop("T[::1], T[::1], UniTuple(int64, 4)", in_calls=True)
 def softmax_lines(x: Array, y: Array, part: tuple[int, int, int, int]) -> None:
-    """Of x (N, C, inner), flat, some lines along C: y, which may be x, = exp(x - max x) / their sum.
+    """Compute some lines along C of x (N, C, inner), flat: y, which may be x, = exp(x - max x) / their sum.
 
     part: the first line, the one behind the last, C, inner.
     """
@@ -78,7 +78,7 @@ def softmax_step(layer: Softmax, bottom: Sequence[Blob], top: Sequence[Blob]) ->
 
 @lru_cache(maxsize=512)
 def _calls(shape: tuple[int, ...], axis: int, dtype: np.dtype[Any], threads: int) -> Calls:
-    """Of softmax_lines, for arrays of this shape."""
+    """Return the calls of softmax_lines for arrays of this shape."""
     count, length, inner = math.prod(shape), shape[axis], math.prod(shape[axis + 1 :])
     whole = Later(0, (count,))
     some = parts(count // length, -(-LEAST // length), 1, threads)

@@ -174,7 +174,7 @@ def normalise_within_backward(x: Array, dy: Array, dx: Array, around: Neighbours
 
 
 def _takes(around: Neighbours) -> bool:
-    """Whether the loops compute this formula."""
+    """Return whether the loops compute this formula."""
     return around.beta == 0.75 and around.size <= LONGEST_SUM
 
 

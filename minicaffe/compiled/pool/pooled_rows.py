@@ -235,7 +235,7 @@ def mean_windows(  # noqa: PLR0913, PLR0917
     sizes: Array,
     place: int,
 ) -> None:
-    """The sums of max_windows' windows / sizes[place + i]."""
+    """Compute the sums of max_windows' windows / sizes[place + i]."""
     for i in range(count):
         total = 0
         for column in range(left + stride * i, left + stride * i + columns):

@@ -22,7 +22,7 @@ from .pooling_methods import ave_pool, ave_pool_one, line_length, max_pool, wind
 
 
 def loops_of(layer: Pooling) -> Loops:
-    """Those of a forward with one top."""
+    """Return those of a forward with one top."""
     is_one = layer.param.pooling_param.global_pooling
     by_method: dict[int, Loop[Any]] = {MAX: max_pool, AVE: ave_pool_one if is_one else ave_pool}
     return [by_method[layer.method]] if layer.method in by_method else (), ()
@@ -42,7 +42,7 @@ def pooling_step(layer: Pooling, bottom: Sequence[Blob], top: Sequence[Blob]) ->
 def pooling_calls(
     by_maximum: bool, planes: int, rows: PoolAxis, columns: PoolAxis, dtype: np.dtype[Any], threads: int
 ) -> Calls:
-    """Of x (planes, H, W) and y (planes, PH, PW): the maxima, or the averages."""
+    """Return the calls, for x (planes, H, W) and y (planes, PH, PW), of the maxima, or the averages."""
     pixels, pooled = (rows.size, columns.size), (rows.pooled, columns.pooled)
     windows, sizes = windows_of(rows, columns), divisors(rows, columns, dtype)
     lines = Room(0, (2, line_length(columns)))

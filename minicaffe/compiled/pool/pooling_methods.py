@@ -33,14 +33,14 @@ def windows_of(rows: PoolAxis, columns: PoolAxis) -> Windows:
 
 
 def line_length(columns: PoolAxis) -> int:
-    """How long a row of a map is with its padding, and up to the end of the last window."""
+    """Return how long a row of a map is with its padding, and up to the end of the last window."""
     return columns.pad + max(columns.size, columns.reach - columns.pad)
 
 
 @loop("T[::1], T[::1], T[::1], UniTuple(int64, 9), int64")
 def pool_row(x: Array, room: Array, y: Array, row: tuple[int, ...], by_maximum: int) -> None:
-    """A row of y = the maxima of windows of any width, or their sums. room: two lines, flat; the first has LOWEST, or 0,
-    beside the map.
+    """Compute a row of y = the maxima of windows of any width, or their sums. room: two lines, flat; the first has LOWEST, or
+    0, beside the map.
 
     row: where the map's rows that the windows see begin in x, how many there are, their width; kernel, stride and pad of the
     columns; where the row of y begins, how many windows it has, the length of a line.

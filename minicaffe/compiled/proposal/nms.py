@@ -56,7 +56,7 @@ def suppress(boxes: Array, areas: Array, unit: Any, threshold: float, eta: float
 
 
 def takes(boxes: Array, areas: Array, threshold: float) -> bool:
-    """Whether the loop gives what NumPy does."""
+    """Return whether the loop gives what NumPy does."""
     return threshold >= 0 and bool(np.isfinite(boxes).all() and np.isfinite(areas).all())
 
 

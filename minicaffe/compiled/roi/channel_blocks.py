@@ -1,4 +1,4 @@
-"""What the compiled loops of the ROI family work on: blocks of an image's channels, channels last, each of them a task.
+"""The work of the ROI family's compiled loops: blocks of an image's channels, channels last, each of them a task.
 
 A loop over the channels of a pixel is then one over contiguous memory, which the compiler vectorises. A block owns its
 channels' pixels and bins, so that every sum is added in the order of the rois, on however many threads.
@@ -106,19 +106,19 @@ def write_place(pixels: Array, dx: Array, place: int) -> None:
 
 @loop("Array(T, 3, 'C', True), T[:,:,::1]")
 def read_pixels(x: Array, pixels: Array) -> None:
-    """The first rows and columns of pixels (H', W', C) = x (C, H, W)."""
+    """Fill the first rows and columns of pixels (H', W', C) = x (C, H, W)."""
     (channels, height, width), across = x.shape, pixels.shape[1]
     for h in range(height):
         turn(x.reshape(-1), h * width, height * width, pixels.reshape(-1), h * across * channels, channels, width, channels)
 
 
 def channel_blocks(channels: int, size: int) -> list[slice]:
-    """The channels in blocks; size: the bytes of an image."""
+    """Return the channels in blocks; size: the bytes of an image."""
     return parts(channels, LEAST, -(-size // (BLOCK * get_num_threads()))) if channels else []
 
 
 def read_only(array: Array) -> Array:
-    """The array, contiguous, as a blob hands it out to read: Numba compiles a loop for each, read-only and writable."""
+    """Return the array, contiguous, as a blob hands it out to read: Numba compiles a loop for each, read-only and writable."""
     view: Array = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
@@ -152,7 +152,7 @@ def _zeros(x: Array, scratch: Scratch) -> Array:
 
 
 def _used(images: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each image that has rois, and which they are (R',)."""
+    """Yield each image that has rois, and which they are (R',)."""
     yield from ((n, np.flatnonzero(images == n)) for n in np.unique(images).tolist())
 
 

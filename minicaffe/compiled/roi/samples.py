@@ -27,7 +27,7 @@ class Pixels(NamedTuple):
 
 
 def listed_samples(plan: SamplePlan) -> tuple[Ints, Array, Ints, Ints, Array, Ints]:
-    """What the bins read: Pixels of the rows, then of the columns, whose weights hold the divisor, one after another."""
+    """Return what the bins read: Pixels of the rows, then of the columns, whose weights hold the divisor, one after another."""
     rows, columns = listed_pixels(plan.places.h, plan.size[0]), listed_pixels(plan.places.w, plan.size[1])
     columns.weight[...] /= plan.places.per_bin[:, None, None]
     return *rows, *columns

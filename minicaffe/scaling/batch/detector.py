@@ -56,7 +56,7 @@ class Row:
         return text if known else f"{type(self.failure).__name__}: {text}"
 
     def without_pixels(self) -> Row:
-        """A row that can be sent to another process: the failure is an Error with the same text."""
+        """Return a row that can be sent to another process: the failure is an Error with the same text."""
         return replace(self, pixels=None, failure=self.failure and Error(self.error))
 
 
@@ -83,7 +83,7 @@ class Recipe:
     rgb: bool = False
 
     def detector(self, weights: Weights) -> Detector:
-        """A new net with these weights. The prototxt's warnings were shown when the recipe was made."""
+        """Return a new net with these weights. The prototxt's warnings were shown when the recipe was made."""
         rng.set_random_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -114,7 +114,7 @@ class Detector:
 
     @property
     def region_columns(self) -> tuple[str, ...]:
-        """What regions have beside detections."""
+        """The attributes that regions have beside detections."""
         if not self.recipe.regions:
             return ()
         attributes = ("attributes", "attribute_scores") if ATTRIBUTES in self.net.blobs else ()
@@ -122,7 +122,7 @@ class Detector:
         return ("features", "class_scores", *attributes, *names)
 
     def row(self, picture: Picture) -> Row:
-        """The detections in an image. The row holds its error, if any; only DeviceError is raised."""
+        """Return the detections in an image. The row holds its error, if any; only DeviceError is raised."""
         try:
             pixels = picture.pixels()
             start = time.perf_counter()
@@ -144,7 +144,7 @@ class Detector:
 
 
 def best_score(net: Net) -> float:
-    """The highest score of the net's last pass, without the background; 0 if there is none."""
+    """Return the highest score of the net's last pass, without the background; 0 if there is none."""
     if end := rows_end(net):
         return float(end.rows(net)[:, 2].max(initial=0))
     if has_text_lines(net):
@@ -154,7 +154,7 @@ def best_score(net: Net) -> float:
 
 
 def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
-    """The boxes (R, 4) for an image, from a .npy file, or from the file with the image's name in a folder."""
+    """Return the boxes (R, 4) for an image, from a .npy file, or from the file with the image's name in a folder."""
     if source is None:
         return None
     path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)

@@ -33,8 +33,8 @@ TABLES = {".parquet", ".pq"}
 
 
 def find_sources(given: Sequence[str], every: int = 1) -> Sources:
-    """The images that the command line names. every: of a video the frames 0, every, 2 every, ... Raises Error for a missing
-    source, and a folder or list without images."""
+    """Return the images that the command line names. every: of a video the frames 0, every, 2 every, ... Raises Error for a
+    missing source, and a folder or list without images."""
     base = os.getcwd()
     return Sources(tuple(stretch for name in given for stretch in _stretches(name, base, every)))
 
@@ -90,7 +90,7 @@ def _frames(name: str, base: str, every: int) -> Frames:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What is in a folder on this machine."""
+    """Return what is in a folder on this machine."""
     if is_uri(folder) or not os.path.isdir(folder):
         return []
     with os.scandir(folder) as entries:
@@ -98,7 +98,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def read_list(name: str) -> list[str]:
-    """The non-blank lines of a list, without a byte order mark. Raises DataError."""
+    """Return the non-blank lines of a list, without a byte order mark. Raises DataError."""
     try:
         content = read_uri(name, limits.lists) if is_uri(name) else read_bytes(name, "lists")
     except OSError as error:

@@ -56,7 +56,7 @@ def locked(place: str) -> Iterator[None]:
 
 
 def _taken(path: Path, place: str) -> int:
-    """The descriptor of the locked file. Its last holder removes it, so the locked file must still exist."""
+    """Return the descriptor of the locked file. Its last holder removes it, so the locked file must still exist."""
     while True:
         handle = in_place(path, os.O_RDWR | os.O_CREAT)
         if not _flock(handle):
@@ -126,7 +126,7 @@ class Folder:
         return _parts(found)
 
     def check(self, manifest: Mapping[str, Any]) -> None:
-        """Raises Error if the folder belongs to another run."""
+        """Raise Error if the folder belongs to another run."""
         system, path = located(self.place)
         try:
             with system.open_input_file(f"{path}/{MANIFEST}") as file:
@@ -142,7 +142,7 @@ class Folder:
             raise Error(f"{self.place}: belongs to another run: {what}. Give another --out, or remove it")
 
     def done(self) -> set[int]:
-        """The numbers of the existing parts."""
+        """Return the numbers of the existing parts."""
         return _parts(self._names())
 
     def _names(self) -> list[str]:
@@ -151,7 +151,7 @@ class Folder:
         return [info.base_name for info in system.get_file_info(fs.FileSelector(path)) if info.type == fs.FileType.File]
 
     def read(self, number: int, columns: Sequence[str]) -> Any:
-        """These columns of a part. Raises Error if its file cannot be read, lacks one of them, or exceeds the limits."""
+        """Return these columns of a part. Raises Error if its file cannot be read, lacks one of them, or exceeds the limits."""
         system, path = located(self.place)
         name = part_name(number)
         try:

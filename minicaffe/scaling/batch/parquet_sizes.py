@@ -29,7 +29,7 @@ Fields = dict[int, tuple[int, Any]]
 
 
 def read_struct(content: bytes) -> tuple[Fields, int]:
-    """The struct at the beginning of content, and its length. Raises DataError if it is damaged or truncated."""
+    """Return the struct at the beginning of content, and its length. Raises DataError if it is damaged or truncated."""
     reader = _Reader(content)
     try:
         return reader.struct(DEEPEST), reader.at
@@ -38,7 +38,7 @@ def read_struct(content: bytes) -> tuple[Fields, int]:
 
 
 def field(fields: Fields, number: int, kind: int) -> Any:
-    """A field's value; None if it is missing or of another kind, which Thrift ignores."""
+    """Return a field's value; None if it is missing or of another kind, which Thrift ignores."""
     found, value = fields.get(number, (kind, None))
     return value if found == kind else None
 
@@ -139,8 +139,8 @@ class Page(NamedTuple):
 
 
 def read_footer(file: Any) -> tuple[RowGroup, ...]:
-    """The row groups of a pyarrow.NativeFile. Raises DataError if it is damaged, LimitError if the footer needs more than
-    limits.bytes of memory."""
+    """Return the row groups of a pyarrow.NativeFile. Raises DataError if it is damaged, LimitError if the footer needs more
+    than limits.bytes of memory."""
     size = file.size()
     end = file.read_at(8, size - 8) if size > 12 else b""  # 12: "PAR1" at both ends, and the length
     length = int.from_bytes(end[:4], "little")
@@ -160,7 +160,7 @@ def read_footer(file: Any) -> tuple[RowGroup, ...]:
 
 
 def check_pages(file: Any, chunk: Chunk, name: str) -> None:
-    """Raises LimitError if a page and its dictionary need more than limits.bytes, DataError for damaged headers."""
+    """Raise LimitError if a page and its dictionary need more than limits.bytes, DataError for damaged headers."""
     dictionary = 0
     for page in pages(file, chunk):
         takes = COPIES * page.unpacked + A_VALUE * page.values
@@ -170,7 +170,7 @@ def check_pages(file: Any, chunk: Chunk, name: str) -> None:
 
 
 def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
-    """The pages of a chunk. Raises DataError."""
+    """Yield the pages of a chunk. Raises DataError."""
     start, end = chunk.start, chunk.start + chunk.packed
     while start < end:
         try:
@@ -182,7 +182,7 @@ def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
 
 
 def _page(content: bytes) -> Page:
-    """The page whose header starts content."""
+    """Return the page whose header starts content."""
     fields, length = read_struct(content)
     # data page, dictionary page, data page v2
     of_kinds = [found for number in (5, 7, 8) if (found := field(fields, number, STRUCT))]
@@ -199,7 +199,7 @@ def _chunk(fields: Fields) -> Chunk:
 
 
 def _structs(fields: Fields, number: int) -> list[Fields]:
-    """The structs in a list. Raises DataError."""
+    """Return the structs in a list. Raises DataError."""
     found = field(fields, number, LIST)
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise DataError("its metadata are damaged")
@@ -207,7 +207,7 @@ def _structs(fields: Fields, number: int) -> list[Fields]:
 
 
 def _natural(fields: Fields, number: int, kind: int) -> int:
-    """A non-negative number. Raises DataError."""
+    """Return a non-negative number. Raises DataError."""
     found = field(fields, number, kind)
     if not isinstance(found, int) or found < 0:
         raise DataError("its metadata are damaged")

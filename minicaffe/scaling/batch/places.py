@@ -31,7 +31,7 @@ except Exception as error:
 
 
 def require_pyarrow() -> Any:
-    """The pyarrow module with its file systems and Parquet. Raises Error, which says how to install it."""
+    """Return the pyarrow module with its file systems and Parquet. Raises Error, which says how to install it."""
     try:
         import pyarrow
         import pyarrow.fs  # noqa: F401
@@ -42,7 +42,7 @@ def require_pyarrow() -> Any:
 
 
 def pyarrow_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """The exceptions that pyarrow raises (Arrow's, Python's and Cython's for C++), and more."""
+    """Return the exceptions that pyarrow raises (Arrow's, Python's and Cython's for C++), and more."""
     cpp = (RuntimeError, LookupError, ArithmeticError, MemoryError)
     return (OSError, ValueError, *cpp, require_pyarrow().lib.ArrowException, *more)
 
@@ -66,7 +66,7 @@ def check_opens(uri: str) -> None:
 
 
 def located(name: str, base: str = "") -> tuple[Any, str]:
-    """The file system of a URI or path, and the path in it. Relative paths are relative to base. Raises Error."""
+    """Return the file system of a URI or path, and the path in it. Relative paths are relative to base. Raises Error."""
     fs = require_pyarrow().fs
     if not is_uri(name):
         return fs.LocalFileSystem(), os.path.join(base or os.getcwd(), name)
@@ -78,7 +78,7 @@ def located(name: str, base: str = "") -> tuple[Any, str]:
 
 
 def read_uri(name: str, most: int) -> bytes:
-    """The file of a URI, of at most this many bytes. The files of a folder share a connection. Raises DataError."""
+    """Return the file of a URI, of at most this many bytes. The files of a folder share a connection. Raises DataError."""
     uri = urlsplit(name)
     folder, _, last = uri.path.rpartition("/")
     try:
@@ -103,7 +103,7 @@ def _folder(uri: str) -> tuple[Any, str]:
 
 
 def listed(uri: str) -> list[str] | None:
-    """The sorted URIs of the files in a folder; None for a file. Raises Error if it is neither."""
+    """Return the sorted URIs of the files in a folder; None for a file. Raises Error if it is neither."""
     fs = require_pyarrow().fs
     system, path = located(uri)
     try:
@@ -119,7 +119,7 @@ def listed(uri: str) -> list[str] | None:
 
 
 def inside(folder: str, file: str) -> str:
-    """The name of a file in a folder, which may be a URI."""
+    """Return the name of a file in a folder, which may be a URI."""
     if not is_uri(folder):
         return str(Path(folder) / file)
     uri = urlsplit(folder)

@@ -33,7 +33,7 @@ RESUME = "finished parts stay, and the same command resumes the run"
 
 @contextmanager
 def watched(address: str) -> Iterator[None]:
-    """A block in which the head at HOST:PORT is watched. Ends the process with status 1 if it does not answer for LOST seconds:
+    """Watch the head at HOST:PORT in the block. Ends the process with status 1 if it does not answer for LOST seconds:
     an exception would wait in Ray, which cannot end without its head."""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(address, over), daemon=True)
@@ -57,7 +57,7 @@ def _watch(address: str, over: threading.Event) -> None:
 
 
 def answers(address: str, seconds: float) -> bool:
-    """Whether a server accepts connections at HOST:PORT."""
+    """Return whether a server accepts connections at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
@@ -68,7 +68,7 @@ def answers(address: str, seconds: float) -> bool:
 
 @contextmanager
 def reported(raylet: str) -> Iterator[None]:
-    """A block in which another process reports the death of the raylet with this socket: Ray's core ends this process."""
+    """Let another process, in the block, report the death of the raylet with this socket: Ray's core ends this process."""
     if not hasattr(socket, "AF_UNIX"):
         yield
         return
@@ -90,7 +90,7 @@ def reported(raylet: str) -> Iterator[None]:
 
 
 def _listens(path: str) -> bool:
-    """Whether somebody listens at the socket."""
+    """Return whether somebody listens at the socket."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(path) == 0
 
@@ -111,7 +111,7 @@ STORE = 2**28
 
 
 def require_ray() -> Any:
-    """The ray module with ray.data. Raises Error, which says how to install it."""
+    """Return the ray module with ray.data. Raises Error, which says how to install it."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the later default, without which each worker warns
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread of Ray Data that outlives a stop starts another Ray
     try:
@@ -253,7 +253,7 @@ def head(ray: Any, address: str) -> str:
 
 
 def check_answers(address: str) -> None:
-    """Raises Error if no Ray answers at HOST:PORT: Ray itself would silently try for a minute."""
+    """Raise Error if no Ray answers at HOST:PORT: Ray itself would silently try for a minute."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal():
         return
@@ -269,7 +269,7 @@ def check_answers(address: str) -> None:
 
 
 def speaks_grpc(connection: socket.socket) -> bool:
-    """Whether the server answers the greeting like a gRPC server within the connection's timeout."""
+    """Return whether the server answers the greeting like a gRPC server within the connection's timeout."""
     try:
         connection.sendall(GREETING)
         frame = b""
@@ -290,7 +290,7 @@ def quiet() -> None:
 
 @contextmanager
 def no_stderr() -> Iterator[None]:
-    """A block that drops what libraries write to stderr: Ray's core reports its log level there."""
+    """Drop, in the block, what libraries write to stderr: Ray's core reports its log level there."""
     before = os.dup(2)
     null = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -303,7 +303,7 @@ def no_stderr() -> Iterator[None]:
 
 
 def node_resources(ray: Any) -> list[dict[str, float]]:
-    """The resources of the live nodes."""
+    """Return the resources of the live nodes."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 

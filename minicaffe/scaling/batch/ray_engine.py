@@ -47,7 +47,7 @@ class Pool:
 
 
 def pool(nodes: Sequence[dict[str, float]], workers: int | None, threads: int, gpu: bool) -> Pool:
-    """The pool for nodes with these resources, each as {"CPU": 8.0, "GPU": 1.0}.
+    """Return the pool for nodes with these resources, each as {"CPU": 8.0, "GPU": 1.0}.
 
     workers: None for one per GPU, or one per `threads` CPUs. Raises Error if there is no room for them.
     """
@@ -86,7 +86,7 @@ class Tries:
         self._counts: Counter[int] = Counter()
 
     def begin(self, number: int) -> int:
-        """The count, including this time."""
+        """Return the count, including this time."""
         self._counts[number] += 1
         return self._counts[number]
 

@@ -15,7 +15,7 @@ WAIT = 2.0
 
 
 def is_dead(path: str) -> bool:
-    """Whether nothing listens at the raylet's socket, now or within WAIT seconds."""
+    """Return whether nothing listens at the raylet's socket, now or within WAIT seconds."""
     end = time.monotonic() + WAIT
     while time.monotonic() < end:
         with socket.socket(socket.AF_UNIX) as client:

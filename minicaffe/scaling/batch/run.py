@@ -75,7 +75,7 @@ def part_count(images: int, size: int) -> int:
 
 
 def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Part]:
-    """The parts that are not done, in order, cut lazily."""
+    """Yield the parts that are not done, in order, cut lazily."""
     known = set(done)
     for number in range(part_count(len(images), size)):
         if number not in known:
@@ -83,7 +83,7 @@ def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Par
 
 
 def detected(detector: Detector, picture: Picture) -> tuple[Record, Done]:
-    """The record of an image, and its counts."""
+    """Return the record of an image, and its counts."""
     row = detector.row(picture)
     return record(row, detector), Done.of(row)
 
@@ -136,7 +136,7 @@ def run_local(
 
 
 def _columns(pa: Any) -> dict[str, Any]:
-    """The types of all columns that a run may have."""
+    """Return the types of all columns that a run may have."""
     texts, integers, numbers = pa.string(), pa.int32(), pa.float32()
     return {
         "index": pa.int64(),
@@ -157,7 +157,7 @@ def _columns(pa: Any) -> dict[str, Any]:
 
 
 def record(row: Row, detector: Detector) -> Record:
-    """The columns of a row; lists of arrays where the values are many."""
+    """Return the columns of a row; lists of arrays where the values are many."""
     found = row.found
     height, width = (None, None) if row.pixels is None else row.pixels.shape[:2]
     return {
@@ -206,22 +206,23 @@ class Run:
         return part_count(len(self.images), self.part_size)
 
     def to_do(self) -> Iterator[Part]:
-        """The parts to do, in order."""
+        """Return the parts to do, in order."""
         return parts_to_do(self.images, self.part_size, self.before)
 
     def pictures(self) -> Iterator[Picture]:
-        """The images of the parts to do, in order, read lazily. Parts in a row are read as one: a video is decoded once."""
+        """Yield the images of the parts to do, in order, read lazily. Parts in a row are read as one: a video is decoded
+        once."""
         numbers = (number for number in range(self.parts) if number not in self.before)
         for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
             row = [number for _, number in group]
             yield from self.images.cut(row[0] * self.part_size, (row[-1] + 1) * self.part_size).pictures()
 
     def count_done(self) -> int:
-        """The number of parts in the folder now."""
+        """Return the number of parts in the folder now."""
         return len(self.folder.done() & set(range(self.parts)))
 
     def check_done(self) -> None:
-        """Raises Error if a part is missing (workers on other machines wrote it to a local disk), or if another run has taken
+        """Raise Error if a part is missing (workers on other machines wrote it to a local disk), or if another run has taken
         the folder (possible without a lock)."""
         self.folder.check(self.settings)
         missing = sorted(set(range(self.parts)) - self.folder.done())
@@ -255,7 +256,7 @@ def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) 
 
 
 def digest(weights: Weights) -> str:
-    """A hexadecimal digest of all weights."""
+    """Return a hexadecimal digest of all weights."""
     found = hashlib.sha256()
     for name, arrays in weights.items():
         found.update(name.encode("utf-8", "surrogateescape") + b"\0")

@@ -28,7 +28,7 @@ class Picture(NamedTuple):
     data: Path | bytes | Pixels | Exception
 
     def pixels(self) -> Pixels:
-        """The image (H, W, 3), blue, green, red. Raises its error, or DataError."""
+        """Return the image (H, W, 3), blue, green, red. Raises its error, or DataError."""
         if isinstance(self.data, Exception):
             raise self.data
         return self.data if isinstance(self.data, np.ndarray) else read_image(self.data, name=self.name)
@@ -43,13 +43,13 @@ class Stretch(Protocol):
     def __len__(self) -> int: ...
 
     def cut(self, start: int, stop: int) -> Stretch:
-        """The images from start to stop."""
+        """Return the images from start to stop."""
 
     def names(self) -> Iterator[str]:
-        """The names, without reading an image."""
+        """Return the names, without reading an image."""
 
     def pictures(self) -> Iterator[Picture]:
-        """The images in order; URIs and tables are read here, one at a time."""
+        """Return the images in order; URIs and tables are read here, one at a time."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Frames:
 
 
 def picture(name: str, base: str, *, listed: bool) -> Picture:
-    """The image at a path or URI. listed: named by a list or a table, whose access is restricted (files.py)."""
+    """Return the image at a path or URI. listed: named by a list or a table, whose access is restricted (files.py)."""
     try:
         if is_remote(name):
             return Picture(name, read_uri(granted_uri(name) if listed else name, most_bytes()))
@@ -123,7 +123,7 @@ class Sources:
         return self._ends[-1] if self._ends else 0
 
     def cut(self, start: int, stop: int) -> Sources:
-        """The images from start to stop."""
+        """Return the images from start to stop."""
         found: list[Stretch] = []
         i = bisect_right(self._ends, start)  # the stretch with image `start`; right: empty stretches are skipped
         while i < len(self._ends) and start < stop:
@@ -134,15 +134,15 @@ class Sources:
         return Sources(tuple(found))
 
     def names(self) -> Iterator[str]:
-        """The names of the images, without reading one."""
+        """Return the names of the images, without reading one."""
         return (name for stretch in self.stretches for name in stretch.names())
 
     def pictures(self) -> Iterator[Picture]:
-        """The images in order, read lazily."""
+        """Return the images in order, read lazily."""
         return (picture for stretch in self.stretches for picture in stretch.pictures())
 
     def digest(self) -> str:
-        """A hexadecimal digest of all names in order, made absolute."""
+        """Return a hexadecimal digest of all names in order, made absolute."""
         digest = hashlib.sha256()
         for stretch in self.stretches:
             for name in stretch.names():

@@ -55,7 +55,7 @@ class Rows:
         return (f"{self.file}:{row}" for row in range(self.first, self.first + self.count))
 
     def pictures(self) -> Iterator[Picture]:
-        """The images in order; the rows of a row group after damage have the error."""
+        """Yield the images in order; the rows of a row group after damage have the error."""
         row, end = self.first, self.first + self.count
         broken = pyarrow_errors(Error)  # now: when a run is stopped, the names that follow "except" are still evaluated
         try:
@@ -99,8 +99,8 @@ class Table(NamedTuple):
 
 
 def find_rows(file: str, base: str) -> Rows:
-    """All rows of a Parquet file. Raises Error if it is not one, declares more than its bytes or the limits allow, or has no
-    column of images."""
+    """Return all rows of a Parquet file. Raises Error if it is not one, declares more than its bytes or the limits allow, or
+    has no column of images."""
     try:
         with _opened(file, base) as table:
             for number in range(len(table.groups)):
@@ -114,7 +114,7 @@ def find_rows(file: str, base: str) -> Rows:
 
 
 def columns(schema: Any, file: str) -> Columns:
-    """The columns to read. Raises Error."""
+    """Return the columns to read. Raises Error."""
     types = require_pyarrow().types
 
     def has(fields: Any, name: str, *kinds: Any) -> bool:
@@ -136,7 +136,7 @@ def columns(schema: Any, file: str) -> Columns:
 
 
 def _read(table: Table, group: Group) -> Iterator[tuple[bytes | None, str | None]]:
-    """The image files and paths of the rows of a group."""
+    """Yield the image files and paths of the rows of a group."""
     data, path = table.columns
     names = [name for name in table.columns if name]
     rows = table.reader.iter_batches(1, row_groups=[group.number], columns=names, use_threads=False)
@@ -146,7 +146,7 @@ def _read(table: Table, group: Group) -> Iterator[tuple[bytes | None, str | None
 
 
 def _value(row: Any, name: str | None) -> Any:
-    """A column's value in a batch of one row; None without the column."""
+    """Return a column's value in a batch of one row; None without the column."""
     if name is None:
         return None
     column, _, inner = name.partition(".")
@@ -155,7 +155,7 @@ def _value(row: Any, name: str | None) -> Any:
 
 
 def _check(table: Table, group: int, *, pages: bool = False) -> None:
-    """Raises LimitError if a column, or with pages a page of it, unpacks to more than limits.bytes; DataError for damage."""
+    """Raise LimitError if a column, or with pages a page of it, unpacks to more than limits.bytes; DataError for damage."""
     chunks = table.groups[group].chunks
     for i, name in table.leaves.items():
         place = f"{name} in row group {group}"
@@ -167,7 +167,7 @@ def _check(table: Table, group: int, *, pages: bool = False) -> None:
 
 
 def _groups(groups: Sequence[RowGroup], first: int, end: int) -> Iterator[Group]:
-    """The row groups with rows from first to end."""
+    """Yield the row groups with rows from first to end."""
     start = 0
     for number, group in enumerate(groups):
         stop = start + group.rows
@@ -178,7 +178,7 @@ def _groups(groups: Sequence[RowGroup], first: int, end: int) -> Iterator[Group]
 
 @contextmanager
 def _opened(file: str, base: str) -> Iterator[Table]:
-    """A Parquet file whose footer is checked. Raises Error, and pyarrow's errors."""
+    """Open a Parquet file whose footer is checked. Raises Error, and pyarrow's errors."""
     parquet = require_pyarrow().parquet
     system, path = located(file, base)
     with system.open_input_file(path) as opened:

@@ -63,7 +63,8 @@ class Gradients:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """A block with a forward and backward pass; at its end, the diffs are the means over the ranks."""
+        """Exchange gradients in a block with a forward and backward pass; at its end, the diffs are the means over the
+        ranks."""
         self._started = []
         if self.overlapped:
             self.net.after_backward(self._hook)
@@ -77,7 +78,7 @@ class Gradients:
             bucket.put(1 / self.ranks.count)
 
     def _hook(self, done: int) -> None:
-        """A layer's backward is done."""
+        """Note that a layer's backward is done."""
         for _, summed in self._started:
             summed()  # lets MPI make progress
         self._start(done)
@@ -91,8 +92,8 @@ class Gradients:
 
 
 def grouped(net: Net, least: int) -> list[tuple[list[Blob], int]]:
-    """The learnable blobs that get a gradient, in groups of at least `least` bytes (the last may have fewer), each with the
-    node whose backward completes it."""
+    """Return the learnable blobs that get a gradient, in groups of at least `least` bytes (the last may have fewer), each with
+    the node whose backward completes it."""
     made: list[tuple[list[Blob], int]] = []
     gathered: list[Blob] = []
     for last, blob in _finished(net):
@@ -104,7 +105,7 @@ def grouped(net: Net, least: int) -> list[tuple[list[Blob], int]]:
 
 
 def _finished(net: Net) -> Sequence[tuple[int, Blob]]:
-    """Each learnable blob that gets a gradient, with the last node of a backward pass that adds to it, in that order."""
+    """Return each learnable blob that gets a gradient, with the last node of a backward pass that adds to it, in that order."""
     first: dict[int, int] = {}
     for i, node in enumerate(net.nodes):
         for blob, wanted in zip(node.layer.blobs, node.layer.param_propagate_down, strict=True):

@@ -26,7 +26,7 @@ VARIABLES = ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA")
 
 
 def cuda_aware() -> bool:
-    """The result of MPIX_Query_cuda_support (in Open MPI and MPICH), else of the library's variable."""
+    """Return the result of MPIX_Query_cuda_support (in Open MPI and MPICH), else of the library's variable."""
     try:
         query = ctypes.CDLL(mpi().__file__).MPIX_Query_cuda_support  # in the library that mpi4py loaded
     except (AttributeError, OSError):
@@ -35,7 +35,8 @@ def cuda_aware() -> bool:
 
 
 def all_on_device(ranks: Ranks) -> bool:
-    """Whether every rank can sum gradients on its GPU: in GPU mode, CUDA-aware, and allowed to call MPI from other threads."""
+    """Return whether every rank can sum gradients on its GPU: in GPU mode, CUDA-aware, and allowed to call MPI from other
+    threads."""
     this_one = gpu_mode() and cuda_aware() and mpi().Query_thread() == mpi().THREAD_MULTIPLE
     return not ranks.largest(int(not this_one))
 
@@ -49,7 +50,7 @@ class DeviceSums:
         self.thread = ThreadPoolExecutor(1, "minicaffe exchange")  # one thread: buckets in the same order in all ranks
 
     def bucket(self, blobs: list[Blob], last: int) -> DeviceBucket:
-        """A bucket that is summed here."""
+        """Return a bucket that is summed here."""
         return DeviceBucket(blobs, last, self)
 
     def start(self, gpu: Device, address: int, count: int, dtype: np.dtype[Any]) -> Done:
@@ -91,7 +92,7 @@ class DeviceBucket(Bucket):
         gpu.current_stream.synchronize()
 
     def _gathered(self, gpu: Device) -> int:
-        """The address of the contiguous gradients."""
+        """Return the address of the contiguous gradients."""
         if len(self.blobs) == 1:
             return self.blobs[0].device_diff("update")
         if self.memory is None or self.memory.device is not gpu:

@@ -86,7 +86,7 @@ class Job(Ranks):
 
     @contextmanager
     def train(self, solver: SGDSolver) -> Iterator[None]:
-        """A block in which solver trains with those of the other ranks. Make the solver in the block of training(), with the
+        """Let solver train, in the block, with those of the other ranks. Make the solver in the block of training(), with the
         same seed in all ranks; call restore and set_roidb inside this block. A solver may enter it repeatedly."""
         if solver not in self._exchanges:
             self._exchanges[solver] = RankExchange(solver, self)
@@ -100,7 +100,7 @@ class Job(Ranks):
 
 @contextmanager
 def training(timeout: float = TIMEOUT) -> Iterator[Job]:
-    """The ranks that mpiexec started. Each reads its shard of the data; only rank 0 prints.
+    """Give the ranks that mpiexec started. Each reads its shard of the data; only rank 0 prints.
 
     An error in one rank is shown with the rank's name, and ends all ranks. timeout: seconds that a rank waits for the others.
     Raises Error without mpi4py or an MPI.
@@ -129,7 +129,7 @@ def _divide_cores(job: Job) -> None:
 
 
 def part_of(mine: Sequence[int], everyones: Sequence[Sequence[int]]) -> int:
-    """The number of cores for this rank, at least 1: a core that n ranks (including this one) have counts as 1/n."""
+    """Return the number of cores for this rank, at least 1: a core that n ranks (including this one) have counts as 1/n."""
     return max(1, int(sum(Fraction(1, sum(core in theirs for theirs in everyones)) for core in mine)))
 
 
@@ -146,7 +146,7 @@ def _take_device(job: Job) -> None:
 
 @contextmanager
 def _silent(silent: bool) -> Iterator[None]:
-    """A block without output to stdout and stderr."""
+    """Drop, in the block, output to stdout and stderr."""
     if not silent:
         yield
         return

@@ -49,7 +49,7 @@ class RollCall:
         self._sent: list[tuple[Any, Any]] = []
 
     def ask(self, number: int, done: Callable[[], bool]) -> dict[int, Word]:
-        """The answers by rank, until done, to this rank waiting in exchange `number`: HERE in the same one, or BUSY."""
+        """Return the answers by rank, until done, to this rank waiting in exchange `number`: HERE in the same one, or BUSY."""
         others = set(range(self.comm.size)) - {self.comm.rank}
         for rank in others:
             self._send(rank, Word.ASK, number)
@@ -72,7 +72,7 @@ class RollCall:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """A block without MPI calls, in which a thread answers that this rank is busy."""
+        """Let a thread answer, in a block without MPI calls, that this rank is busy."""
         # The block makes no MPI calls, so the thread's never overlap with others: SERIALIZED is enough.
         if self.comm.size == 1 or mpi().Query_thread() < mpi().THREAD_SERIALIZED:
             yield
@@ -138,19 +138,19 @@ class Ranks:
         return _started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().SUM))
 
     def largest(self, number: int) -> int:
-        """The largest of the ranks' numbers."""
+        """Return the largest of the ranks' numbers."""
         array = np.array([number], np.int64)
         self.wait(_started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().MAX)), "an agreement")
         return int(array[0])
 
     def mean(self, number: float) -> float:
-        """The mean of the ranks' numbers."""
+        """Return the mean of the ranks' numbers."""
         array = np.array([number])
         self.wait(self.start_sum(array), "the mean loss")
         return float(array[0]) / self.count
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all ranks (JSON values), in order of ranks."""
+        """Return the values of all ranks (JSON values), in order of ranks."""
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
         # Two steps: the lengths first, then texts of different lengths.
         lengths = np.zeros(self.count, np.int64)
@@ -161,7 +161,7 @@ class Ranks:
         return [json.loads(all_texts[end - n : end].tobytes()) for n, end in zip(lengths, ends, strict=True)]
 
     def busy(self) -> AbstractContextManager[None]:
-        """A block of work without exchanges, for which the other ranks wait without a limit."""
+        """Return a block of work without exchanges, for which the other ranks wait without a limit."""
         return self.roll_call.busy()
 
     def wait(self, done: Done, what: str) -> None:
@@ -182,7 +182,7 @@ class Ranks:
             raise Error(f"the exchange with the other ranks failed at {what}: {error}") from error
 
     def _ask(self, done: Done, what: str) -> None:
-        """Raises Error, which names the silent ranks, unless one is busy or the exchange is done meanwhile."""
+        """Raise Error, which names the silent ranks, unless one is busy or the exchange is done meanwhile."""
         answers = self.roll_call.ask(self._number, done)
         if done() or Word.BUSY in answers.values():
             return

@@ -1,4 +1,5 @@
-"""Whether ranks train the same thing: facts by name are compared with rank 0's, and an error names the one that differs."""
+"""A check that ranks train the same thing: facts by name are compared with rank 0's, and an error names the one that
+differs."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class HasDataFacts(Protocol):
 
 
 def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
-    """Raises SolverError in every rank if one differs from rank 0; it names the rank, the fact and when."""
+    """Raise SolverError in every rank if one differs from rank 0; it names the rank, the fact and when."""
     # Eight letters per rank in the usual case; the facts themselves only if they differ.
     if len(set(ranks.gather(_text(json.dumps(facts))))) == 1:
         return
@@ -51,7 +52,7 @@ def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
 
 
 def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
-    """The facts that must be equal before training; trained: after earlier training."""
+    """Return the facts that must be equal before training; trained: after earlier training."""
     net, history = solver.net, [blob.read_data() for blob in solver.history_blobs]
     return {
         "minicaffe's version": {"version": __version__},
@@ -72,7 +73,8 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
 
 
 def weight_facts(net: Net, trained: bool = False) -> Facts:
-    """A checksum of each layer's weights; trained: of those that updates change, because BatchNorm's means differ by rank."""
+    """Return a checksum of each layer's weights; trained: of those that updates change, because BatchNorm's means differ by
+    rank."""
     # by memory: shared blobs
     moving = {id(blob.data_memory) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
     weights = {
@@ -93,7 +95,7 @@ def _first_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> 
 
 
 def _values(value: Any, other: Any) -> str:
-    """The values of a fact, unless they are checksums: ": images 40, not 41"."""
+    """Return the values of a fact, unless they are checksums: ": images 40, not 41"."""
     if isinstance(value, dict):
         differing = [f"{key} {value[key]}, not {other.get(key)}" for key in value if value[key] != other.get(key)]
         return f": {'; '.join(differing)}"
@@ -101,7 +103,7 @@ def _values(value: Any, other: Any) -> str:
 
 
 def _text(value: object) -> str:
-    """A checksum as a string, which errors do not show."""
+    """Return a checksum as a string, which errors do not show."""
     return f"{zlib.crc32(value if isinstance(value, bytes) else str(value).encode()):08x}"
 
 
