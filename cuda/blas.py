@@ -40,8 +40,11 @@ MOST_ROWS = 65535
 
 
 class Matrix(NamedTuple):
-    """A matrix on the device. ld: elements from row to row in memory; transposed: whether its transpose is meant;
-    stride: elements from matrix to matrix of a batch (0: all use the same one)."""
+    """A matrix on the device.
+
+    ld: elements from row to row in memory; transposed: whether its transpose is meant; stride: elements from matrix to matrix
+    of a batch (0: all use the same one).
+    """
 
     address: int
     ld: int
@@ -60,7 +63,7 @@ def gemm(
     beta: float = 0.0,
     batch: int = 1,
 ) -> None:
-    """c (m, n) = alpha a (m, k) b (k, n) + beta c, sizes = (m, n, k); with beta = 0 c is not read."""
+    """Compute c (m, n) = alpha a (m, k) b (k, n) + beta c, sizes = (m, n, k); with beta = 0 c is not read."""
     (m, n, k), dtype = sizes, np.dtype(dtype)
     if not m or not n or not batch:
         return
@@ -97,8 +100,10 @@ def backend() -> str:
 
 
 def allow_tf32(allowed: bool = True) -> None:
-    """Allow or forbid cuBLAS and cuDNN to round float32 factors to TF32: several times as fast, 3 decimal digits. Off by
-    default."""
+    """Allow or forbid cuBLAS and cuDNN to round float32 factors to TF32: several times as fast, 3 decimal digits.
+
+    Off by default.
+    """
     _state.tf32 = allowed
     graph.settings_changed()
 

@@ -66,8 +66,11 @@ def refuse_for_now(what: str) -> None:
 
 @dataclass
 class Use:
-    """A blob's memory in a capture. read: whether its contents from before count; written: whether it has others afterwards.
-    before: its state, its block and how many elements that held."""
+    """A blob's memory in a capture.
+
+    read: whether its contents from before count; written: whether it has others afterwards. before: its state, its block and
+    how many elements that held.
+    """
 
     memory: weakref.ref[SyncedMemory]
     count: int

@@ -38,7 +38,8 @@ class Kernels:
 
     def bind(self, kernel: str, dtype: DTypeLike) -> Callable[..., None]:
         """Return what launches the kernel "stem.name" for REAL = dtype, given grid, block, the driver's stream and the
-        arguments. Kept in `bound`."""
+        arguments. Kept in `bound`.
+        """
         stem, _, name = kernel.partition(".")
         kinds = source.signatures(stem)
         if name not in kinds:
@@ -62,8 +63,10 @@ class Kernels:
 
 
 def compiled(stem: str, dtype: np.dtype[Any], capability: tuple[int, int]) -> bytes:
-    """cuda/<stem>.cu as machine code for REAL = dtype, from the user's cache folder or compiled. Raises DeviceError with
-    the compilers' messages, which name file and line."""
+    """cuda/<stem>.cu as machine code for REAL = dtype, from the user's cache folder or compiled.
+
+    Raises DeviceError with the compilers' messages, which name file and line.
+    """
     real = "float" if dtype == np.float32 else "double"
     text, arch = source.text(stem), "sm_{}{}".format(*capability)
     refused = ""

@@ -30,8 +30,10 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Compiler:
-    """version: its name and version; machine code depends on it. compile(text, real, arch): machine code for REAL = real,
-    or RefusedError."""
+    """version: its name and version; machine code depends on it.
+
+    compile(text, real, arch): machine code for REAL = real, or RefusedError.
+    """
 
     version: str
     compile: Callable[[str, str, str], bytes]

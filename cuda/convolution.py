@@ -85,8 +85,10 @@ Product = Callable[["Maps", int, int, int], None]
 @dataclass(frozen=True)
 class Maps:
     """x (count, channels, *spatial), y (count, outputs, *windows), weight (outputs, channels / group, *kernel).
+
     What follows from these is computed once: a layer keeps the Maps of a shape. Raises DeviceError for windows that reach
-    farther than FARTHEST."""
+    farther than FARTHEST.
+    """
 
     dtype: np.dtype[Any]
     window: Window
@@ -165,7 +167,7 @@ class Maps:
 
 
 def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
-    """y = x convolved with weight; y is overwritten."""
+    """Compute y = x convolved with weight; y is overwritten."""
     if maps.depthwise:
         count = maps.count * maps.outputs * maps.windows
         launch("depthwise_convolution.convolve", maps.dtype, count, count, x, weight, y, *maps.depthwise_sizes)
@@ -181,7 +183,7 @@ def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
 
 
 def data_gradient(maps: Maps, dy: int, weight: int, dx: int) -> None:
-    """dx from dy: convolve's transpose; dx is overwritten."""
+    """Compute dx from dy: convolve's transpose; dx is overwritten."""
     if maps.depthwise:
         count = maps.count * maps.channels * maps.pixels
         launch("depthwise_convolution.data_gradient", maps.dtype, count, count, dy, weight, dx, *maps.depthwise_sizes)
@@ -251,7 +253,8 @@ def _by_cudnn(kind: cudnn.Kind, maps: Maps, first: int, second: int, result: int
 
 def _better_as_product(kind: cudnn.Kind, maps: Maps, tf32: bool) -> bool:
     """Return whether im2col and a product take less time than cuDNN's engine, as measured on an H200, or are more exact:
-    without TF32, cuDNN's gradients of weights have errors of 1e-5 (docs/performance.md)."""
+    without TF32, cuDNN's gradients of weights have errors of 1e-5 (docs/performance.md).
+    """
     channels = maps.channels // maps.group
     if tf32 or channels < FEW:
         return kind != "forward" and channels < FEW
@@ -273,8 +276,10 @@ class _Part:
     side_by_side: bool
 
     def columns(self, x: int) -> tuple[int, int, int]:
-        """Return the columns of this part: their address, and the distances of rows and images. Made in the workspace, or x
-        itself."""
+        """Return the columns of this part: their address, and the distances of rows and images.
+
+        Made in the workspace, or x itself.
+        """
         address, ld, stride = self.place(x)
         if address == self.workspace:
             self.make_columns(x, address, ld, stride)
@@ -287,7 +292,7 @@ class _Part:
         return self.workspace, self.images * self.windows, self.windows
 
     def make_columns(self, x: int, columns: int, ld: int, stride: int) -> None:
-        """x's windows as columns, at this address."""
+        """Compute x's windows as columns, at this address."""
         maps = self.maps
         count = maps.channels * self.images * self.windows
         sizes = (maps.channels, self.images, self.first, self.windows, ld, stride)
@@ -302,7 +307,8 @@ class _Part:
 
     def gradient(self, dy: int) -> tuple[int, int, int]:
         """Return this part's gradients: their address, and the distances of rows and images; after the columns where
-        side_by_side."""
+        side_by_side.
+        """
         maps = self.maps
         if not self.side_by_side:
             return self.of_y(dy), maps.windows, maps.outputs * maps.windows
@@ -326,8 +332,10 @@ def _whole(maps: Maps) -> _Part:
 
 
 def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
-    """Yield the work in parts whose columns fit the workspace. side_by_side: columns of y's maps too, if there are several
-    images."""
+    """Yield the work in parts whose columns fit the workspace.
+
+    side_by_side: columns of y's maps too, if there are several images.
+    """
     side_by_side = side_by_side and maps.count > 1
     rows = maps.rows + (maps.outputs if side_by_side else 0)
     if maps.window.pointwise and not side_by_side:
@@ -346,7 +354,7 @@ def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
 
 
 def _multiply(part: _Part, weight: int, transposed: bool, b: Matrix, c: Matrix) -> None:
-    """c = weight b, or weight^T b, for each group of each image; the matrices' strides are those between images."""
+    """Compute c = weight b, or weight^T b, for each group of each image; the matrices' strides are those between images."""
     maps = part.maps
     m, k = maps.block
     sizes = (k, part.windows, m) if transposed else (m, part.windows, k)

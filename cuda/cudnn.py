@@ -69,7 +69,9 @@ class Convolution(NamedTuple):
 
 def run(kind: Kind, convolution: Convolution, first: int, second: int, result: int) -> bool:
     """Compute it in float32, from and to arrays at these addresses; the gradient of the weights is added to what is there.
-    False, with nothing computed, where cuDNN is missing, switched off or lacks an engine. Raises DeviceError."""
+
+    False, with nothing computed, where cuDNN is missing, switched off or lacks an engine. Raises DeviceError.
+    """
     library = _library()
     if library is None:
         return False

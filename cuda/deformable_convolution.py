@@ -40,7 +40,7 @@ class Deformed:
         return self.groups * self.maps.taps * self.maps.windows
 
     def convolve(self, given: Bottoms, weight: int, y: int) -> None:
-        """y (N, M, *windows) is overwritten."""
+        """Compute y (N, M, *windows), which is overwritten."""
         (m, k), windows = self.maps.block, self.maps.windows
         for n in range(self.maps.count):
             columns = self._columns(self._of_image(n, given))
@@ -75,7 +75,7 @@ class Deformed:
                 self._data_gradient(columns, image, gradient.x)
 
     def _data_gradient(self, columns: int, image: Bottoms, dx: int) -> None:
-        """dx of one image: the readers of each pixel are listed, then added up."""
+        """Compute dx of one image: the readers of each pixel are listed, then added up."""
         moves = image.offset, image.mask
         pixels = self.groups * self.maps.pixels
         counts, next_ = (self.scratch.address(name, pixels, np.int32) for name in ("counts", "next"))

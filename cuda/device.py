@@ -118,7 +118,9 @@ class Device:
 
     def order(self, handle: Any, other: Any) -> None:
         """Let what the driver's stream `handle` gets from now on wait for what `other` got so far; the host does not wait.
-        The device must be current."""
+
+        The device must be current.
+        """
         capture.refuse_for_now("a wait for another stream")
         event = self.spare_events.take()
         event.record(other)
@@ -128,8 +130,10 @@ class Device:
     # Memory.
 
     def allocate(self, nbytes: int, stream: Stream | None = None) -> DeviceMemory:
-        """nbytes with any contents, for a stream (default: the current one). DeviceError, with the requested and the free
-        bytes, where memory is full."""
+        """Return nbytes with any contents, for a stream (default: the current one).
+
+        DeviceError, with the requested and the free bytes, where memory is full.
+        """
         with self.active(), self._lock:
             stream = stream or self.current_stream
             if stream.capture is not None:
@@ -153,8 +157,10 @@ class Device:
         return self._pool.in_use + self._pool.held
 
     def lend(self, size: int, stream: Stream) -> Lent:
-        """Return a block of the pool's for a capture of stream. NotCapturedError where memory is full: what is unused cannot be
-        freed now."""
+        """Return a block of the pool's for a capture of stream.
+
+        NotCapturedError where memory is full: what is unused cannot be freed now.
+        """
         try:
             with graph.beside_capture():
                 return self._pool.lend(size, stream.handle)
@@ -163,8 +169,11 @@ class Device:
 
     @contextmanager
     def capturing(self, stream: Stream) -> Iterator[Capture]:
-        """Capture what the calling thread sends to stream, its current one. Meanwhile other threads get no memory: what the
-        pool does where memory is full would spoil the capture. Whatever is raised ends it."""
+        """Capture what the calling thread sends to stream, its current one.
+
+        Meanwhile other threads get no memory: what the pool does where memory is full would spoil the capture. Whatever is
+        raised ends it.
+        """
         with self.active(), self._lock:
             made = Capture(stream)
             graph.begin(stream)

@@ -26,8 +26,10 @@ def launch_sums(kernel: str, dtype: DTypeLike, sums: int, numbers: int, *argumen
 
 
 def launch_planes(kernel: str, dtype: DTypeLike, planes: int, positions: int, *arguments: Any) -> None:
-    """Run the kernel "stem.name", over planes of `positions` numbers; these two are its first arguments. About 4 numbers
-    a thread in a large plane."""
+    """Run the kernel "stem.name", over planes of `positions` numbers; these two are its first arguments.
+
+    About 4 numbers a thread in a large plane.
+    """
     if not planes or not positions:
         return
     across = min(1 << (positions - 1).bit_length(), THREADS)
@@ -37,7 +39,7 @@ def launch_planes(kernel: str, dtype: DTypeLike, planes: int, positions: int, *a
 
 
 def column_sums(dtype: DTypeLike, rows: int, columns: int, x: int, total: int) -> None:
-    """total (columns) += the sums of the columns of x (rows, columns)."""
+    """Compute total (columns) += the sums of the columns of x (rows, columns)."""
     launch_blocks("column_sums.column_sums", dtype, (-(-columns // 32), 1), (32, 32, 1), rows, columns, x, total)
 
 
@@ -47,14 +49,14 @@ def threads_of(numbers: int) -> int:
 
 
 def data_pair(x: DeviceArray, y: DeviceArray) -> tuple[int, int]:
-    """x's data to read, and y's to overwrite; y may be x."""
+    """Return x's data to read, and y's to overwrite; y may be x."""
     if x is y:
         return (x.device_data("update"),) * 2
     return x.device_data("read"), y.device_data("write")
 
 
 def diff_pair(dy: DeviceArray, dx: DeviceArray) -> tuple[int, int]:
-    """dy's diff to read, and dx's to overwrite; dx may be dy."""
+    """Return dy's diff to read, and dx's to overwrite; dx may be dy."""
     if dx is dy:
         return (dy.device_diff("update"),) * 2
     return dy.device_diff("read"), dx.device_diff("write")
@@ -74,7 +76,9 @@ def launch_loss(
     kernel: str, dtype: DTypeLike, threads: int, *arguments: Any, loss: Blob, fixed: float | None, divisor: Blob | None = None
 ) -> None:
     """Run a loss kernel, whose last argument is the address of the blocks' sums, and write sum / divisor to loss.
-    fixed: the divisor, or None: the kernel's count, at least 1. divisor: a float64 blob to keep it in."""
+
+    fixed: the divisor, or None: the kernel's count, at least 1. divisor: a float64 blob to keep it in.
+    """
     blocks = min(-(-threads // LOSS_THREADS), MOST_BLOCKS)
     partial = current().current_stream.workspace(16 * MOST_BLOCKS)
     launch_blocks(kernel, dtype, (blocks, 1), (LOSS_THREADS, 1, 1), *arguments, partial)
@@ -90,7 +94,9 @@ def lanes_of(inner: int) -> int:
 
 def launch_softmax(dtype: DTypeLike, outer: int, length: int, inner: int, *arrays: int, backward: bool = False) -> None:
     """Along the middle axis of (outer, length, inner): forward with the addresses x, y, or backward with y, dy, dx.
-    A thread for each line, or a block where a line's numbers are closer to each other than to the next line's."""
+
+    A thread for each line, or a block where a line's numbers are closer to each other than to the next line's.
+    """
     lines, end = outer * inner, "_backward" if backward else ""
     if not lines * length:
         return
@@ -101,8 +107,10 @@ def launch_softmax(dtype: DTypeLike, outer: int, length: int, inner: int, *array
 
 
 def launch_take(layer: Layer, index: Blob, field: str, table: int, rows: int, y: Blob, *, bias: int = 0) -> None:
-    """y (items, width...) = row index[item] of the table (rows, width...), + bias. A number of index that is not a whole one
-    in [0, rows) raises LayerError, which names field, at the next synchronisation."""
+    """Compute y (items, width...) = row index[item] of the table (rows, width...), + bias.
+
+    A number of index that is not a whole one in [0, rows) raises LayerError, which names field, at the next synchronisation.
+    """
     if y.count:
         items, numbers = index.count, index.device_data("read")
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Blocks by size and by the streams that used them. allocate(nbytes) makes a block, or raises `full`; the last reference
-    to a block frees it.
+    """Blocks by size and by the streams that used them.
+
+    allocate(nbytes) makes a block, or raises `full`; the last reference to a block frees it.
 
     A block that came back goes to the next user on the same stream at once, whatever is still queued there. Before another
     stream gets it, order(that stream, the one that used it) makes the first wait for the second.
@@ -76,7 +77,8 @@ class Pool:
 
     def lend(self, size: int, stream: Any) -> Lent:
         """Return a block of this size for another pool: an unused one that stream alone used, which needs no event, or a new
-        one. Raises `full`; no block is freed."""
+        one. Raises `full`; no block is freed.
+        """
         with self._lock:
             self._sort()
             block = self._from_held(size, stream) if (stream,) in self._held[size] else self._allocate(size)
@@ -140,7 +142,7 @@ class Lent:
 
 
 def block_size(nbytes: int) -> int:
-    """nbytes rounded up: to 512 bytes, and beyond 4 KiB to an eighth of the power of two below, so that sizes recur."""
+    """Return nbytes rounded up: to 512 bytes, and beyond 4 KiB to an eighth of the power of two below, so that sizes recur."""
     step = max(512, 1 << max(nbytes.bit_length() - 4, 0))
     return -(-max(nbytes, 1) // step) * step
 
@@ -170,7 +172,8 @@ class DeviceMemory:
 
     def used_by(self, stream: Any, *, only_read: bool) -> None:
         """Let what the driver's stream gets next wait for what others do with the memory: the last writer, or before a write
-        all of them. Its device must be current."""
+        all of them. Its device must be current.
+        """
         users = self.users
         if not only_read:
             for other in users:

@@ -92,7 +92,9 @@ class Suppression:
 
     def run(self, boxes: int, count: int, most: int, threshold: float, limit: int = 0) -> Kept:
         """boxes: the address of at most `most` boxes (4 each), best first; count: the address of their number, an int.
-        limit: the most boxes to keep (0: all)."""
+
+        limit: the most boxes to keep (0: all).
+        """
         self._removed.reshape(most)
         self._kept.reshape(most)
         mask, removed = self._mask.device_data("update"), self._removed.device_data("write")
@@ -144,7 +146,9 @@ class ProposalKernels:
         self, bottom: Sequence[Blob], top: Sequence[Blob], limits: ProposalLimits, bad_info: Callable[[int], Error]
     ) -> None:
         """bottom: scores, deltas, im_info, a position at least; top: rois and optionally their scores, reshaped here.
-        bad_info: the error for an invalid im_info, raised here."""
+
+        bad_info: the error for an invalid im_info, raised here.
+        """
         height, width = bottom[0].shape[2:]
         total = height * width * self.anchors
         most = min(total, limits.pre_nms_top_n) if limits.pre_nms_top_n > 0 else total

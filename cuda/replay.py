@@ -327,7 +327,8 @@ def _make_ready(part: Part, memories: Iterable[SyncedMemory], stream: Stream) ->
 def _may_be_captured(node: Node) -> bool:
     """Return whether a forward on the GPU launches the same, with the same arguments, as long as the layer has the same
     attributes and its blobs the same shapes and memory. Others' classes may compute anything. What a layer without bottoms
-    makes comes from the host, and a loss is read there."""
+    makes comes from the host, and a loss is read there.
+    """
     layer = node.layer
     kind = type(layer)
     return (

@@ -120,7 +120,7 @@ class Winners:
         launch_slabs(f"{self.stem}.pool", self.dtype, sizes, table, maps, y, at)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, at: int, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
-        """dx (N, C, H, W): each dy at the place of its maximum."""
+        """Compute dx (N, C, H, W): each dy at the place of its maximum."""
         roi = self.scratch.widened(sizes, rois, self.pad_ratio)
         plan = self.scratch.address("plan", 4 * sizes.rois, np.int32)
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
@@ -132,7 +132,9 @@ class Winners:
 
 class Means:
     """ROIAlign's means and samples at corners, and ROIWarping, by tables of weights for some rois at a time: roi_means.cuh.
-    grid: two numbers that say where the samples lie. pad_ratio: widens the rois."""
+
+    grid: two numbers that say where the samples lie. pad_ratio: widens the rois.
+    """
 
     def __init__(self, stem: str, dtype: np.dtype[Any], grid: tuple[int, int] = (0, 0), pad_ratio: float = 0) -> None:
         self.stem, self.dtype, self.grid, self.pad_ratio = stem, dtype, grid, pad_ratio
@@ -150,7 +152,7 @@ class Means:
             launch_slabs(f"{self.stem}.pool", self.dtype, part, table, maps, at)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
-        """dx (N, C, H, W): each dy at the pixels of its samples."""
+        """Compute dx (N, C, H, W): each dy at the pixels of its samples."""
         parts, across = -(-sizes.channels // (WARP * EACH)), -(-sizes.width // (SIDE * WARPS))
         blocks = sizes.images * parts * across * tiles_of(sizes.height)
         source, to = dy.device_diff("read"), dx.device_diff("write")
@@ -183,7 +185,7 @@ class PositionSensitive:
         self.scratch = Scratch(dtype)
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int) -> None:
-        """y (R, D, G, G) from x (N, D * G * G, H, W)."""
+        """Compute y (R, D, G, G) from x (N, D * G * G, H, W)."""
         arguments, pixels = self._bins(sizes, rois, bad), sizes.height * sizes.width
         room = SHARED // self.dtype.itemsize
         planes = 2 if 2 * pixels <= room else 1
@@ -193,7 +195,7 @@ class PositionSensitive:
         launch_blocks(f"{self.stem}.pool", self.dtype, (blocks, 1), (threads, 1, 1), *arguments, *last)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
-        """dx (N, D * G * G, H, W): each dy at the pixels that its bin read."""
+        """Compute dx (N, D * G * G, H, W): each dy at the pixels that its bin read."""
         arguments, group, dim = self._bins(sizes, rois, bad), sizes.pooled_w, sizes.channels // sizes.bins
         parts = -(-dim // WARP)
         room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of a channel, in all bins of a block
@@ -227,7 +229,7 @@ class MovedBins(PositionSensitive):
     def pool(
         self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int, trans: Blob | None = None
     ) -> None:
-        """y (R, D, G, G) from x (N, D * G * G, H, W); trans (R, 2 K, part_size, part_size)."""
+        """Compute y (R, D, G, G) from x (N, D * G * G, H, W); trans (R, 2 K, part_size, part_size)."""
         arguments = self._moved(sizes, rois, bad, trans)
         self._launch("pool", y.count, *arguments, x.device_data("read"), y.device_data("write"))
 

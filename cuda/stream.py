@@ -31,8 +31,9 @@ T = TypeVar("T")
 
 
 class PerStream(Generic[T]):
-    """A T for each stream, made at its first use. That of a freed stream serves a later one of the same GPU: destroying a
-    handle would wait for the device.
+    """A T for each stream, made at its first use.
+
+    That of a freed stream serves a later one of the same GPU: destroying a handle would wait for the device.
 
     make: a new T, for the current context; bind: let it send to the driver's stream of this address.
     """
@@ -102,8 +103,10 @@ class Stream:
             self.device.spare_streams.give(self.handle)
 
     def workspace(self, nbytes: int) -> int:
-        """Return the address of nbytes for a layer until its next launches are done; their contents are lost by then. One for
-        all layers: the stream keeps their launches in order."""
+        """Return the address of nbytes for a layer until its next launches are done; their contents are lost by then.
+
+        One for all layers: the stream keeps their launches in order.
+        """
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = None  # first back to the pool: both together may not fit
             self._workspace = self.device.allocate(nbytes, self)

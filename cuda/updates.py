@@ -29,7 +29,8 @@ class Rule:
 
 def clip_scale(blobs: Sequence[Blob], limit: float) -> int:
     """Return the address of the number that scales the blobs' diffs to a common L2 norm of at most limit; valid until the
-    stream's workspace is used again."""
+    stream's workspace is used again.
+    """
     dtype = blobs[0].dtype
     sums = [min(-(-blob.count // THREADS), SUMS) for blob in blobs]
     scale = current().current_stream.workspace(8 + 8 * sum(sums))  # one REAL, padded to keep the doubles aligned

@@ -221,7 +221,7 @@ registry.stand_ins.add(STAND_INS)
 
 
 def __getattr__(name: str) -> Any:
-    """pycaffe's `caffe.layers`: `layers.Convolution(bottom, kernel_size=3)` makes a layer of a NetSpec, of any type."""
+    """Return pycaffe's `caffe.layers`: `layers.Convolution(bottom, kernel_size=3)` makes a layer of a NetSpec, of any type."""
     if not name[:1].isupper():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from minicaffe.pycaffe.net_spec import layer_function

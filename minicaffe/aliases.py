@@ -128,8 +128,11 @@ def is_own(spec: ModuleSpec) -> bool:
 
 
 class _CaffeFinder(AliasFinder):
-    """Finds caffe.x: minicaffe's x; else the user's, in the folders caffe of sys.path. Below caffe.x, except proto, the user's
-    modules go first: pycaffe has none there, and a fork's caffe.layers.proposal is not minicaffe.layers.proposal."""
+    """Finds caffe.x: minicaffe's x; else the user's, in the folders caffe of sys.path.
+
+    Below caffe.x, except proto, the user's modules go first: pycaffe has none there, and a fork's caffe.layers.proposal is not
+    minicaffe.layers.proposal.
+    """
 
     def __init__(self) -> None:
         super().__init__(_caffe)
@@ -156,7 +159,8 @@ def _caffe(name: str) -> str | None:
 
 def serve_as_caffe() -> None:
     """Make `import caffe`, `import caffe.draw`, `from caffe.proto import caffe_pb2` import minicaffe's modules, even if another
-    Caffe is on sys.path. Raises Error if that one is already imported."""
+    Caffe is on sys.path. Raises Error if that one is already imported.
+    """
     loaded, minicaffe = sys.modules.get("caffe"), sys.modules[__package__]
     if loaded is not None and loaded is not minicaffe:
         raise Error(f"another caffe is already imported, from {getattr(loaded, '__file__', 'somewhere')}")

@@ -146,7 +146,8 @@ class SyncedMemory:
 
     def references(self) -> int:
         """Return how many references there are to the array that owns the numbers on the host, which every view of them holds:
-        0 if there is none, or another owner (page-locked memory has one)."""
+        0 if there is none, or another owner (page-locked memory has one).
+        """
         base = None if self._host is None else self._host.base
         return getrefcount(base) if isinstance(base, np.ndarray) and base.base is None else 0
 
@@ -200,7 +201,8 @@ class SyncedMemory:
 
     def is_in(self, block: DeviceMemory, count: int, stream: Any) -> bool:
         """Return whether the first count elements are in this block, for the driver's stream to read: what changed on the host
-        is copied there, and the stream waits for others that write."""
+        is copied there, and the stream waits for others that write.
+        """
         if self._device is block and (self.state is MemoryState.HOST or stream not in block.users):
             self.device(count, "read")
         return self._device is block
@@ -216,8 +218,7 @@ class SyncedMemory:
         note_change()
 
     def fetched(self, count: int) -> Array:
-        """Return a copy of the first count elements: of those on the device, whole after the next wait for the current
-        stream."""
+        """Return a copy of the first count elements: of those on the device, whole after the next wait for the current stream."""
         memory = self._device
         if self.state is not MemoryState.DEVICE or memory is None or count > self._held:
             array: Array = self.host(count, "read").copy()
@@ -374,7 +375,8 @@ class Blob:
 
     def read_later(self) -> Callable[[], Array]:
         """Return what gives the values as they now are, as a flat array: after the next wait for the current stream where they
-        are on the device."""
+        are on the device.
+        """
         array = self.data_memory.fetched(self._count)
         return lambda: array
 
@@ -389,14 +391,18 @@ class Blob:
 
     def device_data(self, access: Access) -> int:
         """Return the address of data on the GPU, for a kernel that will "read", "write" (all of it) or "update" it.
-        DeviceError."""
+
+        DeviceError.
+        """
         if captures.under_way and (capture := captures.current()):
             capture.asked(self)
         return self.data_memory.device(self._count, access)
 
     def device_diff(self, access: Access) -> int:
         """Return the address of diff on the GPU, for a kernel that will "read", "write" (all of it) or "update" it.
-        DeviceError."""
+
+        DeviceError.
+        """
         if captures.under_way:
             captures.refuse("a gradient")
         return self.diff_memory.device(self._count, access)
@@ -430,12 +436,12 @@ class Blob:
 
     @property
     def _gpu_data_ptr(self) -> int:
-        """pycaffe's address of data on the GPU; counts as a write there. DeviceError without a GPU."""
+        """Return pycaffe's address of data on the GPU; counts as a write there. DeviceError without a GPU."""
         return self.device_data("update")
 
     @property
     def _gpu_diff_ptr(self) -> int:
-        """pycaffe's address of diff on the GPU; counts as a write there. DeviceError without a GPU."""
+        """Return pycaffe's address of diff on the GPU; counts as a write there. DeviceError without a GPU."""
         return self.device_diff("update")
 
     @property
@@ -513,7 +519,8 @@ def latest_change() -> object:
     """Return the same object as before, if since then no watched blob has got another shape or memory, no watched layer another
     attribute, no layer other blobs, no watched memory was accessed to be written to, and none on the device at all; nor has
     anybody begun to watch another. To ask each of a net's blobs and layers takes 0.1 to 0.4 ms: what layers compute has pushed
-    them out of the cache."""
+    them out of the cache.
+    """
     return _latest
 
 
@@ -526,7 +533,8 @@ def note_change() -> None:
 class Unchanged:
     """A check that blobs have the data that they had when it was made: nobody held a view to write to then, and nobody has
     asked for one since. To compare the numbers would take as long as a small layer. shaped: blobs of which only the shapes
-    count."""
+    count.
+    """
 
     def __init__(self, blobs: Iterable[Blob], shaped: Iterable[Blob] = ()) -> None:
         self._seen = [(blob, blob.data_memory, blob.data_memory.writes, blob.shape) for blob in blobs]
@@ -608,7 +616,7 @@ for _name in "__setitem__ __delitem__ __iadd__ __imul__ append clear extend inse
 
 
 def numbers(name: str, values: ArrayLike) -> Array:
-    """values as an array. Raises Error, with the name of their blob, unless they are a regular array of real numbers."""
+    """Return values as an array. Raises Error, with the name of their blob, unless they are a regular array of real numbers."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -632,7 +640,7 @@ def put_numbers(name: str, target: Array, values: ArrayLike) -> None:
 
 
 def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
-    """reshape's arguments as a tuple of ints, or BlobError."""
+    """Return reshape's arguments as a tuple of ints, or BlobError."""
     if len(dims) == 1 and isinstance(dims[0], Iterable):
         dims = tuple(dims[0])
     shape = tuple(int(d) for d in dims)  # type: ignore[arg-type]

@@ -1,5 +1,7 @@
-"""Reading and writing files. Every reader goes through opened(), which refuses pipes and devices; sizes are limited. Every
-writer goes through replacing(), which writes a file completely or not at all.
+"""Reading and writing files.
+
+Every reader goes through opened(), which refuses pipes and devices; sizes are limited. Every writer goes through replacing(),
+which writes a file completely or not at all.
 
 Which files a prototxt, a list or a table may name: these are data, and may come from anyone.
 
@@ -37,8 +39,9 @@ _allowed: set[str] = set()
 
 
 def allow_path(path: str | os.PathLike[str]) -> None:
-    """Let prototxts, lists and tables name this file, or anything in this folder, for layers to read or write. A URI such as
-    s3://bucket lets lists and tables name every URI with its scheme, host and options.
+    """Let prototxts, lists and tables name this file, or anything in this folder, for layers to read or write.
+
+    A URI such as s3://bucket lets lists and tables name every URI with its scheme, host and options.
 
     The path need not exist, so a misspelt one is no error (for `--allow` it is).
     """
@@ -80,7 +83,8 @@ def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
 
 def pattern_folder(name: str) -> str | None:
     """Return the folder that a pattern (photos/**/*.jpg) looks in, before its first wildcard; None for a name that is no
-    pattern."""
+    pattern.
+    """
     if is_uri(name) or not any(letter in name for letter in "*?[") or os.path.lexists(name):
         return None
     fixed = []
@@ -116,7 +120,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
 
 
 def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> str:
-    """granted for a folder whose files are read, and for each of its entries, which may be links. Raises DataError."""
+    """Return granted for a folder whose files are read, and for each of its entries, which may be links. Raises DataError."""
     name = granted(path, *beside)
     if os.path.isdir(name):
         with os.scandir(name) as entries:
@@ -126,8 +130,9 @@ def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]
 
 
 def granted_uri(uri: str) -> str:
-    """uri of another machine, as named by a list or a table, if it is allowed; its path is quoted, so that other parsers see
-    the same host and options. Raises DataError."""
+    """Return uri of another machine, as named by a list or a table, if it is allowed; its path is quoted, so that other parsers
+    see the same host and options. Raises DataError.
+    """
     scheme = uri.partition("://")[0]
     if scheme not in LISTED:
         raise DataError(f"{uri}: a list or a table may name URIs of {', '.join(LISTED)}, not of {scheme}")
@@ -162,8 +167,9 @@ OTHERS = {
 
 
 def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
-    """Return a file, open for reading its bytes. A sparse file may have any size: call read_bytes to read it whole. follow:
-    whether to follow links.
+    """Return a file, open for reading its bytes.
+
+    A sparse file may have any size: call read_bytes to read it whole. follow: whether to follow links.
 
     Raises NotAFileError for a pipe, a socket, a device (none is opened), a link with follow=False, and an impossible name;
     OSError as open does.
@@ -210,8 +216,7 @@ def _check_kind(found: os.stat_result, name: str) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
-    """Return a file's bytes. limit: the name in minicaffe.limits of its greatest size. Raises LimitError, and opened's
-    errors."""
+    """Return a file's bytes. limit: the name in minicaffe.limits of its greatest size. Raises LimitError, and opened's errors."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         limits.check(f"{os.fspath(path)}: the file", size, limit)
@@ -237,8 +242,10 @@ def utf8(data: bytes, path: str | os.PathLike[str], kind: type[Error]) -> str:
 
 
 def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "strict") -> str:
-    """Return a file's UTF-8 text, without a byte order mark, with "\\n" at every line's end. Raises read_bytes's errors, and
-    UnicodeDecodeError."""
+    """Return a file's UTF-8 text, without a byte order mark, with "\\n" at every line's end.
+
+    Raises read_bytes's errors, and UnicodeDecodeError.
+    """
     return _plain(read_bytes(path, limit).decode("utf-8", errors))
 
 
@@ -286,16 +293,21 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def unlinked(path: str | os.PathLike[str], kind: type[Error] = Error) -> Path:
-    """Return path, an output whose name the program or a file chose. Raises an error of this kind for a link, which could lead
-    to any file."""
+    """Return path, an output whose name the program or a file chose.
+
+    Raises an error of this kind for a link, which could lead to any file.
+    """
     if os.path.islink(path):
         raise kind(f"{os.fspath(path)}: this is a link, and only an output that you name is written through one; remove it")
     return Path(path)
 
 
 def in_place(path: str | os.PathLike[str], flags: int) -> int:
-    """Return the descriptor of a file to write in place, opened with these flags of os.open. Raises unlinked's Error, also for
-    a file that has other names, which would change with it; NotAFileError for a pipe and the like; OSError as os.open does."""
+    """Return the descriptor of a file to write in place, opened with these flags of os.open.
+
+    Raises unlinked's Error, also for a file that has other names, which would change with it; NotAFileError for a pipe and the
+    like; OSError as os.open does.
+    """
     name = unlinked(path)
     handle = os.open(name, flags | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")), 0o666)
     try:
@@ -311,8 +323,11 @@ def in_place(path: str | os.PathLike[str], flags: int) -> int:
 
 @contextmanager
 def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a path in a new folder beside path (same name) to write to, with companion files beside it. At the end all are moved
-    to path's folder, path last; when the block fails all are removed, and the old files stay. Raises replacing's errors."""
+    """Give a path in a new folder beside path (same name) to write to, with companion files beside it.
+
+    At the end all are moved to path's folder, path last; when the block fails all are removed, and the old files stay. Raises
+    replacing's errors.
+    """
     target = Path(os.path.realpath(path) if os.path.islink(path) else path)
     beside = None if _is_device(target) else target.absolute().parent
     with os_errors_as(Error, f"{target}: cannot be written"):
@@ -340,8 +355,10 @@ def _named(draft: str, target: str) -> Iterator[None]:
 
 
 def _take_permissions(file: Path, old: os.stat_result) -> None:
-    """Give file another's permissions and, if allowed, owner and group. If the group cannot be set, the file's group gets the
-    permissions of others."""
+    """Give file another's permissions and, if allowed, owner and group.
+
+    If the group cannot be set, the file's group gets the permissions of others.
+    """
     mode = stat.S_IMODE(old.st_mode) & 0o777  # without setuid, setgid and sticky
     if hasattr(os, "chown"):
         for uid, gid in ((old.st_uid, -1), (-1, old.st_gid)):  # one by one: often only the group may be changed

@@ -1,5 +1,7 @@
-"""Fillers: initial values of learnable blobs, and of DummyData's tops. Source: Caffe's filler.hpp, and the forks' (file:
-SpatialTransformerLayer's, diagonal: FlowNet 2's, alpha of msra: happynear's caffe-windows').
+"""Fillers: initial values of learnable blobs, and of DummyData's tops.
+
+Source: Caffe's filler.hpp, and the forks' (file: SpatialTransformerLayer's, diagonal: FlowNet 2's, alpha of msra: happynear's
+caffe-windows').
 
     fan_in = count / shape[0], fan_out = count / shape[1]; n = fan_in, fan_out or their mean, by variance_norm
     xavier: uniform in +-sqrt(3 / n). msra: gaussian of deviation sqrt(2 / (n (1 + alpha^2))).
@@ -155,7 +157,8 @@ FILLERS: dict[str, Callable[[Array, caffe_pb2.FillerParameter], None]] = {
 
 def fan(shape: tuple[int, ...], variance_norm: int) -> float:
     """Return the number of inputs of an output (FAN_IN), of outputs of an input (FAN_OUT), or the mean of both (AVERAGE), for a
-    weight of this shape."""
+    weight of this shape.
+    """
     count = math.prod(shape)
     fan_in = count / shape[0] if shape else 1.0
     fan_out = count / shape[1] if len(shape) > 1 else float(count)  # an absent legacy axis has length 1

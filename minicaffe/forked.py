@@ -17,7 +17,8 @@ class LayoutFromWeights(Layer):
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         """Change the blobs to the layout of stored ones of these shapes; returns whether they changed.
 
-        The net calls it before it copies stored blobs. Raises WeightsError for the blobs of another kind."""
+        The net calls it before it copies stored blobs. Raises WeightsError for the blobs of another kind.
+        """
         return False
 
     def takes_part_of(self, i: int, shape: Sequence[int]) -> bool:

@@ -55,9 +55,11 @@ _UNSET = object()
 
 
 class Costs(NamedTuple):
-    """A layer's work, and its bytes besides the blobs. multiply_adds: with weights, in a forward; None if unknown. saved: what
-    forward keeps for backward, except with forward_only. cached: what is computed from the weights once and kept. working: the
-    peak of temporary memory."""
+    """A layer's work, and its bytes besides the blobs.
+
+    multiply_adds: with weights, in a forward; None if unknown. saved: what forward keeps for backward, except with
+    forward_only. cached: what is computed from the weights once and kept. working: the peak of temporary memory.
+    """
 
     multiply_adds: int | None
     saved: int
@@ -207,7 +209,9 @@ class Layer:
 
     def launch(self, kernel: str, threads: int, *arguments: int | float) -> None:
         """Run the kernel "stem.name" of cuda/stem.cu, compiled for the layer's dtype, over `threads` items (0: nothing runs).
-        For pointers pass addresses from Blob.device_data and device_diff."""
+
+        For pointers pass addresses from Blob.device_data and device_diff.
+        """
         launch(kernel, self.dtype, threads, *arguments)
 
     # Facts for the blobs' current shapes; nothing is computed.
@@ -284,7 +288,8 @@ class Layer:
 
     def loss_later(self, top: Sequence[Blob]) -> Callable[[], float]:
         """Return what gives forward_pass's result for the tops' current values; on the GPU only after the next wait for the
-        stream, so that a net waits once for all its losses."""
+        stream, so that a net waits once for all its losses.
+        """
         reads = [blob.read_later() if weight else blob.read_data for blob, weight in zip(top, self.loss_weights, strict=True)]
         return partial(_loss, self.loss_weights, reads)
 
@@ -312,7 +317,8 @@ class Layer:
 
     def error(self, message: str, field: str = "") -> LayerError:
         """Return a LayerError with the layer's name and, if known, the prototxt's file and line of field (a path such as
-        "roi_pooling_param.pooled_h" or "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`."""
+        "roi_pooling_param.pooled_h" or "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`.
+        """
         place = f" ({self.source.at(field)})" if self.source else ""
         kind = self.type or type(self).__name__
         return LayerError(f'{kind} layer "{self.name}": {message}{place}')
@@ -322,7 +328,7 @@ class Layer:
         warnings.warn(str(self.error(message, field)), PrototxtWarning, stacklevel=3)
 
     def axis_of(self, axis: int, blob: Blob, field: str = "") -> int:
-        """axis of blob as a number from 0; a negative axis counts from the end. Raises LayerError if it is out of range."""
+        """Return axis of blob as a number from 0; a negative axis counts from the end. Raises LayerError if it is out of range."""
         axes = len(blob.shape)
         if not axes:
             raise self.error(f"axis {axis} is out of range: the bottom is a scalar, which has no axes", field)
@@ -359,8 +365,11 @@ class Layer:
 
 
 def gpu_methods_apply(kind: type[Layer]) -> bool:
-    """Return whether the class's GPU methods match its CPU methods. A class that overrides a CPU method and inherits the GPU
-    method for it runs forward and backward on the CPU: one may read what the other kept."""
+    """Return whether the class's GPU methods match its CPU methods.
+
+    A class that overrides a CPU method and inherits the GPU method for it runs forward and backward on the CPU: one may read
+    what the other kept.
+    """
 
     def definer(method: str) -> int:
         return next(i for i, base in enumerate(kind.__mro__) if method in vars(base))

@@ -102,7 +102,8 @@ class Rules:
 
 def left_out(layers: LayerList, state: caffe_pb2.NetState, blob: str) -> str:
     """Return the layer that its rules leave out and that would make the blob, `layer "data" makes it, ` and where; "" without
-    one."""
+    one.
+    """
     phase = Phase.TEST if state.phase == caffe_pb2.TRAIN else Phase.TRAIN
     other = caffe_pb2.NetState()
     other.CopyFrom(state)
@@ -117,8 +118,10 @@ def left_out(layers: LayerList, state: caffe_pb2.NetState, blob: str) -> str:
 
 
 def insert_splits(layers: LayerList, elsewhere: Callable[[str], str] = lambda blob: "") -> LayerList:
-    """Return the layers with Split layers inserted. elsewhere: what else is known of a blob, as left_out tells. Raises
-    LayerError for a bottom that no earlier layer produces."""
+    """Return the layers with Split layers inserted.
+
+    elsewhere: what else is known of a blob, as left_out tells. Raises LayerError for a bottom that no earlier layer produces.
+    """
     source_of, readers, loss_weight = _trace(layers, elsewhere)
     result: LayerList = []
     used: Counter[Top] = Counter()

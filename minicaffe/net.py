@@ -73,7 +73,8 @@ RUN_FORWARD = "its backward needs what its forward keeps: run forward first"
 @dataclass
 class LoadReport:
     """The result of copy_from: layers that got weights, layers with learnable blobs that got none, and the file's unused
-    layers."""
+    layers.
+    """
 
     file: str
     loaded: list[str] = field(default_factory=list)
@@ -359,7 +360,7 @@ class Net(PycaffeNet, Hooked):
         return {name: self.blobs[name].diff for name in dict.fromkeys(names)}
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: ArrayLike) -> Arrays:
-        """forward on any number of items, in batches of the net's size; returns joined copies of all outputs."""
+        """Return forward on any number of items, in batches of the net's size; returns joined copies of all outputs."""
         return forward_all(self, blobs, inputs)
 
     def forward_backward(self) -> float:
@@ -426,8 +427,10 @@ class Net(PycaffeNet, Hooked):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Around each pass. Raises Error if another thread runs the net. In GPU mode kernels run on the net's own stream, and
-        the end waits for it."""
+        """Around each pass.
+
+        Raises Error if another thread runs the net. In GPU mode kernels run on the net's own stream, and the end waits for it.
+        """
         if not self.lock.acquire(blocking=False):  # reentrant: a thread that holds net.lock may run the net
             raise Error(
                 f'net "{self.name}" is running in another thread: give each thread its own net (share_with shares the'
@@ -501,7 +504,8 @@ class Net(PycaffeNet, Hooked):
 
     def _layers_loaded(self, *, last: bool) -> dict[str, Layer]:
         """By name, the layer that takes stored weights: the first of the name, in Caffe's reader of HDF5 the last; one that has
-        blobs goes before others."""
+        blobs goes before others.
+        """
         named: dict[str, Layer] = {}
         for layer in reversed(self.layers) if last else self.layers:
             if layer.name not in named or (layer.blobs and not named[layer.name].blobs):
@@ -542,7 +546,8 @@ class Net(PycaffeNet, Hooked):
 
     def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
         """Write the net with its weights, and with diffs their diffs, as a .caffemodel; the weights alone if path ends in .h5,
-        .safetensors or .npz (without diffs)."""
+        .safetensors or .npz (without diffs).
+        """
         each = [layer.blobs for layer in self.layers] if self._has_namesakes else ()
         write_weights(path, self.param, self.params, diffs=diffs, each=each)
 
@@ -550,8 +555,10 @@ class Net(PycaffeNet, Hooked):
 
     @property
     def forks(self) -> dict[str, Choice]:
-        """By layer name: whose layer it is, where forks have several of its type, and what told it. A layer that is left out
-        is of a type that they agree on, or will be told by its weights."""
+        """By layer name: whose layer it is, where forks have several of its type, and what told it.
+
+        A layer that is left out is of a type that they agree on, or will be told by its weights.
+        """
         return {layer.name: choice for layer in self.layers if (choice := choice_of(layer))}
 
     def index_of(self, layer: str) -> int:

@@ -104,7 +104,8 @@ def unknown_of_layer(layer: Layer, strict: bool | None) -> list[SkippedField]:
 
 def unknown_of_file(file: NetFile, strict: bool | None) -> list[SkippedField]:
     """Return the fields of all layers, of any phase, and outside them, that matter, without regard to what a type reads: for a
-    tool that writes the whole net anew. Raises PrototxtError for one, unless strict is False."""
+    tool that writes the whole net anew. Raises PrototxtError for one, unless strict is False.
+    """
     given: Iterable[SkippedField] = chain(file.skipped, *(source.skipped for source in file.sources))
     found = [field for field in given if skipped.matters(field)]
     skipped.refuse(found, strict)

@@ -56,9 +56,10 @@ Step = Callable[[], None]
 
 @dataclass
 class Chain:
-    """Consecutive layers, each but the first in place on the first one's top, or one alone whose step can be kept. index: the
-    first one's. alone: there is one, which is run here only if its step is made of jobs; hopeless: its bottoms' shapes, where
-    it turned out not to be.
+    """Consecutive layers, each but the first in place on the first one's top, or one alone whose step can be kept.
+
+    index: the first one's. alone: there is one, which is run here only if its step is made of jobs; hopeless: its bottoms'
+    shapes, where it turned out not to be.
 
     together: whether they last ran as one step. step: what is kept of that, valid while made is current.
     """
@@ -97,7 +98,8 @@ class Chain:
 
     def backward(self) -> bool:
         """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
-        if they have to run one by one."""
+        if they have to run one by one.
+        """
         first, *rest = self.nodes
         if not self.together or not all(
             node.needs_backward and all(node.bottom_needs) and not any(node.layer.param_propagate_down) for node in rest
@@ -225,9 +227,12 @@ class Program(Protocol):
 
 
 class ExecutionPlan:
-    """The chains of a net's nodes. memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of
-    the chain, that a forward is at. program: what runs several layers at once, if there is one. _environment: what decides how
-    layers run; the chains' steps and the program are dropped when it changes."""
+    """The chains of a net's nodes.
+
+    memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of the chain, that a forward is
+    at. program: what runs several layers at once, if there is one. _environment: what decides how layers run; the chains' steps
+    and the program are dropped when it changes.
+    """
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
         self.nodes, self.memory = nodes, memory
@@ -239,8 +244,10 @@ class ExecutionPlan:
         self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in long}
 
     def begin(self, first: int, last: int, one_by_one: bool = False) -> int:
-        """Begin a forward of the layers from first to last, and run what the program can, unless one_by_one. Return the next
-        layer. Jobs need nothing that NumPy and BLAS do (threads.computing)."""
+        """Begin a forward of the layers from first to last, and run what the program can, unless one_by_one.
+
+        Return the next layer. Jobs need nothing that NumPy and BLAS do (threads.computing).
+        """
         environment = ("GPU",) if gpu_mode() else (compiled(), get_num_threads(), wanted_way()) if self.chains else ()
         if environment != self._environment:
             self._environment = environment
@@ -259,8 +266,10 @@ class ExecutionPlan:
         return end
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
-        """Yield the layers from first to last that the caller has to run, in order, after begin. Chains are run here, unless
-        one_by_one."""
+        """Yield the layers from first to last that the caller has to run, in order, after begin.
+
+        Chains are run here, unless one_by_one.
+        """
         i = first
         while i <= last:
             self.at = i
@@ -294,8 +303,10 @@ class ExecutionPlan:
             self.program = program
 
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
-        """Yield the layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run
-        here, except for their first layer, unless one_by_one."""
+        """Yield the layers from `first` down to `last` whose backward the caller has to run, in order.
+
+        That of chains is run here, except for their first layer, unless one_by_one.
+        """
         for one in self.chains.values():
             one.before_backward()
         i = first
@@ -331,7 +342,8 @@ def _begins(node: Node) -> bool:
 
 def _keeps_step(node: Node) -> bool:
     """Return whether it has a step, or is one pass over a blob: of our classes, since one derived from them may compute
-    anything."""
+    anything.
+    """
     layer = node.layer
     has = layer.only_shares or may_have_steps(layer)
     alone = may_be_epilogue(layer) and layer.is_exact_alone

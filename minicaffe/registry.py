@@ -45,8 +45,11 @@ def load(place: str) -> Kind:
 
 
 class Kinds(MutableMapping[Name, Kind]):
-    """Layer classes by name. A class given as the text "module:Class" is imported when it is first asked for: a net needs ten
-    of the catalogue's hundred files."""
+    """Layer classes by name.
+
+    A class given as the text "module:Class" is imported when it is first asked for: a net needs ten of the catalogue's hundred
+    files.
+    """
 
     def __init__(self, kinds: Mapping[Name, Kind | str] | None = None) -> None:
         self._kinds: dict[Name, Kind | str] = dict(kinds or {})

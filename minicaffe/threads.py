@@ -177,8 +177,10 @@ def run(tasks: Iterable[Task]) -> None:
 
 @contextmanager
 def on_this_thread() -> Iterator[None]:
-    """In the block, run executes its tasks one by one on the calling thread. parts still cuts for all threads, so that results
-    are bit for bit those of all threads."""
+    """In the block, run executes its tasks one by one on the calling thread.
+
+    parts still cuts for all threads, so that results are bit for bit those of all threads.
+    """
     before = getattr(_here, "working", False)
     _here.working = True
     try:
@@ -213,8 +215,10 @@ def short_buffers() -> Iterator[None]:
 
 
 class _Help(NamedTuple):
-    """The work of the pool's threads for a caller of run. came, left: the numbers of those that have begun and ended; errors:
-    theirs; bell: what each rings when it has left."""
+    """The work of the pool's threads for a caller of run.
+
+    came, left: the numbers of those that have begun and ended; errors: theirs; bell: what each rings when it has left.
+    """
 
     work: Task
     came: list[int]
@@ -257,8 +261,7 @@ class Pool:
                             self.wake(number)
 
     def call_off(self, help_: _Help) -> None:
-        """Call off the helpers that have not come, and wait until the others have ended. May be called again, after an
-        error."""
+        """Call off the helpers that have not come, and wait until the others have ended. May be called again, after an error."""
         with lock:
             for number, given in enumerate(self.given):
                 if given is help_ and (self.change(number, GIVEN, ASLEEP) or self.state(number) != RUNS):

@@ -92,7 +92,8 @@ class DeformableConvolution(Layer):
 
     def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], backward: bool) -> int:
         """Return an image's map, the index and the share of each sample's four pixels, and while they are made twice that; then
-        blocks of columns, in backward an image's columns, and the order in which they are added to pixels."""
+        blocks of columns, in backward an image's columns, and the order in which they are added to pixels.
+        """
         size, pixels, windows = self.dtype.itemsize, math.prod(bottom[0].shape[2:]), math.prod(top[0].shape[2:])
         numbers = windows * self.deformable_group * math.prod(self.window.kernel)
         maps, columns = pixels * self.channels * size, windows * self.channels * math.prod(self.window.kernel) * size
@@ -157,7 +158,7 @@ class DeformableConvolution(Layer):
         return Tables.of(self.blobs[0].data, self.rimmed_window, self.group)
 
     def _rimmed(self, x: Array) -> Array:
-        """x (N, C, H, W) in its rim."""
+        """Return x (N, C, H, W) in its rim."""
         ends = (self.rim, self.rim)
         return np.pad(x, ((0, 0), (0, 0), ends, ends)) if self.rim else x
 
@@ -168,8 +169,9 @@ class DeformableConvolution(Layer):
 
 
 def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Window, group: int) -> Array:
-    """y (N, M, OH, OW), without a bias, of x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group, kh,
-    kw)."""
+    """Return y (N, M, OH, OW), without a bias, of x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group,
+    kh, kw).
+    """
     channels, (filters, per_group), taps = x.shape[1], weight.shape[:2], math.prod(window.kernel)
     y = np.zeros((len(x), filters, *offset.shape[2:]), x.dtype)
     of_group = channels // (offset.shape[1] // (2 * taps))
@@ -188,7 +190,7 @@ def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Windo
 
 
 def sample_by_definition(x: Array, h: float, w: float) -> float:
-    """x (H, W) between its pixels; past the centre of the last one it is that pixel, and 0 outside [0, H) x [0, W)."""
+    """Return x (H, W) between its pixels; past the centre of the last one it is that pixel, and 0 outside [0, H) x [0, W)."""
     height, width = x.shape
     if not (0 <= h < height and 0 <= w < width):
         return 0.0

@@ -51,15 +51,15 @@ class Places(NamedTuple):
 
     def neighbours(self) -> Iterator[tuple[Ints, Ints, Array]]:
         """(rows, columns, share in the sample) of each of the four pixels of every sample: low low, low high, high low, high
-        high."""
+        high.
+        """
         one = self.share_h.dtype.type(1)
         for row, of_row in ((self.low_h, one - self.share_h), (self.high_h, self.share_h)):
             for column, of_column in ((self.low_w, one - self.share_w), (self.high_w, self.share_w)):
                 yield row, column, of_row * of_column
 
     def pixels(self, size: tuple[int, int]) -> Ints:
-        """Return the four neighbours (4, windows, taps, groups) in the flat map; one past its end where the sample is
-        outside."""
+        """Return the four neighbours (4, windows, taps, groups) in the flat map; one past its end where the sample is outside."""
         beyond = size[0] * size[1]
         flat = [np.where(self.inside, row * size[1] + column, beyond) for row, column, _ in self.neighbours()]
         return np.stack(flat)
@@ -70,8 +70,8 @@ class Places(NamedTuple):
 
 
 def places_of(offset: Array, window: Window, size: tuple[int, int]) -> Places:
-    """offset (groups * taps * 2, windows down, windows across) of one image, rows first -> where its samples lie on a map of
-    that size (H, W).
+    """Return offset (groups * taps * 2, windows down, windows across) of one image, rows first -> where its samples lie on a
+    map of that size (H, W).
 
     A sample is on the map from its first pixel to one past its last; past the last pixel's centre it has that pixel's value.
     """
@@ -90,7 +90,7 @@ def places_of(offset: Array, window: Window, size: tuple[int, int]) -> Places:
 
 
 def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints, Ints, Array]:
-    """move (windows, taps, groups), corner (windows,), step (taps,) -> inside, low, high, share of high, along an axis."""
+    """Return move (windows, taps, groups), corner (windows,), step (taps,) -> inside, low, high, share of high, along an axis."""
     dtype = move.dtype
     corner, step = corner[:, None, None], step[:, None]
     at = (corner + step).astype(dtype) + move
@@ -105,7 +105,8 @@ def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints
 
 class Samples(NamedTuple):
     """The rows that one image's columns are made of: `maps` (pixels * groups + groups, C / groups), 0 past the last pixel; read
-    and share (4, windows * taps * groups): which rows of maps, and their shares. each: rows of a window."""
+    and share (4, windows * taps * groups): which rows of maps, and their shares. each: rows of a window.
+    """
 
     maps: Array
     read: Ints
@@ -131,7 +132,7 @@ class Samples(NamedTuple):
             self.put(first, rows, term)
 
     def products(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
-        """columns (windows, taps, C): the sum over a group's channels of each times each of the four pixels, (4, rows)."""
+        """Return columns (windows, taps, C): the sum over a group's channels of each times each of the four pixels, (4, rows)."""
         sums = np.empty((4, (windows.stop - windows.start) * self.each), columns.dtype)
         for first, rows, term in self._chunks(windows, columns, scratch):
             start = first - windows.start * self.each
@@ -141,7 +142,9 @@ class Samples(NamedTuple):
         return sums
 
     def slopes(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
-        """columns (windows, taps, C), the gradient of these windows' -> that of their offsets (2, windows, taps, groups)."""
+        """Return columns (windows, taps, C), the gradient of these windows' -> that of their offsets (2, windows, taps,
+        groups).
+        """
         low_low, low_high, high_low, high_high = self.products(windows, columns, scratch).reshape(
             4, len(columns), -1, self.groups
         )
@@ -150,7 +153,7 @@ class Samples(NamedTuple):
         return np.stack([down, (low_high - low_low) * (1 - high_h) + (high_high - high_low) * high_h])
 
     def data_gradient(self, columns: Array, dx: Array, scratch: Scratch) -> None:
-        """dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten."""
+        """Compute dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten."""
         adding = adding_of(self)
         maps = scratch("maps", *self.maps.shape)
         maps[...] = 0
@@ -168,8 +171,7 @@ class Samples(NamedTuple):
         dx.reshape(len(dx), -1)[...] = maps[: len(maps) - self.groups].reshape(-1, len(dx)).T
 
     def _chunks(self, windows: slice, columns: Array, scratch: Scratch) -> Iterator[tuple[int, Array, Array]]:
-        """Yield the columns of these windows as rows, ROW_BYTES at a time: (number of the first row, rows, as large an
-        array)."""
+        """Yield the columns of these windows as rows, ROW_BYTES at a time: (number of the first row, rows, as large an array)."""
         rows = columns.reshape(-1, self.maps.shape[1])
         step = max(1, ROW_BYTES // rows.strides[0])
         term = scratch("term", min(step, len(rows)), rows.shape[1])
@@ -190,7 +192,9 @@ class AnySamples(Protocol):
 
 @kernel
 def samples_of(x: Array, offset: Array, window: Window) -> AnySamples:
-    """x (C, H, W) and offset (groups * taps * 2, windows down, windows across) of one image -> what its columns are made of."""
+    """Return x (C, H, W) and offset (groups * taps * 2, windows down, windows across) of one image -> what its columns are made
+    of.
+    """
     places = places_of(offset, window, (x.shape[1], x.shape[2]))
     _, taps, groups = places.inside.shape
     pixels, channels = x.shape[1] * x.shape[2], len(x)
@@ -233,7 +237,8 @@ class Adding(NamedTuple):
 
 def adding_of(samples: Samples) -> Adding:
     """Return what samples read, by pixel; the terms of a pixel are its low low neighbours, then low high ones and so on, by
-    rising row."""
+    rising row.
+    """
     outside = len(samples.maps) - samples.groups
     target = samples.read.reshape(-1)
     counts = np.bincount(target, minlength=len(samples.maps))
@@ -262,7 +267,7 @@ class Tables(NamedTuple):
 
     @classmethod
     def of(cls, weight: Array, window: Window, group: int) -> Tables:
-        """weight (M, C / group, kh, kw)."""
+        """Return weight (M, C / group, kh, kw)."""
         parted = weight.reshape(group, len(weight) // group, weight.shape[1], -1)
         return cls(window, np.ascontiguousarray(parted.transpose(0, 3, 2, 1)))
 
@@ -285,8 +290,9 @@ class Tables(NamedTuple):
 
 
 def convolve(x: Array, offset: Array, tables: Tables, y: Array, mask: Array | None = None) -> None:
-    """y (N, M, *windows) of x (N, C, H, W), offset (N, groups * taps * 2, *windows) and mask (N, groups * taps, *windows); y is
-    overwritten."""
+    """Compute y (N, M, *windows) of x (N, C, H, W), offset (N, groups * taps * 2, *windows) and mask (N, groups * taps,
+    *windows); y is overwritten.
+    """
     for n, out in enumerate(y.reshape(*y.shape[:2], math.prod(y.shape[2:]))):
         samples, factors = samples_of(x[n], offset[n], tables.window), _factors(mask, n, tables)
         run(partial(_convolve, samples, factors, tables, some, out) for some in _dealt(tables.parts(out.shape[1])))
@@ -323,8 +329,7 @@ def _convolve(samples: AnySamples, factors: Array | None, tables: Tables, window
 
 
 class Wanted(NamedTuple):
-    """The gradients to compute: dx (N, C, H, W), doffset and dmask are overwritten, dweight (M, C / group, kh, kw) is added
-    to."""
+    """The gradients to compute: dx (N, C, H, W), doffset and dmask are overwritten, dweight (M, C / group, kh, kw) is added to."""
 
     dx: Array | None
     doffset: Array | None
@@ -377,7 +382,7 @@ def _add_weight_gradient(columns: Array, dy: Array, tables: Tables, total: Array
 
 
 def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], columns: Array) -> None:
-    """columns (windows, taps, C) of dy (M, windows)."""
+    """Compute columns (windows, taps, C) of dy (M, windows)."""
     for part in windows:
         for channels, filters, matrix in tables.matrices():
             product = dy[filters, part].T @ matrix.T
@@ -385,8 +390,9 @@ def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], colum
 
 
 def _mask_gradients(samples: AnySamples, windows: Sequence[slice], columns: Array, dmask: Array) -> None:
-    """dmask (groups * taps, *windows) of the gradient of the masked columns: it times the samples, summed over a group's
-    channels."""
+    """Compute dmask (groups * taps, *windows) of the gradient of the masked columns: it times the samples, summed over a
+    group's channels.
+    """
     scratch = Scratch(columns.dtype)
     flat = dmask.reshape(samples.groups, columns.shape[1], -1)
     for part in windows:
@@ -397,7 +403,7 @@ def _mask_gradients(samples: AnySamples, windows: Sequence[slice], columns: Arra
 
 
 def _offset_gradients(samples: AnySamples, windows: Sequence[slice], columns: Array, doffset: Array) -> None:
-    """doffset (groups * taps * 2, *windows) of the columns' gradient: it times the slopes of the bilinear samples."""
+    """Compute doffset (groups * taps * 2, *windows) of the columns' gradient: it times the slopes of the bilinear samples."""
     scratch = Scratch(columns.dtype)
     flat = doffset.reshape(samples.groups, columns.shape[1], 2, -1)
     for part in windows:

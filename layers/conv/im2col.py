@@ -94,12 +94,12 @@ def channel_axis(layer: Layer, bottom: Blob) -> int:
 
 
 def im2col(x: Array, window: Window) -> Array:
-    """x (N, C, *map) -> columns (N, C, *kernel, *windows)."""
+    """Return x (N, C, *map) -> columns (N, C, *kernel, *windows)."""
     return np.ascontiguousarray(np.moveaxis(windows_of(padded(x, window), window), 1 + len(window.kernel), 0))
 
 
 def col2im(columns: Array, window: Window, spatial: Sequence[int]) -> Array:
-    """columns (N, C, *kernel, *windows) added up where they came from: x (N, C, *spatial); im2col's transpose."""
+    """Return columns (N, C, *kernel, *windows) added up where they came from: x (N, C, *spatial); im2col's transpose."""
     n, channels = columns.shape[:2]
     x = _zeros((n, channels), spatial, window, columns.dtype)
     add_windows(np.moveaxis(columns, 0, 1 + len(window.kernel)), window, x)
@@ -115,7 +115,7 @@ def _zeros(maps: Sequence[int], spatial: Sequence[int], window: Window, dtype: A
 
 
 def padded(x: Array, window: Window) -> Array:
-    """x (N, C, *map) with the window's border of zeros around the map; x itself when there is none."""
+    """Return x (N, C, *map) with the window's border of zeros around the map; x itself when there is none."""
     if not any(window.pad):
         return x
     spatial = x.shape[2:]
@@ -152,7 +152,6 @@ def add_windows(columns: Array, window: Window, x: Array) -> None:
 
 
 def pixels_of_tap(tap: Sequence[int], output: Sequence[int], window: Window) -> Index:
-    """Return the index of the pixels of a padded x (..., *padded) under one tap of all windows, `output` of them on each
-    axis."""
+    """Return the index of the pixels of a padded x (..., *padded) under one tap of all windows, `output` of them on each axis."""
     starts = [t * d for t, d in zip(tap, window.dilation)]
     return (..., *(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride)))

@@ -220,7 +220,7 @@ class InnerProduct(Layer):
         return matrix.T if self.transpose else matrix
 
     def _rows(self, y: Array) -> Array:
-        """y (N..., num_output) as a matrix (N, num_output), a view."""
+        """Return y (N..., num_output) as a matrix (N, num_output), a view."""
         return y.reshape(math.prod(y.shape[: self.axis]), y.shape[-1])
 
 

@@ -60,7 +60,8 @@ def all_taps(window: Window) -> Taps:
 @lru_cache(maxsize=512)
 def taps_of_pieces(window: Window, taps: Taps) -> Array:
     """Return each piece's taps (pieces, 6), those of its rows, then of its columns: 1, or 0 where the piece has none of these
-    taps."""
+    taps.
+    """
     made = np.zeros((len(pieces(window)), 2, TAPS), np.float32)
     for of_piece, first in zip(made, pieces(window), strict=True):
         for to, mask, start, stride in zip(of_piece, taps, first, window.stride, strict=True):

@@ -75,8 +75,11 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 class Cut(NamedTuple):
-    """The cut of the gradient of a group. chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of
-    the memory for sums, for tiles of dy and for tiles of x, in numbers."""
+    """The cut of the gradient of a group.
+
+    chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of the memory for sums, for tiles of dy
+    and for tiles of x, in numbers.
+    """
 
     chunks: list[slice]
     batches: list[list[Block]]

@@ -78,7 +78,9 @@ class Scene:
 
     def rescaled(self, centre: tuple[float, float], right: float, down: float) -> tuple[Scene, tuple[float, float]]:
         """Return all of it times two factors, around a centre (x, y) if that is much: then only what can be needed is kept.
-        Also the centre in it, before the factors."""
+
+        Also the centre in it, before the factors.
+        """
         scene, (x, y) = self, centre
         if right == down == 1:
             return scene, centre
@@ -110,7 +112,8 @@ class Placed:
 
 def placed(size: int, frame: int, centre: float, noise: int) -> Placed:
     """Place an image: a smaller one in the middle of the frame, of a larger one the part around the centre; noise: pixels
-    further."""
+    further.
+    """
     if size < frame:
         return Placed(min(max(0, rounded((frame - size) / 2) + noise), frame - size), 0, size)
     if size > frame:

@@ -46,8 +46,9 @@ def affine(
     plus: Array | None = None,
     kept: Array | None = None,
 ) -> None:
-    """out = (x - minus) * times + plus, block by block: x, out (N, C, P), out may be x; minus, times, plus (C,), at least
-    one of them; kept (N, C, P): where x is copied to."""
+    """Compute out = (x - minus) * times + plus, block by block: x, out (N, C, P), out may be x; minus, times, plus (C,), at
+    least one of them; kept (N, C, P): where x is copied to.
+    """
     steps = [(f, v) for f, v in ((np.subtract, minus), (np.multiply, times), (np.add, plus)) if v is not None]
 
     def step(index: Index) -> None:

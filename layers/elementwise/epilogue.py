@@ -46,7 +46,7 @@ class Epilogue:
         scale_shift_relu(self, y, channels)
 
     def backward(self, y: Array, diff: Array, channels: slice = EVERY) -> None:
-        """diff = diff * relu'(y) * scale in place: y and diff (N, M', *rows) hold the given M' of the M channels."""
+        """Compute diff = diff * relu'(y) * scale in place: y and diff (N, M', *rows) hold the given M' of the M channels."""
         scale_shift_relu_backward(self, y, diff, channels)
 
 
@@ -94,7 +94,8 @@ def joined(epilogues: Sequence[Epilogue], dtype: DTypeLike) -> Epilogue:
 @kernel
 def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
     """Return what makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is
-    this. A ReLU takes any shape."""
+    this. A ReLU takes any shape.
+    """
     return partial(_by_blocks, x, y, epilogue)
 
 
@@ -120,7 +121,7 @@ def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Arr
 
 
 def _positive_part(x: Array, y: Array) -> None:
-    """y = max(x, 0), by rows of ROW numbers as far as they lie one after another."""
+    """Compute y = max(x, 0), by rows of ROW numbers as far as they lie one after another."""
     axis, run = run_of(x, y)
     if run < 32:
         np.maximum(x, 0, out=y)

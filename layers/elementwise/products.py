@@ -52,7 +52,7 @@ class BroadcastProduct(Layer):
 
 
 def _multiply(x: Array, factor: Array, y: Array) -> None:
-    """y = x * factor, block by block; factor has x's axes, some of length 1."""
+    """Compute y = x * factor, block by block; factor has x's axes, some of length 1."""
     whole = np.broadcast_to(factor, x.shape)
 
     def step(index: Index) -> None:

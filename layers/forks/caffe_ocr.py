@@ -232,7 +232,7 @@ def _turned(weight: Array) -> Array:
 
 
 def _convolved(x: Array, weight: Array, window: Window) -> Array:
-    """x (N, C, H, W) convolved with weight (M, C, ...): (N, M, H, W)."""
+    """Return x (N, C, H, W) convolved with weight (M, C, ...): (N, M, H, W)."""
     y = np.empty((len(x), len(weight), *x.shape[2:]), x.dtype)
     convolve(x, weight, window, 1, y)
     return y

@@ -119,11 +119,11 @@ class Sampled:
         self.down, self.right = rows - self.row, columns - self.column
 
     def of(self, u: Array, v: Array) -> None:
-        """v (C, ...) of the map u (C, H, W)."""
+        """Compute v (C, ...) of the map u (C, H, W)."""
         v.reshape(len(u), len(self.down))[:] = sum(_flat(u)[:, at] * share for at, share in self._corners())
 
     def backward(self, dv: Array, du: Array) -> None:
-        """du (C, H, W) of dv (C, ...)."""
+        """Compute du (C, H, W) of dv (C, ...)."""
         du[...] = 0
         dv = _flat(dv)
         for at, share in self._corners():
@@ -149,8 +149,7 @@ class Sampled:
         return self._pixels((up * left, up * self.right, self.down * left, self.down * self.right))
 
     def _pixels(self, shares: Sequence[Array]) -> list[Corner]:
-        """Return the pixels at the top left, top right, bottom left and bottom right, with these shares, 0 outside of the
-        map."""
+        """Return the pixels at the top left, top right, bottom left and bottom right, with these shares, 0 outside of the map."""
         found = []
         for share, (down, right) in zip(shares, ((0, 0), (0, 1), (1, 0), (1, 1))):
             row, column = self.row + down, self.column + right

@@ -135,7 +135,7 @@ def true_probability(prob: Array, labels: NDArray[np.intp]) -> Array:
 
 
 def focal_slope(p: Array, start: float, sign: int, gamma: float) -> Array:
-    """p times the derivative of -(start + sign p)^gamma log p, for p of any shape in float64."""
+    """Return p times the derivative of -(start + sign p)^gamma log p, for p of any shape in float64."""
     base = start + sign * p
     power = np.zeros_like(p)
     if gamma:  # at base 0 and gamma < 1 the power is infinite and log p is 0: their product's limit is 0

@@ -162,7 +162,8 @@ def label_error(layer: Layer, label: float, where: int, split: ClassAxis, ignore
 
 def watch_labels(layer: Layer, labels: Blob, split: ClassAxis, ignore: int | None) -> tuple[int, int, int, int]:
     """Return the arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, which, and
-    the address of the flag for a wrong label, which raises label_error's error."""
+    the address of the flag for a wrong label, which raises label_error's error.
+    """
 
     def error(left: int) -> LayerError:
         where = labels.count - left
@@ -191,7 +192,7 @@ class Normalization:
         return max(1.0, float(counts.get(self.mode, 1.0)))
 
     def fixed_divisor(self, images: int, positions: int) -> float | None:
-        """divisor where it does not depend on what is ignored, else None."""
+        """Return divisor where it does not depend on what is ignored, else None."""
         return None if self.mode == VALID else self.divisor(images=images, positions=positions, valid=0)
 
 

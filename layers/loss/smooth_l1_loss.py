@@ -101,7 +101,7 @@ def _alike(bottom: Sequence[Blob]) -> list[Array]:
 
 
 def weighted_difference(x: Array, target: Array, weight: Array | None = None, *, out: Array | None = None) -> Array:
-    """weight * (x - target), all of one shape; no weight counts as 1."""
+    """Return weight * (x - target), all of one shape; no weight counts as 1."""
     d: Array = np.subtract(x, target, out=out)
     if weight is not None:
         d *= weight

@@ -74,7 +74,8 @@ def softmax(x: Array, axis: int = 1, *, out: Array | None = None) -> Array:
 
 def softmax_backward(y: Array, dy: Array, axis: int = 1, *, out: Array | None = None) -> Array:
     """Return the gradient in x of softmax, given its result y and the gradient dy in it, both of x's shape; out may be dy
-    itself."""
+    itself.
+    """
     dx: Array = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)  # the sum is taken before out, which may be dy
     dx *= y
     return dx

@@ -92,7 +92,8 @@ def among_top(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool
 
 def among_least(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
     """Return whether each of labels (outer, inner) is among the top_k lowest scores of x (outer, C, inner); of equal ones the
-    lowest class goes first."""
+    lowest class goes first.
+    """
     true = np.take_along_axis(x, labels[:, None], axis=1)
     before = np.arange(x.shape[1])[:, None] < labels[:, None]
     return np.asarray(((x < true) | (x == true) & before).sum(axis=1) < top_k)
@@ -100,7 +101,8 @@ def among_least(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bo
 
 def among_highest(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
     """Return whether each of labels (outer, ...) is among the top_k highest scores of x (outer, C, ...); of equal ones the last
-    class goes first."""
+    class goes first.
+    """
     true = np.take_along_axis(x, labels[:, None], axis=1)
     before = np.arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2)) > labels[:, None]
     return np.asarray(((x > true) | (x == true) & before).sum(axis=1) < top_k)

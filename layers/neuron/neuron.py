@@ -105,8 +105,10 @@ class KeptInput:
         return self.blob.data
 
     def address(self, x: Blob) -> int:
-        """Where forward on the GPU copies x to; 0: not wanted. There it also counts whether the net will run backward: on the
-        CPU the execution plan saves most of these copies."""
+        """Where forward on the GPU copies x to; 0: not wanted.
+
+        There it also counts whether the net will run backward: on the CPU the execution plan saves most of these copies.
+        """
         self._left_out = self.layer.forward_only or not self.layer.gradient_wanted
         if self._left_out:
             return 0

@@ -336,7 +336,8 @@ class BatchNorm(Forked, Channelwise):
 
 def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array, out: Array) -> tuple[Array, Array]:
     """Mean (C,) and variance (C,) of x (N, C, P), whose normalised values go to normalised and to out (N, C, P; all three may
-    be one), 1 / sqrt(var + eps) to inverse_std (C,). Channel after channel, so that each is fetched from memory once."""
+    be one), 1 / sqrt(var + eps) to inverse_std (C,). Channel after channel, so that each is fetched from memory once.
+    """
     mean, var = np.empty((2, x.shape[1]), x.dtype)
     numbers = x.size // x.shape[1]
 
@@ -355,7 +356,7 @@ def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array
 
 
 def batch_norm_backward(dy: Array, normalised: Array, inverse_std: Array, out: Array) -> None:
-    """dx = (dy - mean(dy) - mean(dy * y) * y) / std, into out (may be dy); dy, y, out (N, C, P), inverse_std (C,)."""
+    """Compute dx = (dy - mean(dy) - mean(dy * y) * y) / std, into out (may be dy); dy, y, out (N, C, P), inverse_std (C,)."""
     numbers = dy.size // dy.shape[1]
 
     def step(c: slice) -> None:

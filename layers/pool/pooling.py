@@ -171,7 +171,8 @@ class Pooling(Forked):
 
     def _geometry(self) -> tuple[int, ...]:
         """Return the kernels' H, W, PH, PW, kernel (no more than the padded map), stride and pad on both axes, and
-        counts_padding."""
+        counts_padding.
+        """
         r, c = self.rows, self.columns
         # the sum of a place and any kernel must fit an int
         kernel = min(r.kernel, r.size + 2 * r.pad), min(c.kernel, c.size + 2 * c.pad)
@@ -212,7 +213,7 @@ class Pooling(Forked):
 
 
 def _planes(x: Array) -> Array:
-    """x (N, C, H, W) as maps (N * C, H, W), a view."""
+    """Return x (N, C, H, W) as maps (N * C, H, W), a view."""
     n, channels, h, w = x.shape
     return x.reshape(n * channels, h, w)
 

@@ -24,7 +24,8 @@ MOST_TAPS = 25
 
 def first_maximum(x: Array, y: Array, lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> NDArray[np.intp]:
     """Index h * W + w of the first pixel of each window of x (M, H, W) that equals its maximum y (M, PH, PW), -1 where that is
-    not above lowest: (M, PH, PW). The definition, for windows of any size."""
+    not above lowest: (M, PH, PW). The definition, for windows of any size.
+    """
     # still: no tap so far equals the maximum
     still, before = y > lowest, np.zeros(y.shape, np.min_scalar_type(rows.kernel * columns.kernel))
     for windows, pixels in window_taps(rows, columns):
@@ -59,7 +60,8 @@ def _indices(
     taps: NDArray[np.intp], before: Array, won: NDArray[np.bool_], rows: PoolAxis, columns: PoolAxis
 ) -> NDArray[np.intp]:
     """Return each window's pixel: taps (K,) from its place of stride x stride on, of which `before` says the one; -1 where not
-    won."""
+    won.
+    """
     mask = np.take(taps, before)  # a window that won has a tap for its maximum: `before` is its number
     mask += np.add.outer(np.arange(rows.pooled) * rows.stride * columns.size, np.arange(columns.pooled) * columns.stride)
     if not won.all():

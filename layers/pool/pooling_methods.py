@@ -18,7 +18,7 @@ from .pooling_windows import LOWEST, PoolAxis, reduce_windows, window_taps, wind
 
 
 def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
-    """x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
+    """Return x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
     # fmax, not maximum: a NaN loses, as with Caffe's >
     return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
 
@@ -27,8 +27,9 @@ def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = No
 def max_pool_places(
     x: Array, rows: PoolAxis, columns: PoolAxis, y: Array, scratch: Scratch | None = None
 ) -> NDArray[np.signedinteger[Any]]:
-    """x (..., H, W) -> the index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW), maybe the
-    scratch's. y (..., PH, PW): the maxima; it is overwritten."""
+    """Return x (..., H, W) -> the index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW),
+    maybe the scratch's. y (..., PH, PW): the maxima; it is overwritten.
+    """
     scratch = scratch or Scratch(x.dtype)
     max_pool(x, rows, columns, y, scratch)
     find = first_maximum_dealt if rows.kernel * columns.kernel <= MOST_TAPS else first_maximum
@@ -49,7 +50,7 @@ def max_pool_gradient(
     dx: Array,
     scratch: Scratch | None = None,
 ) -> None:
-    """dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order; dx is overwritten."""
+    """Compute dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order; dx is overwritten."""
     scratch = scratch or Scratch(x.dtype)
     index = max_pool_places(x, rows, columns, scratch("maxima", *dy.shape), scratch)
     won = index >= 0
@@ -64,7 +65,7 @@ def max_pool_gradient(
 
 
 def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
-    """x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
+    """Return x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
     sizes = divisors(rows, columns, x.dtype)
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
         if rows.one and columns.one:
@@ -79,7 +80,7 @@ def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = No
 
 
 def ave_pool_gradient(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
-    """dx (..., H, W) from dy (..., PH, PW); dx is overwritten."""
+    """Compute dx (..., H, W) from dy (..., PH, PW); dx is overwritten."""
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = dy / divisors(rows, columns, dy.dtype)
     if rows.one and columns.one:
@@ -95,7 +96,7 @@ def divisors(rows: PoolAxis, columns: PoolAxis, dtype: DTypeLike) -> Array:
 
 
 def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array, Array]:
-    """x (..., H, W) >= 0 -> a pixel of each window, drawn with probability x / sum(x): y and which tap (..., PH, PW)."""
+    """Return x (..., H, W) >= 0 -> a pixel of each window, drawn with probability x / sum(x): y and which tap (..., PH, PW)."""
     # running: the sum of a window's pixels up to this tap
     running, y = np.zeros((2, *x.shape[:-2], rows.pooled, columns.pooled), x.dtype)
     chosen = np.full(y.shape, -1, np.int32)
@@ -114,7 +115,7 @@ def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array,
 
 
 def stochastic_pool_gradient(dy: Array, chosen: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
-    """dx (..., H, W): every window's dy on the pixel that it drew; dx is overwritten."""
+    """Compute dx (..., H, W): every window's dy on the pixel that it drew; dx is overwritten."""
     dx[...] = 0
     for tap, (windows, pixels) in enumerate(window_taps(rows, columns)):
         part = dx[pixels]
@@ -131,7 +132,7 @@ def weighted_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> Array:
 
 
 def weighted_pool_gradient(dy: Array, x: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
-    """dx (..., H, W) = sum over windows of dy (2 x - y) / sum(x); dx is overwritten."""
+    """Compute dx (..., H, W) = sum over windows of dy (2 x - y) / sum(x); dx is overwritten."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     scaled = np.divide(dy, total, out=np.zeros_like(total), where=total > 0)
     windows_backward(scaled, rows, columns, dx)

@@ -38,8 +38,11 @@ LINE = 16
 
 @dataclass(frozen=True)
 class PoolAxis:
-    """The windows on one axis of `size` pixels. floor: their number is rounded down, not up; clip: one that would start past
-    size + pad - 1 is left out; counts_padding: an average divides by a length that includes padding."""
+    """The windows on one axis of `size` pixels.
+
+    floor: their number is rounded down, not up; clip: one that would start past size + pad - 1 is left out; counts_padding: an
+    average divides by a length that includes padding.
+    """
 
     size: int
     kernel: int
@@ -128,7 +131,7 @@ def reduce_windows(
     out: Array | None = None,
     scratch: Scratch | None = None,
 ) -> Array:
-    """operation over every window of x (..., H, W), start among them: (..., PH, PW), in out if given.
+    """Return operation over every window of x (..., H, W), start among them: (..., PH, PW), in out if given.
 
     Rows first: those are whole passes. Then columns, as passes over everything that has been made, where windows lie close:
     a window's worth from each pixel on, of which every stride-th is taken. NumPy does four pixels that follow one another
@@ -158,7 +161,7 @@ def reduce_windows(
 
 
 def _reduce_runs(operation: np.ufunc, x: Array, taps: int, scratch: Scratch) -> Array:
-    """operation over each number of x and the taps - 1 after it, of x's shape: true where those are in the same row."""
+    """Return operation over each number of x and the taps - 1 after it, of x's shape: true where those are in the same row."""
     if taps == 1:
         return x
     windows, flat = scratch("windows", *x.shape), x.reshape(-1)
@@ -172,7 +175,7 @@ def _reduce_runs(operation: np.ufunc, x: Array, taps: int, scratch: Scratch) -> 
 
 
 def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: Array) -> None:
-    """y (..., PH, W): operation over the rows of every window of x (..., H, W); start where there is none."""
+    """Compute y (..., PH, W): operation over the rows of every window of x (..., H, W); start where there is none."""
     (windows, pixels), *taps = rows.taps()
     y[..., : windows.start, :] = y[..., windows.stop :, :] = start
     if taps and taps[0][0] == windows:  # two taps in the first pass: no copy of the first
@@ -185,7 +188,7 @@ def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: 
 
 
 def windows_backward(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
-    """dx (..., H, W) = the sum of the dy (..., PH, PW) of the windows that each pixel lies in; dx is overwritten."""
+    """Compute dx (..., H, W) = the sum of the dy (..., PH, PW) of the windows that each pixel lies in; dx is overwritten."""
     by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)  # columns first: rows are then whole passes
     for windows, pixels in columns.taps():
         by_row[..., pixels] += dy[..., windows]
@@ -252,7 +255,9 @@ def counts_padding(param: caffe_pb2.PoolingParameter) -> bool:
 
 def rounds_down(layer: Layer, param: caffe_pb2.PoolingParameter) -> bool:
     """Return whether the number of windows is rounded down: BVLC's round_mode, or the forks' ceil_mode, both up unless given.
-    Raises LayerError where they contradict each other."""
+
+    Raises LayerError where they contradict each other.
+    """
     down = param.round_mode == caffe_pb2.PoolingParameter.FLOOR
     if not param.HasField("ceil_mode"):
         return down

@@ -27,8 +27,9 @@ Places = Callable[[], Iterator[tuple[slice, NDArray[np.intp]]]]
 
 
 def put_by_definition(x: Array, mask: Array, y: Array) -> bool:
-    """y (M, pixels) = 0 but for x (M, numbers) where mask, of each map or of all (1, numbers), says; False at an index that y
-    does not have, and all after it left out."""
+    """Compute y (M, pixels) = 0 but for x (M, numbers) where mask, of each map or of all (1, numbers), says; False at an index
+    that y does not have, and all after it left out.
+    """
     for m in range(len(x)):
         numbers, index, out = x[m], mask[m if len(mask) > 1 else 0], y[m]
         out[:] = 0
@@ -58,7 +59,7 @@ def put_gradient_by_definition(dy: Array, mask: Array, dx: Array, last: NDArray[
 
 @kernel
 def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
-    """y (N, C, OH, OW) = 0 but for x (N, C, H, W) where mask (N, C, H, W, or H, W for all maps) says.
+    """Compute y (N, C, OH, OW) = 0 but for x (N, C, H, W) where mask (N, C, H, W, or H, W for all maps) says.
 
     Raises LayerError for an index that is not whole, or outside [0, OH * OW).
     """
@@ -137,8 +138,10 @@ def _error(layer: Layer, pixels: int, wrong: float) -> LayerError:
 
 
 def launch_put(layer: Layer, x: Blob, mask: Blob, y: Blob, winner: Blob, *, backward: bool) -> None:
-    """put, or put_gradient, on the GPU. mask: one index for each number of x, or of a map of it. winner: which number of x
-    each pixel of y has."""
+    """put, or put_gradient, on the GPU.
+
+    mask: one index for each number of x, or of a map of it. winner: which number of x each pixel of y has.
+    """
     places = x.shape[2] * x.shape[3]
     winner.reshape(y.shape)
     last, index = winner.device_data("write"), mask.device_data("read")

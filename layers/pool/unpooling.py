@@ -112,7 +112,7 @@ class Unpooling(Layer):
                 yield (rows, columns), (to_rows, to_columns)
 
     def _divided(self, x: Array) -> Array:
-        """x / the window's size with AVE, x itself with TILE."""
+        """Return x / the window's size with AVE, x itself with TILE."""
         if self.method == TILE:
             return x
         sizes = np.outer(*(self.lengths(axis, n) for axis, n in enumerate(x.shape[2:])))

@@ -54,7 +54,9 @@ def anchor_labels(overlaps: Array, settings: TrainSettings, forces_best: bool = 
 
 
 def sampled(labels: Array, settings: TrainSettings) -> Array:
-    """labels (N,) with at most RPN_FG_FRACTION of RPN_BATCHSIZE ones and zeros up to RPN_BATCHSIZE; the rest, at random, -1."""
+    """Return labels (N,) with at most RPN_FG_FRACTION of RPN_BATCHSIZE ones and zeros up to RPN_BATCHSIZE; the rest, at random,
+    -1.
+    """
     labels = labels.copy()
     room = int(settings.rpn_fg_fraction * settings.rpn_batchsize)
     for label in (1, 0):
@@ -131,7 +133,7 @@ class AnchorTarget(StandIn):
         return np.flatnonzero(inside_image(anchors, image, self.border))
 
     def chosen(self, labels: Array, inside: NDArray[np.intp], bottom: Sequence[Blob]) -> Array:
-        """labels (N,) of the anchors inside, with -1 for those that are too many."""
+        """Return labels (N,) of the anchors inside, with -1 for those that are too many."""
         return sampled(labels, self.train)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -36,8 +36,7 @@ def generate_anchors(
 
 
 def shifted_anchors(anchors: Array, height: int, width: int, stride: int) -> Array:
-    """Return all anchors (height * width * A, 4) of a map: anchors (A, 4) at every (row, column), the anchor running
-    fastest."""
+    """Return all anchors (height * width * A, 4) of a map: anchors (A, 4) at every (row, column), the anchor running fastest."""
     x, y = np.meshgrid(np.arange(width) * stride, np.arange(height) * stride)
     shifts = np.stack([x, y, x, y], axis=2).reshape(-1, 1, 4)
     return (shifts + anchors[None]).reshape(-1, 4)
@@ -60,7 +59,8 @@ def layer_anchors(layer: StandIn) -> tuple[Array, int]:
     """Return the anchors (A, 4) and the stride of a layer's param_str: feat_stride, and optionally base_size, scales and
     ratios.
 
-    Warns where the model's own generate_anchors.py makes others."""
+    Warns where the model's own generate_anchors.py makes others.
+    """
     values = layer_parameters(layer)
     stride = whole_parameter(layer, values, "feat_stride")
     lists = {}

@@ -20,7 +20,8 @@ class DynamicTops(Layer):
 
     def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         """Shape the tops for the rois of one image, if the layer makes rois; rois: how many a proposal layer is assumed to
-        return."""
+        return.
+        """
 
 
 def makes_rois(layer: Layer) -> bool:

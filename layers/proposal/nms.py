@@ -32,8 +32,10 @@ DIVISORS = ("IOU", "IOMU", "IOFU")
 
 
 class Measure(NamedTuple):
-    """The rule by which overlaps are counted. unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if
-    points."""
+    """The rule by which overlaps are counted.
+
+    unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if points.
+    """
 
     unit: int = 1
     divisor: str = "IOU"
@@ -76,7 +78,7 @@ def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
 
 
 def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """nms on the CPU, with overlaps as measured."""
+    """Return nms on the CPU, with overlaps as measured."""
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
     kept: NDArray[np.intp] = order[kept_boxes(boxes, measure.areas(boxes), threshold, measure, limit)]

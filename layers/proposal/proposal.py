@@ -232,7 +232,7 @@ def proposals(anchors: Array, scores: Array, deltas: Array, im_info: Array, limi
 def proposals_by_param(
     anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits
 ) -> tuple[Array, Array]:
-    """proposals of proposal_param's layers; im_info (3,) or (4,)."""
+    """Return proposals of proposal_param's layers; im_info (3,) or (4,)."""
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
     least = limits.min_size * im_info[[-1, 2]]  # of x and of y
     large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= least, axis=1)

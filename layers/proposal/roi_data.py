@@ -49,7 +49,8 @@ from .dynamic_tops import DynamicTops
 
 def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: bool) -> Array:
     """Return all indices of roidb in random order; with aspect_grouping a batch holds only wide or only tall images, where it
-    can."""
+    can.
+    """
     generator = rng.shared_generator()
     if not aspect_grouping or images_per_batch == 1:
         return generator.permutation(len(roidb))

@@ -32,7 +32,7 @@ def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -
 
 
 def choose(indices: Array, count: int) -> Array:
-    """count of indices (N,), at random and without repetition; all of them where there are no more."""
+    """Return count of indices (N,), at random and without repetition; all of them where there are no more."""
     return rng.generator().choice(indices, size=count, replace=False) if len(indices) > count else indices
 
 
@@ -53,7 +53,8 @@ def class_targets(labels: Array, targets: Array, num_classes: int, settings: Tra
 
 def put_training_rois(top: Sequence[Blob], rois: Array, labels: Array, targets: Array, inside: Array) -> None:
     """Fill rois (R, 5, 1, 1), labels (R, 1, 1, 1), targets, inside and outside weights (R, 4 K, 1, 1), as py-R-FCN does, or
-    the first of these, if there are fewer tops."""
+    the first of these, if there are fewer tops.
+    """
     for blob, values in zip(top, (rois, labels[:, None], targets, inside, inside > 0), strict=False):
         blob.reshape(*values.shape, 1, 1)
         blob.data[...] = values[:, :, None, None]

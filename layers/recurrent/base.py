@@ -33,8 +33,10 @@ Shape = tuple[int, ...]
 
 
 class Unrolled:
-    """A recurrent layer's unrolled net. states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where there is one,
-    x_static, by name."""
+    """A recurrent layer's unrolled net.
+
+    states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where there is one, x_static, by name.
+    """
 
     def __init__(self, states: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape], **options: Any) -> None:
         from minicaffe.net import Net  # which imports the layers
@@ -169,8 +171,10 @@ class Stateful(Layer):
 
 
 class Recurrent(Stateful):
-    """A recurrent layer of D = num_output units, S streams of T steps. A subclass sets states and gates and writes steps,
-    steps_backward and, for weights beside the input's and the state's, more_shapes and more_names.
+    """A recurrent layer of D = num_output units, S streams of T steps.
+
+    A subclass sets states and gates and writes steps, steps_backward and, for weights beside the input's and the state's,
+    more_shapes and more_names.
 
     blobs: weight_x (gates D, inputs), bias (gates D), with a static input weight_static (gates D, its size), then
     weight_h (gates D, D), then the subclass's.
@@ -182,12 +186,14 @@ class Recurrent(Stateful):
     more_names: ClassVar[tuple[str, ...]] = ()
 
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
-        """Run the loop on u (T, S, gates D) without weight_h's part, from the states start (S, D); y (T, S, D) is
-        overwritten. Returns the last states."""
+        """Run the loop on u (T, S, gates D) without weight_h's part, from the states start (S, D); y (T, S, D) is overwritten.
+
+        Returns the last states.
+        """
         raise NotImplementedError
 
     def steps_backward(self, cont: Array, dy: Array) -> Array:
-        """du (T, S, gates D) from dy (T, S, D); adds to the diffs of the subclass's weights."""
+        """Return du (T, S, gates D) from dy (T, S, D); adds to the diffs of the subclass's weights."""
         raise NotImplementedError
 
     def more_shapes(self, units: int) -> list[tuple[int, ...]]:

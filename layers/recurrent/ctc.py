@@ -28,8 +28,7 @@ from minicaffe.layers.loss.loss import Loss
 
 @dataclass(frozen=True)
 class Target:
-    """The labels that one sequence should spell, in the time steps first to last (excluded). merge: whether repeats are
-    merged."""
+    """The labels that one sequence should spell, in the time steps first to last (excluded). merge: whether repeats are merged."""
 
     labels: Sequence[int]
     first: int
@@ -43,8 +42,10 @@ class Target:
 
 
 def ctc(x: Array, target: Target, blank: int) -> tuple[float, Array]:
-    """Return the loss of one sequence's scores x (T, C), and its gradient (T, C) in float64. The labels must fit the time
-    steps."""
+    """Return the loss of one sequence's scores x (T, C), and its gradient (T, C) in float64.
+
+    The labels must fit the time steps.
+    """
     gradient = np.zeros(x.shape)
     scores = x[target.first : target.last].astype(np.float64)
     scores -= scores.max(axis=1, keepdims=True)
@@ -77,7 +78,7 @@ def _logarithm(allowed: Array) -> Array:
 
 
 def _beginnings(emitted: Array, stays: Array, skips: Array) -> Array:
-    """alpha (T, U), from log y[t, l[u]] (T, U)."""
+    """Return alpha (T, U), from log y[t, l[u]] (T, U)."""
     alpha = np.full(emitted.shape, -np.inf)
     alpha[0, :2] = emitted[0, :2]
     for t in range(1, len(alpha)):
@@ -96,8 +97,7 @@ def best_path(classes: Sequence[int], blank: int, merge: bool = True) -> list[in
 
 
 def sequence_lengths(indicators: Blob) -> list[int]:
-    """Return how many time steps each sequence has, from its indicators (T, N): it ends before the next 0 after the first
-    step."""
+    """Return how many time steps each sequence has, from its indicators (T, N): it ends before the next 0 after the first step."""
     ends = indicators.data.reshape(indicators.shape[:2])[1:] < 0.5
     return [int(end.argmax()) + 1 if end.any() else len(ends) + 1 for end in ends.T]
 

@@ -68,7 +68,7 @@ class LSTMUnit(Layer):
 
 
 def activated(gates: Array, cont: Array) -> Array:
-    """gates (N, 4 D) -> (N, 4, D): i, f, o as sigmoids, f times cont (N), and g as tanh."""
+    """Return gates (N, 4 D) -> (N, 4, D): i, f, o as sigmoids, f times cont (N), and g as tanh."""
     n, wide = gates.shape
     y: Array = np.empty((n, 4, wide // 4), gates.dtype)
     x = gates.reshape(y.shape)
@@ -79,7 +79,7 @@ def activated(gates: Array, cont: Array) -> Array:
 
 
 def lstm_step(gates: Array, c_before: Array, *, c: Array, h: Array) -> None:
-    """c = f c_before + i g and h = o tanh(c), all (N, D), from activated gates (N, 4, D); c and h are overwritten."""
+    """Compute c = f c_before + i g and h = o tanh(c), all (N, D), from activated gates (N, 4, D); c and h are overwritten."""
     i, f, o, g = (gates[:, k] for k in range(4))
     np.multiply(f, c_before, out=c)
     c += i * g
@@ -109,7 +109,10 @@ class LstmSteps:
         self.weight_h, self.cont, self.first_only = weight_h, cont, first_only
 
     def forward(self, u: Array, start: Sequence[Array], y: Array) -> list[Array]:
-        """y (T, S, D) = h after each step, from u (T, S, 4 D) and h and c before the first (S, D). Returns the last two."""
+        """Compute y (T, S, D) = h after each step, from u (T, S, 4 D) and h and c before the first (S, D).
+
+        Returns the last two.
+        """
         h, c = start
         self.carried = np.empty_like(y)
         self.gates = np.empty((*y.shape[:2], 4, y.shape[2]), y.dtype)
@@ -124,7 +127,7 @@ class LstmSteps:
         return [h, self.c[-1]]
 
     def backward(self, dy: Array, *, bound: float = np.inf) -> Array:
-        """du (T, S, 4 D) from dy (T, S, D); every number of du is clipped to -bound ... bound before it goes on."""
+        """Return du (T, S, 4 D) from dy (T, S, D); every number of du is clipped to -bound ... bound before it goes on."""
         steps, streams, units = dy.shape
         du = np.empty((steps, streams, 4 * units), dy.dtype)
         dh = dc = np.zeros((streams, units), dy.dtype)  # nothing comes from the next batch

@@ -8,7 +8,8 @@ on, in steps of bin size / n. k is d's class, and a bin's offset is that of the 
 Source: Dai et al., Deformable Convolutional Networks (2017); deformable_psroi_pooling_layer.cu of makefile/frcnn. Corners are
 rounded in the image, the end one pixel further, then scaled and moved by half a pixel; the size is at least 0.1; a sample
 outside [-0.5, H - 0.5] is left out of sum and divisor, one past the outer pixels has their value:
-DeformablePsRoiPool.moved_plan."""
+DeformablePsRoiPool.moved_plan.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,10 @@ BLOCK = "deformable_psroi_pooling_param"
 
 
 class MovedSamples(NamedTuple):
-    """Where each bin is sampled: the grid h x w, both (R, K, G, G, n) for K classes; NaN marks a place left out. per_bin
-    (R, K, G, G): how many samples a bin has, at least 1."""
+    """Where each bin is sampled: the grid h x w, both (R, K, G, G, n) for K classes; NaN marks a place left out.
+
+    per_bin (R, K, G, G): how many samples a bin has, at least 1.
+    """
 
     h: Array
     w: Array
@@ -52,7 +55,8 @@ MovedPlan = RoiPlan[MovedSamples]
 
 class AxisTaps(NamedTuple):
     """The two pixels that each sample reads along an axis, each (..., 2 n): the pixel, -1 for none, its share in the sample,
-    and the change of that share when the sample moves by one pixel."""
+    and the change of that share when the sample moves by one pixel.
+    """
 
     pixel: Ints
     share: Array
@@ -60,8 +64,10 @@ class AxisTaps(NamedTuple):
 
 
 def axis_taps(places: Array, size: int) -> AxisTaps:
-    """places (..., n) on the map or NaN. A whole place reads one pixel, twice, so its slope is 0; so does one past the outer
-    pixels."""
+    """Return places (..., n) on the map or NaN.
+
+    A whole place reads one pixel, twice, so its slope is 0; so does one past the outer pixels.
+    """
     used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))
     low, high = np.floor(inside), np.ceil(inside)
@@ -109,8 +115,9 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         return self.moved_plan(rois, None, size)
 
     def moved_plan(self, rois: Array, trans: Array | None, size: tuple[int, int]) -> MovedPlan:
-        """rois (R, 5) rounded, the end one pixel further, then scaled and moved by half a pixel, then cut into bins, and their
-        samples; trans (R, 2 K, part_size, part_size)."""
+        """Return rois (R, 5) rounded, the end one pixel further, then scaled and moved by half a pixel, then cut into bins, and
+        their samples; trans (R, 2 K, part_size, part_size).
+        """
         dtype, group = rois.dtype.type, self.group_size
         longer = round_half_away(rois[:, 1:])
         longer[:, 2:] += 1
@@ -148,7 +155,7 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         add_moved(dy, plan, dx)
 
     def trans_backward(self, dy: Array, x: Array, plan: MovedPlan, dtrans: Array) -> None:
-        """dtrans (R, 2 K, part_size, part_size) from dy (R, D, G, G) and x (N, D * G * G, H, W); it is overwritten."""
+        """Compute dtrans (R, 2 K, part_size, part_size) from dy (R, D, G, G) and x (N, D * G * G, H, W); it is overwritten."""
         dtrans[...] = 0
         rois, classes = len(dy), dtrans.shape[1] // 2
         parts, slopes = self.parts(dy.dtype), np.empty_like(dy)
@@ -284,7 +291,7 @@ class DeformablePSROIPooling(PSROILayer):
 
 
 def moved_means_by_definition(operator: DeformablePsRoiPool, x: Array, plan: MovedPlan) -> Array:
-    """x (N, D * G * G, H, W) -> the means of the samples of each bin (R, D, G, G)."""
+    """Return x (N, D * G * G, H, W) -> the means of the samples of each bin (R, D, G, G)."""
     y = np.zeros((len(plan.rois), *operator.bins(x.shape[1])), x.dtype)
     classes = plan.places.h.shape[1]
     for r, d, gh, gw in np.ndindex(y.shape):

@@ -65,7 +65,7 @@ class RoiOperator(ABC):
 
     @abstractmethod
     def bins(self, channels: int) -> tuple[int, int, int]:
-        """y's axes after the rois, for a map with that many channels. Raises ArgumentError where it cannot have them."""
+        """Return y's axes after the rois, for a map with that many channels. Raises ArgumentError where it cannot have them."""
 
     @abstractmethod
     def plan(self, rois: Array, size: tuple[int, int]) -> RoiPlan[Any]:
@@ -88,7 +88,7 @@ class RoiOperator(ABC):
         """Forward and backward on the GPU."""
 
     def widened(self, rois: Array) -> Array:
-        """rois (R, 5) as the kind takes them; plan.rois are these."""
+        """Return rois (R, 5) as the kind takes them; plan.rois are these."""
         return rois
 
     def channel(self, c: int, ph: int, pw: int) -> int:
@@ -98,7 +98,7 @@ class RoiOperator(ABC):
     # Checks and sizes.
 
     def check(self, x_shape: tuple[int, ...], rois_shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-        """y's shape (R, C', PH, PW). Raises ArgumentError unless x is (N, C, H, W), and rois (R, 5) or (R, 5, 1, 1)."""
+        """Return y's shape (R, C', PH, PW). Raises ArgumentError unless x is (N, C, H, W), and rois (R, 5) or (R, 5, 1, 1)."""
         if len(x_shape) != 4:
             raise ArgumentError("x", f"the feature map must have 4 axes (N, C, H, W), got shape {x_shape}")
         if rois_shape[1:] not in ((5,), (5, 1, 1)):
@@ -106,7 +106,7 @@ class RoiOperator(ABC):
         return rois_shape[0], *self.bins(x_shape[1])
 
     def check_rois(self, rois: Array, images: int) -> Array:
-        """rois (R, 5) or (R, 5, 1, 1) as (R, 5). Raises ArgumentError that names the first bad one."""
+        """Return rois (R, 5) or (R, 5, 1, 1) as (R, 5). Raises ArgumentError that names the first bad one."""
         rois = rois.reshape(-1, 5)
         problem = rois_problem(self.widened(rois), images, self.spatial_scale)
         if problem:
@@ -124,7 +124,7 @@ class RoiOperator(ABC):
     def forward(
         self, x: ArrayLike, rois: ArrayLike, out: Array | None = None, *, with_argmax: bool = False
     ) -> tuple[Array, Saved]:
-        """y of x and rois; with_argmax: with the places of the maxima, for a backward."""
+        """Return y of x and rois; with_argmax: with the places of the maxima, for a backward."""
         x, saved, shape = self._plan(x, rois)
         y = np.empty(shape, x.dtype) if out is None else out
         if with_argmax and self.takes_maxima:
@@ -140,7 +140,7 @@ class RoiOperator(ABC):
         return argmax
 
     def backward(self, dy: Array, saved: Saved, out: Array | None = None) -> Array:
-        """dy of y's shape -> dx (N, C, H, W)."""
+        """Return dy of y's shape -> dx (N, C, H, W)."""
         dx = out if out is not None and out.flags.c_contiguous else np.empty(saved.x_shape, dy.dtype)
         self.pool_backward(dy, saved.plan, saved.argmax, dx)
         if out is None or out is dx:
@@ -154,7 +154,7 @@ class RoiOperator(ABC):
         return Saved(tuple(x_shape), plan, argmax)
 
     def _plan(self, x: ArrayLike, rois: ArrayLike) -> tuple[Array, Saved, tuple[int, int, int, int]]:
-        """x as float32 or float64, what backward needs, y's shape. The plan has a copy of rois."""
+        """Return x as float32 or float64, what backward needs, y's shape. The plan has a copy of rois."""
         x = np.asarray(x)
         x = x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
         rois = np.array(rois, x.dtype)

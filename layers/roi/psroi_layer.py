@@ -76,7 +76,8 @@ Work = Callable[[Array, GridPart, Scratch], Array]
 
 
 def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work) -> None:
-    """x (N, D * G * G, H, W) -> y (R, D, G, G): means(maps (D, P, H * W) of a part's P places in the grid) -> (P, R, D).
+    """Compute x (N, D * G * G, H, W) -> y (R, D, G, G): means(maps (D, P, H * W) of a part's P places in the grid) -> (P, R,
+    D).
 
     size: bytes that are worked on for an image.
     """
@@ -92,7 +93,7 @@ def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work
 
 
 def backward_in_parts(dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back: Work) -> None:
-    """dy (R, D, G, G) -> dx (N, D * G * G, H, W): back(dy (P, R, D) of a part's P places in the grid) -> (P, H * W, D)."""
+    """Compute dy (R, D, G, G) -> dx (N, D * G * G, H, W): back(dy (P, R, D) of a part's P places in the grid) -> (P, H * W, D)."""
     for image in set(range(len(dx))).difference(plan.images.tolist()):
         dx[image] = 0  # no part writes the maps of an image without rois
 
@@ -104,7 +105,7 @@ def backward_in_parts(dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back:
 
 
 def _maps(x: Array, plan: RoiPlan[Any], part: GridPart) -> Array:
-    """x (N, D * G * G, H, W) -> a view (D, P, H * W): the maps that the part's P places in the grid read."""
+    """Return x (N, D * G * G, H, W) -> a view (D, P, H * W): the maps that the part's P places in the grid read."""
     group = plan.shape[1]
     view: Array = x[part.image].reshape(x.shape[1] // group**2, group, group, -1)[:, part.gh, part.columns]
     return view
@@ -153,7 +154,8 @@ CHUNK = 2**22
 class GridTaps(NamedTuple):
     """The pixels that the grid's bins read on a map (H * W,): rows (G, KH, R) plus columns (KW, G, R), which hold the divisor.
 
-    Of a part of the grid: rows (KH, R), or (KH, P, R) where they differ from place to place, and columns (KW, P, R)."""
+    Of a part of the grid: rows (KH, R), or (KH, P, R) where they differ from place to place, and columns (KW, P, R).
+    """
 
     rows: Ints
     row_weight: Array
@@ -184,7 +186,7 @@ def grid_taps(plan: SamplePlan) -> GridTaps:
 
 
 def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
-    """x (D, P, H * W), a part's taps -> means (P, R, D), in scratch."""
+    """Return x (D, P, H * W), a part's taps -> means (P, R, D), in scratch."""
     dim, places, pixels = x.shape
     maps = scratch("maps", places * pixels + 1, dim, dtype=x.dtype)
     maps[:-1].reshape(places, pixels, dim)[...] = x.transpose(1, 2, 0)
@@ -209,7 +211,7 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
 
 
 def part_backward(dy: Array, taps: GridTaps, pixels: int, group: int, scratch: Scratch) -> Array:
-    """dy (P, R, D) -> (P, H * W, D), in scratch: dy added to the pixels that its samples read, by their weights.
+    """Return dy (P, R, D) -> (P, H * W, D), in scratch: dy added to the pixels that its samples read, by their weights.
 
     group: the grid's columns.
     """
@@ -236,7 +238,7 @@ def part_backward(dy: Array, taps: GridTaps, pixels: int, group: int, scratch: S
 
 
 def _for_channels(weight: Array, dim: int) -> Array:
-    """weight (..., R) -> (..., R * dim): each dim times."""
+    """Return weight (..., R) -> (..., R * dim): each dim times."""
     each = np.empty((*weight.shape, dim), weight.dtype)
     each[...] = weight[..., None]
     return each.reshape(*weight.shape[:-1], -1)

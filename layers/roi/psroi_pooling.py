@@ -77,7 +77,7 @@ def bin_spans(plan: BinPlan, part: GridPart) -> Spans:
 
 
 def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
-    """x (D, P, H * W), the maps of P places -> the sums (B, D) over their bins, in float64, in scratch."""
+    """Return x (D, P, H * W), the maps of P places -> the sums (B, D) over their bins, in float64, in scratch."""
     dim, places, pixels = x.shape
     maps = scratch("maps", places, 2, pixels, dim, dtype=np.float64)
     maps[:, 0] = x.transpose(1, 2, 0)  # (P, H * W, D)
@@ -92,7 +92,7 @@ def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
 
 
 def bins_backward(dy: Array, spans: Spans, scratch: Scratch) -> Array:
-    """dy (P, R, D) of the bins of P places added to each of their pixels: (P, H * W, D), in scratch."""
+    """Return dy (P, R, D) of the bins of P places added to each of their pixels: (P, H * W, D), in scratch."""
     places, _, dim = dy.shape
     dy = np.ascontiguousarray(dy).reshape(len(spans.first), dim)
     maps = scratch("maps", places, 2, spans.pixels, dim, dtype=dy.dtype)
@@ -122,7 +122,8 @@ def _slices(terms: Ints) -> list[slice]:
 
 def _terms(spans: Spans, order: Ints, having: Sequence[int]) -> Iterator[Ints]:
     """For each k the rows of the k-th terms of the first having[k] bins of that order: pairs from the second map, then what
-    is left of a row of odd length from the first."""
+    is left of a row of odd length from the first.
+    """
     first, width = spans.first[order], spans.width[order].astype(np.intp, copy=False)  # what take wants, on 32 bits too
     widths = np.arange(int(width.max(initial=0)) + 1)
     pairs = np.maximum((widths + 1) // 2, 1)  # terms in a row of each width; 1: no division by 0
@@ -137,7 +138,9 @@ def _terms(spans: Spans, order: Ints, having: Sequence[int]) -> Iterator[Ints]:
 def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     x: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, y: Array, gh: int, gw: int
 ) -> None:
-    """x (H, W, D or more), an image's maps for the place (gh, gw) in the grid -> y (R, D, G, G) there, at the image's rois."""
+    """Compute x (H, W, D or more), an image's maps for the place (gh, gw) in the grid -> y (R, D, G, G) there, at the image's
+    rois.
+    """
     sums = np.empty(x.shape[2])  # float64
     for r in rois:
         sums[:] = 0
@@ -154,7 +157,9 @@ def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
 def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     dy: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, dx: Array, gh: int, gw: int
 ) -> None:
-    """dx (H, W, D or more), of the place (gh, gw), += dy (R, D, G, G) / area at every pixel of its bin, of the image's rois."""
+    """Compute dx (H, W, D or more), of the place (gh, gw), += dy (R, D, G, G) / area at every pixel of its bin, of the image's
+    rois.
+    """
     each = np.zeros(dx.shape[2], dx.dtype)
     for r in rois:
         area = max(hend[r, gh] - hstart[r, gh], 1) * max(wend[r, gw] - wstart[r, gw], 1)
@@ -197,7 +202,7 @@ class PsRoiPool(PositionSensitiveOperator):
     """Means over bins."""
 
     def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
-        """rois rounded to pixels with the end one further, then scaled, then cut into bins."""
+        """Return rois rounded to pixels with the end one further, then scaled, then cut into bins."""
         rounded = round_half_away(rois[:, 1:])
         rounded[:, 2:] += 1  # the end is one past the last pixel, before scaling
         corners = rounded * rois.dtype.type(self.spatial_scale)
@@ -217,7 +222,8 @@ class PsRoiPool(PositionSensitiveOperator):
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
         """Backward, of rois that have the whole map: dy / area, and on each thread a part's maps and the terms listed at a
-        time."""
+        time.
+        """
         forward = part_bytes(x, y, 2 * 8, 3 * 8)
         if not backward:
             return forward

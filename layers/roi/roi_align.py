@@ -54,8 +54,10 @@ class RoiAlignGrid(WideningOperator, GridMeans):
         return 1
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """rois widened, scaled, moved by half a pixel and cut into bins, and their corners. Start and end of the steps are the
-        corners."""
+        """Return rois widened, scaled, moved by half a pixel and cut into bins, and their corners.
+
+        Start and end of the steps are the corners.
+        """
         rois = self.widened(rois)
         scaled = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
 

@@ -89,7 +89,7 @@ class RoiAlignMax(GridOperator):
     takes_maxima = True
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """rois scaled and cut into bins, and their samples; nothing is rounded."""
+        """Return rois scaled and cut into bins, and their samples; nothing is rounded."""
         one = rois.dtype.type(1)
         corners = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
         pooled = self.pooled_h, self.pooled_w
@@ -141,9 +141,10 @@ def _axis_samples(steps: AxisSteps, size: int) -> Array:
 def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     x: Array, rois: Ints, sh: Array, sw: Array, one: Any, lowest: Any, y: Array, argmax: NDArray[np.int32], first: int
 ) -> None:
-    """x (H + 1, W + 1, C') of an image, with zeros past the map -> in y and argmax (R, C, PH, PW), at its rois and the channels
-    from first on, the maxima of the samples at sh (R, PH, KH) and sw (R, PW, KW), and i * (W + 1) + j of each greatest sample;
-    0 and -1 for an empty bin. y or argmax without elements: not wanted."""
+    """Compute x (H + 1, W + 1, C') of an image, with zeros past the map -> in y and argmax (R, C, PH, PW), at its rois and the
+    channels from first on, the maxima of the samples at sh (R, PH, KH) and sw (R, PW, KW), and i * (W + 1) + j of each greatest
+    sample; 0 and -1 for an empty bin. y or argmax without elements: not wanted.
+    """
     best, where = np.empty(x.shape[2], x.dtype), np.empty(x.shape[2], np.int32)
     for r in rois:
         for ph in range(sh.shape[1]):
@@ -185,8 +186,9 @@ def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a pla
 def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     dy: Array, images: Ints, sh: Array, sw: Array, one: Any, argmax: Array, dx: Array, first: int, end: int
 ) -> None:
-    """dx (N, C, H, W) += each dy (R, C, PH, PW) at the pixels of its greatest sample, by their weights, of the channels from
-    first to end."""
+    """Compute dx (N, C, H, W) += each dy (R, C, PH, PW) at the pixels of its greatest sample, by their weights, of the channels
+    from first to end.
+    """
     height, width = dx.shape[2], dx.shape[3]
     for r in range(len(dy)):
         for c in range(first, end):
@@ -258,7 +260,7 @@ def taps(places: Array) -> Taps:
 
 
 def _bordered(x: Array) -> Array:
-    """x (N, C, H, W) -> (N * (H + 1) * (W + 1), C): a row and a column past each map are 0, which add nothing."""
+    """Return x (N, C, H, W) -> (N * (H + 1) * (W + 1), C): a row and a column past each map are 0, which add nothing."""
     n, c, h, w = x.shape
     table = np.zeros((n, h + 1, w + 1, c), x.dtype)
     table[:, :h, :w] = x.transpose(0, 2, 3, 1)
@@ -268,8 +270,10 @@ def _bordered(x: Array) -> Array:
 def _greatest(
     table: Array, images: Ints, samples: Samples, size: tuple[int, int], clean: bool, argmax: bool
 ) -> tuple[Array, NDArray[np.int32]]:
-    """Return the maxima (R, PH, PW, C) of the bins and, with argmax, which samples they are. clean: no value is -FLT_MAX or
-    below."""
+    """Return the maxima (R, PH, PW, C) of the bins and, with argmax, which samples they are.
+
+    clean: no value is -FLT_MAX or below.
+    """
     rois, high, wide, channels = len(images), samples.h.shape[1], samples.w.shape[1], table.shape[1]
     maxima = _padded(rois * high * wide, channels, table.dtype)
     numbers = _padded(rois * high * wide if argmax else 0, channels, np.int32)
@@ -294,7 +298,8 @@ def _greatest(
 
 def _padded(rows: int, channels: int, dtype: Any) -> Array:
     """Return an array (rows, C) with rows 16 elements further apart: at a distance of a power of two they share few cache
-    lines."""
+    lines.
+    """
     return np.empty((rows, channels + 16), dtype)[:, :channels]
 
 
@@ -330,7 +335,8 @@ def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps)
 
 
 def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width: int) -> NDArray[np.int32]:
-    """values (SH * SW, B, C), maxima (B, C) -> i * width + j of the first of SH x SW samples that is its maximum; -1: none.
+    """Return values (SH * SW, B, C), maxima (B, C) -> i * width + j of the first of SH x SW samples that is its maximum; -1:
+    none.
 
     It is the greatest of small whole numbers, most often of one byte, that count the bin's samples from the last.
     """
@@ -352,7 +358,8 @@ def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width:
 
 class Axis(NamedTuple):
     """One roi along one axis: the first pixel that its samples read, the samples' weights on it and on those that follow
-    (pixels, S), and the number of each bin's first sample (P,)."""
+    (pixels, S), and the number of each bin's first sample (P,).
+    """
 
     first: int
     weights: Array
@@ -360,7 +367,7 @@ class Axis(NamedTuple):
 
 
 def _axis(places: Array, size: int) -> Axis:
-    """places (P, K) of the samples along an axis of that size."""
+    """Return places (P, K) of the samples along an axis of that size."""
     used = ~np.isnan(places)
     counts = np.count_nonzero(used, axis=1)
     of_used = taps(places[used])
@@ -408,7 +415,7 @@ def _add_at_pixels(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> Non
 
 
 def pixels_of_maxima(argmax: Array, samples: Samples, size: tuple[int, int]) -> Iterator[tuple[Ints, Ints, Array]]:
-    """argmax (R, C, PH, PW) -> row, column and weight of each of the four pixels that the greatest samples read.
+    """Yield argmax (R, C, PH, PW) -> row, column and weight of each of the four pixels that the greatest samples read.
 
     Arrays of argmax's shape; -1 for a row or a column past the map, and where nothing won.
     """

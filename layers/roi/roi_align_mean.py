@@ -80,7 +80,8 @@ class GridMeans(GridOperator):
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
         """Estimate the bytes of rois that have the whole map: what their samples read and the matrices made of it, in float64
         at first; then the matrices and, on each thread, a part of the maps, twice in backward. Before that, a byte a number of
-        the maps, or of y in backward."""
+        the maps, or of y in backward.
+        """
         (_, channels, height, width), (rois, _, pooled_h, pooled_w) = x.shape, y.shape
         size, each = x.dtype.itemsize, len(_channel_parts(channels, data_bytes([x]) // max(x.shape[0], 1)))
         axes = (pooled_h, height), (pooled_w, width)
@@ -102,7 +103,7 @@ class RoiAlign(GridMeans):
         return self.sampling_ratio if self.sampling_ratio > 0 else -(-length // bins)
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """rois scaled, then moved by half a pixel if aligned, then cut into bins, and their samples; nothing is rounded."""
+        """Return rois scaled, then moved by half a pixel if aligned, then cut into bins, and their samples; nothing is rounded."""
         dtype = rois.dtype.type
         scaled = rois[:, 1:] * dtype(self.spatial_scale)
         corners = scaled - dtype(0.5 if self.aligned else 0)
@@ -144,7 +145,7 @@ def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Arr
 
 
 def sample_counts(length: Array, sampling_ratio: int) -> Array:
-    """length (R,) of a bin along one axis -> how many samples it has there (R,), those off the map too."""
+    """Return length (R,) of a bin along one axis -> how many samples it has there (R,), those off the map too."""
     if sampling_ratio > 0:
         return np.full_like(length, sampling_ratio)
     counts: Array = np.maximum(np.ceil(length), length.dtype.type(0))

@@ -48,7 +48,7 @@ PIXEL_BITS = 31
 
 
 def maxima_by_definition(x: Array, plan: BinPlan) -> tuple[Array, NDArray[np.int32]]:
-    """x (N, C, H, W) -> the maxima and h * W + w of each (R, C, PH, PW); 0 and -1 for an empty bin."""
+    """Return x (N, C, H, W) -> the maxima and h * W + w of each (R, C, PH, PW); 0 and -1 for an empty bin."""
     rois, pooled_h, pooled_w = plan.shape
     y = np.zeros((rois, x.shape[1], pooled_h, pooled_w), x.dtype)
     argmax = np.full(y.shape, -1, np.int32)
@@ -63,7 +63,7 @@ def maxima_by_definition(x: Array, plan: BinPlan) -> tuple[Array, NDArray[np.int
 
 
 def backward_by_definition(dy: Array, images: Ints, argmax: Array, dx: Array, first: int, end: int) -> None:
-    """dx (N, C, H * W) += each dy (R, C, PH * PW) at its maximum, of the channels from first to end."""
+    """Compute dx (N, C, H * W) += each dy (R, C, PH * PW) at its maximum, of the channels from first to end."""
     for r in range(len(dy)):
         for c in range(first, end):
             for b in range(dy.shape[2]):
@@ -135,7 +135,8 @@ def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
 
 def working_bytes(roi: BinPlan, rois: int, images: int) -> int:
     """Memory to find the maxima for `rois` rois like this one, the same number in each image: a task's tables and maps
-    on each thread, and which rows of the tables the bins need."""
+    on each thread, and which rows of the tables the bins need.
+    """
     (_, high, wide), bins, pixels = roi.shape, roi.places, roi.size[0] * roi.size[1]
     lengths = best_lengths(bins, pixels, -(-rois // max(images, 1)))
     axes = ((bins.hstart, bins.hend, lengths.rows), (bins.wstart, bins.wend, lengths.columns))
@@ -169,8 +170,7 @@ def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: i
 
 
 class Order(NamedTuple):
-    """The keys of which maxima are taken: keys(x (C, H, W)) -> (H * W, C), their itemsize; an empty bin's key; their
-    meaning."""
+    """The keys of which maxima are taken: keys(x (C, H, W)) -> (H * W, C), their itemsize; an empty bin's key; their meaning."""
 
     keys: Callable[[Array], Array]
     itemsize: int
@@ -179,12 +179,12 @@ class Order(NamedTuple):
 
 
 def find_maxima(x: Array, windows: Sequence[Windows], y: Array) -> None:
-    """x (N, C, H, W) -> y (R, C, PH, PW), the maxima."""
+    """Compute x (N, C, H, W) -> y (R, C, PH, PW), the maxima."""
     _find(x, windows, Order(channels_last, x.itemsize, 0, lambda maxima: maxima), y)
 
 
 def find_argmax(x: Array, windows: Sequence[Windows], argmax: NDArray[np.int32]) -> None:
-    """x (N, C, H, W) -> argmax (R, C, PH, PW), h * W + w of each first maximum, -1 where nothing won."""
+    """Compute x (N, C, H, W) -> argmax (R, C, PH, PW), h * W + w of each first maximum, -1 where nothing won."""
     pixels = x.shape[2] * x.shape[3]
     _find(x, windows, Order(ordered_keys, 8, never(pixels), partial(pixels_of, pixels=pixels)), argmax)
 
@@ -196,7 +196,7 @@ def _find(x: Array, windows: Sequence[Windows], order: Order, y: Array) -> None:
 
 
 def _find_block(x: Array, windows: Windows, order: Order, y: Array) -> None:
-    """x (C', H, W), y (R, C', PH, PW)."""
+    """Compute x (C', H, W), y (R, C', PH, PW)."""
     tables = window_tables(order.keys(x), windows.lengths, windows.size[1], order.empty)
     most = max((len(rows[0]) for _, rows in windows.steps), default=0)
     room = np.empty((2, most, len(x)), tables.dtype)
@@ -210,7 +210,7 @@ def _find_block(x: Array, windows: Windows, order: Order, y: Array) -> None:
 
 
 def window_tables(x: Array, lengths: Lengths, width: int, empty: float) -> Array:
-    """x (H * W, C) -> (T * H * W + 1, C): the maxima of the windows from each pixel on, table after table; then empty.
+    """Return x (H * W, C) -> (T * H * W + 1, C): the maxima of the windows from each pixel on, table after table; then empty.
 
     What belongs to windows that do not fit onto the map is left unset.
     """
@@ -234,7 +234,7 @@ def window_tables(x: Array, lengths: Lengths, width: int, empty: float) -> Array
 
 
 def channels_last(x: Array) -> Array:
-    """x (C, H, W) -> a copy (H * W, C) in which NaN and -inf have become -FLT_MAX, so that they never win."""
+    """Return x (C, H, W) -> a copy (H * W, C) in which NaN and -inf have become -FLT_MAX, so that they never win."""
     copy = np.empty((x.shape[1] * x.shape[2], len(x)), x.dtype)
     copy[...] = x.reshape(copy.shape[::-1]).T
     np.fmax(copy, x.dtype.type(LOWEST), out=copy)
@@ -242,7 +242,9 @@ def channels_last(x: Array) -> Array:
 
 
 def ordered_keys(x: Array) -> NDArray[np.int64]:
-    """x (C, H, W) -> keys (H * W, C): greater for a greater value, then for an earlier pixel; never() for what never wins."""
+    """Return x (C, H, W) -> keys (H * W, C): greater for a greater value, then for an earlier pixel; never() for what never
+    wins.
+    """
     values = channels_last(x)
     keys: NDArray[np.int64]
     if x.dtype == np.float32:
@@ -272,7 +274,7 @@ def pixels_of(keys: NDArray[np.int64], pixels: int) -> NDArray[np.int32]:
 
 @kernel
 def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
-    """dx (N, C, H, W) = the sums of dy (R, C, PH, PW) at each image, channel and argmax (h * W + w, or -1 for none).
+    """Compute dx (N, C, H, W) = the sums of dy (R, C, PH, PW) at each image, channel and argmax (h * W + w, or -1 for none).
 
     np.add.at takes 0.7 ns a value along one index array of intp, into sums that stay in a core's cache: those of a
     block of channels. Each block is a task and owns its sums, so that a pixel's are added in the order of the rois and

@@ -129,7 +129,7 @@ def cut_axis(first: Array, extent: Array, count: int) -> AxisSteps:
 
 
 def at_least(least: float, extent: Array) -> Array:
-    """extent (R,), or least where that is more, in its type."""
+    """Return extent (R,), or least where that is more, in its type."""
     longer: Array = np.maximum(extent, extent.dtype.type(least))
     return longer
 

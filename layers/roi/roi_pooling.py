@@ -32,8 +32,10 @@ class RoiPool(WideningOperator):
     takes_maxima = True
 
     def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
-        """rois widened, scaled, rounded to pixels, then cut into bins. The edges of the steps are counted from the roi's
-        first pixel."""
+        """Return rois widened, scaled, rounded to pixels, then cut into bins.
+
+        The edges of the steps are counted from the roi's first pixel.
+        """
         rois = self.widened(rois)
         scaled = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
         corners = round_half_away(scaled).astype(np.int64)
@@ -58,8 +60,7 @@ class RoiPool(WideningOperator):
         add_at_maxima(dy, plan.images, argmax, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Estimate the bytes of rois that have the whole map. Smaller ones take less; many of all sizes may take a third
-        more."""
+        """Estimate the bytes of rois that have the whole map. Smaller ones take less; many of all sizes may take a third more."""
         images, _, height, width = x.shape
         roi = np.array([[0, 0, 0, width - 1, height - 1]], x.dtype)
         return working_bytes(replace(self, spatial_scale=1, pad_ratio=0).plan(roi, (height, width)), y.shape[0], images)

@@ -37,7 +37,7 @@ SamplePlan = RoiPlan[Samples]
 
 
 def means_by_definition(operator: RoiOperator, x: Array, plan: SamplePlan) -> Array:
-    """x (N, C, H, W) -> the means of the samples of each bin (R, C', PH, PW)."""
+    """Return x (N, C, H, W) -> the means of the samples of each bin (R, C', PH, PW)."""
     y = np.zeros((len(plan.rois), *operator.bins(x.shape[1])), x.dtype)
     for r, c, ph, pw in np.ndindex(y.shape):
         plane = x[plan.images[r], operator.channel(c, ph, pw)]
@@ -46,7 +46,7 @@ def means_by_definition(operator: RoiOperator, x: Array, plan: SamplePlan) -> Ar
 
 
 def means_backward_by_definition(operator: RoiOperator, dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """dx (N, C, H, W) += dy (R, C', PH, PW) at the pixels that the samples read."""
+    """Compute dx (N, C, H, W) += dy (R, C', PH, PW) at the pixels that the samples read."""
     for r, c, ph, pw in np.ndindex(dy.shape):
         dplane = dx[plan.images[r], operator.channel(c, ph, pw)]
         for at, weight in pixels_of_bin(plan, r, ph, pw):
@@ -91,8 +91,9 @@ class Taps(NamedTuple):
 
 
 def bilinear_taps(places: Array, size: int) -> Taps:
-    """places (R, P, K) -> the two neighbours of each along an axis of that size; places beyond the ends move to them, and an
-    axis without pixels has none."""
+    """Return places (R, P, K) -> the two neighbours of each along an axis of that size; places beyond the ends move to them,
+    and an axis without pixels has none.
+    """
     used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))  # max: an axis of size 0
     low = inside.astype(np.int64)

@@ -5,7 +5,8 @@
 Source: Dai et al., Instance-aware Semantic Segmentation via Multi-task Network Cascades (2016); caffe-mnc's
 roi_warping_layer.cu. Corners are scaled and rounded, halves away from zero; the size is x2 - x1, at least 0; a place outside
 [-0.5, H - 0.5] gives 0, one past the outer pixels their value: RoiWarp.plan. The definition is the loop of means_by_definition
-in roi_samples.py."""
+in roi_samples.py.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class RoiWarp(GridMeans):
         return 1
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """rois scaled, then rounded, then cut into bins, and the sample at the start of each."""
+        """Return rois scaled, then rounded, then cut into bins, and the sample at the start of each."""
         scaled = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
 
         def cut(first: Array, last: Array, count: int) -> AxisSteps:

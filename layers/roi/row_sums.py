@@ -18,7 +18,7 @@ from .roi_geometry import Ints
 
 
 def longest_first(counts: Ints) -> tuple[Ints, list[int]]:
-    """counts (B,) of terms -> the sums by falling count (B,), and for each k how many of them have more than k terms."""
+    """Return counts (B,) of terms -> the sums by falling count (B,), and for each k how many of them have more than k terms."""
     most = int(counts.max(initial=0))
     # a stable sort of 8 or 16 bits is NumPy's radix sort
     order = np.argsort((most - counts).astype(np.min_scalar_type(most)), kind="stable")
@@ -27,13 +27,12 @@ def longest_first(counts: Ints) -> tuple[Ints, list[int]]:
 
 
 def items(rows: Array) -> Array:
-    """rows (M, D), contiguous, D > 0 -> the same memory as (M,) items, a row each."""
+    """Return rows (M, D), contiguous, D > 0 -> the same memory as (M,) items, a row each."""
     return rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
 
 
 def sum_rows(rows: Array, terms: Iterable[Ints], having: Sequence[int], count: int, scratch: Scratch) -> Array:
-    """Return the sums (count, D) of rows (M, D), in scratch; the k-th of terms is one row of each of the first having[k]
-    sums."""
+    """Return the sums (count, D) of rows (M, D), in scratch; the k-th of terms is one row of each of the first having[k] sums."""
     sums = scratch("sums", count, rows.shape[1], dtype=rows.dtype)
     sums[...] = 0
     _add_terms(rows, terms, having, sums, scratch)

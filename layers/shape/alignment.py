@@ -58,8 +58,10 @@ def inverse(coord_map: Map) -> Map:
 
 
 def offsets_of(coord_map: Map) -> list[int]:
-    """Where a blob is cut so that it aligns with the one that the map leads to: one number, or one for each axis. Raises
-    AlignmentError for another scale, or an offset that is negative or fractional."""
+    """Where a blob is cut so that it aligns with the one that the map leads to: one number, or one for each axis.
+
+    Raises AlignmentError for another scale, or an offset that is negative or fractional.
+    """
     a, b = (np.asarray(values, float) for values in coord_map[1:])
     if not np.allclose(a, 1):
         raise AlignmentError(f"cannot crop: the scales differ by {a.tolist()}")
@@ -72,7 +74,8 @@ def offsets_of(coord_map: Map) -> list[int]:
 
 def alignment(nodes: Sequence[Node], start: str, end: str) -> Map | None:
     """Return the map from one blob to another through the nearest that both are made from, by the layers' first bottoms; None
-    where there is none. Raises UndefinedMapException for a layer between them that does not map coordinates."""
+    where there is none. Raises UndefinedMapException for a layer between them that does not map coordinates.
+    """
     ours, theirs = _way_back(nodes, start), _way_back(nodes, end)
     common = set(ours).intersection(theirs)
     if not common:
@@ -117,8 +120,10 @@ def map_of(node: Node) -> Map:
 
 
 def _align(layer: Crop, found: Map | None, bottom: Sequence[Blob]) -> None:
-    """Put the offsets that longjon's Caffe takes into crop_param. found: the map between the bottoms, None if they are not
-    made from one blob. Raises Error where that Caffe stops."""
+    """Put the offsets that longjon's Caffe takes into crop_param.
+
+    found: the map between the bottoms, None if they are not made from one blob. Raises Error where that Caffe stops.
+    """
     if found is None:
         raise DisconnectedError("its bottoms are not made from one blob")
     if found[0] not in (None, 1):
@@ -132,8 +137,11 @@ def _align(layer: Crop, found: Map | None, bottom: Sequence[Blob]) -> None:
 
 
 def settle_crops(nodes: Sequence[Node]) -> None:
-    """Make a net's Crops without crop_param all longjon's, or all BVLC's. Without a fork they are longjon's if its Caffe has
-    offsets for every one, and no layer has BVLC's field. Raises LayerError in a net of longjon's whose bottoms do not align."""
+    """Make a net's Crops without crop_param all longjon's, or all BVLC's.
+
+    Without a fork they are longjon's if its Caffe has offsets for every one, and no layer has BVLC's field. Raises LayerError
+    in a net of longjon's whose bottoms do not align.
+    """
     crops = [(i, node.layer) for i, node in enumerate(nodes) if isinstance(node.layer, Crop)]
     bare = {i: layer for i, layer in crops if not layer.param.HasField("crop_param")}
     if not bare:
@@ -156,7 +164,8 @@ def settle_crops(nodes: Sequence[Node]) -> None:
 
 def _align_all(nodes: Sequence[Node], crops: Mapping[int, Crop]) -> str:
     """Align the Crops, by the indices of their nodes, as longjon's Caffe does; return why they are BVLC's, "" if nothing says
-    so. Raises LayerError in a net of longjon's whose bottoms do not align."""
+    so. Raises LayerError in a net of longjon's whose bottoms do not align.
+    """
     for i, layer in crops.items():
         try:
             _align(layer, alignment(nodes[:i], *nodes[i].bottom_names[:2]), nodes[i].bottoms)

@@ -66,8 +66,10 @@ class BatchReindex(Layer):
 def whole_numbers(
     layer: Layer, values: Array, end: int, field: str, error: Callable[[float], LayerError] | None = None
 ) -> NDArray[np.intp]:
-    """values as integers. Raises LayerError, which shows the first one that is not a whole number in [0, end); error: makes it
-    of that number."""
+    """Return values as integers.
+
+    Raises LayerError, which shows the first one that is not a whole number in [0, end); error: makes it of that number.
+    """
     with np.errstate(invalid="ignore"):
         index = values.astype(np.int32)  # what it cannot hold becomes negative, and so a great number without sign
     if values.size and (index.view(np.uint32).max() >= end or not (index.astype(values.dtype) == values).all()):

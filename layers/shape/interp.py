@@ -32,7 +32,8 @@ axis that keeps its size."""
 @dataclass(frozen=True)
 class Taps:
     """The taps of each of `out` places on an axis of `size`: the place before it, the place after it, and that one's share;
-    computed at first use, as a blob's memory is taken."""
+    computed at first use, as a blob's memory is taken.
+    """
 
     size: int
     out: int
@@ -80,8 +81,7 @@ class Taps:
         return list(zip([slice(*part) for part in parts], before, after))
 
     def bands(self, dtype: np.dtype[np.floating], width: int, *, transposed: bool = False) -> list[Band]:
-        """Return the matrix of the shares (out, size), or its transpose, cut into bands of width rows without the zeros
-        around."""
+        """Return the matrix of the shares (out, size), or its transpose, cut into bands of width rows without the zeros around."""
         return _bands(self.size, self.out, dtype.char, width, transposed)
 
 
@@ -125,21 +125,21 @@ def _bands(size: int, out: int, dtype: str, width: int, transposed: bool) -> lis
 
 
 def multiply_rows(bands: list[Band], x: Array, y: Array) -> Array:
-    """y (M, H', W) = the bands' matrix (H', H) times each map of x (M, H, W)."""
+    """Compute y (M, H', W) = the bands' matrix (H', H) times each map of x (M, H, W)."""
     for to, source, band in bands:
         np.matmul(band, x[:, source], out=y[:, to])
     return y
 
 
 def multiply_columns(bands: list[Band], x: Array, y: Array) -> Array:
-    """y (M, H, W') = each map of x (M, H, W) times the transpose of the bands' matrix (W', W)."""
+    """Compute y (M, H, W') = each map of x (M, H, W) times the transpose of the bands' matrix (W', W)."""
     for to, source, band in bands:
         np.matmul(x[:, :, source], band.T, out=y[:, :, to])
     return y
 
 
 def shrink(rows: Taps, columns: Taps, x: Array, y: Array) -> None:
-    """y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place: rows first, then columns."""
+    """Compute y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place: rows first, then columns."""
     row_runs, column_runs = rows.runs(max(1, BLENDED // columns.size)), columns.runs(columns.out)
     above, below = (share[:, None] for share in rows.shares(x.dtype))
     left, right = columns.shares(x.dtype)
@@ -154,7 +154,7 @@ def shrink(rows: Taps, columns: Taps, x: Array, y: Array) -> None:
 
 
 def _blend(a: Array, a_share: Array, b: Array, b_share: Array, out: Array, more: Array) -> None:
-    """out = a * a_share + b * b_share; more: memory of out's shape."""
+    """Compute out = a * a_share + b * b_share; more: memory of out's shape."""
     np.multiply(a, a_share, out=out)
     np.multiply(b, b_share, out=more)
     np.add(out, more, out=out)
@@ -177,7 +177,7 @@ def neighbours(rows: Taps, columns: Taps, dtype: np.dtype[np.floating]) -> Near:
 
 
 def sample(near: Near, x: Array, y: Array) -> None:
-    """y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place."""
+    """Compute y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place."""
     (first, first_share), *others = near
     more = np.empty(len(first), x.dtype)
     for one, out in zip(*(maps.reshape(len(maps), math.prod(maps.shape[1:])) for maps in (x, y))):
@@ -190,7 +190,7 @@ def sample(near: Near, x: Array, y: Array) -> None:
 
 
 def scatter(near: Near, dy: Array, dx: Array) -> None:
-    """dx (M, H, W) of dy (M, H', W'): the transpose of sample."""
+    """Compute dx (M, H, W) of dy (M, H', W'): the transpose of sample."""
     for one, out in zip(dy.reshape(len(dy), math.prod(dy.shape[1:])), dx):
         whole = np.zeros(out.size, out.dtype)
         for place, share in near:
@@ -251,7 +251,7 @@ def maps_of(array: Array, how: Resizing) -> Array:
 
 
 def _product(how: Resizing, rows: list[Band], columns: list[Band], x: Array, y: Array) -> bool:
-    """y (M, H', W') = rows x (M, H, W) columns^T; whether it may stay: 0 * inf would spread within a band."""
+    """Compute y (M, H', W') = rows x (M, H, W) columns^T; whether it may stay: 0 * inf would spread within a band."""
     if how.rows.size == how.rows.out and how.columns.size == how.columns.out:
         y[...] = x
         return True

@@ -49,7 +49,7 @@ class Padding(Layer):
 
 
 def place(source: Array, target: Array, start: int) -> None:
-    """target (N, C, H', W') = source (N, C, H, W) from row and column `start` on (negative: cut there); the rest 0."""
+    """Compute target (N, C, H', W') = source (N, C, H, W) from row and column `start` on (negative: cut there); the rest 0."""
     first = abs(start)
     small = target if start < 0 or target.shape[2] < source.shape[2] else source
     inner = (..., slice(first, first + small.shape[2]), slice(first, first + small.shape[3]))

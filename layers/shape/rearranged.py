@@ -32,7 +32,8 @@ class Rearranged(Layer):
 
     def arranged(self, x: Array) -> Array:
         """Return a view of x (contiguous, of the bottom's shape) with y's numbers in y's order; its axes may be others than
-        y's."""
+        y's.
+        """
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

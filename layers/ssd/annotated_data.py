@@ -181,8 +181,9 @@ class AnnotatedTransform:
         return self.crop if self.crop[0] else self.change.size(height, width)
 
     def __call__(self, image: Array, boxes: Array) -> tuple[Array, Array, Window]:
-        """image (C, H, W), changed; those of boxes (n, 7: class, instance, corners, difficult) that are still seen; and where
-        crop_size cut the image."""
+        """Return image (C, H, W), changed; those of boxes (n, 7: class, instance, corners, difficult) that are still seen; and
+        where crop_size cut the image.
+        """
         pixels = image.transpose(1, 2, 0)
         if self.distort is not None:
             check_bytes(pixels, "distort_param")
@@ -221,8 +222,7 @@ class AnnotatedTransform:
         return boxes[counts]
 
     def _cropped(self, pixels: Array) -> tuple[Array, Window, Array | None]:
-        """Return the crop of pixels (H, W, C), at random in phase TRAIN, else the centre; where it is; and that relative
-        (4,)."""
+        """Return the crop of pixels (H, W, C), at random in phase TRAIN, else the centre; where it is; and that relative (4,)."""
         (high, wide), (height, width) = self.crop, pixels.shape[:2]
         if not high:
             return pixels, Window(slice(None), slice(None), height, width), None

@@ -132,7 +132,8 @@ def nms(
 ) -> NDArray[np.intp]:
     """Return indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
     overlaps a kept one by more than overlap. eta < 1: each box that is kept lowers overlap to eta times it, down to 0.5. areas:
-    the boxes' (N,), for one who asks several times."""
+    the boxes' (N,), for one who asks several times.
+    """
     order = best_first(scores, least, top_k)
     ranked = boxes[order]
     kept: NDArray[np.intp] = order[kept_of(ranked, box_areas(ranked) if areas is None else areas[order], overlap, eta)]

@@ -163,7 +163,8 @@ class DetectionEvaluate(Forked):
 
 def judge(overlaps: Array, threshold: float, ignored: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which detections (n,), best first, are right and which wrong, by their overlaps (n, G); ignored (G,): boxes that
-    do not count, a detection of which is neither."""
+    do not count, a detection of which is neither.
+    """
     right, wrong = np.zeros(len(overlaps), bool), np.ones(len(overlaps), bool)
     if overlaps.shape[1]:
         own = overlaps.argmax(axis=1)  # each detection's best true box, taken or not, as VOC's devkit judges

@@ -276,7 +276,8 @@ def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:
 class DetectionPictures:
     """Writes a picture for each image: save_file "found.png" gives found_000001.png, found_000002.png, ...; so does
     a name without a picture's suffix, such as "found.avi". An existing file is replaced only if a run wrote it.
-    Raises DataError for images and means that do not fit, and for files that cannot be written."""
+    Raises DataError for images and means that do not fit, and for files that cannot be written.
+    """
 
     def __init__(
         self, param: caffe_pb2.DetectionOutputParameter, transform: caffe_pb2.TransformationParameter, names: list[str]

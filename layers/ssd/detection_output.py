@@ -137,8 +137,10 @@ class DetectionOutput(DynamicTops, Forked):
         self._write(rows, bottom)
 
     def boxes(self, loc: Array, priors: Array, arm_loc: Array | None) -> list[tuple[Array, Array | None]]:
-        """Return each image's boxes (L, P, 4), and their areas (L, P) if they are known. loc and priors, and RefineDet's
-        arm_loc or None: as the bottoms have them."""
+        """Return each image's boxes (L, P, 4), and their areas (L, P) if they are known.
+
+        loc and priors, and RefineDet's arm_loc or None: as the bottoms have them.
+        """
         param, of_target = self.param.detection_output_param, self.param.detection_output_param.variance_encoded_in_target
         images, number, sets = len(loc), priors.size // 8, self.loc_classes
         codes = loc.reshape(images, number, sets, 4)
@@ -193,7 +195,8 @@ class DetectionOutput(DynamicTops, Forked):
 
 def is_refinedets(layer: Layer, bottom: Sequence[Blob]) -> bool:
     """Return whether DetectionOutput's fourth bottom is RefineDet's arm_conf, not SSD's images: by a fifth, by
-    objectness_score, or by a shape (N, P * 2)."""
+    objectness_score, or by a shape (N, P * 2).
+    """
     given = layer.param.detection_output_param.HasField("objectness_score")
     return len(bottom) > 4 or (len(bottom) > 3 and (given or len(bottom[3].shape) == 2))
 

@@ -44,7 +44,8 @@ def image_detections(  # noqa: PLR0913
 ) -> Array:
     """One image's detections (n, 7): image, class, score, box, by class and score, from boxes (L, P, 4), L the classes or 1,
     and scores (C, P). keep_top_k: of all classes, < 0 for no limit. areas: the boxes' (L, P), finite, as the boxes are; None:
-    not known."""
+    not known.
+    """
     of_all = box_areas(boxes) if areas is None else areas
     rules = Rules(background, least, nms_threshold, top_k, eta)
     rows = rows_of_classes(boxes, of_all, scores, image, rules, are_finite=areas is not None)

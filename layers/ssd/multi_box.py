@@ -180,8 +180,7 @@ def localisation_loss(
 def confidence_targets(
     shape: tuple[int, ...], truths: Sequence[Truths], picks: Picks, background: bool, param: Param
 ) -> NDArray[np.bool_]:
-    """Return the classes (N, P, C) that the priors stand for; background: whether unmatched ones stand for it, or for
-    nothing."""
+    """Return the classes (N, P, C) that the priors stand for; background: whether unmatched ones stand for it, or for nothing."""
     targets = np.zeros(shape, bool)
     if background and param.background_label_id < shape[2]:
         targets[..., param.background_label_id] = True
@@ -206,7 +205,7 @@ def confidence_loss(conf: Array, targets: NDArray[np.bool_], param: Param) -> tu
 
 
 def _of_images(values: Sequence[Array], image: Ints, index: Ints, out: Array) -> Array:
-    """out (M, ...): of each image's array (G, ...) in values, the items index (M,)."""
+    """Return out (M, ...): of each image's array (G, ...) in values, the items index (M,)."""
     for i, own in enumerate(values):
         mine = image == i
         out[mine] = own[index[mine]]
@@ -277,7 +276,8 @@ def pick(
     objects: NDArray[np.bool_] | None = None,
 ) -> Picks:
     """Return the priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C), and each image's true boxes and
-    priors. objects (N, P): RefineDet's priors that may be mined."""
+    priors. objects (N, P): RefineDet's priors that may be mined.
+    """
     picks = []
     for i, own in enumerate(truths):
         matches, negatives = find_matches(loc[i], own, priors[i], param), np.zeros(0, np.intp)

@@ -192,7 +192,8 @@ def prior_sides(
 
 def faceboxes_sides(min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float]) -> tuple[Array, Array]:
     """FaceBoxes' sides (K, 2) and shifts (K, 2), right and down, in pixels: squares a pixel smaller than min_size, those of 32
-    at 16 places 8 pixels apart, those of 64 at 4 places 16 apart."""
+    at 16 places 8 pixels apart, those of 64 at 4 places 16 apart.
+    """
     sides, shifts = [], []
     for i, size in enumerate(map(int, min_sizes)):
         own = prior_sides([size], max_sizes[i : i + 1], ratios)
@@ -215,7 +216,8 @@ def prior_boxes(
 
 def _centres(size: Sequence[int], step: Sequence[float], offset: float | tuple[float, float]) -> NDArray[np.float32]:
     """Return the centres (H, W, 1, 2) of the cells' boxes, in pixels; the original's are float, its halves and quotients
-    double."""
+    double.
+    """
     down, right = offset if isinstance(offset, tuple) else (offset, offset)
     x = ((np.arange(size[1]) + right) * step[1]).astype(np.float32)
     y = ((np.arange(size[0]) + down) * step[0]).astype(np.float32)

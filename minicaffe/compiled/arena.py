@@ -93,8 +93,9 @@ class Arena:
         return memory.arena
 
     def lend(self, first: int, end: int, share: Callable[[], None]) -> Loan:
-        """Memory for the inner blobs that layers first to end - 1 make, which run as one list. share: what has blobs share
-        memory, or writes what stays there.
+        """Memory for the inner blobs that layers first to end - 1 make, which run as one list.
+
+        share: what has blobs share memory, or writes what stays there.
 
         A blob of which a kept one has the memory keeps it. What share wrote has its own.
         """
@@ -136,7 +137,8 @@ class Arena:
 
     def _place(self, lent: dict[SyncedMemory, _Shared], needed: Collection[SyncedMemory]) -> None:
         """Have these memories where none lies that is needed at the same time, nor any that is open and needed; the largest
-        first."""
+        first.
+        """
         begin, open_ = address_of(self._whole), []
         for memory, *_ in self._later:
             if memory in needed:
@@ -163,7 +165,8 @@ class Arena:
 
     def begins(self, loan: Loan) -> None:
         """Begin a list: what it and lists behind it have left to later layers is old now, and it may write where
-        others' lies that has been read."""
+        others' lies that has been read.
+        """
         for memory, gone in loan.before:
             memory.gone = gone
         for memory, gone, first in self._later:
@@ -192,7 +195,8 @@ def _spread(
     starts: dict[SyncedMemory, int], lent: dict[SyncedMemory, _Shared], others: list[tuple[int, int, _Shared]], end: int
 ) -> dict[SyncedMemory, int]:
     """Return the same places, below end, of all memories but small ones: these lie where none has lain and will lie for the
-    longest time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken."""
+    longest time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken.
+    """
     small = {memory: _room(memory) for memory in starts if 0 < PARTS * _room(memory) <= end}
     there = {memory: start for memory, start in starts.items() if memory not in small}
     rows = [(from_, to, one.first, one.last) for from_, to, one in others]

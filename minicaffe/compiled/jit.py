@@ -157,7 +157,8 @@ def _found(required: bool | None = None) -> bool:
 
 def _leave_warnings_alone(fixer: Any) -> None:
     """Numba catches warnings while it finds types, with warnings.catch_warnings, which is of the whole process: compiling in
-    the background, it would keep those that other threads issue meanwhile. So it does that in the main thread only."""
+    the background, it would keep those that other threads issue meanwhile. So it does that in the main thread only.
+    """
     catching = fixer.catch_warnings
 
     def catch_warnings(self: Any, filename: str | None = None, lineno: int | None = None) -> AbstractContextManager[None]:
@@ -198,7 +199,8 @@ class Loop(Generic[P]):
 
     def is_new(self, dtype: np.dtype[Any]) -> bool:
         """Return whether this is the first call of this method with this type: many nets at once are compiled for in one
-        thread."""
+        thread.
+        """
         new = dtype not in self._asked_for
         self._asked_for.add(dtype)
         return new
@@ -293,9 +295,11 @@ class Loop(Generic[P]):
 
 
 class _Cache:
-    """Numba's cache of a function's machine code on disk, in place of its own. A full disk, a folder that became read-only, a
-    damaged file: all cost time and are no errors. Only reading and writing files is tried here, for a loop that has begun to
-    run must not run twice, whatever a signal's handler raises in it."""
+    """Numba's cache of a function's machine code on disk, in place of its own.
+
+    A full disk, a folder that became read-only, a damaged file: all cost time and are no errors. Only reading and writing files
+    is tried here, for a loop that has begun to run must not run twice, whatever a signal's handler raises in it.
+    """
 
     def __init__(self, function: FunctionType) -> None:
         caching = _numba.core.caching
@@ -320,7 +324,8 @@ class _Cache:
 def _stamp(made: FunctionType, inner: Iterable[Loop[Any] | Intrinsic[Any]]) -> str:
     """Return what Numba's cache does not look at: the module's name, by which it imports it when it loads code, and the dates
     of other files that a loop's code is made of: those whose functions it calls, and what these use of their packages,
-    constants left out."""
+    constants left out.
+    """
     modules = {made.__module__, *(one.__module__ for one in inner)}
     files = set[str]().union(*map(_files, modules))
     dates = [os.stat(path).st_mtime_ns for path in sorted(files - {made.__code__.co_filename})]
@@ -330,7 +335,8 @@ def _stamp(made: FunctionType, inner: Iterable[Loop[Any] | Intrinsic[Any]]) -> s
 @lru_cache(maxsize=256)
 def _files(module: str) -> frozenset[str]:
     """Return the files of a module and of those of its package, or its room, that it imports or has functions or classes of,
-    and so on."""
+    and so on.
+    """
     found, todo = set[str](), [module] if module in sys.modules else []
     package = next((room for room in ROOMS if module.startswith(room)), module.rpartition(".")[0] + ".")
     while todo:
@@ -491,7 +497,8 @@ def registers(bits: int) -> Registers:
 @lru_cache(maxsize=1)
 def cores_share_cache() -> bool:
     """Return whether what a core has written comes quickly to its neighbours: AMD's, which alone have SSE4a, share a third
-    cache."""
+    cache.
+    """
     from llvmlite.binding import get_host_cpu_features
 
     return bool(get_host_cpu_features().get("sse4a"))
@@ -500,14 +507,15 @@ def cores_share_cache() -> bool:
 def loop(
     types: str, in_calls: bool = False, calls: Mapping[str, Loop[Any]] | None = None
 ) -> Callable[[Callable[P, Any]], Loop[P]]:
-    """Return the decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only
-    directly."""
+    """Return the decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only directly."""
     return lambda definition: Loop(types, definition, in_calls, calls)
 
 
 def compile_ahead(wanted: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:
-    """Begin to compile these loops in the background, in order, those for which nobody has asked before. A call of one that is
-    not ready waits for it."""
+    """Begin to compile these loops in the background, in order, those for which nobody has asked before.
+
+    A call of one that is not ready waits for it.
+    """
     asked = dict.fromkeys(wanted)
     if not asked or not compiled():  # to look would import Numba
         return

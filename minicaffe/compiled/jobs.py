@@ -134,8 +134,10 @@ class Job:
 
 
 class JobList:
-    """Jobs that run one after the other, at the addresses at which they are, on as many threads as there are now. largest: the
-    place of the one that needs most temporary memory."""
+    """Jobs that run one after the other, at the addresses at which they are, on as many threads as there are now.
+
+    largest: the place of the one that needs most temporary memory.
+    """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs, self._threads = jobs, get_num_threads()
@@ -148,8 +150,7 @@ class JobList:
         """The room that all jobs have, and Job.latest_room since when."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
-        """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends
-        it."""
+        """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends it."""
         words, room = self._words[:], _room_of(self._room)
         words[worker_sync.FIRST] = first
         words[worker_sync.END] = len(self._jobs) if end is None else min(end, len(self._jobs))
@@ -165,8 +166,10 @@ class JobList:
 
 
 class BlobJob:
-    """A job that reads blobs and arrays, and writes a blob, wherever blobs lie. given: in the order of the loop's arguments,
-    before top. access: to top."""
+    """A job that reads blobs and arrays, and writes a blob, wherever blobs lie.
+
+    given: in the order of the loop's arguments, before top. access: to top.
+    """
 
     def __init__(self, job: Job, given: Sequence[Blob | NDArray[Any]], top: Blob, access: Access = "write") -> None:
         self.job, self.top, self._given, self._access = job, top, given, access
@@ -181,7 +184,8 @@ class BlobJob:
 class KeptStep(kernels.KeptStep):
     """The work of a layer, or of several together, in a forward, as jobs, to be run again as long as shapes, weights and
     settings are the same. before: what comes before the jobs, unless nothing that is watched has changed (blob.latest_change)
-    since it last did. mend: what sees to the result where the jobs' flags are set."""
+    since it last did. mend: what sees to the result where the jobs' flags are set.
+    """
 
     def __init__(
         self,

@@ -21,8 +21,10 @@ SECONDS = 0.1
 
 
 class _KeptRun:
-    """Kept steps of chains that follow one another, which run as one list of jobs. behind: the chain that would be the next.
-    arena: where inner blobs lie, or None."""
+    """Kept steps of chains that follow one another, which run as one list of jobs.
+
+    behind: the chain that would be the next. arena: where inner blobs lie, or None.
+    """
 
     def __init__(self, chains: Sequence[Chain], behind: Chain | None, arena: Arena | None) -> None:
         self.end = chains[-1].index + len(chains[-1].nodes)

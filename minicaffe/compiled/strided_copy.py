@@ -48,9 +48,11 @@ def copy_strided(x: Array, y: Array, part: tuple[int, ...]) -> None:
 
 
 def copy_calls(shape: Sequence[int], x: Sequence[int], y: Sequence[int], dtype: np.dtype[Any], start: int = 0) -> Calls | None:
-    """Return the calls of copy_strided for arrays of which numbers of this shape are copied. x, y: how far apart neighbours on
-    each axis lie, in numbers. start: the first place in y. None where that is not for the loop: too many axes, steps back, no
-    numbers."""
+    """Return the calls of copy_strided for arrays of which numbers of this shape are copied.
+
+    x, y: how far apart neighbours on each axis lie, in numbers. start: the first place in y. None where that is not for the
+    loop: too many axes, steps back, no numbers.
+    """
     merged = _merged([(length, a, b) for length, a, b in zip(shape, x, y, strict=True) if length != 1])
     if not merged or merged[-1][2] != 1:
         merged.append((1, 1, 1))

@@ -31,7 +31,8 @@ MASKED_BYTES = 64
 class _Exp(NamedTuple):
     """The constants of exp for a type: how many terms of Taylor's series follow the 1; ln 2 in two parts, of which products of
     the first and an exponent are exact; from where to where exp is neither 0 nor infinite; bits of a fraction, and the number
-    that added to an exponent makes its bits."""
+    that added to an exponent makes its bits.
+    """
 
     terms: int
     ln2: tuple[float, float]
@@ -95,12 +96,12 @@ class Vectors:
 
     def every(self, step: int, first: Any, second: Any, start: int = 0) -> Any:
         """Return every step-th number of two vectors, the first one's first, from number `start` on; past the end, the last
-        again."""
+        again.
+        """
         return self._shuffled(first, [min(start + step * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
 
     def turned(self, rows: Sequence[Any]) -> list[Any]:
-        """Return the numbers of 2, 4, 8 ... vectors column by column: the first of each vector, the second of each, and so
-        on."""
+        """Return the numbers of 2, 4, 8 ... vectors column by column: the first of each vector, the second of each, and so on."""
         half, order = len(rows) // 2, [lane + self.lanes * one for lane in range(self.lanes) for one in range(2)]
         parts, found = (order[: self.lanes], order[self.lanes :]), list(rows)
         for _ in range(half.bit_length()):  # of the first half and the second, number by number
@@ -121,13 +122,16 @@ class Vectors:
         return self.builder.extract_element(value, self.int32(0))
 
     def add_product(self, total: Any, a: Any, b: Any) -> Any:
-        """total + a * b, rounded once by a processor that can do so."""
+        """Return total + a * b, rounded once by a processor that can do so."""
         product = self.builder.fmul(a, b, flags=("contract",))
         return self.builder.fadd(total, product, flags=("contract",))
 
     def epilogue(self, sums: Sequence[Any], after: Sequence[Any], sloped: Any) -> list[Any]:
-        """v = sum * scale + shift, then v or, where v < 0, slope * v. after: scale, shift and slope, everywhere_of. sloped (a
-        bit): whether a slope may be another number than 0 and 1; with those alone it is half of the work."""
+        """Compute v = sum * scale + shift, then v or, where v < 0, slope * v.
+
+        after: scale, shift and slope, everywhere_of. sloped (a bit): whether a slope may be another number than 0 and 1; with
+        those alone it is half of the work.
+        """
         builder, (scale, shift, slope) = self.builder, after
         lowest = self.everywhere(self.type.element(float("-inf")))
         # where the slope is 0, what is below 0 becomes 0 before it is multiplied: -inf * 0 would be NaN
@@ -201,7 +205,8 @@ class Vectors:
 
     def _store_pieces(self, value: Any, pointer: Any, count: Any) -> None:
         """Emit the same store in halves, quarters ...: AMD's processors take 12 cycles or more for a store of 256 bits under a
-        mask."""
+        mask.
+        """
         builder, size, most = self.builder, self.lanes, count.type(self.lanes)
         left = builder.select(builder.icmp_signed("<", count, most), count, most)
         while size:
@@ -260,7 +265,8 @@ class Vectors:
     def repeat(
         self, count: Any, pointers: Sequence[tuple[Any, Any]], write: Callable[..., Any], values: Sequence[Any] = ()
     ) -> list[Any]:
-        """values = write(*pointers, *values), `count` (int64) times; each time a pointer goes on by the number beside it.
+        """Compute values = write(*pointers, *values), `count` (int64) times; each time a pointer goes on by the number beside
+        it.
 
         The loop stays as it is: LLVM would unroll it, and to make ready for eight rows takes longer than to copy three.
         """

@@ -231,8 +231,10 @@ def _write_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
 
 @intrinsic(_write_run_calls)
 def run_calls(words: Words, job: int, number: int) -> None:
-    """Run calls of the job at this address, one after the other, until all have been begun. number: of the thread, whose part
-    comes first, and of its room. words: any."""
+    """Run calls of the job at this address, one after the other, until all have been begun.
+
+    number: of the thread, whose part comes first, and of its room. words: any.
+    """
     raise NotImplementedError
 
 
@@ -251,8 +253,9 @@ def add(words: Words, place: int, change: int) -> int:
 
 @loop("int64, int64[::1], int64, int64, int64")
 def follow(jobs: int, words: Words, number: int, place: int, most: int) -> int:
-    """Run calls of the jobs of the list at this address, from the one at `place` on. number: of the thread, and of its room;
-    the caller is 0. words: any.
+    """Run calls of the jobs of the list at this address, from the one at `place` on.
+
+    number: of the thread, and of its room; the caller is 0. words: any.
 
     Returns the place of a job of which others still run calls after so many looks; at the end, or behind a job that is flagged,
     -1 - place.
@@ -281,7 +284,8 @@ def follow(jobs: int, words: Words, number: int, place: int, most: int) -> int:
 @loop("int64[::1], int64, int64, int64")
 def stand_by(words: Words, number: int, most: int, pause: int) -> int:
     """Look until the helper is GIVEN something, which it RUNS then, and `pause` looks more; or for `most` looks, and then it is
-    ASLEEP. CALLED, it follows the list and looks again. Returns whether it is ASLEEP."""
+    ASLEEP. CALLED, it follows the list and looks again. Returns whether it is ASLEEP.
+    """
     place = number * STEP
     while True:
         exchange(words, place, ASLEEP, FREE)
@@ -320,7 +324,8 @@ def wait_for(words: Words, helpers: int, most: int) -> None:
 @loop("int64, int64[::1], int64")
 def begin(jobs: int, words: Words, helpers: int) -> int:
     """Let at most so many helpers follow the new list at this address, from FIRST to END: those that are FREE, then those that
-    are ASLEEP. Returns the latter, as bits: they have to be woken."""
+    are ASLEEP. Returns the latter, as bits: they have to be woken.
+    """
     mine, called, asleep = place_of(words, jobs), 0, 0
     for place in range(load(words, mine + FIRST), load(words, mine + END)):
         job = place_of(words, load(words, mine + JOBS + place))
@@ -342,8 +347,10 @@ def begin(jobs: int, words: Words, helpers: int) -> int:
 
 @loop("int64, int64[::1], int64")
 def finish(jobs: int, words: Words, most: int) -> int:
-    """Follow the list to its end, as its caller, and call off the helpers that have not come. Returns -1 - the place behind the
-    last job that was run, once nobody else follows it; after so many looks 0."""
+    """Follow the list to its end, as its caller, and call off the helpers that have not come.
+
+    Returns -1 - the place behind the last job that was run, once nobody else follows it; after so many looks 0.
+    """
     mine = place_of(words, jobs)
     place = follow(jobs, words, 0, load(words, mine + FIRST), most)
     if place >= 0:
@@ -369,7 +376,8 @@ def finish(jobs: int, words: Words, most: int) -> int:
 
 class MachineCode(NamedTuple):
     """The functions by which threads change words once there is machine code, whatever way loops run by then; finish as C calls
-    it: no signal is handled between an error and its beginning."""
+    it: no signal is handled between an error and its beginning.
+    """
 
     finish: Callable[[int, Words, int], int]
     begin: Callable[[int, Words, int], int]

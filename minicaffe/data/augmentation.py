@@ -33,7 +33,7 @@ def check_distortion(param: caffe_pb2.DistortionParameter) -> None:
 
 
 def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.random.Generator) -> Pixels:
-    """pixels (H, W, C) with brightness, contrast, saturation, hue and order of channels changed at random."""
+    """Return pixels (H, W, C) with brightness, contrast, saturation, hue and order of channels changed at random."""
     contrast_first = random.random() > 0.5  # the fork distorts in either of two orders
     if random.random() < param.brightness_prob:
         more = random.uniform(-param.brightness_delta, param.brightness_delta)
@@ -75,7 +75,7 @@ def hue_shifted(pixels: Pixels, delta: float) -> Pixels:
 def expanded(
     pixels: Pixels, param: caffe_pb2.ExpansionParameter, mean: Array | None, random: np.random.Generator
 ) -> tuple[Pixels, Array | None]:
-    """pixels (H, W, C) on a larger canvas of mean (C or 1, 1, 1; None: 0), and the canvas (4,) relative to the image.
+    """Return pixels (H, W, C) on a larger canvas of mean (C or 1, 1, 1; None: 0), and the canvas (4,) relative to the image.
 
     At random, or for a max_expand_ratio of 1, the unchanged image and None. Raises DataError above limits.pixels.
     """

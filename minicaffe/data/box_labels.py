@@ -66,7 +66,8 @@ def random_part(image: Pixels, boxes: Array, random: np.random.Generator) -> tup
 
 def cells_of_boxes(boxes: Array, side: int) -> Array:
     """Boxes (G, 6) as caffe-yolo's labels (7 side^2,): difficult, whether there is one, class (-1: none), centre and size, of
-    each of side x side cells; of boxes with their centres in one cell the last counts."""
+    each of side x side cells; of boxes with their centres in one cell the last counts.
+    """
     difficult, there, kinds = np.zeros(side * side, F), np.zeros(side * side, F), np.full(side * side, -1, F)
     places = np.zeros((side * side, 4), F)
     for row in boxes:

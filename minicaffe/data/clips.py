@@ -43,8 +43,10 @@ FORMATS = {
 
 
 def frame_count(path: str | PathLike[str]) -> int:
-    """Return the number of frames that are stored, none of which is decoded. Raises DataError, also for 0, and Error without
-    PyAV."""
+    """Return the number of frames that are stored, none of which is decoded.
+
+    Raises DataError, also for 0, and Error without PyAV.
+    """
     with _opened(path) as (container, stream):
         count: int = sum(packet.size > 0 for packet in container.demux(stream))
     if not count:
@@ -53,8 +55,10 @@ def frame_count(path: str | PathLike[str]) -> int:
 
 
 def read_frames(path: str | PathLike[str], start: int = 0, stop: int | None = None, step: int = 1) -> Iterator[Pixels]:
-    """Yield every step-th frame from start to before stop (H, W, 3) blue, green, red. Raises DataError where the video ends
-    early, after the frames up to there."""
+    """Yield every step-th frame from start to before stop (H, W, 3) blue, green, red.
+
+    Raises DataError where the video ends early, after the frames up to there.
+    """
     wanted, at = iter(range(start, frame_count(path) if stop is None else stop, step)), -1
     following = next(wanted, None)
     with _opened(path) as (container, stream):
@@ -97,7 +101,8 @@ FIELDS = ("scale", "mirror", "crop_size", "mean_file", "mean_value")
 
 class Clip(NamedTuple):
     """A clip of a list: its video or folder of frames, its first frame (or, where starts are drawn in a folder, the number of
-    frames), its labels, and its line number, from 1."""
+    frames), its labels, and its line number, from 1.
+    """
 
     name: str
     start: int
@@ -111,8 +116,10 @@ class Clip(NamedTuple):
 
 
 def read_clips(path: str | PathLike[str], has_start: bool, several: bool) -> list[Clip]:
-    """Return the clips of a list; blank lines are skipped. several: LABEL is a list such as 3,7. Raises DataError, with the
-    line."""
+    """Return the clips of a list; blank lines are skipped.
+
+    several: LABEL is a list such as 3,7. Raises DataError, with the line.
+    """
     clips = []
     for number, line in enumerate(text_lines(path), 1):
         words = line.split()
@@ -146,8 +153,10 @@ def check_length(path: str, count: int, start: int, length: int, step: int) -> N
 
 
 def read_folder(folder: str, start: int, length: int, step: int) -> list[Pixels]:
-    """Return the frames (H, W, 3) of a folder from number start on, every step-th. Raises DataError for one that cannot be
-    read."""
+    """Return the frames (H, W, 3) of a folder from number start on, every step-th.
+
+    Raises DataError for one that cannot be read.
+    """
     names = (FRAME.format(folder=folder, number=start + i * step) for i in range(length))
     return [read_image(granted(name)) for name in names]
 

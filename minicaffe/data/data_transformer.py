@@ -61,7 +61,7 @@ class ResizeAndNoise:
         return new
 
     def __call__(self, pixels: Array, random: np.random.Generator) -> tuple[Array, Array | None]:
-        """pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, or None if they are unchanged."""
+        """Return pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, or None if they are unchanged."""
         frame = None
         if self.resize is not None:
             check_bytes(pixels, "resize_param")
@@ -147,7 +147,8 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
 
 def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) -> Array:
     """Return the mean to subtract from a crop (C, H, W): mean values, the window of a mean image of the whole image's size, or
-    a mean image of the crop's size. Raises DataError for another shape."""
+    a mean image of the crop's size. Raises DataError for another shape.
+    """
     if file and mean.shape == shape:  # a mean of the crop's size is subtracted whole, wherever the crop is
         return mean
     check_mean(mean, (shape[0], window.height, window.width), file)
@@ -197,8 +198,10 @@ class Cut:
 
 
 class LabelledTransformer:
-    """Transforms images (C, H, W) with their labels (H, W). Raises DataError for a mean that does not fit, and for fields of
-    transform_param that would part the labels from the image."""
+    """Transforms images (C, H, W) with their labels (H, W).
+
+    Raises DataError for a mean that does not fit, and for fields of transform_param that would part the labels from the image.
+    """
 
     def __init__(
         self, param: caffe_pb2.TransformationParameter, cut: Cut, generator: np.random.Generator, dtype: Any = np.float32
@@ -210,16 +213,17 @@ class LabelledTransformer:
         self.scale, self.mean_file, self.mean = self.dtype.type(param.scale), param.mean_file, read_mean(param, self.dtype)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
-        """Return the transformed shape of an image of this shape. Raises DataError if it is smaller than a crop without
-        padding."""
+        """Return the transformed shape of an image of this shape.
+
+        Raises DataError if it is smaller than a crop without padding.
+        """
         high, wide = self.cut.crop
         if self.cut.padding is None and (height < high or width < wide):
             raise DataError(f"the crop, {wide} wide and {high} high, is larger than the image, {width} wide and {height} high")
         return (channels, high, wide) if high else (channels, height, width)
 
     def shape_of_labels(self, height: int, width: int) -> tuple[int, int]:
-        """Return the shape of the labels for a transformed image of this size. Raises DataError if `every` does not divide
-        it."""
+        """Return the shape of the labels for a transformed image of this size. Raises DataError if `every` does not divide it."""
         every = self.cut.every
         if height % every or width % every:
             raise DataError(

@@ -50,8 +50,10 @@ class Held:
 
 
 class TableReader:
-    """One pass over a table's records. Its file is open only while a block is read, because a database may have more tables
-    than a process may have open files."""
+    """One pass over a table's records.
+
+    Its file is open only while a block is read, because a database may have more tables than a process may have open files.
+    """
 
     def __init__(self, path: str, table: Table, held: Held) -> None:
         self.path, self.table, self.held = path, table, held
@@ -186,7 +188,8 @@ NUMBER = re.compile("[0-9]{1,20}", re.ASCII)
 class LevelDatabase:
     """A LevelDB opened for reading, without locks. Opening it reads the logs; the tables are read later.
 
-    Raises DataError if any of it is damaged or missing."""
+    Raises DataError if any of it is damaged or missing.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -216,7 +219,8 @@ class LevelDatabase:
     def _entries(self, start: bytes) -> Iterator[tuple[Key, memoryview]]:
         """Yield the merged entries of tables and logs, the latest of each name first.
 
-        A table is opened when its first key is reached, so of consecutive tables only one is open at a time."""
+        A table is opened when its first key is reached, so of consecutive tables only one is open at a time.
+        """
         held = Held()
         # Popped from the end.
         tables = sorted(((table.first, path, table) for path, table in self.tables if table.last.name >= start), reverse=True)

@@ -84,7 +84,8 @@ def draw_people(
     image: NDArray[np.uint8], people: Sequence[Mapping[int, Place]], limbs: Sequence[tuple[int, int]]
 ) -> Image.Image:
     """Return a picture of image (H, W, 3), BGR, with the limbs of people, each a mapping from a part's number to its x, y and
-    score. A limb has one colour in all people."""
+    score. A limb has one colour in all people.
+    """
     picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     pen = ImageDraw.Draw(picture)
     width = max(2, round(min(picture.size) / 120))
@@ -103,7 +104,8 @@ LEAST_WIDTH = 320
 
 def draw_scores(image: NDArray[np.uint8], rows: Sequence[tuple[str, float]]) -> Image.Image:
     """Return a picture of image (H, W, 3), BGR, and under it a line for each class: its name, its score, and a bar of that part
-    of the width. If a score is above 1, the bars are parts of the greatest one; below 0 there is no bar."""
+    of the width. If a score is above 1, the bars are parts of the greatest one; below 0 there is no bar.
+    """
     photo = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     times = -(-LEAST_WIDTH // photo.width)
     if times > 1:
@@ -132,7 +134,8 @@ Image8 = NDArray[np.uint8]
 
 def palette() -> Image8:
     """Return the colours (256, 3), RGB, of PASCAL VOC's masks: three bits of the class at a time, the lowest first, are bits of
-    red, green and blue, the highest first."""
+    red, green and blue, the highest first.
+    """
     classes, colours = np.arange(256), np.zeros((256, 3), np.uint8)
     for bit in range(8):
         for channel in range(3):
@@ -142,19 +145,19 @@ def palette() -> Image8:
 
 
 def draw_mask(classes: Image8) -> Image.Image:
-    """classes (H, W) as a picture whose pixels are the classes, shown in palette()'s colours."""
+    """Return classes (H, W) as a picture whose pixels are the classes, shown in palette()'s colours."""
     picture = Image.fromarray(classes)
     picture.putpalette(palette().tobytes())
     return picture
 
 
 def draw_map(probabilities: NDArray[np.float32]) -> Image.Image:
-    """probabilities (H, W), 0 to 1, as a grey picture, black to white."""
+    """Return probabilities (H, W), 0 to 1, as a grey picture, black to white."""
     return Image.fromarray((255 * probabilities).round().clip(0, 255).astype(np.uint8))
 
 
 def draw_overlay(image: Image8, classes: Image8) -> Image.Image:
-    """image (H, W, 3), BGR, half covered by the colours of classes (H, W)."""
+    """Return image (H, W, 3), BGR, half covered by the colours of classes (H, W)."""
     photo = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     return Image.blend(photo, draw_mask(classes).convert("RGB"), 0.5)
 
@@ -191,8 +194,10 @@ def wheel() -> Array:
 
 
 def draw_flow(flow: Array, longest: float | None = None) -> Image.Image:
-    """Return a picture of flow (2, H, W), u and v. longest: the length that is saturated (default: the flow's); longer ones are
-    darker, unknown ones (beyond 1e9, NaN) black."""
+    """Return a picture of flow (2, H, W), u and v.
+
+    longest: the length that is saturated (default: the flow's); longer ones are darker, unknown ones (beyond 1e9, NaN) black.
+    """
     u, v = flow.astype(np.float64)
     with np.errstate(invalid="ignore"):
         known = np.maximum(np.abs(u), np.abs(v)) <= UNKNOWN

@@ -72,8 +72,10 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
 
 
 def read_labels(file: str | PathLike[str] | bytes, name: str = "") -> Pixels:
-    """Return a label image, or the bytes of one, as (H, W, 1): each pixel's class. Of a palette its indices (PASCAL VOC's
-    PNGs), else the grey values. Raises DataError, also for colours and for more than 8 bits.
+    """Return a label image, or the bytes of one, as (H, W, 1): each pixel's class.
+
+    Of a palette its indices (PASCAL VOC's PNGs), else the grey values. Raises DataError, also for colours and for more than 8
+    bits.
     """
     from PIL import ImageOps
 
@@ -377,8 +379,11 @@ def _resized_rows(pixels: Pixels, y: Samples, x: Samples) -> NDArray[np.int32]:
 
 
 def used_of(*at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct positions in at, sorted, and at as indices into these. Resizing selects these positions first,
-    because an intermediate of all rows at the new width can be far larger than both images."""
+    """Return the distinct positions in at, sorted, and at as indices into these.
+
+    Resizing selects these positions first, because an intermediate of all rows at the new width can be far larger than both
+    images.
+    """
     used, places = np.unique(np.stack(at), return_inverse=True)
     return used, places.reshape(len(at), *at[0].shape)
 
@@ -392,8 +397,10 @@ def _samples(old: int, new: int) -> Samples:
 
 
 def encode_image(pixels: Pixels, kind: str, name: str = "image", quality: int = 95) -> bytes:
-    """(H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg"). quality: of a JPEG. Raises DataError for a kind that
-    Pillow cannot write."""
+    """(H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg").
+
+    quality: of a JPEG. Raises DataError for a kind that Pillow cannot write.
+    """
     from PIL import Image
 
     format_ = Image.registered_extensions().get("." + kind.lower().lstrip("."))

@@ -30,8 +30,11 @@ AHEAD = 256
 
 @dataclass(frozen=True, kw_only=True)
 class ImageCheck:
-    """most: of a source with more images none is checked (None: no limit). skip: leave unreadable images out; else they are
-    an error. report: takes messages. counted: shows the progress of items, given their number."""
+    """most: of a source with more images none is checked (None: no limit).
+
+    skip: leave unreadable images out; else they are an error. report: takes messages. counted: shows the progress of items,
+    given their number.
+    """
 
     most: int | None = MOST
     skip: bool = False

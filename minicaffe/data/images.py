@@ -55,7 +55,7 @@ def scale_for(height: int, width: int, target: int, max_size: int) -> float:
 def resize_bilinear(
     image: Array, height: int, width: int, scale: float | None = None, means: Sequence[float] | None = None
 ) -> Array:
-    """image (H, W, C) as (height, width, C): OpenCV's INTER_LINEAR, half-pixel centres, no smoothing when shrinking.
+    """Return image (H, W, C) as (height, width, C): OpenCV's INTER_LINEAR, half-pixel centres, no smoothing when shrinking.
 
     scale: the factor of both axes (default: new size / old size on each axis). A float image keeps its type, others become
     float32. means: of the channels, subtracted from a float32 image first. Raises DataError for more than limits.pixels.
@@ -94,7 +94,7 @@ def _float_type(image: Array, means: Sequence[float] | None) -> np.dtype[Any]:
 
 
 def without_means(values: Array, means: Sequence[float] | None) -> Array:
-    """values (H, W, C) minus the means of the channels, in place."""
+    """Return values (H, W, C) minus the means of the channels, in place."""
     if means is not None:
         values -= np.asarray(means, values.dtype)
     return values
@@ -112,8 +112,10 @@ def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array
 def scaled_image(
     image: Array, pixel_means: Sequence[float], target: int, max_size: int, multiple: int = 1
 ) -> tuple[NDArray[np.float32], Scale]:
-    """image (H, W, 3) minus the means, resized, and its scale. multiple: of which each side is one, at least once. Raises
-    DataError for another shape or an empty image."""
+    """Return image (H, W, 3) minus the means, resized, and its scale.
+
+    multiple: of which each side is one, at least once. Raises DataError for another shape or an empty image.
+    """
     _check_image(image)
     height, width = image.shape[:2]
     scale = scale_for(height, width, target, max_size)
@@ -124,7 +126,7 @@ def scaled_image(
 
 
 def scaled_by(image: Array, pixel_means: Sequence[float], scale: float) -> Array:
-    """image (H, W, 3) minus the means, resized by scale. Raises DataError for another shape or an empty image."""
+    """Return image (H, W, 3) minus the means, resized by scale. Raises DataError for another shape or an empty image."""
     _check_image(image)
     height, width = image.shape[:2]
     # round, like OpenCV's cvRound, rounds half to even.
@@ -148,7 +150,8 @@ def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:
 def prepare_image(
     image: Array, settings: DetectionSettings, phase: Phase = TEST
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """image (H, W, 3) blue, green, red as data (1, 3, H', W') and im_info (1, 3): H', W', scale, at the phase's first scale.
+    """Return image (H, W, 3) blue, green, red as data (1, 3, H', W') and im_info (1, 3): H', W', scale, at the phase's first
+    scale.
 
     With the setting scale_multiple_of, im_info is (1, 6): H', W', and the scales of x, y, x and y.
     """

@@ -61,7 +61,8 @@ def crc32c(data: bytes | memoryview) -> int:
 @cache
 def _tables() -> tuple[NDArray[np.uint32], NDArray[Any], list[list[int]], list[int]]:
     """Return each byte's contribution at each position of a row, (ROW * 256,); each position's index in it, (ROW,); the first
-    four positions and the last one as lists."""
+    four positions and the last one as lists.
+    """
     effects = np.empty((ROW, 256), np.uint32)
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -111,7 +112,7 @@ class LevelFile:
         self.file.close()
 
     def read(self, at: int, size: int) -> bytes:
-        """size bytes at the offset `at`, which the file had when it was opened. Raises DataError."""
+        """Return size bytes at the offset `at`, which the file had when it was opened. Raises DataError."""
         with os_errors_as(DataError, f"{self.path}: cannot be read"):
             self.file.seek(at)
             data = self.file.read(size)

@@ -31,7 +31,7 @@ TILES = 8
 
 
 def equalised_by_tiles(levels: Levels, clip: float = 4.0) -> Levels:
-    """levels (H, W), equalised. clip: a level's maximum count, relative to a uniform histogram."""
+    """Return levels (H, W), equalised. clip: a level's maximum count, relative to a uniform histogram."""
     height, width = levels.shape
     uneven = height % TILES or width % TILES
     # As in OpenCV, an even axis gets a whole 8 more where the other is uneven.
@@ -49,7 +49,8 @@ def equalised_by_tiles(levels: Levels, clip: float = 4.0) -> Levels:
 
 def tile_tables(levels: Levels, clip: float) -> tuple[Levels, int, int]:
     """Return the new levels (TILES, TILES, 256) in each tile of levels (H, W, multiples of TILES), and a tile's height and
-    width."""
+    width.
+    """
     high, wide = (size // TILES for size in levels.shape)
     tile = (np.arange(levels.shape[0]) // high)[:, None] * TILES + np.arange(levels.shape[1]) // wide
     counts = np.bincount((tile * 256 + levels).ravel(), minlength=TILES * TILES * 256).reshape(-1, 256)
@@ -87,8 +88,10 @@ def check_noise(param: caffe_pb2.NoiseParameter) -> None:
 
 
 def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Generator) -> NDArray[Any]:
-    """pixels (H, W, C) with the noise of param, with probability prob (default: 1). The result is float32 with convert_to_lab,
-    else bytes. Raises DataError."""
+    """Return pixels (H, W, C) with the noise of param, with probability prob (default: 1).
+
+    The result is float32 with convert_to_lab, else bytes. Raises DataError.
+    """
     if param.HasField("prob") and random.random() >= param.prob:
         return pixels
     if pixels.shape[2] not in (1, 3):
@@ -139,7 +142,7 @@ def equalised(pixels: Pixels, equalise: Callable[[Pixels], Pixels]) -> Pixels:
 
 
 def _shifted(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """values / 2^14, rounded, as OpenCV converts bytes to YCrCb and back."""
+    """Return values / 2^14, rounded, as OpenCV converts bytes to YCrCb and back."""
     return (values + 8192) >> 14
 
 

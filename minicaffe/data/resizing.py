@@ -34,7 +34,7 @@ def check_resize(param: caffe_pb2.ResizeParameter) -> None:
 
 
 def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.random.Generator) -> tuple[Pixels, Array | None]:
-    """pixels (H, W, C) resized by a random interp_mode, and the padded frame (4,) relative to the image in it, or None."""
+    """Return pixels (H, W, C) resized by a random interp_mode, and the padded frame (4,) relative to the image in it, or None."""
     modes = list(param.interp_mode) or [Param.LINEAR]
     mode = modes[int(random.integers(len(modes)))]
     height, width = fitted_size(pixels.shape[0], pixels.shape[1], param)
@@ -46,7 +46,8 @@ def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.rand
 
 def extrapolation(size: tuple[int, int], param: caffe_pb2.ResizeParameter) -> Array | None:
     """Factors (4,) that convert boxes relative to an image of size (height, width) to boxes relative to height_scale x
-    width_scale; None without these and in modes other than FIT_SMALL_SIZE. Raises DataError if the image is smaller."""
+    width_scale; None without these and in modes other than FIT_SMALL_SIZE. Raises DataError if the image is smaller.
+    """
     scale = (param.height_scale, param.width_scale)
     if not all(scale) or param.resize_mode != Param.FIT_SMALL_SIZE:
         return None
@@ -67,7 +68,7 @@ def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tu
 
 
 def padded(pixels: Pixels, param: caffe_pb2.ResizeParameter) -> tuple[Pixels, Array]:
-    """pixels (H, W, C) padded to height x width, and that frame (4,) relative to pixels. Raises DataError."""
+    """Return pixels (H, W, C) padded to height x width, and that frame (4,) relative to pixels. Raises DataError."""
     check_size("an image padded to", param.height, param.width)
     height, width, channels = pixels.shape
     if len(param.pad_value) not in (0, 1, channels):
@@ -85,7 +86,7 @@ def padded(pixels: Pixels, param: caffe_pb2.ResizeParameter) -> tuple[Pixels, Ar
 
 
 def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
-    """pixels (H, W, C) as (height, width, C), by an Interp_mode. Raises DataError for more than limits.pixels."""
+    """Return pixels (H, W, C) as (height, width, C), by an Interp_mode. Raises DataError for more than limits.pixels."""
     old = pixels.shape[:2]
     if old == (height, width):
         return pixels
@@ -103,7 +104,10 @@ def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
 
 
 def resize_cubic(values: Array, height: int, width: int) -> Array:
-    """values (H, W, C) as (height, width, C) float32: OpenCV's INTER_CUBIC. Raises DataError for more than limits.pixels."""
+    """Return values (H, W, C) as (height, width, C) float32: OpenCV's INTER_CUBIC.
+
+    Raises DataError for more than limits.pixels.
+    """
     if values.shape[:2] == (height, width):
         return values.astype(np.float32)
     check_size("maps resized to", height, width)
@@ -113,7 +117,7 @@ def resize_cubic(values: Array, height: int, width: int) -> Array:
 def _resampled(
     values: Array, height: int, width: int, taps: Callable[[int, int], Taps], dtype: type[np.generic] = np.float32
 ) -> Array:
-    """values (H, W, C) as (height, width, C) of dtype; bytes are rounded and clipped."""
+    """Return values (H, W, C) as (height, width, C) of dtype; bytes are rounded and clipped."""
     (y, y_weights), (x, x_weights) = (
         _clipped(taps(size, new), size) for size, new in zip(values.shape[:2], (height, width), strict=True)
     )
@@ -141,7 +145,7 @@ def averaged(
     means: Sequence[float] | None = None,
     dtype: type[np.generic] = np.float32,
 ) -> Array:
-    """values (H, W, C) averaged over height x width equal parts; a pixel on an edge counts by the part inside.
+    """Return values (H, W, C) averaged over height x width equal parts; a pixel on an edge counts by the part inside.
 
     scale: parts are 1 / scale long, the last less where the axis ends. means: of the channels, subtracted from the values as
     float32 first. dtype: of the result; bytes are rounded and clipped.
@@ -166,7 +170,7 @@ def averaged(
 
 
 def _averaged_columns(values: Array, width: int, scale: float | None) -> Array:
-    """values (H, W, C) of float64 averaged over the parts of a row."""
+    """Return values (H, W, C) of float64 averaged over the parts of a row."""
     old = values.shape[1]
     edges, low = _edges(old, width, scale)
     sums = np.concatenate([np.zeros_like(values[:, :1]), values.cumsum(axis=1)], axis=1)

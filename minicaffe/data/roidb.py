@@ -96,7 +96,8 @@ def box_array(entry: Entry) -> Array:
 
 def check_boxes(entry: Entry, num_classes: int) -> None:
     """Raise DataError, which names the image, for a box with NaN, x2 < x1 or y2 < y1, one outside the image, and an unknown
-    class."""
+    class.
+    """
     boxes, classes = entry["boxes"], entry["gt_classes"]
     if len(boxes) != len(classes):
         raise DataError(f"{image_name(entry)}: {len(boxes)} boxes but {len(classes)} classes")
@@ -127,7 +128,7 @@ def class_overlaps(boxes: Array, gt_classes: Array, num_classes: int) -> Array:
 
 
 def add_flipped(roidb: Sequence[Entry]) -> Roidb:
-    """roidb followed by every image mirrored left to right."""
+    """Return roidb followed by every image mirrored left to right."""
     return [*roidb, *map(_mirrored, roidb)]
 
 
@@ -141,7 +142,7 @@ def _mirrored(entry: Entry) -> Entry:
 
 
 def add_proposals(roidb: Sequence[Entry], proposals: Sequence[Array]) -> Roidb:
-    """roidb with proposals[i] (P, 4) appended to the boxes of image i, for training without an RPN. Raises DataError."""
+    """Return roidb with proposals[i] (P, 4) appended to the boxes of image i, for training without an RPN. Raises DataError."""
     if len(roidb) != len(proposals):
         raise DataError(f"{len(roidb)} images but proposals for {len(proposals)}")
     merged: Roidb = []

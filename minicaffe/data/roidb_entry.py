@@ -83,8 +83,10 @@ class Inside:
         self.seen: set[Path] = set()
 
     def granted(self, name: str, place: str | None = None) -> str:
-        """Return the file's path. place: where the name stands, unless the file was found in a folder. Each folder is checked
-        once. Raises DataError."""
+        """Return the file's path.
+
+        place: where the name stands, unless the file was found in a folder. Each folder is checked once. Raises DataError.
+        """
         path = self.folder / name
         if path.parent not in self.seen or "\0" in name or os.path.islink(path):
             try:
@@ -103,7 +105,7 @@ def finite(box: list[float], place: str, wanted: str, given: str) -> list[float]
 
 
 def as_boxes(values: Any, place: str) -> Any:
-    """values as (N, 4). Raises DataError for another shape, and for a box that is not finite."""
+    """Return values as (N, 4). Raises DataError for another shape, and for a box that is not finite."""
     try:
         with np.errstate(over="ignore"):  # told below
             boxes = np.array(values, np.float32)
@@ -123,7 +125,7 @@ def as_classes(numbers: Sequence[int]) -> Any:
 
 
 def whole_size(value: Any, what: str) -> int:
-    """value as a size in pixels."""
+    """Return value as a size in pixels."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -235,8 +237,10 @@ def _ids(items: Sequence[Any], place: str) -> dict[int | str, int]:
 
 
 def read_voc_list(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the places and image names in ImageSets/Main/<split>.txt, of the first split that is there. Raises DataError for
-    another kind of folder or a missing list."""
+    """Return the places and image names in ImageSets/Main/<split>.txt, of the first split that is there.
+
+    Raises DataError for another kind of folder or a missing list.
+    """
     if missing := [name for name in VOC_FOLDERS if not (folder / name).is_dir()]:
         inside = next((path for path in sorted(folder.glob("VOC*")) if all((path / n).is_dir() for n in VOC_FOLDERS)), None)
         names = sorted(path.name for path in folder.iterdir())

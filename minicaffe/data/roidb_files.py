@@ -236,14 +236,17 @@ def _voc_image(inside: Inside, stem: str, place: str, known: Classes) -> Entry:
 
 def _voc_picture(folder: Path, stem: str) -> str:
     """Return the name of an image: STEM.jpg or, where it is not there, STEM with another suffix of images, such as .png or
-    .JPEG."""
+    .JPEG.
+    """
     names = [f"JPEGImages/{stem}{suffix}" for suffix in (".jpg", *SUFFIXES, *map(str.upper, SUFFIXES))]
     return next((name for name in names if (folder / name).is_file()), names[0])
 
 
 def _coco(content: dict[str, Any], path: Path, folder: Path) -> tuple[Roidb, list[str]]:
-    """COCO instances of path, with images in folder. Crowds and boxes without area inside the image are left out, as in the
-    originals."""
+    """COCO instances of path, with images in folder.
+
+    Crowds and boxes without area inside the image are left out, as in the originals.
+    """
     categories = sorted(content["categories"], key=lambda category: category["id"])  # ids have gaps: 1 to 90 for 80 classes
     number = {category["id"]: k for k, category in enumerate(categories, 1)}
     found: dict[Any, list[tuple[list[float], int]]] = {image["id"]: [] for image in content["images"]}

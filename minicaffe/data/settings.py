@@ -187,8 +187,7 @@ def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSett
 
 
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
-    """Return the settings of a yml file over base (default: the defaults). Raises SettingsError, which names the file and
-    key."""
+    """Return the settings of a yml file over base (default: the defaults). Raises SettingsError, which names the file and key."""
     values = read_yaml_file(path, SettingsError)
     try:
         return _merged(base or DetectionSettings(), {} if values is None else values, "")
@@ -213,7 +212,7 @@ T = TypeVar("T", DetectionSettings, TrainSettings, TestSettings)
 
 
 def _merged(settings: T, values: Any, prefix: str) -> T:
-    """settings with values, a yml's mapping, over them. prefix: of the keys in errors."""
+    """Return settings with values, a yml's mapping, over them. prefix: of the keys in errors."""
     if not isinstance(values, Mapping):
         raise SettingsError(f"{prefix.rstrip('.') or 'the file'} must be a mapping of settings, got {values!r}")
     kinds = get_type_hints(type(settings))
@@ -231,7 +230,7 @@ def _merged(settings: T, values: Any, prefix: str) -> T:
 
 
 def _checked(value: Any, kind: Any, key: str) -> Any:
-    """value as kind. An int also serves as a float, a list (of lists) as a tuple."""
+    """Return value as kind. An int also serves as a float, a list (of lists) as a tuple."""
     if get_origin(kind) is tuple:
         items, wanted = _flat(value), get_args(kind)  # the originals nest PIXEL_MEANS in three lists
         length = None if Ellipsis in wanted else len(wanted)

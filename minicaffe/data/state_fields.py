@@ -38,7 +38,8 @@ class Resumable(Protocol):
     def training_state(self) -> State:
         """Return what resumed training needs, as JSON in new objects: the state after the last batch.
 
-        The solver asks before each iteration."""
+        The solver asks before each iteration.
+        """
 
     def restore_training_state(self, state: State) -> None:
         """Continue from a state that training_state returned."""

@@ -53,8 +53,9 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
 
 
 def read_npz(path: str | os.PathLike[str], only: str | None = None) -> dict[str, Array]:
-    """Return the arrays of numbers in an .npz file by name; its other entries are ignored. Raises Error and OSError. only: one
-    name.
+    """Return the arrays of numbers in an .npz file by name; its other entries are ignored.
+
+    Raises Error and OSError. only: one name.
 
     Together the arrays may unpack to limits.bytes.
     """

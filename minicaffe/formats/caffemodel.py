@@ -37,8 +37,11 @@ RAW_TYPES: dict[int, np.dtype[Any]] = {0: DOUBLE, 1: FLOAT, 2: HALF}
 
 @dataclass(frozen=True)
 class BlobWeights:
-    """One stored blob: its shape and values. legacy: the shape is num, channels, height, width, or C3D v1.0's num, channels,
-    length, height, width; a vector is (1, 1, 1, n)."""
+    """One stored blob: its shape and values.
+
+    legacy: the shape is num, channels, height, width, or C3D v1.0's num, channels, length, height, width; a vector is (1, 1, 1,
+    n).
+    """
 
     shape: tuple[int, ...]
     legacy: bool
@@ -47,7 +50,8 @@ class BlobWeights:
     @property
     def array(self) -> NDArray[Any]:
         """The values as float32 of this shape: a view of the mapped file if that holds float32 (writing to it changes only
-        this process's copy), else converted at each use."""
+        this process's copy), else converted at each use.
+        """
         return self.read(np.float32)
 
     def read(self, dtype: DTypeLike) -> NDArray[Any]:
@@ -67,8 +71,10 @@ class BlobWeights:
             done += chunk.size
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Return whether a blob of this shape can take the values. As in Caffe, a legacy shape may have additional leading
-        ones, and C3D's a length of one."""
+        """Return whether a blob of this shape can take the values.
+
+        As in Caffe, a legacy shape may have additional leading ones, and C3D's a length of one.
+        """
         if not self.legacy:
             return self.shape == tuple(shape)
         forms = [self.shape, self.shape[:2] + self.shape[3:]] if self.shape[2:-2] == (1,) else [self.shape]
@@ -93,8 +99,10 @@ class LayerWeights:
 
 
 def numbered(blobs: Mapping[int, Stored], layer: str) -> list[Stored | None]:
-    """Return a layer's blobs in a list, by their numbers; None for missing ones. Raises WeightsError for a number far beyond
-    them."""
+    """Return a layer's blobs in a list, by their numbers; None for missing ones.
+
+    Raises WeightsError for a number far beyond them.
+    """
     if max(blobs, default=0) > len(blobs) + 64:  # shared blobs are missing, but not millions
         raise WeightsError(f"{layer} has a blob {max(blobs)} but only {len(blobs)} blobs")
     return [blobs.get(i) for i in range(max(blobs, default=-1) + 1)]
@@ -116,8 +124,11 @@ MOST_BLOBS = 4
 
 
 def layers(buffer: Buffer) -> list[LayerWeights]:
-    """Return the layers of a serialised NetParameter, V0, V1 or V2. Raises WireError, also for more than limits.layers layers,
-    as many splits, which Caffe stores too, or MOST_BLOBS for each layer of the limit."""
+    """Return the layers of a serialised NetParameter, V0, V1 or V2.
+
+    Raises WireError, also for more than limits.layers layers, as many splits, which Caffe stores too, or MOST_BLOBS for each
+    layer of the limit.
+    """
     found: list[LayerWeights] = []
     counts = {"layers": 0, "splits": 0}
     room = MOST_BLOBS * limits.layers
@@ -194,7 +205,8 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
 
 def _c3d_blob(buffer: Buffer, start: int, end: int, whole: bool) -> BlobWeights:
     """Return a BlobProto of C3D v1.0, told by the width in field 5: num, channels, length, height and width are 1 to 5, data is
-    6 and diff 7. Raises WireError, also for a size that is missing and for any other field."""
+    6 and diff 7. Raises WireError, also for a size that is missing and for any other field.
+    """
     dims: dict[int, int] = {}
     chunks = []
     for item in fields(buffer, start, end):

@@ -34,8 +34,10 @@ def write_flo(path: str | os.PathLike[str], flow: Array) -> None:
 
 
 def read_flo(path: str | os.PathLike[str]) -> Array:
-    """Return the flow (2, H, W) float32 of a .flo file, u and v in pixels. Raises Error for another format and for a file whose
-    length is not that of its size; OSError."""
+    """Return the flow (2, H, W) float32 of a .flo file, u and v in pixels.
+
+    Raises Error for another format and for a file whose length is not that of its size; OSError.
+    """
     name = os.fspath(path)
     with opened(path) as file:
         head = file.read(_HEADER.size)

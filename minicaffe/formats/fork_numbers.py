@@ -168,7 +168,8 @@ _BLOCK_OF: dict[str, tuple[str, ...]] = {
 
 def own_blocks(kind: str) -> tuple[str, ...]:
     """Return the blocks that a layer of this type reads besides those of every type, the one that forks number differently
-    first."""
+    first.
+    """
     return _OWN[kind] if kind in _OWN else _BLOCK_OF.get(kind, ())
 
 
@@ -200,8 +201,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Origin:
-    """The forks that may have written a file; none if no field is specific to a fork. certain: those that the fields allow
-    which no fork reads in another way."""
+    """The forks that may have written a file; none if no field is specific to a fork.
+
+    certain: those that the fields allow which no fork reads in another way.
+    """
 
     forks: tuple[str, ...] = ()
     evidence: list[Evidence] = field(default_factory=list)

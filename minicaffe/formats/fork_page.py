@@ -139,8 +139,10 @@ def _of(fork: Fork) -> list[ForkField]:
 
 
 def _groups(fork: Fork, effect: Effect) -> Iterator[tuple[str, str, tuple[str, ...], list[str]]]:
-    """Yield the message, sentence, harmless values and names of fields that share these. Messages of other types are left out:
-    no layer here reads them."""
+    """Yield the message, sentence, harmless values and names of fields that share these.
+
+    Messages of other types are left out: no layer here reads them.
+    """
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for field in _of(fork):
         if field.effect is effect and field.name != ANY:

@@ -69,8 +69,10 @@ class ForkError(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """The meaning of a field in some forks (in all others, if none is named). content: the field in minicaffe's numbers, b"" if
-    it computes what its absence does; None: not built."""
+    """The meaning of a field in some forks (in all others, if none is named).
+
+    content: the field in minicaffe's numbers, b"" if it computes what its absence does; None: not built.
+    """
 
     forks: tuple[str, ...]
     meaning: str
@@ -79,8 +81,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Block:
-    """A layer's block in a file: where it is, the file's possible forks, how many blobs the layer has. loss: it is a
-    loss's."""
+    """A layer's block in a file: where it is, the file's possible forks, how many blobs the layer has. loss: it is a loss's."""
 
     layer: str
     name: str
@@ -94,7 +95,8 @@ def todays_layer(buffer: Buffer, item: Field, found: Origin) -> bytes:
     """Return a V2 layer without its blobs, as a net's field 100, with the fork's field numbers translated to minicaffe's.
 
     A layer keeps the blocks of its type only, as Caffe reads no other. found: the possible origins, for numbers whose meaning
-    differs between forks. Raises ForkError and WireError."""
+    differs between forks. Raises ForkError and WireError.
+    """
     layer = raw_layer(buffer, item)
     places, known = block_places(layer), bool(own_blocks(layer.type))
     blobs = sum(inner.number == 7 for inner in layer.fields)
@@ -224,7 +226,7 @@ def _descriptor(block: str) -> Descriptor:
 
 
 def _number(block: str, name: str) -> int:
-    """minicaffe's number of a block's field."""
+    """Return minicaffe's number of a block's field."""
     return int(_descriptor(block).fields_by_name[name].number)
 
 
@@ -275,7 +277,8 @@ def _hole(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
 
 def _is_deeplab(inside: Sequence[Field], block: Block) -> bool:
     """Return whether a convolution's fields 17 to 19 are holes: in DeepLab's own numbers, in V1, where BVLC had none, or where
-    17, a truth value of BVLC's, is above 1."""
+    17, a truth value of BVLC's, is above 1.
+    """
     numbered = block.number != _LAYER[block.name].number
     return numbered or DEEPLAB in block.forks or any(f.number == 17 and f.kind == VARINT and f.value > 1 for f in inside)
 
@@ -322,7 +325,8 @@ def _bn(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
 
 def _renumbered(item: Field, number: int) -> bytes:
     """Return a varint with another number, or an empty block: what fills the blobs at the start does not matter once they are
-    stored, only that the field is there."""
+    stored, only that the field is there.
+    """
     return _integer(number, item.value) if item.kind == VARINT else delimited(number, b"")
 
 

@@ -122,8 +122,7 @@ def grouped(choices: Iterable[tuple[str, Choice]]) -> list[str]:
 
 
 def candidates(kinds: Iterable[Kind]) -> str:
-    """Return the kinds, what tells each, and the fork= that chooses it: "PSPNet's (4 blobs; --fork pspnet) or SegNet's
-    (...)"."""
+    """Return the kinds, what tells each, and the fork= that chooses it: "PSPNet's (4 blobs; --fork pspnet) or SegNet's (...)"."""
     return " or ".join(f"{kind.whose}'s ({kind.sign}; {_way(kind.forks[0])})" for kind in kinds)
 
 
@@ -159,8 +158,10 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Fork:
-    """A fork of Caffe. name: what `minicaffe forks` and `fork=` take; repository: where it is, on GitHub; names: further ones
-    that these take."""
+    """A fork of Caffe.
+
+    name: what `minicaffe forks` and `fork=` take; repository: where it is, on GitHub; names: further ones that these take.
+    """
 
     name: str
     title: str
@@ -170,9 +171,11 @@ class Fork:
 
 @dataclass(frozen=True)
 class ForkField:
-    """A field that BVLC Caffe lacks. forks: titles; sentence: what it does, as in "rounds the pooled size down"; harmless: the
-    values, as a prototxt writes them, that compute what the field's absence does; value: the enum's value that the forks add
-    to a field, "" for the field itself."""
+    """A field that BVLC Caffe lacks.
+
+    forks: titles; sentence: what it does, as in "rounds the pooled size down"; harmless: the values, as a prototxt writes them,
+    that compute what the field's absence does; value: the enum's value that the forks add to a field, "" for the field itself.
+    """
 
     message: str
     name: str
@@ -217,8 +220,10 @@ def forks() -> dict[str, Fork]:
 
 
 def fork_names() -> dict[str, str]:
-    """Return the forks by what may stand for them, in lower case: name, further names, repository, title. A repository without
-    its branch stands for a fork if only one has it; a title does not take another's name."""
+    """Return the forks by what may stand for them, in lower case: name, further names, repository, title.
+
+    A repository without its branch stands for a fork if only one has it; a title does not take another's name.
+    """
     bare = {fork.name: re.split(r", | and ", fork.repository)[0] for fork in forks().values()}
     times = Counter(bare.values())
     named: dict[str, str] = {}
@@ -269,8 +274,10 @@ def _rows(table: int) -> Iterator[list[str]]:
 
 
 def _of_schemas() -> Iterator[ForkField]:
-    """Yield the honoured fields that the forks' schemas add to BVLC's. A schema's first line names the repositories that it is
-    of."""
+    """Yield the honoured fields that the forks' schemas add to BVLC's.
+
+    A schema's first line names the repositories that it is of.
+    """
     for path in sorted(_SCHEMAS.glob("*.proto")):
         text = path.read_text(encoding="utf-8")
         first = text.split("\n", maxsplit=1)[0]

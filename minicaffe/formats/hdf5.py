@@ -45,7 +45,8 @@ COPIES_OF_CHUNK = 3
 @dataclass
 class _Seen:
     """Counts for an open file: members looked up, the hashes of the objects that they were, bytes of data read; and the values
-    read, by the dataset's address and the rows."""
+    read, by the dataset's address and the rows.
+    """
 
     taken: int = 0
     objects: set[int] = field(default_factory=set)
@@ -87,8 +88,10 @@ def reading(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Any]:
-    """Make a new HDF5 file, which replaces path when it is complete. HDF5 writes it to memory: its library ends the process
-    where a disk is full. Raises replacing's errors."""
+    """Make a new HDF5 file, which replaces path when it is complete.
+
+    HDF5 writes it to memory: its library ends the process where a disk is full. Raises replacing's errors.
+    """
     image = io.BytesIO()
     with replacing(path) as temporary:
         with require_h5py().File(image, "w") as file:
@@ -99,8 +102,11 @@ def writing(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def adding(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file to add to. Its changes are kept in memory, and stored at the end: if they do not fit, the file stays as
-    it was. Raises in_place's errors."""
+    """Open an HDF5 file to add to.
+
+    Its changes are kept in memory, and stored at the end: if they do not fit, the file stays as it was. Raises in_place's
+    errors.
+    """
     with open(in_place(path, os.O_RDWR), "r+b") as stored:
         changes = _Changes(stored)
         with require_h5py().File(changes, "r+") as file:
@@ -193,7 +199,8 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
 
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
     """Write a net's learnable blobs by layer name, a shared blob with its first layer only; with diffs, every blob's diff as
-    /diff/<layer>/<i>. Raises Error, and WeightsError for a layer whose name HDF5 cannot store."""
+    /diff/<layer>/<i>. Raises Error, and WeightsError for a layer whose name HDF5 cannot store.
+    """
     written: set[int] = set()
     datasets = {f"{name}/{i}" for name, own in blobs.items() for i in range(len(own))}
     with writing(path) as file:
@@ -268,8 +275,7 @@ def child_of(group: Any, name: str) -> Any:
 
 
 def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
-    """Return the groups around the members of a group; above: those around itself. Raises WeightsError for one within
-    itself."""
+    """Return the groups around the members of a group; above: those around itself. Raises WeightsError for one within itself."""
     if group in above:
         raise WeightsError(f"{group.file.filename}: the link {group.name} leads back to a group that it lies in")
     if len(above) > DEEPEST:

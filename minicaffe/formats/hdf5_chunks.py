@@ -105,5 +105,5 @@ def fletcher32(data: Any) -> int:
 
 
 def _folded(total: int) -> int:
-    """total modulo 65535; a nonzero multiple gives 65535."""
+    """Return total modulo 65535; a nonzero multiple gives 65535."""
     return (total - 1) % 65535 + 1 if total else 0

@@ -51,8 +51,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def given_twice(owner: str, name: str) -> str:
-    """Return a hint for a field that takes one value and has two. No version of protobuf's text parser let Caffe read such a
-    file."""
+    """Return a hint for a field that takes one value and has two.
+
+    No version of protobuf's text parser let Caffe read such a file.
+    """
     if (owner, name) == ("TransformationParameter", "resize_param"):
         return "MobileNet-YOLO's Caffe picks one of several at random, which is not built; keep one"
     return f"{name} takes one value, as in Caffe; delete one"

@@ -73,7 +73,8 @@ def _is_utf8(start: bytes) -> bool:
 
 def _is_onnx(start: bytes) -> bool:
     """Return whether it is a ModelProto: ir_version in field 1, texts and a number in 2 to 6, then the graph in 7, which no
-    training state has."""
+    training state has.
+    """
     if not re.match(rb"\x08[\x01-\x7f]", start):
         return False
     at = 2

@@ -110,8 +110,10 @@ NAME = re.compile(r"(.*)\.(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 
 def layers_of(path: Path, arrays: Mapping[str, NDArray[Any]]) -> list[LayerWeights]:
-    """Return the layers of a file's arrays, in their order. Raises WeightsError, also for a name that is none of a layer's
-    blob, and LimitError."""
+    """Return the layers of a file's arrays, in their order.
+
+    Raises WeightsError, also for a name that is none of a layer's blob, and LimitError.
+    """
     if wrong := [name for name in arrays if not NAME.fullmatch(name)]:
         more = f" (nor are {len(wrong) - 1} others)" if len(wrong) > 1 else ""
         raise WeightsError(

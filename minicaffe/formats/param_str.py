@@ -24,8 +24,10 @@ PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 def read_yaml(text: str) -> Any:
-    """Return the data in the text. Raises Error, with PyYAML's line and column, for invalid YAML and for other tags than those
-    of PLAIN and of tuples. A date is a text.
+    """Return the data in the text.
+
+    Raises Error, with PyYAML's line and column, for invalid YAML and for other tags than those of PLAIN and of tuples. A date
+    is a text.
 
     Also refused are `*aliases`, which let a few lines expand beyond any memory, more than DEEPEST nested lists and mappings,
     and integers beyond 64 bits, which Python may fail to print or to convert to floats.
@@ -43,8 +45,7 @@ def read_yaml(text: str) -> Any:
 
 
 def read_yaml_file(path: str | os.PathLike[str], kind: type[Error]) -> Any:
-    """Return the data in a file. Raises an error of this kind, on one line, with the file and, where one is at fault, its
-    line."""
+    """Return the data in a file. Raises an error of this kind, on one line, with the file and, where one is at fault, its line."""
     with os_errors_as(kind, f"{os.fspath(path)}: cannot be read"):
         data = read_bytes(path)
     text = utf8(data, path, kind)

@@ -139,16 +139,20 @@ def _control(field: str, name: str, place: Place) -> PrototxtError:
 
 
 def read_solver(path: str | os.PathLike[str], *, strict: bool | None = None) -> caffe_pb2.SolverParameter:
-    """Return the solver in a prototxt file. As in Caffe, snapshot_prefix defaults to the file's name. Raises PrototxtError.
-    strict: as in parse_solver."""
+    """Return the solver in a prototxt file.
+
+    As in Caffe, snapshot_prefix defaults to the file's name. Raises PrototxtError. strict: as in parse_solver.
+    """
     solver = parse_solver(read_text(path), str(path), strict=strict)
     default_snapshot_prefix(solver, path)
     return solver
 
 
 def parse_solver(text: str, file: str = "<text>", *, strict: bool | None = None) -> caffe_pb2.SolverParameter:
-    """Return the solver in a prototxt text, upgraded. Raises PrototxtError, also for an unknown field that matters;
-    strict=False skips it with a PrototxtWarning."""
+    """Return the solver in a prototxt text, upgraded.
+
+    Raises PrototxtError, also for an unknown field that matters; strict=False skips it with a PrototxtWarning.
+    """
     message = caffe_pb2.SolverParameter()
     parser = _parse(text, message, file, strict=False)
     try:
@@ -166,8 +170,10 @@ def parse_solver(text: str, file: str = "<text>", *, strict: bool | None = None)
 
 
 def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, strict: bool = False) -> AnyMessage:
-    """Parse text into any message, without an upgrade; returns the message. Unknown fields that may matter are
-    PrototxtWarnings, or with strict any unknown one is an error. Raises PrototxtError."""
+    """Parse text into any message, without an upgrade; returns the message.
+
+    Unknown fields that may matter are PrototxtWarnings, or with strict any unknown one is an error. Raises PrototxtError.
+    """
     parser = Parser(Text(text, file), strict=strict)
     parser.parse(message)
     fields = [field for block in (parser.root, *parser.layers) for field in _skipped(parser, block)]

@@ -29,9 +29,11 @@ C3D_KINDS = {number for v1, number in caffe_pb2.V1LayerParameter.LayerType.items
 
 
 def read_stored_net(path: str | os.PathLike[str], fork: str = "") -> tuple[caffe_pb2.NetParameter, Origin]:
-    """Return the upgraded net, and the forks that may have written it. fork: the name of the one that did, where fields have
-    other meanings in other forks. Raises WeightsError, also for such a field if nothing tells the fork, and Error for an
-    unknown name."""
+    """Return the upgraded net, and the forks that may have written it.
+
+    fork: the name of the one that did, where fields have other meanings in other forks. Raises WeightsError, also for such a
+    field if nothing tells the fork, and Error for an unknown name.
+    """
     buffer = mapped(path)
     if kind := kind_of_arrays(buffer):
         raise WeightsError(f"{path}: {kind} weights contain no net: give a .caffemodel")

@@ -130,8 +130,10 @@ def quote(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return an equivalent prototxt without invisible characters (errors.UNSEEN) in strings and comments. Bytes that are not
-    UTF-8 are unchanged."""
+    """Return an equivalent prototxt without invisible characters (errors.UNSEEN) in strings and comments.
+
+    Bytes that are not UTF-8 are unchanged.
+    """
 
     def part(found: re.Match[str]) -> str:
         string, comment = found.groups()

@@ -94,7 +94,8 @@ INPUT_FIELDS = -1
 def upgrade_net(net: caffe_pb2.NetParameter, warn: Warn | None = None) -> tuple[caffe_pb2.NetParameter, list[int]]:
     """Return an upgraded copy of net, and for each of its layers the index of the `layer` or `layers` that it comes from
     (INPUT_FIELDS for the Input layer made from the input fields). warn(message, index) reports dropped fields (default: a
-    PrototxtWarning). Raises UpgradeError."""
+    PrototxtWarning). Raises UpgradeError.
+    """
     if net.layer and net.layers:
         raise UpgradeError(f"the net has {len(net.layer)} layer and {len(net.layers)} layers", hint=ONE_GENERATION)
     new = caffe_pb2.NetParameter()

@@ -112,9 +112,11 @@ def write_weights(
     each: Sequence[Sequence[Blob]] = (),
 ) -> None:
     """Write a net's learnable blobs by layer name in the format of path's suffix: .h5, .safetensors, .npz, else a .caffemodel.
+
     each: the blobs of each layer of param, if layers of one name have blobs of their own.
 
-    Raises Error, and WeightsError for diffs, and layers of one name, in a format that has none."""
+    Raises Error, and WeightsError for diffs, and layers of one name, in a format that has none.
+    """
     is_caffemodel = not os.fspath(path).endswith(".h5") and not is_named(path)
     if each and not is_caffemodel:
         raise WeightsError(f"{path}: two layers with weights have one name, which only a .caffemodel can store")
@@ -170,7 +172,8 @@ def write_caffemodel(
 def write_layers(path: Path, layers: Sequence[LayerWeights]) -> None:
     """Write layers' names, types and blobs as a .caffemodel, float16 as float32: enough for every reader that has the prototxt.
 
-    Raises WeightsError for a blob that an HDF5 file stores with another layer, Error if the file cannot be written."""
+    Raises WeightsError for a blob that an HDF5 file stores with another layer, Error if the file cannot be written.
+    """
     for layer in layers:
         if None in layer.blobs:
             place = f'{path}: layer "{layer.name}": its blob {layer.blobs.index(None)}'
@@ -232,8 +235,10 @@ def _encoded(blob: Blob, diffs: bool) -> Parts:
 
 
 def encoded_blob(array: NDArray[Any], legacy: bool = False) -> tuple[bytes, memoryview]:
-    """Return a float32 or float64 array as a BlobProto: the bytes before its values, and its values. legacy: write the shape,
-    of four axes, as num, channels, height, width; of five, with float32, as C3D v1.0 does."""
+    """Return a float32 or float64 array as a BlobProto: the bytes before its values, and its values.
+
+    legacy: write the shape, of four axes, as num, channels, height, width; of five, with float32, as C3D v1.0 does.
+    """
     if legacy:
         shape = b"".join(encoded(number << 3) + encoded(dim) for number, dim in enumerate(array.shape, 1))
     else:

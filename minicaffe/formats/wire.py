@@ -36,7 +36,8 @@ class WireError(Exception):
 class Field(NamedTuple):
     """One field. value: the varint, or for fixed widths the number of consecutive fields of this tag, stride bytes apart.
 
-    whole: False for a length-delimited field that is cut off; [start, end) is the part that is present."""
+    whole: False for a length-delimited field that is cut off; [start, end) is the part that is present.
+    """
 
     number: int
     kind: int

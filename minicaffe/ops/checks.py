@@ -33,7 +33,10 @@ Problem = Callable[[Arguments], str]
 
 
 def checked(function: Callable[P, Y], problem: Problem | None = None, /, **specs: str) -> Callable[P, Y]:
-    """function with its arguments checked and lists made arrays. Raises Error, which names the function and the argument."""
+    """Return function with its arguments checked and lists made arrays.
+
+    Raises Error, which names the function and the argument.
+    """
     signature = inspect.signature(function)
 
     @functools.wraps(function)

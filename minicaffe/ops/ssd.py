@@ -20,8 +20,10 @@ VARIANCES = (0.1, 0.1, 0.2, 0.2)
 
 
 def ssd_decode(codes: Array, priors: Array, variances: ArrayLike = VARIANCES, code: int | str = "CENTER_SIZE") -> Array:
-    """Return the boxes (P, 4) that codes (P, 4) make of priors (P, 4). variances: (4,), or (P, 4) as PriorBox gives them. code:
-    CENTER_SIZE, CORNER or CORNER_SIZE."""
+    """Return the boxes (P, 4) that codes (P, 4) make of priors (P, 4).
+
+    variances: (4,), or (P, 4) as PriorBox gives them. code: CENTER_SIZE, CORNER or CORNER_SIZE.
+    """
     return box_codes.decode(codes, _priors(priors, variances), code_number(code))
 
 
@@ -32,7 +34,8 @@ def ssd_encode(boxes: Array, priors: Array, variances: ArrayLike = VARIANCES, co
 
 def ssd_match(overlaps: Array, threshold: float | None = 0.5) -> tuple[NDArray[np.intp], Array]:
     """For each prior its true box (P,), or -1, and their overlap (P,), from overlaps (P, G): first each true box takes the
-    free prior that overlaps it most, then each prior left the box it overlaps most, by threshold or more (None: none)."""
+    free prior that overlaps it most, then each prior left the box it overlaps most, by threshold or more (None: none).
+    """
     return multi_box.match(overlaps, threshold, np.zeros(len(overlaps), bool))
 
 
@@ -40,7 +43,8 @@ def ssd_nms(
     boxes: Array, scores: Array, threshold: float, *, least: float = -np.inf, top_k: int | None = None, eta: float = 1.0
 ) -> NDArray[np.intp]:
     """Return indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
-    overlaps a kept one by more than threshold. eta < 1: each one kept lowers the threshold to eta times it, down to 0.5."""
+    overlaps a kept one by more than threshold. eta < 1: each one kept lowers the threshold to eta times it, down to 0.5.
+    """
     return box_codes.nms(boxes, scores, threshold, least=least, top_k=top_k, eta=eta)
 
 
@@ -56,7 +60,8 @@ def ssd_detections(
     eta: float = 1.0,
 ) -> Array:
     """One image's detections (n, 6): class, score, xmin, ymin, xmax, ymax, from boxes (P, 4) that all classes share, or one
-    set for each (C, P, 4), and scores (C, P); by class, then score. keep_top_k: of all classes, -1 for no limit."""
+    set for each (C, P, 4), and scores (C, P); by class, then score. keep_top_k: of all classes, -1 for no limit.
+    """
     rows = image_detections(
         boxes[None] if boxes.ndim == 2 else boxes,
         scores,
@@ -79,5 +84,5 @@ def code_number(code: int | str) -> int:
 
 
 def _priors(priors: Array, variances: ArrayLike) -> box_codes.Priors:
-    """priors (P, 4) with the variances of each."""
+    """Return priors (P, 4) with the variances of each."""
     return box_codes.Priors(priors, np.broadcast_to(np.asarray(variances, priors.dtype), priors.shape))

@@ -94,7 +94,7 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
 
 
 def _maps_down(top: Top) -> dict[Top, Map]:
-    """top and every top below it that maps coordinates to it, nearest first, with its map to top."""
+    """Return top and every top below it that maps coordinates to it, nearest first, with its map to top."""
     maps: dict[Top, Map] = {top: (None, 1, 0)}
     frontier = [top]
     for current in frontier:  # grows in the loop: breadth first
@@ -112,8 +112,10 @@ def _maps_down(top: Top) -> dict[Top, Map]:
 
 
 def crop(top_from: Top, top_to: Top) -> Any:
-    """Return a Crop that aligns top_from with top_to. Raises AlignmentError for another scale, or an offset that is negative or
-    fractional."""
+    """Return a Crop that aligns top_from with top_to.
+
+    Raises AlignmentError for another scale, or an offset that is negative or fractional.
+    """
     found = coord_map_from_to(top_from, top_to)
     axis, offset = found[0], offsets_of(found)
     return layers.Crop(top_from, top_to, crop_param={"axis": 2 if axis is None else axis + 1, "offset": offset})

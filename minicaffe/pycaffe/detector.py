@@ -65,7 +65,7 @@ class Detector(Net):
         return [{**entry, "prediction": prediction} for entry, prediction in zip(found, predictions, strict=True)]
 
     def detect_selective_search(self, image_fnames: Sequence[str]) -> list[dict[str, Any]]:
-        """pycaffe runs a MATLAB program here. Raises Error."""
+        """Raise Error: pycaffe runs a MATLAB program here."""
         raise Error(
             "selective search is not part of minicaffe: compute the windows with another program"
             " (such as opencv-contrib-python) and call detect_windows"
@@ -89,7 +89,8 @@ class Detector(Net):
 
     def crop(self, im: Image, window: ArrayLike) -> Image:
         """Return the window (ymin, xmin, ymax, xmax) of an image (H, W, C); if context_pad is set, with context at the net's
-        size."""
+        size.
+        """
         ymin, xmin, ymax, xmax = (float(value) for value in np.asarray(window).reshape(4))
         inside = im[max(int(ymin), 0) : max(int(ymax), 0), max(int(xmin), 0) : max(int(xmax), 0)]
         if 0 in inside.shape:

@@ -103,15 +103,18 @@ def _shaped(values: Array, shape: Sequence[int], what: str) -> Array:
 
 def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.float32]:
     """Return an image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey; as it is stored, whatever its
-    EXIF orientation. Of 16 bits the upper 8 count. Raises DataError."""
+    EXIF orientation. Of 16 bits the upper 8 count. Raises DataError.
+    """
     rgb = read_image(filename, upright=False)[:, :, ::-1].astype(np.float32)
     rgb /= np.float32(255)
     return rgb if color else np.asarray(rgb @ np.array(GREY, np.float32)[:, None])
 
 
 def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) -> NDArray[np.float32]:
-    """im (H, W, C) as (*new_dims, C), not smoothed. interp_order 0: the nearest pixel; 1: bilinear; 2 to 5: splines, with
-    scipy. Raises DataError for other orders and for more than limits.pixels, Error without scipy.
+    """Return im (H, W, C) as (*new_dims, C), not smoothed.
+
+    interp_order 0: the nearest pixel; 1: bilinear; 2 to 5: splines, with scipy. Raises DataError for other orders and for more
+    than limits.pixels, Error without scipy.
 
     As pycaffe's. One or three channels, by scikit-image: pixel centres are mapped to each other, around the image is its
     minimum, and nothing leaves its range. Others, by scipy's zoom: the corner pixels' centres are mapped to each other.
@@ -140,7 +143,7 @@ def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) 
 
 
 def _between(image: NDArray[np.float32], axis: int, places: Array, outside: np.float32) -> NDArray[np.float32]:
-    """image (H, W, C) at these places of an axis, linear between its pixels and those around it, which are `outside`."""
+    """Return image (H, W, C) at these places of an axis, linear between its pixels and those around it, which are `outside`."""
     low = np.floor(places).astype(int)
     part = (places - low).astype(np.float32).reshape(-1, *[1] * (2 - axis))
 
@@ -154,7 +157,7 @@ def _between(image: NDArray[np.float32], axis: int, places: Array, outside: np.f
 
 
 def _spline(image: NDArray[np.float32], height: int, width: int, order: int, by_centres: bool) -> NDArray[np.float32]:
-    """image (H, W, C) as (height, width, C): B-splines through its pixels."""
+    """Return image (H, W, C) as (height, width, C): B-splines through its pixels."""
     try:
         ndimage: Any = importlib.import_module("scipy.ndimage")
     except ImportError as error:

@@ -1,5 +1,6 @@
 """SIGINT (Ctrl-C) and SIGTERM stop a command: both raise KeyboardInterrupt, so that unfinished files are removed, and wait for
-blocks that must not be interrupted. Training handles signals in signals.py."""
+blocks that must not be interrupted. Training handles signals in signals.py.
+"""
 
 from __future__ import annotations
 

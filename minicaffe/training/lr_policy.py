@@ -71,7 +71,8 @@ class Plateau:
     """The progress of lr_policy "plateau", under SolverState's names.
 
     A plateau: plateau_winsize[current_step] iterations in which neither the smoothed loss fell below minimum_loss nor the rate
-    changed. Each one counts current_step up, until all windows are used."""
+    changed. Each one counts current_step up, until all windows are used.
+    """
 
     current_step: int = 0
     minimum_loss: float = caffe_pb2.SolverState().minimum_loss
@@ -94,7 +95,9 @@ class Plateau:
 
 def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int, plateaus: int = 0) -> float:
     """Return the rate of an iteration (counted from 0); only poly uses max_iter, only plateau the number of plateaus so far.
-    Raises SolverError if it is not a real number."""
+
+    Raises SolverError if it is not a real number.
+    """
     try:
         return float(_rate(param, iteration, max_iter, plateaus))
     except (ArithmeticError, TypeError) as error:

@@ -110,10 +110,13 @@ def misfits(path: Any) -> Iterator[None]:
 
 
 def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], losses: deque[float]) -> None:
-    """Restore a state. Layers and test nets that it lacks start anew. Raises LayerError for a layer's state that does not fit,
-    and ValueError for anything else.
+    """Restore a state.
 
-    With the same number of ranks each continues its own state; another number of ranks draws other random numbers."""
+    Layers and test nets that it lacks start anew. Raises LayerError for a layer's state that does not fit, and ValueError for
+    anything else.
+
+    With the same number of ranks each continues its own state; another number of ranks draws other random numbers.
+    """
     fields, shard = Fields(state), current_shard()
     ranks = [Fields(rank, f"ranks[{i}]") for i, rank in enumerate(fields.items("ranks"))] if "ranks" in fields else []
     # Of a single process: its generator is the shared one, and no layer's state differs from rank 0's.

@@ -75,7 +75,8 @@ def _but_amid_a_fork(handler: Handler) -> Handler:
 
 def _amid_hook(frame: Any) -> bool:
     """Return whether a hook of a fork, in which an exception would be lost, runs or has called what runs; _unblock comes after
-    it, or looks once more for what waits."""
+    it, or looks once more for what waits.
+    """
     while frame is not None and frame.f_code not in (_block.__code__, _unblock.__code__):
         frame = frame.f_back
     return frame is not None
@@ -136,8 +137,9 @@ def signal_actions(
     sigusr1: str | None = None,
     noted: Callable[[int, Action], object] | None = None,
 ) -> Iterator[Request]:
-    """Inside the block the signals request these actions ("stop", "snapshot", "none"); SIGTERM requests "stop". A SIGINT while
-    another is pending raises KeyboardInterrupt.
+    """Inside the block the signals request these actions ("stop", "snapshot", "none"); SIGTERM requests "stop".
+
+    A SIGINT while another is pending raises KeyboardInterrupt.
 
     with signal_actions() as request: solver.set_action_function(request); solver.solve()
 

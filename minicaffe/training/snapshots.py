@@ -58,9 +58,12 @@ ITER_LAST_EVENT = caffe_pb2.SolverState.ITER_LAST_EVENT_FIELD_NUMBER
 
 @dataclass(frozen=True)
 class TrainingState:
-    """iteration: the number of updates. learned_net: its weights file. history: an array per learnable blob, for AdaDelta and
-    Adam followed by a second one per blob. running: running_state.py's JSON, empty in Caffe's files. minimum_loss,
-    iter_last_event: of lr_policy "plateau"; None in most files."""
+    """iteration: the number of updates.
+
+    learned_net: its weights file. history: an array per learnable blob, for AdaDelta and Adam followed by a second one per
+    blob. running: running_state.py's JSON, empty in Caffe's files. minimum_loss, iter_last_event: of lr_policy "plateau"; None
+    in most files.
+    """
 
     iteration: int
     learned_net: str
@@ -177,9 +180,11 @@ File = str | os.PathLike[str]
 
 
 def write(solver: SGDSolver, running: State) -> Path:
-    """Write both files of a snapshot; returns the weights' path. snapshot_diff also writes the weights' diffs, which the last
-    update subtracted (from the weights without folded box targets).
-    Raises DataError if one of them is a link, Error if writing fails."""
+    """Write both files of a snapshot; returns the weights' path.
+
+    snapshot_diff also writes the weights' diffs, which the last update subtracted (from the weights without folded box
+    targets). Raises DataError if one of them is a link, Error if writing fails.
+    """
     param, net, settings = solver.param, solver.net, solver.settings
     model, file = paths(param, solver.iter)
     for written in (model, file):
@@ -207,7 +212,8 @@ def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]
 
 def read(path: File, solver: SGDSolver) -> tuple[TrainingState, State]:
     """Return a state, and minicaffe's running state ({} for Caffe's), for the solver, whose net takes the layout of the weights
-    that the state names. Raises WeightsError."""
+    that the state names. Raises WeightsError.
+    """
     state = read_checked(path)
     if state.learned_net:
         solver.net.take_layouts(read_weights(_learned(state, path, solver)).shapes())
@@ -252,8 +258,11 @@ def load_weights(path: File, state: TrainingState, running: State, solver: SGDSo
 
 
 def latest(prefix: str, *beside: Path) -> Path | None:
-    """Return the state of the newest complete snapshot of a snapshot_prefix, or None. A state is skipped if it cannot be read,
-    or if its weights are neither in its folder, nor in one of beside, nor where a prototxt may name files."""
+    """Return the state of the newest complete snapshot of a snapshot_prefix, or None.
+
+    A state is skipped if it cannot be read, or if its weights are neither in its folder, nor in one of beside, nor where a
+    prototxt may name files.
+    """
     name = re.compile(re.escape(Path(prefix).name) + r"_iter_(\d+)\.solverstate(\.h5)?")
     folder = Path(prefix).parent
     states = [(int(match[1]), file) for file in folder.glob("*_iter_*") if (match := name.fullmatch(file.name))]

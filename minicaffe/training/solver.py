@@ -50,9 +50,11 @@ SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress after `iteration` updates. loss: the smoothed loss (average_loss). rate: iterations per second since step or
-    solve began. lr: of the next update, as in the log's line of this iteration; at the end, of the last update. With lr_policy
-    "plateau" the next loss may still lower it."""
+    """The progress after `iteration` updates.
+
+    loss: the smoothed loss (average_loss). rate: iterations per second since step or solve began. lr: of the next update, as in
+    the log's line of this iteration; at the end, of the last update. With lr_policy "plateau" the next loss may still lower it.
+    """
 
     iteration: int
     loss: float
@@ -62,8 +64,9 @@ class Progress:
 
 
 class SGDSolver:
-    """Trains a net by a solver prototxt or a SolverParameter. Every `display` iterations it logs lines like Caffe's to the
-    logger "minicaffe.solver".
+    """Trains a net by a solver prototxt or a SolverParameter.
+
+    Every `display` iterations it logs lines like Caffe's to the logger "minicaffe.solver".
 
     settings: the detection settings of its nets (default: the current ones), which decide whether box targets are normalised,
     and so what a snapshot folds into the box layers. strict, fork: as Net's, for its nets; strict for its own file, too.
@@ -139,8 +142,10 @@ class SGDSolver:
         updates.sgd(diff, history[0], rate, self.param.momentum)
 
     def kernel(self, rate: float) -> Rule:
-        """gradient_to_step as a rule of cuda/updates.cu. A class that overrides only gradient_to_step updates on the host in
-        GPU mode too."""
+        """gradient_to_step as a rule of cuda/updates.cu.
+
+        A class that overrides only gradient_to_step updates on the host in GPU mode too.
+        """
         return Rule("SGD", rate, keep=self.param.momentum)
 
     @property
@@ -185,7 +190,8 @@ class SGDSolver:
         """Train for more iterations, or until a stop is requested.
 
         An error first writes a snapshot of the last complete iteration, unless the solver asks for no snapshots or other ranks
-        train too; the error's message names it."""
+        train too; the error's message names it.
+        """
         if not self._resumed:  # Caffe's Step begins a new average; a restored training continues the old one
             self._losses.clear()
         self._resumed = self.stopped = False
@@ -304,7 +310,9 @@ class SGDSolver:
 
     def snapshot(self) -> Path:
         """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; returns the former's path.
-        All ranks must call it; rank 0 writes."""
+
+        All ranks must call it; rank 0 writes.
+        """
         self.exchange.check_weights(self)
         running = self.exchange.states(self._last.state or self._running_state())
         if self.exchange.rank:
@@ -340,8 +348,10 @@ class SGDSolver:
             self.net.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Continue from a .solverstate (or .solverstate.h5): weights, history and iteration. minicaffe's states also restore
-        random numbers and the order of the data, so training continues bit for bit. Call it after set_roidb.
+        """Continue from a .solverstate (or .solverstate.h5): weights, history and iteration.
+
+        minicaffe's states also restore random numbers and the order of the data, so training continues bit for bit. Call it
+        after set_roidb.
 
         Raises WeightsError for a state of another net or solver, or without its weights.
         """

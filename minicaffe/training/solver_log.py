@@ -40,8 +40,9 @@ MOST_OUTPUTS = 1000
 
 
 def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
-    """Return the rows of the train net's outputs, and those of the test nets. A log has no year: the file's last change gives
-    it.
+    """Return the rows of the train net's outputs, and those of the test nets.
+
+    A log has no year: the file's last change gives it.
 
     Lines without the prefix (`I1121 03:09:40.283104 ...`) are skipped. Raises Error if no line has an iteration, or for an
     impossible iteration.
@@ -76,8 +77,10 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
 
 
 def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = ",") -> None:
-    """Write rows as a table with a header and the columns of all rows. A ' is prepended to a name that a spreadsheet would
-    read as a formula. Raises Error."""
+    """Write rows as a table with a header and the columns of all rows.
+
+    A ' is prepended to a name that a spreadsheet would read as a formula. Raises Error.
+    """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
@@ -95,7 +98,8 @@ def _year(path: str | os.PathLike[str]) -> int:
 
 def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
     """Yield the lines with a prefix, with their numbers and their seconds since the line "Solving" (before it, since the
-    first)."""
+    first).
+    """
     start = last = None
     solving = False
     for number, line in enumerate(lines, 1):

@@ -45,7 +45,7 @@ def regularise(data: Array, diff: Array, decay: float, kind: str) -> None:
 
 
 def sgd(diff: Array, history: Array, rate: float, momentum: float) -> None:
-    """h = momentum h + rate g; step = h."""
+    """Compute h = momentum h + rate g; step = h."""
     history *= momentum
     diff *= rate
     history += diff
@@ -53,7 +53,7 @@ def sgd(diff: Array, history: Array, rate: float, momentum: float) -> None:
 
 
 def nesterov(diff: Array, history: Array, rate: float, momentum: float) -> None:
-    """h' = momentum h + rate g; step = (1 + momentum) h' - momentum h."""
+    """Compute h' = momentum h + rate g; step = (1 + momentum) h' - momentum h."""
     before = momentum * history  # a part's size: apply_update goes part by part
     diff *= rate
     np.add(before, diff, out=history)
@@ -62,20 +62,21 @@ def nesterov(diff: Array, history: Array, rate: float, momentum: float) -> None:
 
 
 def adagrad(diff: Array, history: Array, rate: float, delta: float) -> None:
-    """h += g^2; step = rate g / (sqrt(h) + delta)."""
+    """Compute h += g^2; step = rate g / (sqrt(h) + delta)."""
     history += diff * diff
     _divide_by_root(diff, history, rate, delta)
 
 
 def rmsprop(diff: Array, history: Array, rate: float, rms_decay: float, delta: float) -> None:
-    """h = rms_decay h + (1 - rms_decay) g^2; step = rate g / (sqrt(h) + delta)."""
+    """Compute h = rms_decay h + (1 - rms_decay) g^2; step = rate g / (sqrt(h) + delta)."""
     _average(history, diff * diff, rms_decay)
     _divide_by_root(diff, history, rate, delta)
 
 
 def adadelta(diff: Array, history: Array, updates: Array, rate: float, momentum: float, delta: float) -> None:
-    """h = momentum h + (1 - momentum) g^2; s = g sqrt((u + delta) / (h + delta)); u = momentum u + (1 - momentum) s^2;
-    step = rate s."""
+    """Compute h = momentum h + (1 - momentum) g^2; s = g sqrt((u + delta) / (h + delta)); u = momentum u + (1 - momentum) s^2;
+    step = rate s.
+    """
     _average(history, diff * diff, momentum)
     diff *= np.sqrt((updates + delta) / (history + delta))
     _average(updates, diff * diff, momentum)
@@ -85,8 +86,10 @@ def adadelta(diff: Array, history: Array, updates: Array, rate: float, momentum:
 def adam(  # noqa: PLR0917 - the symbols of its formula
     diff: Array, mean: Array, square: Array, rate: float, momentum: float, momentum2: float, delta: float
 ) -> None:
-    """m = momentum m + (1 - momentum) g; v = momentum2 v + (1 - momentum2) g^2; step = rate m / (sqrt(v) + delta). rate
-    includes adam_correction."""
+    """Compute m = momentum m + (1 - momentum) g; v = momentum2 v + (1 - momentum2) g^2; step = rate m / (sqrt(v) + delta).
+
+    rate includes adam_correction.
+    """
     _average(mean, diff, momentum)
     _average(square, diff * diff, momentum2)
     diff[...] = mean  # g is in both averages now
@@ -99,13 +102,13 @@ def adam_correction(update: int, momentum: float, momentum2: float) -> float:
 
 
 def _average(average: Array, value: Array, keep: float) -> None:
-    """average = keep * average + (1 - keep) * value, in place."""
+    """Compute average = keep * average + (1 - keep) * value, in place."""
     average *= keep
     average += (1 - keep) * value
 
 
 def _divide_by_root(diff: Array, square: Array, rate: float, delta: float) -> None:
-    """diff *= rate / (sqrt(square) + delta), in place."""
+    """Compute diff *= rate / (sqrt(square) + delta), in place."""
     root = np.sqrt(square)
     root += delta  # outside of the root, as in Caffe: Adam's epsilon hat
     diff /= root
@@ -122,7 +125,8 @@ def apply_update(solver: SGDSolver, rate: float) -> None:
 
 def _has_kernel(kind: type[SGDSolver]) -> bool:
     """Return whether the class that defines the rule also defines its kernel; a user's class may override gradient_to_step
-    only."""
+    only.
+    """
     # The class nearest to kind.
     rule = next(base for base in kind.__mro__ if {"gradient_to_step", "kernel"} & vars(base).keys())
     return "kernel" in vars(rule)

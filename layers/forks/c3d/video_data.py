@@ -293,8 +293,10 @@ class VideoData(Forked, PrefetchingLayer):
 
 @dataclass
 class ClipParam:
-    """The fields of either block. most_rate: the greatest that is drawn (0: none is); several: how many labels a line may have
-    (0: one); old: C3D v1.0's."""
+    """The fields of either block.
+
+    most_rate: the greatest that is drawn (0: none is); several: how many labels a line may have (0: one); old: C3D v1.0's.
+    """
 
     source: str
     batch_size: int

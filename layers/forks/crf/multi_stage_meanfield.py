@@ -157,8 +157,10 @@ class MultiStageMeanfield(Layer):
             top[0].data[n] = q.reshape(top[0].shape[1:])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the gradients. The filters and the matrices commute: the gradient d of each q[t + 1] is filtered once for all of
-        them."""
+        """Add the gradients.
+
+        The filters and the matrices commute: the gradient d of each q[t + 1] is filtered once for all of them.
+        """
         spatial, bilateral, compat = self._matrices()
         dspatial, dbilateral, dcompat = (np.zeros_like(matrix) for matrix in (spatial, bilateral, compat))
         for n, filters in enumerate(self._made):

@@ -27,8 +27,10 @@ FARTHEST = 1 << 20
 
 
 def filter_by_definition(x: Array, corners: Int32, shares: Array, neighbours: Int32, scratch: Array, y: Array) -> None:
-    """y (C, N) = x (C, N) filtered, without a. corners, shares (N, d + 1); neighbours (d + 1, L, 2) in the directions' order, L
-    for none; scratch (2, L + 1): memory."""
+    """Compute y (C, N) = x (C, N) filtered, without a.
+
+    corners, shares (N, d + 1); neighbours (d + 1, L, 2) in the directions' order, L for none; scratch (2, L + 1): memory.
+    """
     half, points = x.dtype.type(0.5), neighbours.shape[1]
     for c in range(len(x)):
         lattice, blurred = scratch[0], scratch[1]
@@ -64,7 +66,7 @@ class Lattice:
         self.scale = dtype.type(1 / (1 + 2.0 ** -features.shape[1]))
 
     def filter(self, x: Array, reverse: bool = False) -> Array:
-        """x (C, N) filtered, (C, N). reverse: with the transposed filter, which is the gradient's."""
+        """Return x (C, N) filtered, (C, N). reverse: with the transposed filter, which is the gradient's."""
         neighbours = np.ascontiguousarray(self.neighbours[::-1]) if reverse else self.neighbours
         x, y = np.ascontiguousarray(x), np.empty_like(x, order="C")
         if not x.size:
@@ -87,7 +89,8 @@ def filter_maps(x: Array, corners: Int32, shares: Array, neighbours: Int32, y: A
 
 def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
     """Return for features (N, d) the first d coordinates (N, d + 1, d) of the d + 1 lattice points around each, and the
-    barycentric coordinates (N, d + 1). Raises OverflowError for features too far apart."""
+    barycentric coordinates (N, d + 1). Raises OverflowError for features too far apart.
+    """
     count, d = features.shape
     real = features.dtype.type
     elevated, total = np.empty((count, d + 1), features.dtype), np.zeros(count, features.dtype)
@@ -127,8 +130,7 @@ def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
 
 
 def number_points(keys: NDArray[np.int64]) -> tuple[Int32, Int32]:
-    """Return for keys (N, d + 1, d) the number of each lattice point (N, d + 1), and the neighbours (d + 1, L, 2), L for
-    none."""
+    """Return for keys (N, d + 1, d) the number of each lattice point (N, d + 1), and the neighbours (d + 1, L, 2), L for none."""
     count, corners, d = keys.shape
     if not count:
         return np.zeros((0, corners), np.int32), np.zeros((corners, 0, 2), np.int32)

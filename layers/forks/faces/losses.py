@@ -58,7 +58,7 @@ class CenterLoss(Loss):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=bottom[0].count)
 
     def _difference(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:
-        """x - c[label] (N, K), and the labels (N,)."""
+        """Return x - c[label] (N, K), and the labels (N,)."""
         labels = read_labels(self, bottom[1].data, self.split, None)[0][:, 0]
         return bottom[0].data.reshape(self.split.outer, self.features) - self.blobs[0].data[labels], labels
 

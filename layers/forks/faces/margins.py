@@ -17,8 +17,9 @@ from minicaffe.mode import TRAIN
 
 
 class LabelScores(Layer):
-    """bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be
-    in place; optionally the number that the layer changes scores by, (1,).
+    """bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,).
+
+    top: y (x's shape), may be in place; optionally the number that the layer changes scores by, (1,).
 
     Raises LayerError for another number of labels.
     """
@@ -127,7 +128,7 @@ class LabelSpecificRescale(LabelScores):
         self.in_sequence = self.phase == TRAIN and param.HasField("positive_weight_base")
 
     def _next_weight(self) -> float:
-        """w of the next forward, which counts the iterations."""
+        """Return w of the next forward, which counts the iterations."""
         param = self.param.label_specific_rescale_param
         self.iteration += 1
         weight = float(param.positive_weight_base * np.float64(1 + param.gamma * self.iteration) ** -param.power)
@@ -233,7 +234,8 @@ class MarginInnerProduct(Layer):
 
     def _own(self, bottom: Sequence[Blob], y: Array) -> tuple[Array, NDArray[np.intp], Array]:
         """|x| (N, 1), the labels (N, 1), and the cosine of the angle to the own class (N, 1), from the scores y without a
-        margin."""
+        margin.
+        """
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         length = np.linalg.norm(bottom[0].data.reshape(-1, self.features), axis=1, keepdims=True)
         own = np.take_along_axis(y, labels, axis=1)
@@ -260,7 +262,7 @@ class MarginInnerProduct(Layer):
 
 
 def psi(cosine: Array, times: int) -> tuple[Array, Array]:
-    """psi of the angle with this cosine, and its derivative in the cosine; both of cosine's shape."""
+    """Return psi of the angle with this cosine, and its derivative in the cosine; both of cosine's shape."""
     k = np.floor(times * np.arccos(cosine) / np.pi).clip(0, times - 1)
     sign = np.where(k % 2 == 0, 1, -1)
     multiple = Chebyshev.basis(times)  # cos(m a) as a polynomial in cos a: its derivative is right at angles 0 and pi too

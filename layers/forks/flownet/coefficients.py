@@ -76,7 +76,8 @@ def read_or_default(row: Array) -> Coefficients:
 
 def check_generators(layer: Layer) -> None:
     """Raise LayerError for a generator of an unknown kind, a number of one or of the schedule that is not finite, and a
-    half_life below 0."""
+    half_life below 0.
+    """
     for name in GENERATORS:
         kind = getattr(layer.param.augmentation_param, name).rand_type
         if kind not in KINDS:
@@ -96,7 +97,8 @@ def check_coefficients(layer: Layer, shape: Sequence[int], images: int, place: s
 
 def schedule(param: caffe_pb2.CoeffScheduleParameter, iteration: float) -> float:
     """Return what multiplies the spread of generators in an iteration, from 1: from initial_coeff to final_coeff, half the way
-    after half_life iterations."""
+    after half_life iterations.
+    """
     way = 2 / (1 + math.exp(-1.0986 * iteration / param.half_life)) - 1 if param.half_life else 1.0
     return param.initial_coeff + (param.final_coeff - param.initial_coeff) * way
 
@@ -153,7 +155,8 @@ class Draws(NamedTuple):
 
     def inside(self, row: Array, crop: Size, image: Size) -> Coefficients:
         """Return the coefficients of a row together with spatial ones that keep the crop's corners in the image; the row's
-        alone if none of TRIES does."""
+        alone if none of TRIES does.
+        """
         for _ in range(TRIES - 1):  # the original discards the last
             tried = read(row + stored(self.spatial()))
             if corners_inside(tried, crop, image):

@@ -25,8 +25,10 @@ def differs(coefficients: Coefficients, names: Sequence[str]) -> bool:
 
 
 def has_effect(coefficients: Coefficients) -> bool:
-    """Return whether there is a fog, blur, shadow or noise. The original draws a fog and a blur, but no kernel of it applies
-    them."""
+    """Return whether there is a fog, blur, shadow or noise.
+
+    The original draws a fog and a blur, but no kernel of it applies them.
+    """
     fog = coefficients["fog_amount"] != 0 and coefficients["fog_size"] != 0
     return fog or any(coefficients[name] > 0 for name in ("motion_blur_size", "shadow_strength", "noise"))
 

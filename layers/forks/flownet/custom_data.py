@@ -84,7 +84,7 @@ def values_of(content: bytes, kind: int) -> Array:
 
 
 def reshaped(values: Array, shape: tuple[int, int, int]) -> Array:
-    """values (C, H, W). Raises DataError for another number of them."""
+    """Return values (C, H, W). Raises DataError for another number of them."""
     if min(shape) < 1 or values.size != np.prod(shape):
         raise DataError(f"{values.size} values stored for {shape[0]} channels of {shape[1]} x {shape[2]}")
     return values.reshape(shape)

@@ -304,7 +304,9 @@ class DataAugmentation(LayoutFromWeights):
 
 
 def sample(x: Array, places: Array, y: Array) -> None:
-    """y (C, h, w) of x (C, H, W) at the places that the map (2, 3) gives, bilinearly, within [0, size - 1.05] on each axis."""
+    """Compute y (C, h, w) of x (C, H, W) at the places that the map (2, 3) gives, bilinearly, within [0, size - 1.05] on each
+    axis.
+    """
     f = np.float32
     height, width = x.shape[1:]
     j, i = np.meshgrid(np.arange(y.shape[2], dtype=f), np.arange(y.shape[1], dtype=f))
@@ -362,8 +364,9 @@ class FlowAugmentation(Layer):
 
 
 def moved(flow: Array, first: Array, second: Array, y: Array) -> None:
-    """y (2, h, w) of a flow (2, H, W): first maps a crop's places to the image's (2, 3), second those of the second image
-    to its crop's."""
+    """Compute y (2, h, w) of a flow (2, H, W): first maps a crop's places to the image's (2, 3), second those of the second
+    image to its crop's.
+    """
     size = np.array(flow.shape[:0:-1])
     crop = np.mgrid[: y.shape[1], : y.shape[2]][::-1].astype(np.float32)
     places = _mapped(first, crop)

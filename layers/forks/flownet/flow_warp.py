@@ -23,7 +23,8 @@ Pixels = NDArray[np.uint32]
 
 def find_pixels(flow: Array, i: int, around: Pixels, part: Array) -> None:
     """Where the pixels of row i come from: part (2, W) is how far to the right and down from the pixel at the top left, -1
-    outside of the image."""
+    outside of the image.
+    """
     height, width = flow.shape[1:]
     for j in range(width):
         part[0, j], part[1, j] = j + flow[0, i, j], i + flow[1, i, j]
@@ -71,7 +72,8 @@ def warp_backward_by_definition(dy: Array, flow: Array, channels: tuple[int, int
 
 def flow_backward_by_definition(both: tuple[Array, Array], flow: Array, rows: tuple[int, int], dflow: Array) -> None:
     """Compute the rows of dflow (2, H, W) of x (C, H * W) and dy, from one to before another: the slopes between the four
-    pixels, times dy."""
+    pixels, times dy.
+    """
     x, dy = both
     channels, _, width = dy.shape
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), x.dtype)
@@ -95,7 +97,8 @@ Corners = tuple[NDArray[np.intp], Array]
 
 class Places:
     """The places that a flow (2, H, W) points to, of each pixel of y (H * W,): whether it is `inside`, the column at the `left`
-    and the row `above`, and the parts `x` to the right and `y` down from there."""
+    and the row `above`, and the parts `x` to the right and `y` down from there.
+    """
 
     def __init__(self, flow: Array) -> None:
         self.height, self.width = flow.shape[1:]
@@ -121,7 +124,8 @@ class Places:
 
 def _pixels(x: Array) -> Array:
     """Return each pixel of a channel (H, W) with those to the right, below, and below to the right, (H * W, 4): side by side,
-    four numbers are found in the time of one."""
+    four numbers are found in the time of one.
+    """
     pixels = np.empty((*x.shape, 4), x.dtype)
     for k, rows in ((0, x), (2, np.concatenate([x[1:], x[-1:]]))):
         pixels[..., k] = rows
@@ -137,7 +141,7 @@ def _warp(x: Array, place: Places, fill: Array, y: Array) -> None:
 
 
 def _warp_back(dy: Array, corners: Corners, inside: NDArray[np.bool_], channels: tuple[int, int], dx: Array) -> None:
-    """dx (C, H * W) from one channel to before another; sums are in float64."""
+    """Compute dx (C, H * W) from one channel to before another; sums are in float64."""
     pixels, shares = corners
     given = np.empty(shares.shape)
     for c in range(*channels):
@@ -146,7 +150,7 @@ def _warp_back(dy: Array, corners: Corners, inside: NDArray[np.bool_], channels:
 
 
 def _slopes(both: tuple[Array, Array], place: Places, span: tuple[int, int], dflow: Array) -> None:
-    """dflow (2, H * W) of x (C, H, W) and dy (C, H * W), from one place to before another."""
+    """Compute dflow (2, H * W) of x (C, H, W) and dy (C, H * W), from one place to before another."""
     blocks = [slice(start, min(start + BLOCK, span[1])) for start in range(*span, BLOCK)]
     dflow[:, span[0] : span[1]] = 0
     for plane, dy in zip(*both):

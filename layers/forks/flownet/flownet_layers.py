@@ -127,7 +127,7 @@ class L1Loss(DifferenceLoss):
         return np.where(np.abs(d) < self.param.l1_loss_param.plateau, self.dtype.type(0), d)
 
     def _squares(self) -> Array:
-        """s (N, 1, H, W), with 0 on the plateau."""
+        """Return s (N, 1, H, W), with 0 on the plateau."""
         param, d = self.param.l1_loss_param, self.difference.data
         squares = np.einsum("nchw,nchw->nhw", d, d)[:, None]
         if param.l2_prescale_by_channels:

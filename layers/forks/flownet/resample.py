@@ -151,8 +151,10 @@ class Resample(Layer):
 
 @dataclass(frozen=True)
 class Filter:
-    """The part of each of size pixels on an axis in each of output places. step, other: pixels a place on this axis and on the
-    other one."""
+    """The part of each of size pixels on an axis in each of output places.
+
+    step, other: pixels a place on this axis and on the other one.
+    """
 
     size: int
     output: int

@@ -42,10 +42,12 @@ class Field:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules by which anchors are labelled. unit: 1 if a box's width is x2 - x1 + 1, else 0. threshold: the overlap above
-    which an anchor is an object's. regions: the sum of its parts in regions of no interest from which on an anchor is ignored;
-    regions_first: even if it is an object's. least: the overlap that an object needs to get the anchor at its centre if it has
-    none."""
+    """The rules by which anchors are labelled.
+
+    unit: 1 if a box's width is x2 - x1 + 1, else 0. threshold: the overlap above which an anchor is an object's. regions: the
+    sum of its parts in regions of no interest from which on an anchor is ignored; regions_first: even if it is an object's.
+    least: the overlap that an object needs to get the anchor at its centre if it has none.
+    """
 
     unit: int
     threshold: float
@@ -82,8 +84,11 @@ def overlaps(boxes: Array, others: Array, unit: int, of_first: bool = False) -> 
 def label_maps(
     frame: tuple[int, int], placed: tuple[Placed, Placed], objects: Objects, regions: Array, fields: list[Field], rules: Rules
 ) -> list[Array]:
-    """For each field a map (6, h, w): class (0: none), x and y of the centre, width, height, overlap. placed: across and down,
-    where the image lies in the frame (height, width). An anchor of class 0 whose overlap is above the threshold is ignored."""
+    """For each field a map (6, h, w): class (0: none), x and y of the centre, width, height, overlap.
+
+    placed: across and down, where the image lies in the frame (height, width). An anchor of class 0 whose overlap is above the
+    threshold is ignored.
+    """
     maps, best, best_field, matched = [], np.zeros(len(objects.boxes), F), np.zeros(len(objects.boxes), int), set()
     rows = _rows(objects, rules.unit)
     for number, field in enumerate(fields):
@@ -144,7 +149,8 @@ def _inside(frame: tuple[int, int], placed: tuple[Placed, Placed], field: Field)
 
 def _is_good(anchors: Array, placed: tuple[Placed, Placed], rules: Rules, field: Field) -> NDArray[np.bool_]:
     """Return which anchors are not too far out of the image: by margin, a part of half the field, or by inside, their part in
-    it."""
+    it.
+    """
     across, down = placed
     image = np.array([[across.to, down.to, across.to + across.count, down.to + down.count]], F)
     if rules.margin is not None:

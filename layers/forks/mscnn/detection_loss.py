@@ -69,8 +69,7 @@ class FieldLosses(FieldGroups):
     def box_loss(
         self, deltas: Array, truths: Truths, at: Places, bound: tuple[Array, Array] | None, *, smooth: bool
     ) -> tuple[float, Array]:
-        """Return the loss of the deltas (N G, 4, H, W) at these places, and its slopes; a bounded delta has those of its
-        bound."""
+        """Return the loss of the deltas (N G, 4, H, W) at these places, and its slopes; a bounded delta has those of its bound."""
         scale, found = getattr(self.param, "lambda"), deltas.transpose(0, 2, 3, 1)[at]
         differences = (found if bound is None else np.clip(found, *bound)) - self.targets(truths, at)
         slopes = np.clip(differences, -1, 1) if smooth else differences
@@ -263,7 +262,7 @@ class DetectionGroupLoss(Loss):
         return np.asarray(-np.log(np.maximum(probabilities[:, 0], np.finfo(np.float32).tiny)))  # of background: its loss
 
     def _mined(self, found: NDArray[np.intp], ranking: Array, room: int) -> NDArray[np.intp]:
-        """room of these fields (n,); of equal ones the last is worse."""
+        """Return room of these fields (n,); of equal ones the last is worse."""
         if len(found) <= room:
             return found
         kind, random = self.param.detection_group_loss_param.neg_mining_type, rng.generator()

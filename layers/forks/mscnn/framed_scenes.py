@@ -30,8 +30,11 @@ NOISE = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
-    """The labels, and the way from images to data. empty: the row of boxes where a batch has none; least: boxes that
-    are narrower or lower than this (width, height) are ignored."""
+    """The labels, and the way from images to data.
+
+    empty: the row of boxes where a batch has none; least: boxes that are narrower or lower than this (width, height) are
+    ignored.
+    """
 
     fields: list[Field]
     rules: Rules
@@ -130,7 +133,7 @@ class FramedSource(ListSource[LabelledImage]):
         return objects, label_maps(frame, (across, along), objects, scene.regions, self.labelling.fields, self.labelling.rules)
 
     def _centre(self, scene: Scene, frame: tuple[int, int], chosen: int | None) -> tuple[float, float]:
-        """x and y of what shall be seen."""
+        """Return x and y of what shall be seen."""
         if chosen is not None:
             x1, y1, x2, y2 = scene.boxes[chosen].tolist()
             return (x1 + x2) / 2, (y1 + y2) / 2
@@ -150,8 +153,10 @@ class FramedSource(ListSource[LabelledImage]):
 
 
 def read_fields(layer: Layer, block: str, strides: str) -> list[Field]:
-    """Return the fields of a block with field_h, field_w and strides. Raises LayerError for other numbers of them, and sizes of
-    0."""
+    """Return the fields of a block with field_h, field_w and strides.
+
+    Raises LayerError for other numbers of them, and sizes of 0.
+    """
     param = getattr(layer.param, block)
     columns = [list(getattr(param, name)) for name in (strides, "field_h", "field_w")]
     if len({len(column) for column in columns}) > 1:

@@ -126,7 +126,7 @@ class EuclideanLossWithIgnore(Loss):
             raise self.error(f"for x of shape {shape} the target must have one channel more, got {target}", "bottom[1]")
 
     def _read(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array, Array]:
-        """x and the target (N, K), and of each item (N,) whether it counts, s, and z, 0 where s is not divided by it."""
+        """Return x and the target (N, K), and of each item (N,) whether it counts, s, and z, 0 where s is not divided by it."""
         items, each = bottom[0].shape[0], math.prod(bottom[0].shape[1:])
         x = bottom[0].data.reshape(items, each)
         rows = bottom[1].data.reshape(items, math.prod(bottom[1].shape[1:]))

@@ -86,7 +86,8 @@ def cells_of(x: Array, boxes: int) -> Array:
 
 def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
     """Return the boxes (N, H, W, boxes, 4) as centre and size, of anchors (boxes, 2) in pixels, so many of which are a cell's
-    side."""
+    side.
+    """
     h, w = cells.shape[1:3]
     size = np.array([w, h], cells.dtype)
     corner = np.stack(np.meshgrid(np.arange(w), np.arange(h)), axis=-1).astype(cells.dtype)

@@ -193,7 +193,7 @@ class DetectionLoss(Forked, Loss):
 
 
 def _add(slopes: Array, at: Any, differences: Array, scale: float) -> float:
-    """scale times the sum of the squares of differences, whose gradient goes to slopes at these places."""
+    """Return scale times the sum of the squares of differences, whose gradient goes to slopes at these places."""
     slopes[at] = 2 * scale * differences
     return scale * float((differences**2).sum())
 

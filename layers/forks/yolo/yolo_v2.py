@@ -40,8 +40,11 @@ OBJECT, CLASSES = 4, 5
 
 @dataclass(frozen=True)
 class Scales:
-    """Weights of the four terms. rescore: the objectness of a matched box is to be its overlap, not 1. favours_small: the term
-    of its place grows for small boxes."""
+    """Weights of the four terms.
+
+    rescore: the objectness of a matched box is to be its overlap, not 1. favours_small: the term of its place grows for small
+    boxes.
+    """
 
     object: float
     no_object: float

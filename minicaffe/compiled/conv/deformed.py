@@ -40,7 +40,9 @@ def grid_of(window: Window, size: tuple[int, int], across: int) -> Grid:
 
 @loop("T[:,:,::1], UniTuple(int64, 10), UniTuple(int64, 2), int64[:,::1], T[:,::1]")
 def find_samples(offset: Array, grid: Grid, part: Part, read: Read, share: Array) -> None:
-    """read and share for a part of the windows, of offset (groups, taps * 2, windows), each tap's move down, then right."""
+    """Compute read and share for a part of the windows, of offset (groups, taps * 2, windows), each tap's move down, then
+    right.
+    """
     height, width, across, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w = grid
     groups, taps = len(offset), offset.shape[1] // 2
     number = offset.dtype.type
@@ -68,7 +70,7 @@ def find_samples(offset: Array, grid: Grid, part: Part, read: Read, share: Array
 
 @loop("T[:,::1], int64[:,::1], T[:,::1], T[:,::1]")
 def sample_rows(maps: Array, read: Read, share: Array, rows: Array) -> None:
-    """rows (samples, C / groups) = the samples."""
+    """Compute rows (samples, C / groups) = the samples."""
     one = maps.dtype.type(1)
     for s in range(len(rows)):
         out = rows[s]
@@ -85,8 +87,9 @@ def sample_rows(maps: Array, read: Read, share: Array, rows: Array) -> None:
 
 @loop("T[:,::1], int64[:,::1], T[:,::1], T[:,::1], T[:,::1]")
 def sample_slopes(maps: Array, read: Read, share: Array, rows: Array, slopes: Array) -> None:
-    """slopes (samples, 2): the sums over rows (samples, C / groups), the samples' gradient, times the change of a sample that
-    moves down, and to the right."""
+    """Compute slopes (samples, 2): the sums over rows (samples, C / groups), the samples' gradient, times the change of a
+    sample that moves down, and to the right.
+    """
     one = maps.dtype.type(1)
     for s in range(len(rows)):
         down = right = one - one
@@ -103,8 +106,10 @@ def sample_slopes(maps: Array, read: Read, share: Array, rows: Array, slopes: Ar
 
 @loop("T[:,::1], int64[:,::1], T[:,::1], UniTuple(int64, 4), T[:,::1]")
 def add_samples(rows: Array, read: Read, share: Array, part: tuple[int, int, int, int], dmaps: Array) -> None:
-    """Add to dmaps, of maps' shape, the shares of rows (samples, C / groups), the samples' gradient. part: a group, how many
-    there are, and the channels of it that are added."""
+    """Add to dmaps, of maps' shape, the shares of rows (samples, C / groups), the samples' gradient.
+
+    part: a group, how many there are, and the channels of it that are added.
+    """
     group, groups, first, end = part
     one = rows.dtype.type(1)
     for s in range(group, len(rows), groups):
@@ -133,7 +138,9 @@ class LoopSamples(NamedTuple):
         sample_rows(self.maps, self.read[part], self.share[part], columns.reshape(-1, self.maps.shape[1]))
 
     def slopes(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
-        """columns (windows, taps, C), the gradient of these windows' -> that of their offsets (2, windows, taps, groups)."""
+        """Return columns (windows, taps, C), the gradient of these windows' -> that of their offsets (2, windows, taps,
+        groups).
+        """
         part = slice(windows.start * self.each, windows.stop * self.each)
         slopes = scratch("slopes", part.stop - part.start, 2)
         sample_slopes(self.maps, self.read[part], self.share[part], columns.reshape(-1, self.maps.shape[1]), slopes)
@@ -141,7 +148,10 @@ class LoopSamples(NamedTuple):
         return gradient
 
     def data_gradient(self, columns: Array, dx: Array, scratch: Scratch) -> None:
-        """dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten. Each thread has channels of its own."""
+        """Compute dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten.
+
+        Each thread has channels of its own.
+        """
         dmaps = scratch("maps", *self.maps.shape)
         dmaps[...] = 0
         rows = columns.reshape(-1, self.maps.shape[1])

@@ -88,17 +88,17 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool
 
 
 def convolve(x: Array, weight: Array, window: Window, y: Array, epilogue: Epilogue = NOTHING) -> None:
-    """y (N, C * J, *windows) = epilogue of x (N, C, *map) convolved with weight (C * J, 1, *kernel); y is overwritten."""
+    """Compute y (N, C * J, *windows) = epilogue of x (N, C, *map) convolved with weight (C * J, 1, *kernel); y is overwritten."""
     product(window, (x.shape, weight.shape, y.shape), y.dtype, epilogue)(x, weight, y)
 
 
 def product(window: Window, shapes: Shapes, dtype: np.dtype[Any], epilogue: Epilogue) -> CompiledProduct:
-    """convolve for arrays of these shapes."""
+    """Return convolve for arrays of these shapes."""
     return CompiledProduct(_calls(window, shapes, dtype, get_num_threads()), epilogue, shapes[1][0])
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
-    """dx (N, C, *map) from dy (N, C * J, *windows) and weight (C * J, 1, *kernel): convolve's transpose; overwrites dx."""
+    """Compute dx (N, C, *map) from dy (N, C * J, *windows) and weight (C * J, 1, *kernel): convolve's transpose; overwrites dx."""
     strips, shape = _gradient_strips(window, dy.shape[2:]), _shape(dx.shape, dy.shape)
     source, kernels, to = dy.reshape(-1), weight.reshape(-1), dx.reshape(-1)
     tasks = _tasks(dx.shape[1], dy[0].size * math.prod(window.kernel))
@@ -331,8 +331,10 @@ def inside(left: int, stride: int, width: int, size: int) -> Pair:
 
 @loop("T[::1], int64, int64, int64")
 def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
-    """values[0] = the sum of rows of this width, which begin every `pitch` values. Overwrites values: half of the rows are
-    added to the others until one is left."""
+    """values[0] = the sum of rows of this width, which begin every `pitch` values.
+
+    Overwrites values: half of the rows are added to the others until one is left.
+    """
     while rows > 1:
         half = (rows + 1) // 2
         others = values[half * pitch :]
@@ -431,5 +433,5 @@ def _gradient_strips(window: Window, output: Pair) -> GradientStrips:
 
 
 def _rows(length: int, most: int) -> int:
-    """length in nearly equal parts of at most `most`: how long each is."""
+    """Return length in nearly equal parts of at most `most`: how long each is."""
     return math.ceil(length / math.ceil(length / max(1, most)))

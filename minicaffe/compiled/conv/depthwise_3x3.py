@@ -32,7 +32,8 @@ Map = tuple[int, int, int, int, int, int, int, int, int]
 
 def suits(window: Window) -> bool:
     """Return whether the loop computes such windows, and on this processor faster than runs: without masked loads, which come
-    with vectors of 256 bits, each number on a map's rim is a branch."""
+    with vectors of 256 bits, each number on a map's rim is a branch.
+    """
     square = window.kernel == (KERNEL, KERNEL) and window.dilation == (1, 1)
     return square and window.stride in STRIDES and (not jit.compiled() or jit.registers(32).lanes >= LEAST_LANES)
 

@@ -11,8 +11,10 @@ from minicaffe.layers.conv.gradients import Indices
 
 @loop("T[:,:,::1], int64[::1], UniTuple(int64, 2), T[:,::1]")
 def add_columns(columns: Array, pixels: Indices, windows: tuple[int, int], maps: Array) -> None:
-    """Add columns (C, taps, windows) to maps (C, pixels). windows: the first column and the one behind the last; pixels: theirs
-    (taps * columns,), as in Sight."""
+    """Add columns (C, taps, windows) to maps (C, pixels).
+
+    windows: the first column and the one behind the last; pixels: theirs (taps * columns,), as in Sight.
+    """
     for c in range(len(columns)):
         i = 0
         for tap in range(columns.shape[1]):

@@ -47,5 +47,5 @@ def multiply_by_tiles(a: Array, b: Array, out: Array) -> None:
 
 
 def _by_tiles(a: Array, b: Array, out: Array) -> None:
-    """out (I, J) = a (I, K) @ b (K, J), all C-contiguous."""
+    """Compute out (I, J) = a (I, K) @ b (K, J), all C-contiguous."""
     tiled.convolve(b.reshape(1, *b.shape), a.reshape(*a.shape, 1), PIXEL, 1, out.reshape(1, *out.shape))

@@ -68,8 +68,7 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def suits(x: Array, weight: Array, window: Window, y: Array, turned: bool = False) -> bool:
-    """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows). turned: as takes has
-    it."""
+    """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows). turned: as takes has it."""
     arrays = (x, weight, y)
     return (
         all(a.dtype == x.dtype and a.flags.c_contiguous for a in arrays)
@@ -100,20 +99,23 @@ def _windows(y: Sequence[int]) -> int:
 
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
-    """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
+    """Compute y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
     product(window, group, (x.shape, weight.shape, y.shape), y.dtype, epilogue)(x, weight, y)
 
 
 def product(
     window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], epilogue: Epilogue, panels: Array | None = None
 ) -> CompiledProduct:
-    """convolve for arrays of these shapes. panels: panels_of the weights, which are read in place of them."""
+    """Return convolve for arrays of these shapes. panels: panels_of the weights, which are read in place of them."""
     calls = _calls(window, group, shapes, dtype, get_num_threads(), panels is not None)
     return CompiledProduct(calls, epilogue, shapes[1][0], panels)
 
 
 def panels_of(weight: Array, group: int, out: Array | None = None) -> Array:
-    """weight (M, C / group, *kernel) in panels (blocks of K, panels, K of a block, filters of one). out: where to make them."""
+    """Return weight (M, C / group, *kernel) in panels (blocks of K, panels, K of a block, filters of one).
+
+    out: where to make them.
+    """
     shape = panels_shape(weight.shape, group, weight.dtype)
     made = aligned_zeros(math.prod(shape), weight.dtype) if out is None else out.reshape(-1)
     channels, taps = weight.shape[1], math.prod(weight.shape[2:])

@@ -37,7 +37,8 @@ Numbers = tuple[int, ...]
 
 @loop("T[::1], UniTuple(int64, 15), UniTuple(int64, 7), T[::1]")
 def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
-    """columns (channels * taps, width) = what the windows of a tile see of some channels of x; 0 outside the map and behind.
+    """Compute columns (channels * taps, width) = what the windows of a tile see of some channels of x; 0 outside the map and
+    behind.
 
     map_: C, H, W of x; windows a column and a row; kernel, stride, pad and dilation, two each; two more. tile: the first
     window, how many there are, width; the first channel and how many; where the columns begin; numbers of a vector.
@@ -110,7 +111,8 @@ def begin_of(tiles: Numbers, tile: int) -> int:
 
 @loop("T[::1], UniTuple(int64, 6), UniTuple(int64, 2), T[::1]")
 def make_panels(weight: Array, sizes: Numbers, part: tuple[int, int], panels: Array) -> None:
-    """panels (blocks of K, panels, K of a block, filters of a panel) of weight (M, C, taps), both flat: the panels from, to.
+    """Compute panels (blocks of K, panels, K of a block, filters of a panel) of weight (M, C, taps), both flat: the panels
+    from, to.
 
     sizes: groups, filters of a group, C, taps, channels of a block, filters of a panel. No panel has filters of two groups.
     """

@@ -57,8 +57,7 @@ class _Tile:
         self.filters, self.few, self.beside = filters, few, beside
 
     def begun(self, places: Sequence[Any], fresh: Any) -> list[list[Any]]:
-        """Return the sums so far, of each row and then of the windows beside: 0, or what memory has, which is read only
-        then."""
+        """Return the sums so far, of each row and then of the windows beside: 0, or what memory has, which is read only then."""
         builder, before = self.builder, self.builder.block
         read, end = (builder.append_basic_block(name) for name in ("read", "begun"))
         builder.cbranch(fresh, end, read)
@@ -81,9 +80,12 @@ class _Tile:
     def products(
         self, begun: list[list[Any]], panel: Any, pitch: Any, depth: Any, width: Any, ahead: Sequence[Any]
     ) -> list[list[Any]]:
-        """Return the loop over K: begun plus all products. panel: a pointer to the first weights, the next ones lie `pitch`
-        further. ahead: what is called into the cache meanwhile, at an even pace, since the memory can bring only a few lines at
-        a time: a pointer, how many calls make a row, how far apart the rows lie, and the step from call to call."""
+        """Return the loop over K: begun plus all products.
+
+        panel: a pointer to the first weights, the next ones lie `pitch` further. ahead: what is called into the cache
+        meanwhile, at an even pace, since the memory can bring only a few lines at a time: a pointer, how many calls make a row,
+        how far apart the rows lie, and the step from call to call.
+        """
         builder, vectors, before, int64 = self.builder, self.vectors, self.builder.block, depth.type
         loop, turn, end = (builder.append_basic_block(name) for name in ("products", "next_row", "made"))
         first, each, apart, step = ahead
@@ -122,7 +124,8 @@ class _Tile:
 
 def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
     """products, for each number of vectors and of windows beside them that a tile may have, and of windows alone; and, without
-    such, for half of the rows, where the others are missing."""
+    such, for half of the rows, where the others are missing.
+    """
     (
         panels,
         start,
@@ -240,8 +243,8 @@ def products(  # noqa: PLR0913, PLR0917
     ahead_step: int,
     rows: int,
 ) -> None:
-    """sums (filters, windows) += panel (depth, rows), turned around @ columns (depth, windows); fresh: = in place of +=; last:
-    to y, with the epilogue; sloped: 0 if each filter's slope is 0 or 1.
+    """Compute sums (filters, windows) += panel (depth, rows), turned around @ columns (depth, windows); fresh: = in place of
+    +=; last: to y, with the epilogue; sloped: 0 if each filter's slope is 0 or 1.
 
     filters: how many there are; the first `rows` (panel_rows) count, of which all have room in sums. wanted: windows, those of
     tile_vectors vectors at most, of whose columns and sums whole vectors are read and written, and the last `few` of them,
@@ -336,8 +339,8 @@ def _each_tile(vectors: Vectors, width: Any, most: int, write: Callable[[int, An
 def panel_products(  # noqa: PLR0917
     panel: Array, columns: Array, sums: Array, start: int, to: int, depth: int, width: int, fresh: int
 ) -> None:
-    """sums (rows, width), from `to` on, += weights (depth, rows), from start on, turned around @ columns (depth, width); fresh:
-    = in place of +=.
+    """Compute sums (rows, width), from `to` on, += weights (depth, rows), from start on, turned around @ columns (depth,
+    width); fresh: = in place of +=.
 
     rows: panel_rows, which this definition does not know: it is for one. width: a multiple of LANES.
     """

@@ -145,7 +145,8 @@ def _call(  # noqa: PLR0917
 
 def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> tuple[list[Block], list[slice]]:
     """Blocks of at most about `most` tiles, and the parts of the filters' panels: where there are few tiles, each thread
-    transforms them for filters of its own. factors: of one of the 36 matrices; workers: most threads."""
+    transforms them for filters of its own. factors: of one of the 36 matrices; workers: most threads.
+    """
     rows, groups = tiling.tiles
     tiles = tiling.planes * rows * groups * TOGETHER
     workers = max(1, min(workers, 36 * tiles * factors // TASK))

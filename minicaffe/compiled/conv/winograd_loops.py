@@ -97,7 +97,8 @@ def _transform(  # noqa: PLR0913, PLR0917
     padded: int,
     powers: Array,
 ) -> None:
-    """t = BT d, many times: the six numbers of d from d0 to d5 on, those of t from `first` on, `step` apart; `count` times.
+    """Compute t = BT d, many times: the six numbers of d from d0 to d5 on, those of t from `first` on, `step` apart; `count`
+    times.
 
     padded: whether the numbers behind, up to a multiple of LANES, may be overwritten.
     """
@@ -140,8 +141,9 @@ def _write_outputs(builder: Any, registers: Registers, *given: Any) -> None:
 def _outputs(  # noqa: PLR0917
     t: Array, start: int, stride: int, y: Array, first: int, step: int, count: int, powers: Array
 ) -> None:
-    """y = AT t, many times: the six numbers of t from `start` on, `stride` apart; the four of y from `first` on, `step` apart;
-    `count` times. The numbers behind, up to a multiple of LANES, may be overwritten."""
+    """Compute y = AT t, many times: the six numbers of t from `start` on, `stride` apart; the four of y from `first` on, `step`
+    apart; `count` times. The numbers behind, up to a multiple of LANES, may be overwritten.
+    """
     p, q, p2, q2, p3, q3 = powers[0], powers[1], powers[2], powers[3], powers[4], powers[5]
     for k in range(count):
         e1, e2, e3, e4 = t[start + stride + k], t[start + 2 * stride + k], t[start + 3 * stride + k], t[start + 4 * stride + k]
@@ -171,7 +173,9 @@ def _write_deal(builder: Any, registers: Registers, *given: Any) -> None:
 @intrinsic(_write_deal)
 def _deal(pixels: Array, line: Array, to: int, sums: int, step: int, count: int) -> None:
     """line[to + j step + i] = d and line[sums + j step + i] += |d|, d = pixels[4 i + j], for j below 4 and i below count.
-    Numbers behind, up to a multiple of LANES, are read and overwritten, too."""
+
+    Numbers behind, up to a multiple of LANES, are read and overwritten, too.
+    """
     for i in range(count):
         for j in range(4):
             line[to + j * step + i] = pixels[4 * i + j]
@@ -180,7 +184,8 @@ def _deal(pixels: Array, line: Array, to: int, sums: int, step: int, count: int)
 
 def _store(vectors: Vectors, values: Sequence[Any], to: Any, step: Any, left: Any, padded: Any) -> None:
     """Vectors, `step` apart; left: None for whole ones, else how many numbers of each count; padded: whether the others may be
-    overwritten, with 0 or numbers made of 0."""
+    overwritten, with 0 or numbers made of 0.
+    """
     builder = vectors.builder
     places = [builder.gep(to, [builder.mul(step, step.type(k))]) for k in range(len(values))]
     if left is None:
@@ -203,8 +208,9 @@ def _everywhere(builder: Any, vectors: Vectors, powers: Any, int64: Any) -> list
 
 @loop("Array(T, 5, 'A', True), T[:,::1], T[:,:,:,::1], int64, int64")
 def make_factors(weight: Array, g: Array, factors: Array, first: int, last: int) -> None:
-    """factors (36, panels, C, rows) = G w G^T of weight (1 or more, M, C, 3, 3), in the panels from first to before last; 0 for
-    filters past M."""
+    """Compute factors (36, panels, C, rows) = G w G^T of weight (1 or more, M, C, 3, 3), in the panels from first to before
+    last; 0 for filters past M.
+    """
     (filters, channels), rows = weight.shape[1:3], factors.shape[3]
     w, down = np.empty((9, FACTORS), weight.dtype), np.empty((3, FACTORS), weight.dtype)
     together = FACTORS // rows
@@ -338,7 +344,7 @@ def add_windows(line: Array, rows: int, columns: int, taps: Array) -> None:
 
 @loop("T[::1], int64, int64, T[::1], T[::1]")
 def find_outliers(line: Array, rows: int, columns: int, shares: Array, flags: Array) -> None:
-    """flags (tiles,) = 0 where each window's sum in line is at least its share of the whole tile's, else 1.
+    """Compute flags (tiles,) = 0 where each window's sum in line is at least its share of the whole tile's, else 1.
 
     shares: a factor for each of 4 rows of outputs of each row of tiles, then for each of 4 columns of each column.
     """
@@ -361,8 +367,8 @@ def find_outliers(line: Array, rows: int, columns: int, shares: Array, flags: Ar
 
 @loop("T[::1], T[::1], T[::1], UniTuple(int64, 5)")
 def multiply(factors: Array, tiles: Array, sums: Array, sizes: tuple[int, ...]) -> None:
-    """sums (36, panels * rows, plane) = factors (36, panels, C, rows) @ tiles (36, C, plane), each sum in the order of C, whose
-    numbers are taken some at a time.
+    """Compute sums (36, panels * rows, plane) = factors (36, panels, C, rows) @ tiles (36, C, plane), each sum in the order of
+    C, whose numbers are taken some at a time.
 
     Tiles and sums may have more numbers behind each of the 36. sizes: panels, C, rows, plane (a multiple of LANES), and how far
     in factors one of the 36 lies from the next.

@@ -19,7 +19,7 @@ from minicaffe.threads import get_num_threads, parts
 
 @loop("T[::1], T[::1], T[::1], T[::1]", in_calls=True)
 def add_two(a: Array, b: Array, factors: Array, y: Array) -> None:
-    """y = factors[0] * a + factors[1] * b; where that is below 0, times factors[2]."""
+    """Compute y = factors[0] * a + factors[1] * b; where that is below 0, times factors[2]."""
     of_a, of_b, slope = factors[0], factors[1], factors[2]
     zero = y.dtype.type(0)
     for i in range(len(y)):

@@ -28,7 +28,9 @@ at = np.uint64
 
 @loop("T[:,::1], UniTuple(int64, 6), T[::1]", in_calls=True)
 def scale_shift_relu(after: Array, place: tuple[int, int, int, int, int, int], y: Array) -> None:
-    """v = y * scale + shift, then v or, where v < 0, slope * v; in place. after (3, M): scale, shift, slope of each channel.
+    """Compute v = y * scale + shift, then v or, where v < 0, slope * v; in place.
+
+    after (3, M): scale, shift, slope of each channel.
 
     place: images; which of the M is the first in y, and how many there are; how far an image, and a channel, is from the next
     in y; numbers of a channel, one after another.
@@ -64,7 +66,7 @@ def scale_shift_relu_planes(x: Array, after: Array, y: Array, part: tuple[int, i
 
 @loop("T[::1], T[::1], UniTuple(int64, 5), T[:,::1]")
 def backward(y: Array, diff: Array, place: tuple[int, int, int, int, int], after: Array) -> None:
-    """diff * scale, and where y is not above 0 * slope; in place. Of after (3, M) the shift is not read."""
+    """Compute diff * scale, and where y is not above 0 * slope; in place. Of after (3, M) the shift is not read."""
     images, channels, next_image, next_channel, count = place
     for n in range(images):
         for m in range(channels):
@@ -86,8 +88,7 @@ def table(epilogue: Epilogue, channels: slice, count: int, dtype: DTypeLike) -> 
 
 
 def places_of(y: Array) -> tuple[int, int, int, int, int] | None:
-    """Return how y (N, M, *rows) lies in memory, as the loops take it; None if a channel's numbers do not follow one
-    another."""
+    """Return how y (N, M, *rows) lies in memory, as the loops take it; None if a channel's numbers do not follow one another."""
     if y.ndim < 2 or not y.size or run_of(y)[0] > 2 or min(y.strides) < 0:
         return None
     return y.shape[0], y.shape[1], y.strides[0] // y.itemsize, y.strides[1] // y.itemsize, math.prod(y.shape[2:])

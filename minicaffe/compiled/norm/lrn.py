@@ -23,8 +23,10 @@ LONGEST_SUM = 15
 
 @loop("T[:,::1], UniTuple(int64, 2), int64, UniTuple(T, 2), T[:,::1], T[:,::1]")
 def strips_forward(x: Array, part: tuple[int, int], size: int, constants: tuple[float, float], y: Array, room: Array) -> None:
-    """y (C, pixels) of x (C, pixels) of an image, from one pixel to before another. constants: alpha / size and k; room: memory
-    (C + 1, STRIP)."""
+    """Compute y (C, pixels) of x (C, pixels) of an image, from one pixel to before another.
+
+    constants: alpha / size and k; room: memory (C + 1, STRIP).
+    """
     (start, stop), (alpha, k) = part, constants
     for c in range(len(x)):
         own, out, total = x[c, start:stop], y[c, start:stop], room[c, : stop - start]
@@ -42,7 +44,7 @@ def strips_forward(x: Array, part: tuple[int, int], size: int, constants: tuple[
 def strips_backward(
     both: tuple[Array, Array], part: tuple[int, int], size: int, constants: tuple[float, float], dx: Array, room: Array
 ) -> None:
-    """dx (C, pixels) of x and dy, both (C, pixels), as in strips_forward.
+    """Compute dx (C, pixels) of x and dy, both (C, pixels), as in strips_forward.
 
     dx_c = dy_c scale_c^-beta - 2 alpha / size beta x_c * sum over the channels around of dy x scale^(-beta - 1)
     """
@@ -74,7 +76,7 @@ def strips_backward(
 
 @loop("T[:,:,::1], int64, UniTuple(T, 2), T[:,:,::1], T[:,::1]")
 def maps_forward(x: Array, size: int, constants: tuple[float, float], y: Array, room: Array) -> None:
-    """y (maps, H, W) of x (maps, H, W). constants: alpha / size^2 and 1; room: memory (size + 2, W + size - 1)."""
+    """Compute y (maps, H, W) of x (maps, H, W). constants: alpha / size^2 and 1; room: memory (size + 2, W + size - 1)."""
     (_, height, width), (alpha, k) = x.shape, constants
     columns, total = room[0], room[1, :width]
     columns[:] = 0  # as they stay past the ends
@@ -89,7 +91,7 @@ def maps_forward(x: Array, size: int, constants: tuple[float, float], y: Array, 
 
 @loop("Tuple((T[:,:,::1], T[:,:,::1])), int64, UniTuple(T, 2), T[:,:,::1], T[:,::1]")
 def maps_backward(both: tuple[Array, Array], size: int, constants: tuple[float, float], dx: Array, room: Array) -> None:
-    """dx (maps, H, W) of x and dy, both (maps, H, W), as in strips_backward; the sums are over the pixels around."""
+    """Compute dx (maps, H, W) of x and dy, both (maps, H, W), as in strips_backward; the sums are over the pixels around."""
     (x, dy), (alpha, k), half = both, constants, size // 2
     _, height, width = x.shape
     columns, total = room[0], room[1, :width]  # behind them: the ratios of the last `size` rows

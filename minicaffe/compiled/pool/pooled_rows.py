@@ -76,7 +76,8 @@ def max_rows(  # noqa: PLR0913, PLR0917
     x: Array, start: int, apart: int, rows: int, y: Array, to: int, count: int, stride: int, fresh: int
 ) -> None:
     """y[to + i] = the maximum of x[start + stride i] and the like of the other rows, 1 to MOST, which begin `apart`, and of
-    y[to + i], or LOWEST if fresh. For i below count, stride 1 or 2; what is read of x is not what is written of y."""
+    y[to + i], or LOWEST if fresh. For i below count, stride 1 or 2; what is read of x is not what is written of y.
+    """
     for i in range(count):
         most = LOWEST if fresh else y[to + i]
         for r in range(rows):
@@ -141,7 +142,8 @@ def _write_windows(
     builder: Any, registers: Registers, given: Any, neutral: float, join: Callable[[Any, Any], Any], finish: Callable[..., Any]
 ) -> None:
     """Two vectors of each row, without masks where both lie on the map: the rows are joined, and then what windows see of them,
-    column by column. Of three columns at a stride of 2 the last window is not in them."""
+    column by column. Of three columns at a stride of 2 the last window is not in them.
+    """
     from numba.core import cgutils
 
     x, start, pitch, rows, columns, left, width, y, to, count, stride = given

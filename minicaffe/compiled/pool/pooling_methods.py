@@ -39,8 +39,9 @@ def line_length(columns: PoolAxis) -> int:
 
 @loop("T[::1], T[::1], T[::1], UniTuple(int64, 9), int64")
 def pool_row(x: Array, room: Array, y: Array, row: tuple[int, ...], by_maximum: int) -> None:
-    """Compute a row of y = the maxima of windows of any width, or their sums. room: two lines, flat; the first has LOWEST, or
-    0, beside the map.
+    """Compute a row of y = the maxima of windows of any width, or their sums.
+
+    room: two lines, flat; the first has LOWEST, or 0, beside the map.
 
     row: where the map's rows that the windows see begin in x, how many there are, their width; kernel, stride and pad of the
     columns; where the row of y begins, how many windows it has, the length of a line.
@@ -64,7 +65,7 @@ def pool_row(x: Array, room: Array, y: Array, row: tuple[int, ...], by_maximum: 
 
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,:,::1], T[:,::1]", in_calls=True)
 def max_pool(x: Array, windows: Windows, y: Array, room: Array) -> None:
-    """y (M, PH, PW) = the maxima."""
+    """Compute y (M, PH, PW) = the maxima."""
     kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w = windows
     _, height, width = x.shape
     _, down, over = y.shape
@@ -85,7 +86,9 @@ def max_pool(x: Array, windows: Windows, y: Array, room: Array) -> None:
 
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,:,::1], int32[:,:,::1], T[:,::1], int32[:,::1]")
 def max_pool_places(x: Array, windows: Windows, y: Array, index: Places, room: Array, places: Places) -> None:
-    """y (M, PH, PW) = the maxima, index (M, PH, PW) = h * W + w of the first pixel that has it, -1 if none is above LOWEST."""
+    """Compute y (M, PH, PW) = the maxima, index (M, PH, PW) = h * W + w of the first pixel that has it, -1 if none is above
+    LOWEST.
+    """
     kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w = windows
     _, height, width = x.shape
     reach = (y.shape[2] - 1) * stride_w + 1
@@ -130,7 +133,7 @@ def max_pool_places(x: Array, windows: Windows, y: Array, index: Places, room: A
 
 @loop("T[:,:,::1], int32[:,:,::1], T[:,:,::1]")
 def add_at_places(dy: Array, index: Places, dx: Array) -> None:
-    """dx (M, H, W) = the sums of the dy (M, PH, PW) at each index h * W + w (M, PH, PW), in their order; -1: nowhere."""
+    """Compute dx (M, H, W) = the sums of the dy (M, PH, PW) at each index h * W + w (M, PH, PW), in their order; -1: nowhere."""
     for m in range(len(dy)):
         pixels, gradient, place = dx[m].reshape(-1), dy[m].reshape(-1), index[m].reshape(-1)
         pixels[:] = 0
@@ -141,7 +144,7 @@ def add_at_places(dy: Array, index: Places, dx: Array) -> None:
 
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,::1], T[:,:,::1], T[:,::1]", in_calls=True)
 def ave_pool(x: Array, windows: Windows, sizes: Array, y: Array, room: Array) -> None:
-    """y (M, PH, PW) = the sums of the windows / sizes (PH, PW)."""
+    """Compute y (M, PH, PW) = the sums of the windows / sizes (PH, PW)."""
     kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w = windows
     _, height, width = x.shape
     _, down, over = y.shape
@@ -163,7 +166,7 @@ def ave_pool(x: Array, windows: Windows, sizes: Array, y: Array, room: Array) ->
 
 @loop("T[:,:,::1], T[:,::1], T[:,:,::1]", in_calls=True)
 def ave_pool_one(x: Array, sizes: Array, y: Array) -> None:
-    """y (M, 1, 1) = the sums of whole maps / sizes (1, 1)."""
+    """Compute y (M, 1, 1) = the sums of whole maps / sizes (1, 1)."""
     size = x.shape[1] * x.shape[2]
     pixels, means = x.reshape(-1), y.reshape(-1)
     for m in range(len(x)):

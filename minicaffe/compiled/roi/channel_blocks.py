@@ -43,7 +43,9 @@ PlaceWork = Callable[[Part, Array, Ints], object]
 
 
 def pool_blocks(work: Work, x: Array, images: Ints, border: int = 0) -> None:
-    """work on x (N, C, H, W), on all threads; images (R,): those of the rois; border: rows and columns of zeros past a map."""
+    """Compute work on x (N, C, H, W), on all threads; images (R,): those of the rois; border: rows and columns of zeros past a
+    map.
+    """
     given = read_only(x)
 
     def pool(task: tuple[int, slice, Ints], scratch: Scratch) -> None:
@@ -55,7 +57,9 @@ def pool_blocks(work: Work, x: Array, images: Ints, border: int = 0) -> None:
 
 
 def add_to_blocks(work: Work, dx: Array, images: Ints) -> None:
-    """dx (N, C, H, W), contiguous, = what work adds to the blocks' zeros, on all threads; images (R,): those of the rois."""
+    """Compute dx (N, C, H, W), contiguous, = what work adds to the blocks' zeros, on all threads; images (R,): those of the
+    rois.
+    """
 
     def add(task: tuple[int, slice], scratch: Scratch) -> None:
         n, block = task
@@ -68,7 +72,7 @@ def add_to_blocks(work: Work, dx: Array, images: Ints) -> None:
 
 
 def pool_places(work: PlaceWork, x: Array, images: Ints, group: int) -> None:
-    """work on the places of a grid that x (N, D * G * G, H, W) has channels for, on all threads."""
+    """Compute work on the places of a grid that x (N, D * G * G, H, W) has channels for, on all threads."""
     maps = read_only(_places(x, group))
 
     def pool(task: tuple[int, Ints, slice], scratch: Scratch) -> None:
@@ -92,14 +96,14 @@ def add_to_places(work: PlaceWork, dx: Array, images: Ints, group: int) -> None:
 
 @loop("Array(T, 3, 'C', True), T[:,:,::1], int64")
 def read_place(x: Array, pixels: Array, place: int) -> None:
-    """pixels (H, W, D'), the first D channels, = x (D, G * G, H * W) at a place of the grid."""
+    """Compute pixels (H, W, D'), the first D channels, = x (D, G * G, H * W) at a place of the grid."""
     dim, places, size = x.shape
     turn(x.reshape(-1), place * size, places * size, pixels.reshape(-1), 0, pixels.shape[2], size, dim)
 
 
 @loop("T[:,:,::1], T[:,:,::1], int64")
 def write_place(pixels: Array, dx: Array, place: int) -> None:
-    """dx (D, G * G, H * W), at a place of the grid, = pixels (H, W, D'), the first D channels."""
+    """Compute dx (D, G * G, H * W), at a place of the grid, = pixels (H, W, D'), the first D channels."""
     dim, places, size = dx.shape
     turn(pixels.reshape(-1), 0, pixels.shape[2], dx.reshape(-1), place * size, places * size, dim, size)
 
@@ -136,7 +140,7 @@ def _run_all(work: Callable[[Any, Scratch], None], tasks: Sequence[Any], dtype: 
 
 
 def _channels_last(x: Array, scratch: Scratch, border: int) -> Array:
-    """x (C, H, W) -> a copy (H + border, W + border, C), with zeros in the border."""
+    """Return x (C, H, W) -> a copy (H + border, W + border, C), with zeros in the border."""
     channels, height, width = x.shape
     pixels: Array = scratch("pixels", height + border, width + border, channels)
     pixels[height:], pixels[:, width:] = 0, 0
@@ -157,7 +161,7 @@ def _used(images: Ints) -> Iterator[tuple[int, Ints]]:
 
 
 def _places(x: Array, group: int) -> Array:
-    """x (N, D * G * G, H, W), contiguous -> a view (N, D, G * G, H * W)."""
+    """Return x (N, D * G * G, H, W), contiguous -> a view (N, D, G * G, H * W)."""
     n, channels, height, width = x.shape
     return x.reshape(n, channels // group**2, group**2, height * width)
 

@@ -24,8 +24,9 @@ rows are counted in whole rows of the map."""
     "int64[::1], UniTuple(int64, 2), T[:,:,:,::1]"
 )
 def moved_means(x: Array, rows: Taps, columns: Taps, images: Ints, part: tuple[int, int], y: Array) -> None:
-    """y (R, D, G, G) of x (N, D * G * G, H * W), for channels of x from one to before another; images (R,): which one of N each
-    roi is on."""
+    """Compute y (R, D, G, G) of x (N, D * G * G, H * W), for channels of x from one to before another; images (R,): which one
+    of N each roi is on.
+    """
     (from_rows, row_weights), (from_columns, column_weights) = rows, columns
     dim, group, classes = y.shape[1], y.shape[2], from_rows.shape[1]
     for channel in range(part[0], part[1]):
@@ -51,7 +52,7 @@ def moved_means(x: Array, rows: Taps, columns: Taps, images: Ints, part: tuple[i
     "int64[::1], UniTuple(int64, 2), T[:,:,::1]"
 )
 def moved_means_backward(dy: Array, rows: Taps, columns: Taps, images: Ints, part: tuple[int, int], dx: Array) -> None:
-    """dx (N, D * G * G, H * W), for these channels of it, of dy (R, D, G, G)."""
+    """Compute dx (N, D * G * G, H * W), for these channels of it, of dy (R, D, G, G)."""
     (from_rows, row_weights), (from_columns, column_weights) = rows, columns
     dim, group, classes = dy.shape[1], dy.shape[2], from_rows.shape[1]
     for channel in range(part[0], part[1]):
@@ -86,8 +87,10 @@ def add_moved(dy: Array, plan: MovedPlan, dx: Array) -> None:
 def _run_loop(
     step: Loop[...], given: Array, plan: MovedPlan, out: Array, weights: tuple[str, str] = ("share", "share")
 ) -> None:
-    """moved_means of x (N, C, H * W), or its transpose of dy (R, D, G, G), for all channels C, on all threads. weights: which
-    ones of rows and of columns."""
+    """moved_means of x (N, C, H * W), or its transpose of dy (R, D, G, G), for all channels C, on all threads.
+
+    weights: which ones of rows and of columns.
+    """
     (h, w, per_bin), (height, width) = plan.places, plan.size
     down, across = deformable_psroi_pooling.axis_taps(h, height), deformable_psroi_pooling.axis_taps(w, width)
     found = (

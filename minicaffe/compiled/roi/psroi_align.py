@@ -30,8 +30,10 @@ def pool_samples_of_places(  # noqa: PLR0913, PLR0917 - a compiled loop takes ar
     column_count: Ints,
     y: Array,
 ) -> None:
-    """x (D, G * G, H * W), an image's maps -> the means in y (R, D, G, G) at its rois, in some places of the grid. The columns'
-    weights hold the divisor."""
+    """Compute x (D, G * G, H * W), an image's maps -> the means in y (R, D, G, G) at its rois, in some places of the grid.
+
+    The columns' weights hold the divisor.
+    """
     mean = np.empty(pixels.shape[2], x.dtype)
     for place in range(first, last):
         gh, gw = place // y.shape[2], place % y.shape[2]
@@ -62,8 +64,9 @@ def samples_of_places_backward(  # noqa: PLR0913, PLR0917 - a compiled loop take
     column_count: Ints,
     dx: Array,
 ) -> None:
-    """dx (D, G * G, H * W), in some places of the grid, = the sums of dy (R, D, G, G) at what the samples of the image's rois
-    read."""
+    """Compute dx (D, G * G, H * W), in some places of the grid, = the sums of dy (R, D, G, G) at what the samples of the
+    image's rois read.
+    """
     each = np.zeros(pixels.shape[2], dx.dtype)
     for place in range(first, last):
         gh, gw = place // dy.shape[2], place % dy.shape[2]

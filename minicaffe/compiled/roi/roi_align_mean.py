@@ -28,8 +28,10 @@ def pool_samples(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     y: Array,
     first: int,
 ) -> None:
-    """x (H, W, C') of an image -> the means in y (R, C, PH, PW), at its rois and the channels from first on. The weights of
-    the columns hold the divisor."""
+    """Compute x (H, W, C') of an image -> the means in y (R, C, PH, PW), at its rois and the channels from first on.
+
+    The weights of the columns hold the divisor.
+    """
     (height, _, channels), high, wide = x.shape, y.shape[2], y.shape[3]
     by_columns = np.empty((height, wide * channels), x.dtype)
     made_for = np.full(height, -1)  # the roi that a row of by_columns is of
@@ -69,7 +71,7 @@ def samples_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     dx: Array,
     first: int,
 ) -> None:
-    """dx (H, W, C') of an image += dy (R, C, PH, PW) of its rois and the channels from first on, where samples read."""
+    """Compute dx (H, W, C') of an image += dy (R, C, PH, PW) of its rois and the channels from first on, where samples read."""
     (height, _, channels), high, wide = dx.shape, dy.shape[2], dy.shape[3]
     by_columns = np.empty((height, wide * channels), dx.dtype)
     made_for = np.full(height, -1)

@@ -34,7 +34,7 @@ def listed_samples(plan: SamplePlan) -> tuple[Ints, Array, Ints, Ints, Array, In
 
 
 def listed_pixels(places: Array, size: int) -> Pixels:
-    """places (R, P, K) along an axis of that size -> the pixels they read."""
+    """Return places (R, P, K) along an axis of that size -> the pixels they read."""
     rois, bins, samples = places.shape
     shape = rois, bins, 2 * samples
     pixels = Pixels(np.empty(shape, np.int64), np.zeros(shape, places.dtype), np.empty(shape[:2], np.int64))

@@ -22,8 +22,10 @@ SMALL = 1 << 12
 
 @loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
 def interpolate(x: Array, rows: TapArrays, columns: TapArrays, y: Array, lines: Array) -> None:
-    """y (M, OH, OW) of the maps x (M, H, W). lines (2, OW): memory for resized rows of x that serve for several of y, an even
-    and an odd one."""
+    """Compute y (M, OH, OW) of the maps x (M, H, W).
+
+    lines (2, OW): memory for resized rows of x that serve for several of y, an even and an odd one.
+    """
     (places, shares), (from_columns, column_shares) = rows, columns
     left, right, of_left, of_right = from_columns[0], from_columns[-1], column_shares[0], column_shares[-1]
     width, last = y.shape[2], y.shape[1] - 1
@@ -60,7 +62,7 @@ def interpolate(x: Array, rows: TapArrays, columns: TapArrays, y: Array, lines: 
 
 @loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
 def interpolate_backward(dy: Array, rows: TapArrays, columns: TapArrays, dx: Array, lines: Array) -> None:
-    """dx (M, H, W) of dy (M, OH, OW): of each number its shares, added to the places that it was made of."""
+    """Compute dx (M, H, W) of dy (M, OH, OW): of each number its shares, added to the places that it was made of."""
     (places, shares), (from_columns, column_shares) = rows, columns
     height = dy.shape[1]
     held = np.empty(2, np.int64)

@@ -28,7 +28,9 @@ def kept_of(boxes: Array, areas: Array, overlap: float, eta: float) -> NDArray[n
 
 @loop("T[:,:,::1], T[:,:,::1], int64, int64, T[:,:,::1], T[:,::1]")
 def decode_all(codes: Array, priors: Array, code: int, variance_in_target: int, boxes: Array, areas: Array) -> int:
-    """decode's boxes (L, P, 4), of codes (P, L, 4), and their areas (L, P). priors (2, P, 4): boxes and variances.
+    """Return decode's boxes (L, P, 4), of codes (P, L, 4), and their areas (L, P).
+
+    priors (2, P, 4): boxes and variances.
 
     Returns P, or the first prior without an area, where code divides by its size, or -1 where a box or an area is not finite.
     """

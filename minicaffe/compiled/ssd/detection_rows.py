@@ -51,8 +51,10 @@ def class_rows(  # noqa: PLR0913, PLR0917
     top_k: int,
     eta: float,
 ) -> Array:
-    """Return the rows of each class's boxes that are kept (n, 7): image, class, score, box, by class and score. boxes (L, P,
-    4), L the classes or 1, finite; their areas (L, P); scores (C, P) of least's type; top_k: 0 for no limit."""
+    """Return the rows of each class's boxes that are kept (n, 7): image, class, score, box, by class and score.
+
+    boxes (L, P, 4), L the classes or 1, finite; their areas (L, P); scores (C, P) of least's type; top_k: 0 for no limit.
+    """
     classes, count = scores.shape
     most = min(count, top_k) if top_k else count
     rows, found = np.empty((classes * most, 7), scores.dtype), 0

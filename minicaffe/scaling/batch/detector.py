@@ -37,8 +37,11 @@ from .sources import Picture
 
 @dataclass(frozen=True)
 class Row:
-    """The result of an image: pixels (H, W, 3) and found, or failure. best: the highest score of all boxes and classes but the
-    background. seconds: in the net. size: the image's height and width."""
+    """The result of an image: pixels (H, W, 3) and found, or failure.
+
+    best: the highest score of all boxes and classes but the background. seconds: in the net. size: the image's height and
+    width.
+    """
 
     image: str
     pixels: NDArray[np.uint8] | None = None
@@ -62,8 +65,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that makes a detector, except its weights. regions: for the features of regions instead of detections. rgb:
-    the net takes red, green, blue; settings and means have that order."""
+    """Everything that makes a detector, except its weights.
+
+    regions: for the features of regions instead of detections. rgb: the net takes red, green, blue; settings and means have
+    that order.
+    """
 
     net: str
     text: str

@@ -33,8 +33,10 @@ TABLES = {".parquet", ".pq"}
 
 
 def find_sources(given: Sequence[str], every: int = 1) -> Sources:
-    """Return the images that the command line names. every: of a video the frames 0, every, 2 every, ... Raises Error for a
-    missing source, and a folder or list without images."""
+    """Return the images that the command line names.
+
+    every: of a video the frames 0, every, 2 every, ... Raises Error for a missing source, and a folder or list without images.
+    """
     base = os.getcwd()
     return Sources(tuple(stretch for name in given for stretch in _stretches(name, base, every)))
 

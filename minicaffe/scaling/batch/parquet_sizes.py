@@ -139,8 +139,10 @@ class Page(NamedTuple):
 
 
 def read_footer(file: Any) -> tuple[RowGroup, ...]:
-    """Return the row groups of a pyarrow.NativeFile. Raises DataError if it is damaged, LimitError if the footer needs more
-    than limits.bytes of memory."""
+    """Return the row groups of a pyarrow.NativeFile.
+
+    Raises DataError if it is damaged, LimitError if the footer needs more than limits.bytes of memory.
+    """
     size = file.size()
     end = file.read_at(8, size - 8) if size > 12 else b""  # 12: "PAR1" at both ends, and the length
     length = int.from_bytes(end[:4], "little")

@@ -33,8 +33,11 @@ RESUME = "finished parts stay, and the same command resumes the run"
 
 @contextmanager
 def watched(address: str) -> Iterator[None]:
-    """Watch the head at HOST:PORT in the block. Ends the process with status 1 if it does not answer for LOST seconds:
-    an exception would wait in Ray, which cannot end without its head."""
+    """Watch the head at HOST:PORT in the block.
+
+    Ends the process with status 1 if it does not answer for LOST seconds: an exception would wait in Ray, which cannot end
+    without its head.
+    """
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(address, over), daemon=True)
     thread.start()
@@ -158,7 +161,8 @@ def connected(address: str | None, weight_bytes: int) -> Iterator[Any]:
 @cache
 def _ignore_late_ends(ray: Any) -> None:
     """Say nothing of Ray Data's objects that are collected after Ray has ended, as those of a stopped run may be: their own end
-    then fails, to no one's harm."""
+    then fails, to no one's harm.
+    """
     say = sys.unraisablehook
 
     def hook(problem: sys.UnraisableHookArgs) -> None:
@@ -232,7 +236,8 @@ def _end(status: int) -> None:
 
 def resolved(address: str) -> str:
     """HOST:PORT for "auto", as Ray finds it: in RAY_ADDRESS, of a running raylet, or in the file of the last cluster, which a
-    crash leaves behind. Raises Error."""
+    crash leaves behind. Raises Error.
+    """
     if address != "auto":
         return address
     if address := os.environ.get("RAY_ADDRESS", ""):

@@ -150,8 +150,10 @@ def run_ray(
     tell: Callable[[Done], object],
     say: Callable[[str], object],
 ) -> None:
-    """Do the remaining parts of run. tell: called after each part; say: called with a sentence for each repeated part. Raises
-    Error if a part fails."""
+    """Do the remaining parts of run.
+
+    tell: called after each part; say: called with a sentence for each repeated part. Raises Error if a part fails.
+    """
     rows = [{"part": pickle.dumps(part)} for part in run.to_do()]  # bytes, which Ray Data passes unchanged
     if not rows:
         return

@@ -13,8 +13,10 @@ from minicaffe.mode import set_mode_gpu
 
 @dataclass(frozen=True)
 class Rules:
-    """Threads, precision, limits, and the files and modules that prototxts may name. folder: the working directory, if
-    workers have it."""
+    """Threads, precision, limits, and the files and modules that prototxts may name.
+
+    folder: the working directory, if workers have it.
+    """
 
     threads: int
     gpu: bool

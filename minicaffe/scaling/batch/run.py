@@ -48,8 +48,10 @@ READERS = 16
 
 
 class Done(NamedTuple):
-    """The counts of an image, a part, or several parts. best: the highest score, None if unknown; failed: the index and a
-    line for each of the first images of parts that failed."""
+    """The counts of an image, a part, or several parts.
+
+    best: the highest score, None if unknown; failed: the index and a line for each of the first images of parts that failed.
+    """
 
     images: int = 0
     errors: int = 0
@@ -210,8 +212,7 @@ class Run:
         return parts_to_do(self.images, self.part_size, self.before)
 
     def pictures(self) -> Iterator[Picture]:
-        """Yield the images of the parts to do, in order, read lazily. Parts in a row are read as one: a video is decoded
-        once."""
+        """Yield the images of the parts to do, in order, read lazily. Parts in a row are read as one: a video is decoded once."""
         numbers = (number for number in range(self.parts) if number not in self.before)
         for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
             row = [number for _, number in group]
@@ -223,7 +224,8 @@ class Run:
 
     def check_done(self) -> None:
         """Raise Error if a part is missing (workers on other machines wrote it to a local disk), or if another run has taken
-        the folder (possible without a lock)."""
+        the folder (possible without a lock).
+        """
         self.folder.check(self.settings)
         missing = sorted(set(range(self.parts)) - self.folder.done())
         if missing:

@@ -88,8 +88,10 @@ class Rows:
 
 
 class Table(NamedTuple):
-    """An open file and pyarrow's reader. groups: as declared in the footer. leaves: the names of the columns to read, by
-    number."""
+    """An open file and pyarrow's reader.
+
+    groups: as declared in the footer. leaves: the names of the columns to read, by number.
+    """
 
     opened: Any
     reader: Any
@@ -99,8 +101,10 @@ class Table(NamedTuple):
 
 
 def find_rows(file: str, base: str) -> Rows:
-    """Return all rows of a Parquet file. Raises Error if it is not one, declares more than its bytes or the limits allow, or
-    has no column of images."""
+    """Return all rows of a Parquet file.
+
+    Raises Error if it is not one, declares more than its bytes or the limits allow, or has no column of images.
+    """
     try:
         with _opened(file, base) as table:
             for number in range(len(table.groups)):

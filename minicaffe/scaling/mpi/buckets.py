@@ -52,8 +52,10 @@ class Bucket:
 
 
 class Gradients:
-    """The gradients of a net's learnable blobs, averaged over ranks. overlapped: during backward, else after it. make: makes a
-    bucket from blobs and their last node."""
+    """The gradients of a net's learnable blobs, averaged over ranks.
+
+    overlapped: during backward, else after it. make: makes a bucket from blobs and their last node.
+    """
 
     def __init__(self, net: Net, ranks: Ranks, overlapped: bool, make: Callable[[list[Blob], int], Bucket] = Bucket) -> None:
         self.net, self.ranks, self.overlapped = net, ranks, overlapped
@@ -63,8 +65,7 @@ class Gradients:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Exchange gradients in a block with a forward and backward pass; at its end, the diffs are the means over the
-        ranks."""
+        """Exchange gradients in a block with a forward and backward pass; at its end, the diffs are the means over the ranks."""
         self._started = []
         if self.overlapped:
             self.net.after_backward(self._hook)
@@ -93,7 +94,8 @@ class Gradients:
 
 def grouped(net: Net, least: int) -> list[tuple[list[Blob], int]]:
     """Return the learnable blobs that get a gradient, in groups of at least `least` bytes (the last may have fewer), each with
-    the node whose backward completes it."""
+    the node whose backward completes it.
+    """
     made: list[tuple[list[Blob], int]] = []
     gathered: list[Blob] = []
     for last, blob in _finished(net):

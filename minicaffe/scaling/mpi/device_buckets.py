@@ -36,7 +36,8 @@ def cuda_aware() -> bool:
 
 def all_on_device(ranks: Ranks) -> bool:
     """Return whether every rank can sum gradients on its GPU: in GPU mode, CUDA-aware, and allowed to call MPI from other
-    threads."""
+    threads.
+    """
     this_one = gpu_mode() and cuda_aware() and mpi().Query_thread() == mpi().THREAD_MULTIPLE
     return not ranks.largest(int(not this_one))
 

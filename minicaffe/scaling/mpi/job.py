@@ -86,8 +86,11 @@ class Job(Ranks):
 
     @contextmanager
     def train(self, solver: SGDSolver) -> Iterator[None]:
-        """Let solver train, in the block, with those of the other ranks. Make the solver in the block of training(), with the
-        same seed in all ranks; call restore and set_roidb inside this block. A solver may enter it repeatedly."""
+        """Let solver train, in the block, with those of the other ranks.
+
+        Make the solver in the block of training(), with the same seed in all ranks; call restore and set_roidb inside this
+        block. A solver may enter it repeatedly.
+        """
         if solver not in self._exchanges:
             self._exchanges[solver] = RankExchange(solver, self)
         alone, solver.exchange = solver.exchange, self._exchanges[solver]

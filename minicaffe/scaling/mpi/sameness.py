@@ -1,5 +1,4 @@
-"""A check that ranks train the same thing: facts by name are compared with rank 0's, and an error names the one that
-differs."""
+"""A check that ranks train the same thing: facts by name are compared with rank 0's, and an error names the one that differs."""
 
 from __future__ import annotations
 
@@ -74,7 +73,8 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
 
 def weight_facts(net: Net, trained: bool = False) -> Facts:
     """Return a checksum of each layer's weights; trained: of those that updates change, because BatchNorm's means differ by
-    rank."""
+    rank.
+    """
     # by memory: shared blobs
     moving = {id(blob.data_memory) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
     weights = {
