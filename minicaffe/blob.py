@@ -218,7 +218,7 @@ class SyncedMemory:
         note_change()
 
     def fetched(self, count: int) -> Array:
-        """Return a copy of the first count elements: of those on the device, whole after the next wait for the current stream."""
+        """Return a copy of the first count elements; from the device, it is whole after the next wait for the current stream."""
         memory = self._device
         if self.state is not MemoryState.DEVICE or memory is None or count > self._held:
             array: Array = self.host(count, "read").copy()

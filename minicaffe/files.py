@@ -216,7 +216,10 @@ def _check_kind(found: os.stat_result, name: str) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
-    """Return a file's bytes. limit: the name in minicaffe.limits of its greatest size. Raises LimitError, and opened's errors."""
+    """Return a file's bytes.
+
+    limit: the name in minicaffe.limits of its greatest size. Raises LimitError, and opened's errors.
+    """
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         limits.check(f"{os.fspath(path)}: the file", size, limit)

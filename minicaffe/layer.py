@@ -328,7 +328,10 @@ class Layer:
         warnings.warn(str(self.error(message, field)), PrototxtWarning, stacklevel=3)
 
     def axis_of(self, axis: int, blob: Blob, field: str = "") -> int:
-        """Return axis of blob as a number from 0; a negative axis counts from the end. Raises LayerError if it is out of range."""
+        """Return axis of blob as a number from 0; a negative axis counts from the end.
+
+        Raises LayerError if it is out of range.
+        """
         axes = len(blob.shape)
         if not axes:
             raise self.error(f"axis {axis} is out of range: the bottom is a scalar, which has no axes", field)

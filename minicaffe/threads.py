@@ -261,7 +261,10 @@ class Pool:
                             self.wake(number)
 
     def call_off(self, help_: _Help) -> None:
-        """Call off the helpers that have not come, and wait until the others have ended. May be called again, after an error."""
+        """Call off the helpers that have not come, and wait until the others have ended.
+
+        May be called again, after an error.
+        """
         with lock:
             for number, given in enumerate(self.given):
                 if given is help_ and (self.change(number, GIVEN, ASLEEP) or self.state(number) != RUNS):

@@ -383,7 +383,7 @@ def test_bytes_of_a_block_of_stochastic_pooling(shape: tuple[int, ...], windows:
 # Nowhere else.
 
 ROOT = Path(minicaffe.__file__).parent
-FORMATS = {"generations", "caffemodel", "fork_numbers", "fork_kinds"}
+FORMATS = {"upgrade", "caffemodel", "fork_numbers", "forks"}
 """What old and foreign files call types, and what that tells of a file: data of a format."""
 
 

@@ -59,7 +59,10 @@ class Places(NamedTuple):
                 yield row, column, of_row * of_column
 
     def pixels(self, size: tuple[int, int]) -> Ints:
-        """Return the four neighbours (4, windows, taps, groups) in the flat map; one past its end where the sample is outside."""
+        """Return the four neighbours (4, windows, taps, groups) in the flat map.
+
+        One past its end where the sample is outside.
+        """
         beyond = size[0] * size[1]
         flat = [np.where(self.inside, row * size[1] + column, beyond) for row, column, _ in self.neighbours()]
         return np.stack(flat)
@@ -90,7 +93,7 @@ def places_of(offset: Array, window: Window, size: tuple[int, int]) -> Places:
 
 
 def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints, Ints, Array]:
-    """Return move (windows, taps, groups), corner (windows,), step (taps,) -> inside, low, high, share of high, along an axis."""
+    """Return move (windows, taps, groups), corner (windows,), step (taps,) -> inside, low, high, share of high."""
     dtype = move.dtype
     corner, step = corner[:, None, None], step[:, None]
     at = (corner + step).astype(dtype) + move
@@ -132,7 +135,7 @@ class Samples(NamedTuple):
             self.put(first, rows, term)
 
     def products(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
-        """Return columns (windows, taps, C): the sum over a group's channels of each times each of the four pixels, (4, rows)."""
+        """Return the sums over a group's channels of columns (windows, taps, C) times each of the four pixels: (4, rows)."""
         sums = np.empty((4, (windows.stop - windows.start) * self.each), columns.dtype)
         for first, rows, term in self._chunks(windows, columns, scratch):
             start = first - windows.start * self.each
@@ -171,7 +174,7 @@ class Samples(NamedTuple):
         dx.reshape(len(dx), -1)[...] = maps[: len(maps) - self.groups].reshape(-1, len(dx)).T
 
     def _chunks(self, windows: slice, columns: Array, scratch: Scratch) -> Iterator[tuple[int, Array, Array]]:
-        """Yield the columns of these windows as rows, ROW_BYTES at a time: (number of the first row, rows, as large an array)."""
+        """Yield the columns of these windows as rows, ROW_BYTES at a time: (first row's number, rows, as large an array)."""
         rows = columns.reshape(-1, self.maps.shape[1])
         step = max(1, ROW_BYTES // rows.strides[0])
         term = scratch("term", min(step, len(rows)), rows.shape[1])
@@ -329,7 +332,7 @@ def _convolve(samples: AnySamples, factors: Array | None, tables: Tables, window
 
 
 class Wanted(NamedTuple):
-    """The gradients to compute: dx (N, C, H, W), doffset and dmask are overwritten, dweight (M, C / group, kh, kw) is added to."""
+    """The gradients to compute: dx (N, C, H, W), doffset, dmask (overwritten), dweight (M, C / group, kh, kw) (added to)."""
 
     dx: Array | None
     doffset: Array | None

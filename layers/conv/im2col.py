@@ -152,6 +152,6 @@ def add_windows(columns: Array, window: Window, x: Array) -> None:
 
 
 def pixels_of_tap(tap: Sequence[int], output: Sequence[int], window: Window) -> Index:
-    """Return the index of the pixels of a padded x (..., *padded) under one tap of all windows, `output` of them on each axis."""
+    """Return the index of the pixels of a padded x (..., *padded) under one tap of all windows (`output` on each axis)."""
     starts = [t * d for t, d in zip(tap, window.dilation)]
     return (..., *(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride)))

@@ -33,7 +33,10 @@ def grid(sizes: Array, height: int, width: int, side: int) -> Array:
 
 
 def decoded(anchors: Array, moves: Array, side: int) -> Array:
-    """Return the corners (K, 4), cut to an image, of anchors (K, 4): centre, width, height; moves (K, 4): x, y, height, width."""
+    """Return the corners (K, 4), cut to an image, of anchors (K, 4): centre, width, height.
+
+    Moves (K, 4): x, y, height, width.
+    """
     with np.errstate(over="ignore"):
         centres, sizes = anchors[:, :2] + anchors[:, 2:] * moves[:, :2], anchors[:, 2:] * np.exp(moves[:, :1:-1])
     corners: Array = np.concatenate([centres - sizes / 2, centres + sizes / 2], axis=1)

@@ -149,7 +149,7 @@ class Sampled:
         return self._pixels((up * left, up * self.right, self.down * left, self.down * self.right))
 
     def _pixels(self, shares: Sequence[Array]) -> list[Corner]:
-        """Return the pixels at the top left, top right, bottom left and bottom right, with these shares, 0 outside of the map."""
+        """Return the pixels at the top left, top right, bottom left and bottom right, with these shares; 0 outside."""
         found = []
         for share, (down, right) in zip(shares, ((0, 0), (0, 1), (1, 0), (1, 1))):
             row, column = self.row + down, self.column + right

@@ -116,7 +116,7 @@ class Dropout(Layer):
 
 
 def dropout_mask(shape: tuple[int, ...], dropout_ratio: float, dtype: np.dtype[Any]) -> Array:
-    """Return shape -> 0s and 1s of dtype (float32 or float64), each 0 with probability dropout_ratio, from the one generator."""
+    """Return 0s and 1s of that shape and dtype (float32 or float64), each 0 with probability dropout_ratio."""
     mask = rng.generator().random(shape, dtype=dtype.type)
     return np.greater_equal(mask, dropout_ratio, out=mask)
 

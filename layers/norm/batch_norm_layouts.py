@@ -32,7 +32,10 @@ TITLES = {
 
 
 def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, str]:
-    """Return the layout that the prototxt names, else the fork, and what told it; 0.17's where it could be either of NVIDIA's."""
+    """Return the layout that the prototxt names, else the fork, and what told it.
+
+    0.17's where it could be either of NVIDIA's.
+    """
     block = param.batch_norm_param
     fillers = [name for name in ("scale_filler", "bias_filler") if block.HasField(name)]
     if block.HasField("scale_bias"):
@@ -107,7 +110,10 @@ def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[A
 
 
 def uses_global_statistics(param: caffe_pb2.LayerParameter, layout: Layout, test: bool) -> bool:
-    """Return whether the stored statistics normalise, not the batch's. 0.17 reads use_global_stats and goes by the phase alone."""
+    """Return whether the stored statistics normalise, not the batch's.
+
+    0.17 reads use_global_stats and goes by the phase alone.
+    """
     block = param.batch_norm_param
     if layout[:3] == NVIDIA_17[:3] or not block.HasField("use_global_stats"):
         return test

@@ -176,7 +176,7 @@ class BN(Forked):
         self._kept.reshape(shape if self._keeps(bottom, top) else (0,))
 
     def _keeps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
-        """Return whether backward needs what forward keeps: normalised by the batch's statistics, else x where y overwrites it."""
+        """Return whether backward needs what forward keeps: normalised by the batch's statistics, or x overwritten by y."""
         return not self.forward_only and (self.of_batch or (top[0] is bottom[0] and not self.frozen))
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:

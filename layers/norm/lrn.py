@@ -156,7 +156,10 @@ def window_sum(x: Array, size: int, scratch: Scratch) -> Array:
 
 
 def powered(scale: Array, beta: float, scratch: Scratch) -> Array:
-    """scale^beta, the scratch's; by square roots for beta 0.75, which is what nets have and several times as fast as a power."""
+    """scale^beta, the scratch's.
+
+    by square roots for beta 0.75, which is what nets have and several times as fast as a power.
+    """
     power = scratch("power", *scale.shape)
     if beta != 0.75:
         np.power(scale, scale.dtype.type(beta), out=power)

@@ -50,7 +50,10 @@ def max_pool_gradient(
     dx: Array,
     scratch: Scratch | None = None,
 ) -> None:
-    """Compute dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order; dx is overwritten."""
+    """Compute dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order.
+
+    dx is overwritten.
+    """
     scratch = scratch or Scratch(x.dtype)
     index = max_pool_places(x, rows, columns, scratch("maxima", *dy.shape), scratch)
     won = index >= 0

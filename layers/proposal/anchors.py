@@ -36,7 +36,7 @@ def generate_anchors(
 
 
 def shifted_anchors(anchors: Array, height: int, width: int, stride: int) -> Array:
-    """Return all anchors (height * width * A, 4) of a map: anchors (A, 4) at every (row, column), the anchor running fastest."""
+    """Return all anchors (height * width * A, 4) of a map: anchors (A, 4) at every (row, column), anchors fastest."""
     x, y = np.meshgrid(np.arange(width) * stride, np.arange(height) * stride)
     shifts = np.stack([x, y, x, y], axis=2).reshape(-1, 1, 4)
     return (shifts + anchors[None]).reshape(-1, 4)

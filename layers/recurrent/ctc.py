@@ -28,7 +28,10 @@ from minicaffe.layers.loss.loss import Loss
 
 @dataclass(frozen=True)
 class Target:
-    """The labels that one sequence should spell, in the time steps first to last (excluded). merge: whether repeats are merged."""
+    """The labels that one sequence should spell, in the time steps first to last (excluded).
+
+    merge: whether repeats are merged.
+    """
 
     labels: Sequence[int]
     first: int
@@ -97,7 +100,7 @@ def best_path(classes: Sequence[int], blank: int, merge: bool = True) -> list[in
 
 
 def sequence_lengths(indicators: Blob) -> list[int]:
-    """Return how many time steps each sequence has, from its indicators (T, N): it ends before the next 0 after the first step."""
+    """Return each sequence's number of time steps, from indicators (T, N): it ends before the next 0 after the first step."""
     ends = indicators.data.reshape(indicators.shape[:2])[1:] < 0.5
     return [int(end.argmax()) + 1 if end.any() else len(ends) + 1 for end in ends.T]
 

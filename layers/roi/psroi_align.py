@@ -53,7 +53,10 @@ class PsRoiAlign(PositionSensitiveOperator):
     sample_num: int = 2
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """Return rois with the end one pixel further, then scaled, then cut into bins, and their samples; nothing is rounded."""
+        """Return rois with the end one pixel further, then scaled, then cut into bins, and their samples.
+
+        Nothing is rounded.
+        """
         longer = rois[:, 1:].copy()
         longer[:, 2:] += 1
         corners = longer * rois.dtype.type(self.spatial_scale)

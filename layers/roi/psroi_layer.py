@@ -93,7 +93,7 @@ def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work
 
 
 def backward_in_parts(dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back: Work) -> None:
-    """Compute dy (R, D, G, G) -> dx (N, D * G * G, H, W): back(dy (P, R, D) of a part's P places in the grid) -> (P, H * W, D)."""
+    """Compute dy (R, D, G, G) -> dx (N, D * G * G, H, W); back: a part's dy (P, R, D) of P places -> (P, H * W, D)."""
     for image in set(range(len(dx))).difference(plan.images.tolist()):
         dx[image] = 0  # no part writes the maps of an image without rois
 

@@ -103,7 +103,10 @@ class RoiAlign(GridMeans):
         return self.sampling_ratio if self.sampling_ratio > 0 else -(-length // bins)
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """Return rois scaled, then moved by half a pixel if aligned, then cut into bins, and their samples; nothing is rounded."""
+        """Return rois scaled, then moved by half a pixel if aligned, then cut into bins, and their samples.
+
+        Nothing is rounded.
+        """
         dtype = rois.dtype.type
         scaled = rois[:, 1:] * dtype(self.spatial_scale)
         corners = scaled - dtype(0.5 if self.aligned else 0)

@@ -170,7 +170,10 @@ def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: i
 
 
 class Order(NamedTuple):
-    """The keys of which maxima are taken: keys(x (C, H, W)) -> (H * W, C), their itemsize; an empty bin's key; their meaning."""
+    """The keys of which maxima are taken: keys(x (C, H, W)) -> (H * W, C), their itemsize; an empty bin's key.
+
+    Their meaning.
+    """
 
     keys: Callable[[Array], Array]
     itemsize: int

@@ -147,7 +147,10 @@ class RoiLayer(Layer):
         return current().current_stream.watch(error)
 
     def _named(self, run: Callable[[], Result], block: str = "") -> Result:
-        """Return what run gives; its ArgumentError becomes an error that names the layer and the bottom, or the block's field."""
+        """Return what run gives.
+
+        Its ArgumentError becomes an error that names the layer and the bottom, or the block's field.
+        """
         try:
             return run()
         except ArgumentError as error:

@@ -60,7 +60,10 @@ class RoiPool(WideningOperator):
         add_at_maxima(dy, plan.images, argmax, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Estimate the bytes of rois that have the whole map. Smaller ones take less; many of all sizes may take a third more."""
+        """Estimate the bytes of rois that have the whole map.
+
+        Smaller ones take less; many of all sizes may take a third more.
+        """
         images, _, height, width = x.shape
         roi = np.array([[0, 0, 0, width - 1, height - 1]], x.dtype)
         return working_bytes(replace(self, spatial_scale=1, pad_ratio=0).plan(roi, (height, width)), y.shape[0], images)

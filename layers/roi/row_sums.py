@@ -32,7 +32,10 @@ def items(rows: Array) -> Array:
 
 
 def sum_rows(rows: Array, terms: Iterable[Ints], having: Sequence[int], count: int, scratch: Scratch) -> Array:
-    """Return the sums (count, D) of rows (M, D), in scratch; the k-th of terms is one row of each of the first having[k] sums."""
+    """Return the sums (count, D) of rows (M, D), in scratch.
+
+    The k-th of terms is one row of each of the first having[k] sums.
+    """
     sums = scratch("sums", count, rows.shape[1], dtype=rows.dtype)
     sums[...] = 0
     _add_terms(rows, terms, having, sums, scratch)

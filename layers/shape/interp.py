@@ -81,7 +81,7 @@ class Taps:
         return list(zip([slice(*part) for part in parts], before, after))
 
     def bands(self, dtype: np.dtype[np.floating], width: int, *, transposed: bool = False) -> list[Band]:
-        """Return the matrix of the shares (out, size), or its transpose, cut into bands of width rows without the zeros around."""
+        """Return the matrix of the shares (out, size), or its transpose, in bands of width rows without the zeros around."""
         return _bands(self.size, self.out, dtype.char, width, transposed)
 
 
@@ -139,7 +139,7 @@ def multiply_columns(bands: list[Band], x: Array, y: Array) -> Array:
 
 
 def shrink(rows: Taps, columns: Taps, x: Array, y: Array) -> None:
-    """Compute y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place: rows first, then columns."""
+    """Compute y (M, H', W') of the maps x (M, H, W), from the neighbours of each place: rows first, then columns."""
     row_runs, column_runs = rows.runs(max(1, BLENDED // columns.size)), columns.runs(columns.out)
     above, below = (share[:, None] for share in rows.shares(x.dtype))
     left, right = columns.shares(x.dtype)

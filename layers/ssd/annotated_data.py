@@ -222,7 +222,10 @@ class AnnotatedTransform:
         return boxes[counts]
 
     def _cropped(self, pixels: Array) -> tuple[Array, Window, Array | None]:
-        """Return the crop of pixels (H, W, C), at random in phase TRAIN, else the centre; where it is; and that relative (4,)."""
+        """Return the crop of pixels (H, W, C), at random in phase TRAIN, else the centre; where it is.
+
+        And that relative (4,).
+        """
         (high, wide), (height, width) = self.crop, pixels.shape[:2]
         if not high:
             return pixels, Window(slice(None), slice(None), height, width), None

@@ -180,7 +180,10 @@ def localisation_loss(
 def confidence_targets(
     shape: tuple[int, ...], truths: Sequence[Truths], picks: Picks, background: bool, param: Param
 ) -> NDArray[np.bool_]:
-    """Return the classes (N, P, C) that the priors stand for; background: whether unmatched ones stand for it, or for nothing."""
+    """Return the classes (N, P, C) that the priors stand for.
+
+    background: whether unmatched ones stand for it, or for nothing.
+    """
     targets = np.zeros(shape, bool)
     if background and param.background_label_id < shape[2]:
         targets[..., param.background_label_id] = True

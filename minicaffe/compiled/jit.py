@@ -507,7 +507,10 @@ def cores_share_cache() -> bool:
 def loop(
     types: str, in_calls: bool = False, calls: Mapping[str, Loop[Any]] | None = None
 ) -> Callable[[Callable[P, Any]], Loop[P]]:
-    """Return the decorator that makes a function a Loop. It may call loops and intrinsics, those of other files only directly."""
+    """Return the decorator that makes a function a Loop.
+
+    It may call loops and intrinsics, those of other files only directly.
+    """
     return lambda definition: Loop(types, definition, in_calls, calls)
 
 

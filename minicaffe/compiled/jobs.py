@@ -150,7 +150,10 @@ class JobList:
         """The room that all jobs have, and Job.latest_room since when."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
-        """Run those from the first to the one before end. Returns the one behind the last that was run: one with flags ends it."""
+        """Run those from the first to the one before end.
+
+        Returns the one behind the last that was run: one with flags ends it.
+        """
         words, room = self._words[:], _room_of(self._room)
         words[worker_sync.FIRST] = first
         words[worker_sync.END] = len(self._jobs) if end is None else min(end, len(self._jobs))

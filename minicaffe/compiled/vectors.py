@@ -101,7 +101,10 @@ class Vectors:
         return self._shuffled(first, [min(start + step * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
 
     def turned(self, rows: Sequence[Any]) -> list[Any]:
-        """Return the numbers of 2, 4, 8 ... vectors column by column: the first of each vector, the second of each, and so on."""
+        """Return the numbers of 2, 4, 8 ...
+
+        vectors column by column: the first of each vector, the second of each, and so on.
+        """
         half, order = len(rows) // 2, [lane + self.lanes * one for lane in range(self.lanes) for one in range(2)]
         parts, found = (order[: self.lanes], order[self.lanes :]), list(rows)
         for _ in range(half.bit_length()):  # of the first half and the second, number by number

@@ -61,7 +61,7 @@ class ResizeAndNoise:
         return new
 
     def __call__(self, pixels: Array, random: np.random.Generator) -> tuple[Array, Array | None]:
-        """Return pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, or None if they are unchanged."""
+        """Return pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, None if unchanged."""
         frame = None
         if self.resize is not None:
             check_bytes(pixels, "resize_param")
@@ -223,7 +223,10 @@ class LabelledTransformer:
         return (channels, high, wide) if high else (channels, height, width)
 
     def shape_of_labels(self, height: int, width: int) -> tuple[int, int]:
-        """Return the shape of the labels for a transformed image of this size. Raises DataError if `every` does not divide it."""
+        """Return the shape of the labels for a transformed image of this size.
+
+        Raises DataError if `every` does not divide it.
+        """
         every = self.cut.every
         if height % every or width % every:
             raise DataError(

@@ -34,7 +34,7 @@ def check_resize(param: caffe_pb2.ResizeParameter) -> None:
 
 
 def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.random.Generator) -> tuple[Pixels, Array | None]:
-    """Return pixels (H, W, C) resized by a random interp_mode, and the padded frame (4,) relative to the image in it, or None."""
+    """Return pixels (H, W, C) resized by a random interp_mode, and the padded frame (4,) relative to the image, or None."""
     modes = list(param.interp_mode) or [Param.LINEAR]
     mode = modes[int(random.integers(len(modes)))]
     height, width = fitted_size(pixels.shape[0], pixels.shape[1], param)

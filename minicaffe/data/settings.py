@@ -187,7 +187,10 @@ def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSett
 
 
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
-    """Return the settings of a yml file over base (default: the defaults). Raises SettingsError, which names the file and key."""
+    """Return the settings of a yml file over base (default: the defaults).
+
+    Raises SettingsError, which names the file and key.
+    """
     values = read_yaml_file(path, SettingsError)
     try:
         return _merged(base or DetectionSettings(), {} if values is None else values, "")

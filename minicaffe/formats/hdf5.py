@@ -275,7 +275,10 @@ def child_of(group: Any, name: str) -> Any:
 
 
 def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
-    """Return the groups around the members of a group; above: those around itself. Raises WeightsError for one within itself."""
+    """Return the groups around the members of a group; above: those around itself.
+
+    Raises WeightsError for one within itself.
+    """
     if group in above:
         raise WeightsError(f"{group.file.filename}: the link {group.name} leads back to a group that it lies in")
     if len(above) > DEEPEST:

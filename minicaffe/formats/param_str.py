@@ -45,7 +45,10 @@ def read_yaml(text: str) -> Any:
 
 
 def read_yaml_file(path: str | os.PathLike[str], kind: type[Error]) -> Any:
-    """Return the data in a file. Raises an error of this kind, on one line, with the file and, where one is at fault, its line."""
+    """Return the data in a file.
+
+    Raises an error of this kind, on one line, with the file and, where one is at fault, its line.
+    """
     with os_errors_as(kind, f"{os.fspath(path)}: cannot be read"):
         data = read_bytes(path)
     text = utf8(data, path, kind)

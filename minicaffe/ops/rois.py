@@ -86,7 +86,7 @@ def roi_align_max_argmax(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w:
 
 
 def roi_align_max_backward(dy: Array, rois: Array, argmax: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:
-    """Return dy and argmax (R, C, PH, PW) -> dx (N, C, H, W): each dy to the pixels of its greatest sample, by their weights."""
+    """Return dy and argmax (R, C, PH, PW) -> dx (N, C, H, W): each dy to its greatest sample's pixels, by their weights."""
     operator = RoiAlignMax(pooled_h=dy.shape[2], pooled_w=dy.shape[3], spatial_scale=spatial_scale)
     return _backward(operator, dy, rois, x_shape, argmax)
 

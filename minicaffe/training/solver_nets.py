@@ -27,7 +27,10 @@ def train_net(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> 
 
 
 def test_nets(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> list[Net]:
-    """Return a test net for each test_iter: those of test_net_param, then of test_net, then `net` in TEST. Raises SolverError."""
+    """Return a test net for each test_iter: those of test_net_param, then of test_net, then `net` in TEST.
+
+    Raises SolverError.
+    """
     sources: list[str | caffe_pb2.NetParameter] = [*param.test_net_param, *param.test_net]
     iterations = len(param.test_iter)
     generic = param.net if param.HasField("net") else param.net_param if param.HasField("net_param") else None

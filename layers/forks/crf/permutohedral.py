@@ -130,7 +130,7 @@ def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
 
 
 def number_points(keys: NDArray[np.int64]) -> tuple[Int32, Int32]:
-    """Return for keys (N, d + 1, d) the number of each lattice point (N, d + 1), and the neighbours (d + 1, L, 2), L for none."""
+    """Return for keys (N, d + 1, d) each lattice point's number (N, d + 1), and the neighbours (d + 1, L, 2), L for none."""
     count, corners, d = keys.shape
     if not count:
         return np.zeros((0, corners), np.int32), np.zeros((corners, 0, 2), np.int32)

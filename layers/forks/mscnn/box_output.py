@@ -98,7 +98,10 @@ class FieldBoxesOutput(DynamicTops):
             blob.reshape(rois, columns, 1, 1)
 
     def sizes(self, deltas: Array, field: tuple[int, int], stride: int) -> tuple[Array, Array]:
-        """Return the left upper corners (H, W, 2) and the sizes (H, W, 2) of boxes; deltas (4, H, W), field: width and height."""
+        """Return the left upper corners (H, W, 2) and the sizes (H, W, 2) of boxes.
+
+        Deltas (4, H, W), field: width and height.
+        """
         moved = deltas.transpose(1, 2, 0) * self.stds + self.means
         moved = np.clip(moved, -self.bounds, self.bounds)
         cells = np.stack(np.meshgrid(*(np.arange(n, dtype=self.dtype) for n in deltas.shape[:0:-1])), axis=-1)

@@ -69,7 +69,10 @@ class FieldLosses(FieldGroups):
     def box_loss(
         self, deltas: Array, truths: Truths, at: Places, bound: tuple[Array, Array] | None, *, smooth: bool
     ) -> tuple[float, Array]:
-        """Return the loss of the deltas (N G, 4, H, W) at these places, and its slopes; a bounded delta has those of its bound."""
+        """Return the loss of the deltas (N G, 4, H, W) at these places, and its slopes.
+
+        A bounded delta has those of its bound.
+        """
         scale, found = getattr(self.param, "lambda"), deltas.transpose(0, 2, 3, 1)[at]
         differences = (found if bound is None else np.clip(found, *bound)) - self.targets(truths, at)
         slopes = np.clip(differences, -1, 1) if smooth else differences

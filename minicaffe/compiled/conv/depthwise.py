@@ -88,7 +88,10 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool
 
 
 def convolve(x: Array, weight: Array, window: Window, y: Array, epilogue: Epilogue = NOTHING) -> None:
-    """Compute y (N, C * J, *windows) = epilogue of x (N, C, *map) convolved with weight (C * J, 1, *kernel); y is overwritten."""
+    """Compute y (N, C * J, *windows) = epilogue of x (N, C, *map) convolved with weight (C * J, 1, *kernel).
+
+    y is overwritten.
+    """
     product(window, (x.shape, weight.shape, y.shape), y.dtype, epilogue)(x, weight, y)
 
 
@@ -98,7 +101,10 @@ def product(window: Window, shapes: Shapes, dtype: np.dtype[Any], epilogue: Epil
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
-    """Compute dx (N, C, *map) from dy (N, C * J, *windows) and weight (C * J, 1, *kernel): convolve's transpose; overwrites dx."""
+    """Compute dx (N, C, *map) from dy (N, C * J, *windows) and weight (C * J, 1, *kernel): convolve's transpose.
+
+    Overwrites dx.
+    """
     strips, shape = _gradient_strips(window, dy.shape[2:]), _shape(dx.shape, dy.shape)
     source, kernels, to = dy.reshape(-1), weight.reshape(-1), dx.reshape(-1)
     tasks = _tasks(dx.shape[1], dy[0].size * math.prod(window.kernel))

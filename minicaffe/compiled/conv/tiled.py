@@ -68,7 +68,10 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def suits(x: Array, weight: Array, window: Window, y: Array, turned: bool = False) -> bool:
-    """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows). turned: as takes has it."""
+    """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows).
+
+    turned: as takes has it.
+    """
     arrays = (x, weight, y)
     return (
         all(a.dtype == x.dtype and a.flags.c_contiguous for a in arrays)
@@ -99,7 +102,10 @@ def _windows(y: Sequence[int]) -> int:
 
 
 def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
-    """Compute y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
+    """Compute y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel).
+
+    y is overwritten.
+    """
     product(window, group, (x.shape, weight.shape, y.shape), y.dtype, epilogue)(x, weight, y)
 
 

@@ -57,7 +57,7 @@ class _Tile:
         self.filters, self.few, self.beside = filters, few, beside
 
     def begun(self, places: Sequence[Any], fresh: Any) -> list[list[Any]]:
-        """Return the sums so far, of each row and then of the windows beside: 0, or what memory has, which is read only then."""
+        """Return the sums so far, of each row and then of the windows beside: 0, or what memory has, read only then."""
         builder, before = self.builder, self.builder.block
         read, end = (builder.append_basic_block(name) for name in ("read", "begun"))
         builder.cbranch(fresh, end, read)

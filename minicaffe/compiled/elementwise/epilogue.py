@@ -88,7 +88,10 @@ def table(epilogue: Epilogue, channels: slice, count: int, dtype: DTypeLike) -> 
 
 
 def places_of(y: Array) -> tuple[int, int, int, int, int] | None:
-    """Return how y (N, M, *rows) lies in memory, as the loops take it; None if a channel's numbers do not follow one another."""
+    """Return how y (N, M, *rows) lies in memory, as the loops take it.
+
+    None if a channel's numbers do not follow one another.
+    """
     if y.ndim < 2 or not y.size or run_of(y)[0] > 2 or min(y.strides) < 0:
         return None
     return y.shape[0], y.shape[1], y.strides[0] // y.itemsize, y.strides[1] // y.itemsize, math.prod(y.shape[2:])

@@ -133,7 +133,10 @@ def max_pool_places(x: Array, windows: Windows, y: Array, index: Places, room: A
 
 @loop("T[:,:,::1], int32[:,:,::1], T[:,:,::1]")
 def add_at_places(dy: Array, index: Places, dx: Array) -> None:
-    """Compute dx (M, H, W) = the sums of the dy (M, PH, PW) at each index h * W + w (M, PH, PW), in their order; -1: nowhere."""
+    """Compute dx (M, H, W) = the sums of the dy (M, PH, PW) at each index h * W + w (M, PH, PW), in their order.
+
+    -1: nowhere.
+    """
     for m in range(len(dy)):
         pixels, gradient, place = dx[m].reshape(-1), dy[m].reshape(-1), index[m].reshape(-1)
         pixels[:] = 0

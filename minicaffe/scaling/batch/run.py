@@ -212,7 +212,10 @@ class Run:
         return parts_to_do(self.images, self.part_size, self.before)
 
     def pictures(self) -> Iterator[Picture]:
-        """Yield the images of the parts to do, in order, read lazily. Parts in a row are read as one: a video is decoded once."""
+        """Yield the images of the parts to do, in order, read lazily.
+
+        Parts in a row are read as one: a video is decoded once.
+        """
         numbers = (number for number in range(self.parts) if number not in self.before)
         for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
             row = [number for _, number in group]

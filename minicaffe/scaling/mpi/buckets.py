@@ -65,7 +65,10 @@ class Gradients:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Exchange gradients in a block with a forward and backward pass; at its end, the diffs are the means over the ranks."""
+        """Exchange gradients in a block with a forward and backward pass.
+
+        at its end, the diffs are the means over the ranks.
+        """
         self._started = []
         if self.overlapped:
             self.net.after_backward(self._hook)

@@ -1,4 +1,4 @@
-"""A check that ranks train the same thing: facts by name are compared with rank 0's, and an error names the one that differs."""
+"""A check that ranks train the same thing: facts by name are compared with rank 0's; an error names what differs."""
 
 from __future__ import annotations
 
