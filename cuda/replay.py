@@ -25,7 +25,7 @@ from minicaffe.errors import DeviceError
 from minicaffe.layer import Layer, are_attributes, attributes
 from minicaffe.layer_list import Node
 from minicaffe.mode import TEST
-from minicaffe.plan import Chain, ExecutionPlan, Fingerprint
+from minicaffe.plan import ExecutionPlan, Fingerprint, FusedGroup
 from minicaffe.registry import is_built_in
 
 from . import graph as cuda_graph
@@ -73,7 +73,7 @@ class Replay:
     """Of the part's tops."""
     inner: list[tuple[Blob, SyncedMemory]]
     """With keep="outputs": blobs that are freed, here or later, and their memory after the part."""
-    chains: list[tuple[Chain, bool]]
+    chains: list[tuple[FusedGroup, bool]]
     """Whether each chain ran as one step."""
 
     def is_valid(self, part: Part, stream: Any) -> bool:
@@ -335,7 +335,7 @@ def _may_be_captured(node: Node) -> bool:
         bool(node.bottoms)
         and not any(layer.loss_weights)
         and is_built_in(kind)
-        and not layer.in_sequence
+        and not layer.stateful
         and layer.has_gpu_forward
         and not METHODS.intersection(vars(layer))
     )

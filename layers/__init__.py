@@ -247,7 +247,7 @@ def create(
         raise _unknown_type(param, source)
     if param.type == "Python" and "Python" not in registered:  # a registered "Python" goes before ours
         kind = layer_class(param, registered, source)
-    layer = kind.serving(param, fork)(param, phase=phase, dtype=dtype, source=source)
+    layer = kind.resolve_class(param, fork)(param, phase=phase, dtype=dtype, source=source)
     layer.settings, layer.fork = settings_or_current(settings), fork
     return layer
 

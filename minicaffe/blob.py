@@ -74,9 +74,10 @@ class SyncedMemory:
     write) and "write" (every element is overwritten, so nothing is copied) do not.
 
     The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
-    gone: why the memory was given back, or may not be used now; access then raises Error. lent: whether somebody lends it for
-    some time. uploads: how often it was copied to the device. writes: how often it was accessed to be written to. watched:
-    whether that is a change (latest_change). address: where it lies on the host, for those who have asked for it; else 0.
+    freed_message: why the memory was given back, or may not be used now; access then raises Error. borrowed: whether somebody
+    lends it for some time. uploads: how often it was copied to the device. writes: how often it was accessed to be written to.
+    watched: whether that is a change (current_version). address: where it lies on the host, for those who have asked for it;
+    else 0.
     """
 
     __slots__ = (
@@ -85,9 +86,9 @@ class SyncedMemory:
         "_held",
         "_host",
         "address",
+        "borrowed",
         "dtype",
-        "gone",
-        "lent",
+        "freed_message",
         "pinned",
         "size",
         "state",
@@ -96,20 +97,20 @@ class SyncedMemory:
         "writes",
     )
 
-    def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, gone: str = "") -> None:
-        self.size, self.dtype, self.pinned, self.gone = size, dtype, pinned, gone
+    def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, freed_message: str = "") -> None:
+        self.size, self.dtype, self.pinned, self.freed_message = size, dtype, pinned, freed_message
         self.state = MemoryState.UNINITIALISED
         self._host: Array | None = None
         self._device: DeviceMemory | None = None
         self.address = self._held = self.uploads = self.writes = 0
-        self.lent = self.watched = False
+        self.borrowed = self.watched = False
 
     def host(self, count: int, access: Access = "update") -> Array:
         """Return the first count elements as a writable flat array on the host."""
         if captures.under_way:
             captures.refuse("numbers on the host")
-        if self.gone:
-            raise Error(self.gone)
+        if self.freed_message:
+            raise Error(self.freed_message)
         if self._host is None:
             with _first_use:  # of several threads one makes it
                 self._host = self._new_host() if self._host is None else self._host
@@ -125,7 +126,7 @@ class SyncedMemory:
         """Say that the numbers on the host may now be others."""
         self.writes += 1
         if self.watched:
-            note_change()
+            bump_version()
 
     def host_address(self, count: int, access: Access) -> int:
         """Where host's array lies in memory."""
@@ -140,7 +141,7 @@ class SyncedMemory:
         """True if there is memory on the host."""
         return self._host is not None
 
-    def lie_in(self, memory: Array) -> None:
+    def use_buffer(self, memory: Array) -> None:
         """Have the numbers in this part (bytes) of somebody's memory on the host."""
         self._host, self.address, self.state = memory.view(self.dtype), address_of(memory), MemoryState.HOST
 
@@ -151,7 +152,7 @@ class SyncedMemory:
         base = None if self._host is None else self._host.base
         return getrefcount(base) if isinstance(base, np.ndarray) and base.base is None else 0
 
-    def may_be_held(self) -> bool:
+    def has_views(self) -> bool:
         """Return whether somebody may hold a view of the numbers on the host, and so write to them at any time."""
         return self.references() != UNHELD
 
@@ -168,10 +169,10 @@ class SyncedMemory:
             if access != "read":
                 self.state = MemoryState.DEVICE
                 self.writes += 1
-                note_change()
+                bump_version()
             return memory.address
-        if self.gone:
-            raise Error(self.gone)
+        if self.freed_message:
+            raise Error(self.freed_message)
         gpu = current()
         with gpu.active():
             memory = self._device
@@ -189,7 +190,7 @@ class SyncedMemory:
                 self.state = MemoryState.DEVICE
                 self.writes += 1
             gpu.current_stream.hold(memory)
-        note_change()
+        bump_version()
         return memory.address
 
     # For CUDA graphs, whose launches have the address that the memory had when they were captured: that of its block.
@@ -215,10 +216,10 @@ class SyncedMemory:
     def undo(self, before: tuple[MemoryState, DeviceMemory | None, int]) -> None:
         """Be as before a capture that was dropped, whose launches never ran."""
         self.state, self._device, self._held = before
-        note_change()
+        bump_version()
 
     def fetched(self, count: int) -> Array:
-        """Return a copy of the first count elements; from the device, it is whole after the next wait for the current stream."""
+        """Return a copy of the first count elements; from the device, it is whole after a wait for the current stream."""
         memory = self._device
         if self.state is not MemoryState.DEVICE or memory is None or count > self._held:
             array: Array = self.host(count, "read").copy()
@@ -303,7 +304,7 @@ class Blob:
 
     data, diff: writable views (no copies) of shape `shape` and type `dtype` (float32 unless asked for float64).
     data_memory, diff_memory: what holds them; blobs that share data or diff have the same one.
-    watched: whether another shape, data_memory or shared diff is a change (latest_change).
+    watched: whether another shape, data_memory or shared diff is a change (current_version).
     num, channels, height, width: the legacy 4-axis names; absent trailing axes count as 1.
     Raises BlobError for a negative axis, more than MAX_AXES axes or MAX_COUNT elements, and memory that cannot be shared.
     """
@@ -336,9 +337,9 @@ class Blob:
             before, self._shape = self._shape, checked_shape(dims)
             self._count = math.prod(self._shape)
             if self.watched and self._shape != before:
-                note_change()
+                bump_version()
         # As in Caffe, growing drops the contents, and blobs that shared the old memory keep it.
-        if self._count > self.data_memory.size or self.data_memory.gone:
+        if self._count > self.data_memory.size or self.data_memory.freed_message:
             self.take_new()
         if self._count > self.diff_memory.size:
             self.diff_memory = SyncedMemory(self._count, self.dtype)
@@ -415,9 +416,9 @@ class Blob:
         """Allocate data's host memory page-locked in GPU mode: for a net's inputs."""
         self._pinned = self.data_memory.pinned = True
 
-    def give_back(self, gone: str) -> None:
+    def give_back(self, freed_message: str) -> None:
         """Free data's memory; reading it raises Error with this message until take_again, or a reshape."""
-        self._take(SyncedMemory(0, self.dtype, self._pinned, gone))
+        self._take(SyncedMemory(0, self.dtype, self._pinned, freed_message))
 
     def take_new(self) -> SyncedMemory:
         """Have data in memory of its own, which is allocated at first use."""
@@ -426,13 +427,13 @@ class Blob:
 
     def take_again(self) -> None:
         """After give_back, or where the memory is lent: let data allocate memory again."""
-        if self.data_memory.gone or self.data_memory.lent:
+        if self.data_memory.freed_message or self.data_memory.borrowed:
             self.take_new()
 
     def _take(self, memory: SyncedMemory) -> None:
         before, self.data_memory = self.data_memory, memory
         if self.watched and memory is not before:
-            note_change()
+            bump_version()
 
     @property
     def _gpu_data_ptr(self) -> int:
@@ -489,7 +490,7 @@ class Blob:
         self._check_shareable(other)
         before, self.diff_memory = self.diff_memory, other.diff_memory
         if self.watched and self.diff_memory is not before:
-            note_change()
+            bump_version()
 
     def share(self, other: Blob) -> None:
         """Share data and diff with other."""
@@ -515,7 +516,7 @@ class Blob:
 _latest = object()
 
 
-def latest_change() -> object:
+def current_version() -> object:
     """Return the same object as before, if since then no watched blob has got another shape or memory, no watched layer another
     attribute, no layer other blobs, no watched memory was accessed to be written to, and none on the device at all; nor has
     anybody begun to watch another. To ask each of a net's blobs and layers takes 0.1 to 0.4 ms: what layers compute has pushed
@@ -524,7 +525,7 @@ def latest_change() -> object:
     return _latest
 
 
-def note_change() -> None:
+def bump_version() -> None:
     """Say that something has changed that somebody watches, after it has."""
     global _latest
     _latest = object()
@@ -539,10 +540,10 @@ class Unchanged:
     def __init__(self, blobs: Iterable[Blob], shaped: Iterable[Blob] = ()) -> None:
         self._seen = [(blob, blob.data_memory, blob.data_memory.writes, blob.shape) for blob in blobs]
         # a view that somebody holds already may be written to, and then dropped
-        self._known = not any(blob.data_memory.may_be_held() for blob, *_ in self._seen)
+        self._known = not any(blob.data_memory.has_views() for blob, *_ in self._seen)
         self._shapes = {blob: blob.shape for blob in shaped}
         if not all(memory.watched for _, memory, *_ in self._seen):
-            note_change()  # who writes there without a word has to know
+            bump_version()  # who writes there without a word has to know
         for blob, memory, *_ in self._seen:
             blob.watched = memory.watched = True
         for blob in self._shapes:
@@ -606,7 +607,7 @@ def _noting(change: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return change(*given, **more)
         finally:
-            note_change()
+            bump_version()
 
     return noted
 

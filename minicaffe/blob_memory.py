@@ -74,7 +74,7 @@ class BlobMemory:
         self.free(self.lives.ends[i])
 
     def free(self, names: Sequence[str]) -> None:
-        inner = [name for name in names if name in self.blobs and not self.blobs[name].data_memory.lent]
+        inner = [name for name in names if name in self.blobs and not self.blobs[name].data_memory.borrowed]
         kept = self.kept() if inner else ()
         for name in inner:
             if (blob := self.blobs[name]).data_memory not in kept:

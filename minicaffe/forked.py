@@ -14,7 +14,7 @@ from .layer import Layer
 class LayoutFromWeights(Layer):
     """A layer whose learnable blobs follow the stored ones. List it before other bases."""
 
-    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+    def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         """Change the blobs to the layout of stored ones of these shapes; returns whether they changed.
 
         The net calls it before it copies stored blobs. Raises WeightsError for the blobs of another kind.
@@ -29,12 +29,13 @@ class LayoutFromWeights(Layer):
 class Forked(LayoutFromWeights):
     """A layer of a type that forks of Caffe define differently. List it before other bases: `class FocalLoss(Forked, Loss)`.
 
-    kinds: the layers of the forks that the class computes; setup, take_layout or Layer.serving chooses one. () in a subclass
-    that is of one fork. is_open: whether the choice still waits for the weights, so that forward refuses. choice: the kind.
+    kinds: the layers of the forks that the class computes; setup, adopt_layout or Layer.resolve_class chooses one. () in a
+    subclass that is of one fork. is_ambiguous: whether the choice still waits for the weights, so that forward refuses. choice:
+    the kind.
     """
 
     kinds: ClassVar[tuple[Kind, ...]] = ()
-    is_open: bool = False
+    is_ambiguous: bool = False
     choice: Choice | None = None
 
     def choose(self, whose: str, why: str, *, by_fork: bool = False) -> str:
@@ -48,11 +49,11 @@ class Forked(LayoutFromWeights):
         return whose and self.choose(whose, self.fork.why, by_fork=True)
 
     @classmethod
-    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+    def kind_from_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
         """Return whose kind has stored blobs of these shapes, if the kinds differ in them; "" if the shapes tell nothing."""
         return ""
 
-    def open_choice(self, instead: str = "") -> LayerError:
+    def ambiguous_kind_error(self, instead: str = "") -> LayerError:
         """Return the error of a layer whose kind nothing tells, with the candidates. instead: what else tells."""
         way = ways("--fork NAME", "Net's fork=")
         text = f"it may be {candidates(self.kinds)}, and nothing tells which: {instead}give {way}"

@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike
 from minicaffe.formats.forks import UNKNOWN, NetFork
 
 from . import limits
-from .blob import Array, Blob, BlobList, note_change, only_read
+from .blob import Array, Blob, BlobList, bump_version, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning, out_of_memory
 from .fillers import fill, leaves_zeros
@@ -81,19 +81,19 @@ class Layer:
     - has_gradient: whether backward gives any bottom or learnable blob a gradient.
     - elementwise: each element of a top is the same function of the bottoms' elements at its index.
     - linear: y = weight * x + bias; param_block[0] has num_output.
-    - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
+    - same_positions: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
     - keeps_input: in place, forward keeps a copy of its input for backward.
     - only_shares: in TEST forward computes nothing: each top is a bottom, shares its memory, which reshape sees to, or is the
       caller's (setup or reshape may set it).
     - copies: the default of costs' working memory in forward and backward, in sizes of the first bottom (setup may set it).
-    - in_sequence: whether forwards must follow each other in one process, because a forward depends on those before it, or
+    - stateful: whether forwards must follow each other in one process, because a forward depends on those before it, or
       writes to a file (setup may set it).
     - uses_kernels: those that forward and backward call, to compile ahead what computes them (setup may set it).
     For the blobs' current shapes: the methods costs and reads.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
     gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
-    watched: whether another attribute is a change (blob.latest_change). changes: how many there were.
+    watched: whether another attribute is a change (blob.current_version). changes: how many there were.
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
     (the net's detection settings; set before setup), fork (the net's; likewise), blobs (learnable Blobs), loss_weights (one
@@ -117,12 +117,12 @@ class Layer:
     weight_names: tuple[str, ...] | None = None
     has_gradient: ClassVar[bool] = True
     elementwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = False
+    same_positions: ClassVar[bool] = False
     linear: ClassVar[bool] = False
     keeps_input: ClassVar[bool] = False
     copies: tuple[float, float] = (1, 1)
     only_shares: bool = False
-    in_sequence: bool = False
+    stateful: bool = False
     uses_kernels: tuple[Sequence[Kernel[..., Any]], Sequence[Kernel[..., Any]]] = ((), ())
     fork: NetFork = UNKNOWN
     forward_only: bool = False
@@ -166,12 +166,12 @@ class Layer:
 
     def _note_change(self) -> None:
         vars(self)["changes"] = self.changes + 1
-        note_change()
+        bump_version()
 
     # What a layer defines.
 
     @classmethod
-    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         """Return the class that computes param in a net of that fork: of a type with several classes, a subclass."""
         return cls
 
@@ -223,7 +223,7 @@ class Layer:
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
         """Return the places of bottom b that a place of top t reads, for each axis after the channels; None for any."""
-        return same_places(bottom[b].shape, top[t].shape) if self.elementwise or self.keeps_places else None
+        return same_places(bottom[b].shape, top[t].shape) if self.elementwise or self.same_positions else None
 
     # The switch between CPU and GPU. A user's Python layer overrides these two.
 

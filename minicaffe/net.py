@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from minicaffe.formats.forks import Choice, fork_named, fork_of_net
 
 from . import limits
-from .blob import Arrays, Blob, note_change, put_numbers
+from .blob import Arrays, Blob, bump_version, put_numbers
 from .blob_memory import BlobMemory
 from .cuda.device import current
 from .cuda.stream import Stream
@@ -226,7 +226,7 @@ class Net(PycaffeNet, Hooked):
         """Let layers take the layout of stored blobs of these shapes, by layer name; then decide anew what learns."""
         named = self._layers_loaded(last=False)
         found = [(named[name], shapes) for name, shapes in stored if name in named]
-        changed = [layer for layer, shapes in found if isinstance(layer, LayoutFromWeights) and layer.take_layout(shapes)]
+        changed = [layer for layer, shapes in found if isinstance(layer, LayoutFromWeights) and layer.adopt_layout(shapes)]
         for layer in changed:
             self._check_new_name(layer)
         if changed:
@@ -319,7 +319,7 @@ class Net(PycaffeNet, Hooked):
             layer.gradient_wanted = True
             node.bottom_needs = [n or b not in layer.index_bottoms for b, n in enumerate(node.bottom_needs)]
             layer.param_propagate_down = [True] * len(layer.blobs)
-        note_change()
+        bump_version()
 
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: ArrayLike

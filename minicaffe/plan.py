@@ -36,7 +36,7 @@ import numpy as np
 from minicaffe.cuda.convolution import DeviceEpilogue
 from minicaffe.cuda.launches import data_pair
 
-from .blob import Blob, Unchanged, latest_change, note_change
+from .blob import Blob, Unchanged, bump_version, current_version
 from .blob_memory import BlobMemory
 from .kernels import KeptStep, compiled, makes_steps, may_have_steps, program_of, sharing_step, step_of
 from .layer import Layer
@@ -55,11 +55,11 @@ Step = Callable[[], None]
 
 
 @dataclass
-class Chain:
+class FusedGroup:
     """Consecutive layers, each but the first in place on the first one's top, or one alone whose step can be kept.
 
-    index: the first one's. alone: there is one, which is run here only if its step is made of jobs; hopeless: its bottoms'
-    shapes, where it turned out not to be.
+    index: the first one's. alone: there is one, which is run here only if its step is made of jobs; rejected_shapes: its
+    bottoms' shapes, where it turned out not to be.
 
     together: whether they last ran as one step. step: what is kept of that, valid while made is current.
     """
@@ -67,7 +67,7 @@ class Chain:
     index: int
     nodes: list[Node]
     alone: bool = False
-    hopeless: tuple[tuple[int, ...], ...] | None = None
+    rejected_shapes: tuple[tuple[int, ...], ...] | None = None
     together: bool = False
     step: Step | None = None
     made: Fingerprint | None = None
@@ -80,7 +80,7 @@ class Chain:
         self.together = False
         single = gpu_mode() and len(self.nodes) == 1
         if not may or self.backward_lacks() or single or (self.alone and not self._may_keep()):
-            self.forget()  # the layers are about to be reshaped one by one
+            self.invalidate()  # the layers are about to be reshaped one by one
             return False
         self.nodes[0].layer.guard(self._run)  # errors name the first layer, unless another has named itself
         return self.together
@@ -121,30 +121,30 @@ class Chain:
         """Return whether backward needs a value inside the chain: Scale's gradient is the product of dy and its input."""
         return any(node.needs_backward and node.layer.param_propagate_down[0] for node in self.keeping)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Make the step anew at the next forward."""
         if self.made is not None:
             self.step = self.made = None
-            note_change()
+            bump_version()
 
     def _ready_step(self) -> Step | None:
         """Return the kept step if nothing has changed that it was made of, else a new one, kept in TEST on the CPU."""
         if self.made is not None and self.made.is_current():
             return self.step
-        self.forget()
+        self.invalidate()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
         made = Fingerprint.of_step(self.nodes, self.alone) if self._may_keep() else None  # before the weights are read
         step = self._step()
         if made is not None and step is not None and made.is_current():
             self.step, self.made = step, made
-            note_change()
+            bump_version()
         return step
 
     def _may_keep(self) -> bool:
         keeps = self.nodes[0].layer.phase == TEST and not gpu_mode()
         return keeps and (
-            not self.alone or (compiled() and self.hopeless != self._shapes() and _makes_step(self.nodes[0].layer))
+            not self.alone or (compiled() and self.rejected_shapes != self._shapes() and _makes_step(self.nodes[0].layer))
         )
 
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -155,7 +155,7 @@ class Chain:
         first = self.nodes[0]
         if self.alone:
             step = _step_alone(first)
-            self.hopeless = self._shapes() if step is None else None  # so that the layer is not reshaped twice each time
+            self.rejected_shapes = self._shapes() if step is None else None  # so that the layer is not reshaped twice each time
             return step
         after = self.nodes[1:] if takes_epilogue(first.layer) else self.nodes  # the first layer: a convolution or the like
         if gpu_mode():
@@ -203,7 +203,7 @@ class Fingerprint:
 
     def is_current(self) -> bool:
         """Return whether nothing has changed, for sure."""
-        latest = latest_change()
+        latest = current_version()
         if self.looked is not latest:
             if any(layer.changes != changes or layer.blobs != blobs for layer, changes, blobs in self.layers):
                 return False
@@ -252,7 +252,7 @@ class ExecutionPlan:
         if environment != self._environment:
             self._environment = environment
             for chain in self.chains.values():
-                chain.forget()
+                chain.invalidate()
             self.program = program_of(self) if environment else None
         if self.memory:
             self.memory.stay = ()
@@ -319,7 +319,7 @@ class ExecutionPlan:
                 i -= 1
 
 
-def _chains(nodes: Sequence[Node]) -> Iterator[Chain]:
+def _chains(nodes: Sequence[Node]) -> Iterator[FusedGroup]:
     i = 0
     while i < len(nodes):
         end = i + 1
@@ -327,7 +327,7 @@ def _chains(nodes: Sequence[Node]) -> Iterator[Chain]:
             while end < len(nodes) and not _is_rectifier(nodes[end - 1].layer) and _follows(nodes[end], nodes[i]):
                 end += 1
         alone = end == i + 1 and not takes_epilogue(nodes[i].layer) and _keeps_step(nodes[i])
-        chain = Chain(i, list(nodes[i:end]), alone)
+        chain = FusedGroup(i, list(nodes[i:end]), alone)
         if (len(chain.nodes) > 1 or takes_epilogue(nodes[i].layer) or alone) and not _overwrites(chain):
             yield chain
         i = end
@@ -372,7 +372,7 @@ def _follows(node: Node, first: Node) -> bool:
     return not isinstance(first.layer, Fusing) or first.layer.may_apply(_channelwise(node))
 
 
-def _overwrites(chain: Chain) -> bool:
+def _overwrites(chain: FusedGroup) -> bool:
     """Return whether the chain cannot be run again for before_backward, because it overwrites its input."""
     first = chain.nodes[0]
     return first.tops[0] in first.bottoms and any(node.layer.keeps_input for node in chain.nodes)

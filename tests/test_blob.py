@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from minicaffe import Net
-from minicaffe.blob import Blob, BlobList, MemoryState, SyncedMemory, Unchanged, latest_change
+from minicaffe.blob import Blob, BlobList, MemoryState, SyncedMemory, Unchanged, current_version
 from minicaffe.errors import BlobError, Error, LayerError
 from minicaffe.formats.prototxt import parse_net
 
@@ -199,26 +199,26 @@ BLOB_CHANGES = {
 def test_changes_of_a_watched_blob_are_noted(change: Any) -> None:
     blob, other = written((2, 3)), written((2, 3))
     Unchanged([blob])
-    before = latest_change()
+    before = current_version()
     blob.read_data()
     blob.data_for_loops()
     blob.data_address("read")
     blob.reshape(2, 3)
     blob.share_data(blob)
     change(other)
-    assert latest_change() is before
+    assert current_version() is before
     change(blob)
-    assert latest_change() is not before
+    assert current_version() is not before
 
 
 @pytest.mark.parametrize("change", [lambda blob: blob.reshape(3, 2), lambda blob: blob.share_data(written((2, 3)))])
 def test_of_a_watched_shape_the_numbers_do_not_count(change: Any) -> None:
     blob = written((2, 3))
-    seen, before = Unchanged((), [blob]), latest_change()
+    seen, before = Unchanged((), [blob]), current_version()
     blob.data[...] = 5
-    assert latest_change() is before and seen.holds()
+    assert current_version() is before and seen.holds()
     change(blob)
-    assert latest_change() is not before
+    assert current_version() is not before
 
 
 @pytest.mark.parametrize(
@@ -244,11 +244,11 @@ def test_changes_of_a_list_of_blobs_are_noted(change: Any) -> None:
     blobs = BlobList()
     for n in (2, 3):
         blobs.add_blob(n)
-    before = latest_change()
+    before = current_version()
     assert [blob.shape for blob in blobs] == [(2,), (3,)]
-    assert latest_change() is before
+    assert current_version() is before
     change(blobs)
-    assert latest_change() is not before
+    assert current_version() is not before
 
 
 def written(shape: tuple[int, ...]) -> Blob:

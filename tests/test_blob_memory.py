@@ -15,7 +15,7 @@ import pytest
 
 import minicaffe
 from minicaffe import kernels
-from minicaffe.blob import Blob, MemoryState, SyncedMemory, latest_change
+from minicaffe.blob import Blob, MemoryState, SyncedMemory, current_version
 from minicaffe.compiled import jit
 from minicaffe.compiled.arena import _Shared, _spread
 from minicaffe.compiled.jit import WAYS
@@ -60,7 +60,7 @@ def net_of(keep: Any, text: str = TEXT, phase: int = TEST) -> Net:
     return net
 
 
-def gone(net: Net) -> set[str]:
+def freed_message(net: Net) -> set[str]:
     """The blobs that hold nothing."""
     names = set()
     for name, blob in net.blobs.items():
@@ -77,7 +77,7 @@ INNER = {"a", "b", "flat", "map", "sum"}
 
 def inner(net: Net) -> set[str]:
     """The names without those that the net gives to Splits."""
-    return {name.split("_")[0] for name in gone(net)}
+    return {name.split("_")[0] for name in freed_message(net)}
 
 
 @pytest.mark.parametrize("looked_on", [False, True])
@@ -98,7 +98,7 @@ def test_inner_blobs_give_their_memory_back(looked_on: bool) -> None:
         for name in wanted:
             np.testing.assert_array_equal(found[name], wanted[name])
         assert inner(net) == INNER
-        assert gone(whole) == set()
+        assert freed_message(whole) == set()
     assert net.blobs["data"].data.any()
     assert net.blobs["fixed"].data.all()
 
@@ -117,9 +117,9 @@ def test_nothing_else_holds_the_memory_that_inner_blobs_give_back(way: str, monk
     given: list[ref[SyncedMemory]] = []
     give_back = Blob.give_back
 
-    def noted(blob: Blob, gone: str) -> None:
+    def noted(blob: Blob, freed_message: str) -> None:
         given.append(ref(blob.data_memory))
-        give_back(blob, gone)
+        give_back(blob, freed_message)
 
     monkeypatch.setattr(Blob, "give_back", noted)
     with kernels.using(way):
@@ -136,7 +136,7 @@ def test_what_forward_is_asked_for_stays_until_the_next() -> None:
     out = net.forward(blobs=["b", "map"])
     np.testing.assert_array_equal(out["b"], whole.blobs["b"].data)
     np.testing.assert_array_equal(net.blobs["map"].data, whole.blobs["map"].data)
-    assert {"b", "map"}.isdisjoint(gone(net))
+    assert {"b", "map"}.isdisjoint(freed_message(net))
     out = net.forward(end="b")
     np.testing.assert_array_equal(out["b"], whole.blobs["b"].data)
     net.forward()
@@ -235,12 +235,12 @@ def test_what_has_a_kept_blobs_memory_stays_where_it_is(way: str) -> None:
         net = net_of("outputs", text)
         for _ in range(3):
             net.forward()
-        before = latest_change()
+        before = current_version()
         net.forward()
-        assert way == "numpy" or latest_change() is before  # layer by layer, blobs are given back in each forward
+        assert way == "numpy" or current_version() is before  # layer by layer, blobs are given back in each forward
         for name in ("data_data_0_split_0", "data_data_0_split_1"):
             assert np.shares_memory(net.blobs[name].read_data(), net.blobs["data"].read_data())
-        assert {"a", "b"} <= gone(net)
+        assert {"a", "b"} <= freed_message(net)
 
 
 def test_memory_given_back_stays_with_who_holds_it() -> None:
@@ -393,7 +393,7 @@ def test_what_lies_in_the_same_memory_is_the_same(seed: int) -> None:
             if end is None:
                 kept = set(net.outputs) | set(asked) | {"data"}
                 shared = {id(net.blobs[name].data_memory) for name in kept}
-                assert gone(net) == {n for n in names if n not in kept and id(net.blobs[n].data_memory) not in shared}
+                assert freed_message(net) == {n for n in names if n not in kept and id(net.blobs[n].data_memory) not in shared}
 
 
 def needs(first: int, last: int) -> _Shared:
@@ -407,31 +407,31 @@ def memory_of(kilobytes: int) -> SyncedMemory:
 def test_small_blobs_lie_where_none_has_lain_for_the_longest_time() -> None:
     """A large one, then five small ones, each the input of the next; behind the large one others lie already."""
     large, *small = [memory_of(size) for size in (32, 7, 7, 7, 7, 7)]
-    lent = {large: needs(0, 1)} | {one: needs(1 + i, 2 + i) for i, one in enumerate(small)}
+    borrowed = {large: needs(0, 1)} | {one: needs(1 + i, 2 + i) for i, one in enumerate(small)}
     starts = {large: 0} | {one: (32 - 32 * (i % 2)) << 10 for i, one in enumerate(small)}
     others, end = [(47 << 10, 64 << 10, needs(0, 99))], 64 << 10
-    places = _spread(starts, lent, others, end)
+    places = _spread(starts, borrowed, others, end)
     assert places[large] == 0
     assert [places[one] >> 10 for one in small] == [35, 0, 7, 14, 21]
     no_room = [(0, 40 << 10, needs(3, 99)), (47 << 10, 64 << 10, needs(0, 99))]
-    assert _spread(starts, lent, no_room, end) == starts
+    assert _spread(starts, borrowed, no_room, end) == starts
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_needed_at_the_same_time_lies_apart(seed: int) -> None:
-    random, lent, starts, taken = np.random.default_rng(seed), {}, {}, [(0, 5 << 10, needs(0, 99))]
+    random, borrowed, starts, taken = np.random.default_rng(seed), {}, {}, [(0, 5 << 10, needs(0, 99))]
     for size in sorted(random.integers(1, 60, 30).tolist(), reverse=True):
         first, memory = int(random.integers(20)), memory_of(size)
-        lent[memory], start = needs(first, first + int(random.integers(0, 4))), 0
+        borrowed[memory], start = needs(first, first + int(random.integers(0, 4))), 0
         for from_, to, other in sorted(taken, key=lambda place: place[0]):
-            if other.first <= lent[memory].last and lent[memory].first <= other.last and start + (size << 10) > from_:
+            if other.first <= borrowed[memory].last and borrowed[memory].first <= other.last and start + (size << 10) > from_:
                 start = max(start, to)
-        taken.append((start, start + (size << 10), lent[memory]))
+        taken.append((start, start + (size << 10), borrowed[memory]))
         starts[memory] = start
     end = 2 * max(to for _, to, _ in taken)
-    places = _spread(starts, lent, taken[:1], end)
+    places = _spread(starts, borrowed, taken[:1], end)
     assert places.keys() == starts.keys() and places != starts
-    found = [taken[0], *((start, start + 4 * memory.size, lent[memory]) for memory, start in places.items())]
+    found = [taken[0], *((start, start + 4 * memory.size, borrowed[memory]) for memory, start in places.items())]
     assert all(from_ >= 0 and to <= end for from_, to, _ in found)
     for i, (from_, to, one) in enumerate(found):
         for before, behind, other in found[:i]:

@@ -438,7 +438,7 @@ def test_the_engine_names_no_layer_class() -> None:
 def test_which_forwards_must_follow_each_other() -> None:
     """Those of types with a state to resume from, of random numbers also in TEST, and of files; setup adds DummyData and
     DetectionOutput, and NVIDIA's BatchNorm counts in TRAIN alone."""
-    found = {kind for kind in KINDS if CATALOGUE[kind].in_sequence}
+    found = {kind for kind in KINDS if CATALOGUE[kind].stateful}
     keeps_state = {kind for kind in KINDS if issubclass(CATALOGUE[kind], Resumable)}
     assert keeps_state - found == {"BatchNorm", "DetectionOutput"}
     drawn = {"AnchorTarget", "DetectionGroupLoss", "FrcnnAnchorTarget", "FrcnnProposalTarget", "ProposalTarget"}

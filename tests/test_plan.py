@@ -26,7 +26,7 @@ from minicaffe.layers.neuron.relu import ReLU
 from minicaffe.layers.pool.pooling import AVE, Pooling
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
-from minicaffe.plan import Chain
+from minicaffe.plan import FusedGroup
 from minicaffe.tracing.times import Times
 from minicaffe.tracing.tracer import Tracer
 
@@ -180,8 +180,8 @@ def trained(case: str, text: str = "") -> list[Net]:
 @pytest.mark.parametrize("case", TRAINED)
 def test_a_chain_trains_as_its_layers_do(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[bool] = []
-    backward = Chain.backward
-    monkeypatch.setattr(Chain, "backward", lambda self: passes.append(backward(self)) or passes[-1])
+    backward = FusedGroup.backward
+    monkeypatch.setattr(FusedGroup, "backward", lambda self: passes.append(backward(self)) or passes[-1])
     net, other = trained(case)
     assert ran_together(net)
     assert ran_together(other) == []
@@ -282,14 +282,14 @@ def test_the_shapes_detectors_find_the_same(kind: str, least: int) -> None:
 def steps_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The first layers' names of the steps that are made from here on, but those of inputs."""
     made: list[str] = []
-    make = Chain._step
+    make = FusedGroup._step
 
-    def noted(self: Chain) -> Any:
+    def noted(self: FusedGroup) -> Any:
         if self.nodes[0].bottoms:
             made.append(self.nodes[0].layer.name)
         return make(self)
 
-    monkeypatch.setattr(Chain, "_step", noted)
+    monkeypatch.setattr(FusedGroup, "_step", noted)
     return made
 
 

@@ -134,7 +134,7 @@ OPEN = {
 def test_where_it_stays_open_the_net_is_refused_with_the_candidates(kind: str, fork: str) -> None:
     made = net(kind, fork=fork)
     assert choice(made) == ""
-    assert made.layer_dict["it"].is_open
+    assert made.layer_dict["it"].is_ambiguous
     with pytest.raises(LayerError, match=f'{kind} layer "it": {OPEN[kind]}'):
         made.forward()
 
@@ -221,7 +221,7 @@ def test_a_batch_norm_of_a_number_of_blobs_that_no_fork_has(count: int) -> None:
 def test_one_channel_in_5_blobs_is_of_the_fork(fork: str, layout: Sequence[str]) -> None:
     def taken(fork: str) -> Sequence[str]:
         case = LayerCase('type: "BatchNorm" batch_norm_param { scale_filler {} }', np.ones((4, 1)), fork=fork)
-        case.layer.take_layout([(1,)] * 5)
+        case.layer.adopt_layout([(1,)] * 5)
         return [weight_name(case.layer, i) for i in range(5)]
 
     assert taken(fork) == list(layout)
@@ -232,7 +232,7 @@ def test_one_channel_in_5_blobs_is_of_the_fork(fork: str, layout: Sequence[str])
 def test_a_net_without_a_sign_that_shares_with_an_open_one_stays_open() -> None:
     first, second = net("Normalize"), net("Normalize")
     second.share_with(first)
-    assert second.layer_dict["it"].is_open
+    assert second.layer_dict["it"].is_ambiguous
 
 
 # Where it goes.

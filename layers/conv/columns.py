@@ -5,7 +5,7 @@
 Where a window is its own pixel they are the data itself. Where gaps cost little they are runs with gaps, made by copying long
 stretches; else, on small maps, short rows are copied, and no gap takes the product's time.
 
-Runs: a map laid out so that what one tap of the kernel sees, over all windows, is one run of numbers.
+PhaseLayout: a map laid out so that what one tap of the kernel sees, over all windows, is one run of numbers.
 
     stride 2: the even and the odd rows and columns apart (phases); stride 1: the map, with a border of zeros
 
@@ -36,7 +36,7 @@ Index = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Runs:
+class PhaseLayout:
     """Where the taps' runs lie in a map's phases (number of phases, *size), flattened.
 
     output: windows on each axis; size: of a phase; starts: of each tap's run; places: what each tap sees, without the
@@ -82,7 +82,7 @@ class Runs:
 
 
 @lru_cache(maxsize=512)
-def runs_of(window: Window, output: tuple[int, ...]) -> Runs:
+def runs_of(window: Window, output: tuple[int, ...]) -> PhaseLayout:
     """Return the runs of `output` windows on each axis."""
     # tap t is so many windows, and a phase, away from its window's start
     steps = [[divmod(t * d, s) for t in range(k)] for k, d, s in zip(window.kernel, window.dilation, window.stride)]
@@ -94,7 +94,7 @@ def runs_of(window: Window, output: tuple[int, ...]) -> Runs:
     starts = [number[phase] * math.prod(size) + sum(map(int.__mul__, at, pitch)) for at, phase in taps]
     places = [(..., number[phase], *(slice(q, q + n) for q, n in zip(at, output))) for at, phase in taps]
     length = sum((n - 1) * p for n, p in zip(output, pitch)) + 1  # from the first window to the last, gaps between included
-    return Runs(window, output, size, tuple(phases), tuple(starts), tuple(places), length, output[0] * pitch[0])
+    return PhaseLayout(window, output, size, tuple(phases), tuple(starts), tuple(places), length, output[0] * pitch[0])
 
 
 GAPS_COST = 12

@@ -23,7 +23,7 @@ from minicaffe.reads import UNREAD, Axis
 from minicaffe.threads import get_num_threads
 
 from . import winograd_weights
-from .convolution_products import KeptWeights, Product, chosen, factors_bytes, panels_bytes, suits
+from .convolution_products import Product, WeightCache, chosen, factors_bytes, panels_bytes, supports
 from .convolve import BLOCK_BYTES, LEAST
 from .gradients import gradients
 from .window import Window, checked_output, folded, read_window
@@ -79,7 +79,7 @@ class Convolution(Fusing):
         shapes = [self._weight_shape(), self._bias_shape()][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         # in TRAIN the weights change with every step
-        self._kept = KeptWeights() if self.phase == TEST and self.keeps_weights else None
+        self._kept = WeightCache() if self.phase == TEST and self.keeps_weights else None
         self._gpu_maps: dict[tuple[int, ...], gpu.Maps] = {}
 
     def _read_window(self) -> Window:
@@ -101,7 +101,7 @@ class Convolution(Fusing):
             return 0
         if self._by_winograd(bottom[0], top[0]):
             weight = self.blobs[0].data_memory
-            return factors_bytes(self._weight_shape(), self.window, self.group, weight.on_host and weight.may_be_held())
+            return factors_bytes(self._weight_shape(), self.window, self.group, weight.on_host and weight.has_views())
         shapes = self._maps_shape(bottom[0]), self._weight_shape(), self._maps_shape(top[0])
         return panels_bytes(shapes, self.window, self.group, self.dtype)
 
@@ -124,7 +124,7 @@ class Convolution(Fusing):
             return False
         shapes = self._maps_shape(x), self.blobs[0].shape, self._maps_shape(y)
         maps, weight, out = (np.broadcast_to(np.zeros((), self.dtype), shape) for shape in shapes)
-        return suits(maps, weight, self.window, self.group, out, self._kept is not None)
+        return supports(maps, weight, self.window, self.group, out, self._kept is not None)
 
     def _maps_shape(self, blob: Blob) -> tuple[int, ...]:
         """Return the shape of _maps."""

@@ -1,10 +1,10 @@
 """A convolution's three products, each by the algorithm that suits it: columns and BLAS, or Winograd's.
 
 MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it wherever it can compute at all, whatever the
-time; auto, or nothing, leaves the choice to `suits`. What gradients.py makes of few windows are products of
+time; auto, or nothing, leaves the choice to `supports`. What gradients.py makes of few windows are products of
 matrices in any case.
 
-KeptWeights: Winograd's factors are four times the weights, of 5x5 six times, and making them takes a third of the time of
+WeightCache: Winograd's factors are four times the weights, of 5x5 six times, and making them takes a third of the time of
 VGG16's last convolutions. In TEST they are used again while the weights are surely the same, or, where somebody holds a view of
 the weights and may write to them at any time, bit for bit those of a copy. The comparison takes 0.5 ms for 512x512 filters (9.4
 MB), where the convolution takes 20. Panels (tiled.py) take no more time than a comparison: they are made anew.
@@ -38,13 +38,13 @@ WAYS = ("auto", "direct", "winograd")
 LEAST_CHANNELS, LEAST_FILTERS, LEAST_TILES, LEAST_TILES_ONCE = 32, 16, 48, 96
 MOST_PADDED = 1.8
 MOST_FACTORS = 1 << 24
-"""The bounds of `suits`."""
+"""The bounds of `supports`."""
 
 Product = Callable[[Array, Array, Array], None]
 """Of x, weight and y, which it overwrites."""
 
 
-class KeptWeights:
+class WeightCache:
     """The factors or the panels of one layer's weights, whichever its maps wanted last."""
 
     def __init__(self) -> None:
@@ -124,13 +124,13 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
 
 @kernel
 def chosen(  # noqa: PLR0917
-    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: WeightCache | None = None
 ) -> Product:
     """Return the product that suits these arrays: for them or others of their shapes and types, in equal circumstances.
 
     kept: keeps what is made of the weights, which is good for as long as they have these values; None: it is for any weights.
     """
-    if suits(x, weight, window, group, y, kept is not None):
+    if supports(x, weight, window, group, y, kept is not None):
         return by_winograd(window, group, epilogue, kept.factors(weight, window, group) if kept else None)
     return directly(window, group, epilogue)
 
@@ -148,7 +148,7 @@ def directly(window: Window, group: int, epilogue: Epilogue) -> Product:
 @kernel
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
     """Compute dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose."""
-    if suits(dy, weight, window, group, dx, kept=False):
+    if supports(dy, weight, window, group, dx, kept=False):
         winograd.data_gradient(dy, weight, window, group, dx)
     elif window.pointwise and group == len(dy) == 1:
         multiply(weight.reshape(weight.shape[:2]).T, dy.reshape(dy.shape[1], -1), dx.reshape(dx.shape[1], -1))
@@ -160,13 +160,15 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
     # Winograd declines where the sums are not finite
-    if suits(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(x, dy, window, group, dweight):
+    if supports(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(
+        x, dy, window, group, dweight
+    ):
         return
     direct.add_weight_gradient(x, dy, window, group, dweight)
 
 
 @kernel
-def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
+def supports(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
     """Return whether Winograd computes y (N, M, *size) from x (N, C, *map), and faster than the direct way.
 
     It can where all is float32 and the window `possible`. kept: whether its factors are kept. Measured against the direct way
@@ -178,10 +180,10 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
     - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
     Of larger kernels than 3x3 factors of more than 64 MB are not made: a fully connected layer made a convolution has them.
     """
-    return suits_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
+    return supports_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
 
 
-def suits_from(  # noqa: PLR0917
+def supports_from(  # noqa: PLR0917
     channels: int, tiles: int, x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool
 ) -> bool:
     """Return the same for at least so many channels, and tiles where factors are kept."""

@@ -107,7 +107,7 @@ class InnerProduct(Layer):
     copies = (0, 0)
 
     @classmethod
-    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         return InnerProductOfBottoms if cls is InnerProduct and len(param.bottom) > 1 else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

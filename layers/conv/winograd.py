@@ -85,7 +85,7 @@ def convolve_by_factors(  # noqa: PLR0917
         epilogue(out, own)
         tiling.write(block, out, y[:, own])
         if flagged.any():
-            mend(tiling, block, g, flagged, x, weight, y, epilogue)
+            fixup(tiling, block, g, flagged, x, weight, y, epilogue)
 
     threads.run(partial(work, block, g) for block in blocks_of(tiling, depth, filters) for g in range(group))
 
@@ -102,7 +102,7 @@ def possible(window: Window) -> bool:
     return count_of_pieces(window) * 36 <= MOST_SHARE * TILE * TILE * math.prod(window.kernel)
 
 
-def mend(  # noqa: PLR0917
+def fixup(  # noqa: PLR0917
     tiling: Tiling, block: Block, group: int, flags: Flags, x: Array, weight: Array, y: Array, epilogue: Epilogue
 ) -> None:
     """Compute these tiles of a block directly, of all filters of the group: the blocks must not change a product's shape."""

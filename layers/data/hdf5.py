@@ -158,7 +158,7 @@ class HDF5Output(Layer):
     param_block = ("hdf5_output_param",)
     weight_names = ()
     has_gradient = False
-    in_sequence = True
+    stateful = True
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -63,7 +63,7 @@ class DummyData(Layer):
         param = self.param.dummy_data_param
         fillers = list(param.data_filler) or [caffe_pb2.FillerParameter()]
         self._check_number(len(fillers), len(top), "data_filler")
-        self.in_sequence = any(filler.type != "constant" for filler in fillers)
+        self.stateful = any(filler.type != "constant" for filler in fillers)
         self.fillers = [fillers[min(i, len(fillers) - 1)] for i in range(len(top))]
         for blob, shape, filler in zip(top, self._shapes(len(top)), self.fillers, strict=True):
             blob.reshape(shape)

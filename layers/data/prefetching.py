@@ -37,7 +37,7 @@ class DataLayer(Layer):
     num_bottom = 0
     weight_names = ()
     has_gradient = False
-    in_sequence = True
+    stateful = True
 
 
 class PrefetchingLayer(DataLayer):

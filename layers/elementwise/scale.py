@@ -15,7 +15,7 @@ from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.elementwise.channels import affine, sum_channels, sum_products
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
 from minicaffe.layers.elementwise.fusion import Channelwise, vector
-from minicaffe.layers.neuron.neuron import KeptInput
+from minicaffe.layers.neuron.neuron import SavedInput
 
 
 class Bias(Channelwise):
@@ -32,7 +32,7 @@ class Bias(Channelwise):
     type = "Bias"
     num_bottom = (1, 2)
     num_top = 1
-    keeps_places = True
+    same_positions = True
     in_place = True
     param_block = ("bias_param",)
     weight_names = ("bias",)
@@ -146,7 +146,7 @@ class Scale(Channelwise):
     type = "Scale"
     num_bottom = (1, 2)
     num_top = 1
-    keeps_places = True
+    same_positions = True
     in_place = True
     param_block = ("scale_param",)
     weight_names: tuple[str, ...] = ("scale", "bias")
@@ -159,7 +159,7 @@ class Scale(Channelwise):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.scale_param
-        self._input = KeptInput(self)
+        self._input = SavedInput(self)
         if len(bottom) == 2:
             self.weight_names = ("bias",)  # the scale is the second bottom
         if self.blobs:

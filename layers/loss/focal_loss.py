@@ -59,7 +59,7 @@ class FocalLoss(Forked, Loss):
         if not kind and param.alpha == 1:
             kind = TIMES  # alpha (1 - p)^gamma is (alpha - p)^gamma
         if not kind:
-            raise self.open_choice()
+            raise self.ambiguous_kind_error()
         self.gamma, self.alpha = param.gamma, 1.0 if kind == HAPPYNEAR and not param.HasField("alpha") else param.alpha
         if self.gamma < 0:
             raise self.error(f"gamma must be >= 0, got {self.gamma:g}", "focal_loss_param.gamma")

@@ -28,7 +28,7 @@ class Softmax(Layer):
     type = "Softmax"
     num_bottom = 1
     num_top = 1
-    keeps_places = True
+    same_positions = True
     in_place = True
     param_block = ("softmax_param",)
     weight_names = ()

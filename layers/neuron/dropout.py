@@ -134,7 +134,7 @@ class SpatialDropout(StandIn):
     num_top = 1
     param_block = ("python_param",)
     weight_names = ()
-    keeps_places = True
+    same_positions = True
     param_keys = ("p", "phase")
     copies = (0, 0)
 

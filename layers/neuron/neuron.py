@@ -1,6 +1,6 @@
 """The family of layers that apply one function to every element: y = f(x), dx = dy f'(x).
 
-KeptInput: a copy of x for backward, in layers that may work in place.
+SavedInput: a copy of x for backward, in layers that may work in place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Neuron(Layer):
         return 0.0, 0.0, 0.0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._input = KeptInput(self)
+        self._input = SavedInput(self)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)
@@ -89,7 +89,7 @@ class Neuron(Layer):
             self.launch(f"neuron.{self.kernel}_backward", count, count, x, *self.constants(), *diff_pair(top[0], bottom[0]))
 
 
-class KeptInput:
+class SavedInput:
     """The input that forward keeps where y overwrites x and backward reads x."""
 
     def __init__(self, layer: Layer) -> None:

@@ -12,7 +12,7 @@ from minicaffe.cuda.launches import data_pair, diff_pair, launch_planes, launch_
 from minicaffe.fillers import fill
 from minicaffe.layer import Costs, Layer, data_bytes
 from minicaffe.layers.elementwise.channels import by_channel, channels_of, sum_products
-from minicaffe.layers.neuron.neuron import KeptInput
+from minicaffe.layers.neuron.neuron import SavedInput
 
 
 class PReLU(Layer):
@@ -26,7 +26,7 @@ class PReLU(Layer):
     type = "PReLU"
     num_bottom = 1
     num_top = 1
-    keeps_places = True
+    same_positions = True
     in_place = True
     param_block = ("prelu_param",)
     weight_names = ("slope",)
@@ -35,7 +35,7 @@ class PReLU(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.prelu_param
-        self._input = KeptInput(self)
+        self._input = SavedInput(self)
         if len(bottom[0].shape) < 2:
             raise self.error(f"needs 2 axes or more, the bottom has shape {bottom[0].shape}", "bottom")
         if self.blobs:  # as Layer.learn: those that are there stay

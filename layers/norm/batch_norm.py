@@ -77,7 +77,7 @@ class BatchNorm(Forked, Channelwise):
     type = "BatchNorm"
     num_bottom = 1
     num_top = 1
-    keeps_places = True
+    same_positions = True
     in_place = True
     param_block = ("batch_norm_param",)
     weight_names: tuple[str, ...] = BVLC
@@ -138,14 +138,14 @@ class BatchNorm(Forked, Channelwise):
                 spec.lr_mult = spec.decay_mult = 0
 
     @classmethod
-    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+    def kind_from_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
         try:
             layout, _ = stored_layout(caffe_pb2.LayerParameter(), shapes)
         except ValueError:
             return ""
         return WHOSE[layout] if layout != BVLC else f"{WHOSE[BVLC]}, or of {WHOSE[NVIDIA_17]} without scale"
 
-    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+    def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         if not shapes:
             return False
         given = caffe_pb2.LayerParameter(batch_norm_param=self.param.batch_norm_param)

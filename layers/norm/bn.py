@@ -85,7 +85,7 @@ class BN(Forked):
         if kind:
             self._make(kind)
         else:
-            self.is_open = True
+            self.is_ambiguous = True
             del self.param.param[:]  # there are no blobs yet
 
     def _kind_given(self, tops: int) -> str:
@@ -104,7 +104,7 @@ class BN(Forked):
 
     def _make(self, kind: str) -> None:
         """Be of this kind, and make its blobs."""
-        param, self.kind, self.is_open = self.param.bn_param, kind, False
+        param, self.kind, self.is_ambiguous = self.param.bn_param, kind, False
         self.weight_names = BLOBS[kind]
         self.eps, self.momentum = (param.eps, param.momentum) if kind == PSPNET else (1e-9, 0.0)
         self.of_batch = param.bn_mode != INFERENCE if kind == SEGNET else self.phase == TRAIN and not self.frozen
@@ -113,18 +113,18 @@ class BN(Forked):
 
     def check_kind(self) -> None:
         """Raise LayerError where nothing has told the kind."""
-        if self.is_open:
-            raise self.open_choice(
+        if self.is_ambiguous:
+            raise self.ambiguous_kind_error(
                 instead="load its weights first, or write bn_param { frozen: false } for PSPNet's, bn_param { bn_mode: LEARN }"
                 " for SegNet's, or "
             )
 
     @classmethod
-    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+    def kind_from_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
         return {len(names): kind for kind, names in BLOBS.items()}.get(len(shapes), "")
 
-    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        stored = self.told_by_blobs(shapes)
+    def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        stored = self.kind_from_blobs(shapes)
         if not shapes or (stored and stored == self.kind):
             return False
         if not stored:

@@ -185,7 +185,7 @@ class LRN(Layer):
     type = "LRN"
     num_bottom = 1
     num_top = 1
-    keeps_places = True
+    same_positions = True
     param_block = ("lrn_param",)
     weight_names = ()
     copies = (0, 0)

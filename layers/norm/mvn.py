@@ -28,7 +28,7 @@ class MVN(Layer):
     type = "MVN"
     num_bottom = 1
     num_top = 1
-    keeps_places = True
+    same_positions = True
     in_place = True
     param_block = ("mvn_param",)
     weight_names = ()

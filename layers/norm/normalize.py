@@ -83,7 +83,7 @@ class Normalize(Forked):
 
     def _make(self, kind: str) -> None:
         """Be of this kind, and make its blobs."""
-        param, self.by_type, self.is_open = self.param.norm_param, kind == HAPPYNEAR, not kind
+        param, self.by_type, self.is_ambiguous = self.param.norm_param, kind == HAPPYNEAR, not kind
         self.weight_names = ("scale",) if kind == SSD else ()
         if self.by_type:
             self._check_type()
@@ -96,17 +96,17 @@ class Normalize(Forked):
 
     def check_kind(self) -> None:
         """Raise LayerError where nothing has told the kind."""
-        if self.is_open:
-            raise self.open_choice(
+        if self.is_ambiguous:
+            raise self.ambiguous_kind_error(
                 instead="load its weights first, or write norm_param {} for SSD's, normalize_param {} for happynear's, or "
             )
 
     @classmethod
-    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+    def kind_from_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
         return SSD if shapes else HAPPYNEAR
 
-    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        stored = self.told_by_blobs(shapes)
+    def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        stored = self.kind_from_blobs(shapes)
         if self.choice and (not self.choice.by_fork or self.choice.whose == stored):
             if shapes and self.by_type:
                 text = f"it is happynear's, without blobs, but the weights store {len(shapes)}, as SSD's has"

@@ -107,7 +107,7 @@ class AnchorTarget(StandIn):
     param_block: ClassVar[tuple[str, ...]] = ("python_param",)
     weight_names = ()
     has_gradient = False
-    in_sequence = True
+    stateful = True
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios", "allowed_border")
     inert_keys = ("num_classes",)
     forces_best: ClassVar[bool] = True

@@ -12,18 +12,18 @@ from minicaffe.layer import Layer
 class DynamicTops(Layer):
     """A layer that finds the length of an axis of its tops in forward. List it before other bases.
 
-    found_axis: that axis; None if reshape knows all shapes. makes_rois: whether the tops are rois (setup may set it).
+    dynamic_axis: that axis; None if reshape knows all shapes. dynamic_rois: whether the tops are rois (setup may set it).
     """
 
-    found_axis: ClassVar[int | None] = 0
-    makes_rois: bool = False
+    dynamic_axis: ClassVar[int | None] = 0
+    dynamic_rois: bool = False
 
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+    def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         """Shape the tops for the rois of one image, if the layer makes rois; rois: how many a proposal layer is assumed to
         return.
         """
 
 
-def makes_rois(layer: Layer) -> bool:
+def dynamic_rois(layer: Layer) -> bool:
     """Return whether the number of rois in the layer's tops is only known after forward."""
-    return isinstance(layer, DynamicTops) and layer.makes_rois
+    return isinstance(layer, DynamicTops) and layer.dynamic_rois

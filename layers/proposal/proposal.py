@@ -117,7 +117,7 @@ class Proposal(DynamicTops, Forked, StandIn):
     param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_param")
     weight_names = ()
     has_gradient = False
-    makes_rois = True
+    dynamic_rois = True
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
     uses_kernels = ((kept_boxes,), ())
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios")
@@ -150,7 +150,7 @@ class Proposal(DynamicTops, Forked, StandIn):
     def _setup_by_param(self, top: Sequence[Blob]) -> None:
         whose = self.choose_by_fork()
         if not whose:
-            raise self.open_choice()
+            raise self.ambiguous_kind_error()
         check_param(self)
         given = self.param.proposal_param
         self.anchors, self.stride = param_anchors(given, whose), given.feat_stride
@@ -174,7 +174,7 @@ class Proposal(DynamicTops, Forked, StandIn):
         if bottom[2].count < 3:
             raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {info}", "bottom[2]")
 
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+    def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         count = rois or max(self.limits.post_nms_top_n, 0) or ROIS
         for blob in top:
             blob.reshape(count, *blob.shape[1:])

@@ -47,8 +47,8 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
     param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_target_param")
     weight_names = ()
     has_gradient = False
-    in_sequence = True
-    makes_rois = True
+    stateful = True
+    dynamic_rois = True
     kinds = (Kind("py-faster-rcnn", (), "5 tops"), Kind("Cascade R-CNN", ("cascade", "mscnn"), "proposal_target_param"))
 
     param_keys = ("num_classes",)
@@ -59,7 +59,7 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
         return TopName(("roi",)), LABELS, TARGETS, INSIDE, OUTSIDE
 
     @classmethod
-    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         if cls is ProposalTarget and param.HasField("proposal_target_param"):
             return load("minicaffe.layers.forks.mscnn.cascade:CascadeProposalTarget")
         return cls
@@ -73,7 +73,7 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
         for blob, channels in zip(top, (5, 1, columns, columns, columns), strict=True):
             blob.reshape(1, channels, 1, 1)
 
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+    def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         batch, given = self.train.batch_size, bottom[0].shape[0]
         for blob in top:
             blob.reshape(min(batch, given) if batch > 0 else given, *blob.shape[1:])

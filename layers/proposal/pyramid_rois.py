@@ -50,8 +50,8 @@ class PyramidProposal(DynamicTops, StandIn):
     weight_names = ()
     has_gradient = False
     param_keys = ("feat_stride",)
-    in_sequence = True  # it may draw random numbers
-    makes_rois = True
+    stateful = True  # it may draw random numbers
+    dynamic_rois = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.limits = replace(limits_of(self.settings, self.phase), min_size=MIN_SIZE)
@@ -75,7 +75,7 @@ class PyramidProposal(DynamicTops, StandIn):
                 message = f"{count} anchors at a cell of {STRIDES[(i - 1) % len(STRIDES)]} pixels need the shape {wanted}"
                 raise self.error(f"{message}; got {bottom[i].shape}", f"bottom[{i}]")
 
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+    def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         top[0].reshape(rois or max(self.limits.post_nms_top_n, 0) or ROIS, 5)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

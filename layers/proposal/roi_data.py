@@ -103,7 +103,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
     type = "RoIData"
     num_top = (3, 6)
     param_block = ("python_param",)
-    found_axis = None
+    dynamic_axis = None
     param_keys = ("num_classes",)
     inert_keys = ("feat_stride", "scales")
 
@@ -121,7 +121,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
         self.shard = current_shard(self.phase)
         self.has_rpn = len(top) == 3 and self.param.top[1:2] != ["rois"]
         self.regresses = len(top) > 3
-        self.makes_rois = not self.has_rpn  # of the instance: the type has both forms
+        self.dynamic_rois = not self.has_rpn  # of the instance: the type has both forms
         self.roidb: Roidb = []
         self.order = np.zeros(0, int)
         self.bbox_means: Array | None = None
@@ -135,7 +135,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
         for blob, shape in zip(top[1:], shapes, strict=False):
             blob.reshape(shape)
 
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+    def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         batch = self.settings.train.batch_size
         given = rois or max(batch, 0) or ROIS
         for blob in top[1:]:

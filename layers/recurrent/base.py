@@ -138,7 +138,7 @@ def _add(net: caffe_pb2.NetParameter, name: str, kind: str, bottom: list[str], t
 class Stateful(Layer):
     """A layer of `units` units that goes on from the states that its last forward left: (1, S, units) each."""
 
-    in_sequence = True
+    stateful = True
     states: ClassVar[tuple[str, ...]] = ()
     units: int
     last_states: list[Blob]

@@ -75,7 +75,7 @@ class CTCGreedyDecoder(Forked):
             return self.choose(CAFFE_OCR, "the second bottom is (N, L)")
         found = self.choose_by_fork()
         if not found:
-            raise self.open_choice("there are as many time steps as sequences; ")
+            raise self.ambiguous_kind_error("there are as many time steps as sequences; ")
         return found
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

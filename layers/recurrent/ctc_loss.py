@@ -138,7 +138,7 @@ class WarpCTCLoss(Forked, SequenceLoss):
         if len(bottom) == 2:
             self.choose(CAFFE_OCR, "it has two bottoms")
         elif not (whose := self.choose_by_fork()):
-            raise self.open_choice()
+            raise self.ambiguous_kind_error()
         elif whose == CHWICK:
             raise self.error("ChWick's WarpCTCLoss is not built in", "type")
 

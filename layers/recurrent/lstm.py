@@ -237,7 +237,7 @@ class Lstm(Forked, Stateful):
         fillers = [param.weight_filler, param.weight_filler, param.bias_filler]
         self.learn([(wide, self.inputs), (wide, self.units), (wide,)], fillers)
 
-    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+    def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         stored = shapes[0][-1] if shapes and shapes[0] else self.inputs
         if stored == self.inputs or stored != self._inputs_of.get(not self.streams_apart):
             return False

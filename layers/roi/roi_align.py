@@ -105,7 +105,7 @@ class ROIAlign(Forked, RoiLayer):
     operator: GridOperator
 
     @classmethod
-    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         if cls is not ROIAlign:
             return cls
         align, pooling = param.roi_align_param, param.roi_pooling_param

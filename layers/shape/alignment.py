@@ -107,7 +107,7 @@ def _joined(nodes: Sequence[Node], way: Sequence[tuple[int, str]]) -> Map:
 def map_of(node: Node) -> Map:
     """Return the map of a node's layer, of a type that longjon's Caffe aligns through. Raises UndefinedMapException."""
     layer = node.layer
-    if layer.elementwise or layer.keeps_places or (isinstance(layer, Concat) and layer.axis == 1):
+    if layer.elementwise or layer.same_positions or (isinstance(layer, Concat) and layer.axis == 1):
         return IDENTITY
     if isinstance(layer, Crop):
         param = layer.param.crop_param

@@ -44,7 +44,7 @@ class Filter(DynamicTops):
     weight_names = ()
 
     @classmethod
-    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         return ChannelFilter if param.HasField("filter_param") else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -41,7 +41,7 @@ class Reshape(Layer):
     copies = (0, 0)
 
     @classmethod
-    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         return PixelShuffle if param.reshape_param.pixelshuffler != 1 else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -52,7 +52,7 @@ class DetectionEvaluate(Forked):
     param_block = ("detection_evaluate_param",)
     weight_names = ()
     has_gradient = False
-    in_sequence = True
+    stateful = True
     kinds = (Kind("SSD", ("ssd",), "2 bottoms"), Kind("Cascade R-CNN", ("cascade",), "3 bottoms"))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

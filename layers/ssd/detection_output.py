@@ -55,7 +55,7 @@ class DetectionOutput(DynamicTops, Forked):
     param_block = ("detection_output_param", "transform_param")
     weight_names = ()
     has_gradient = False
-    found_axis = 2
+    dynamic_axis = 2
     uses_kernels = ((decode_images, rows_of_classes), ())
     kinds = (
         Kind("SSD", ("ssd",), "3 or 4 bottoms"),
@@ -69,7 +69,7 @@ class DetectionOutput(DynamicTops, Forked):
     refines = False
 
     @classmethod
-    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         if cls is DetectionOutput and len(param.bottom) == 1:
             return load("minicaffe.layers.forks.yolo.yolo_v2:CellDetectionOutput")
         return cls
@@ -101,7 +101,7 @@ class DetectionOutput(DynamicTops, Forked):
         try:
             self.files = files_asked(self)
             self.pictures = pictures_asked(self, len(bottom))
-            self.in_sequence = self.files is not None or self.pictures is not None
+            self.stateful = self.files is not None or self.pictures is not None
         except DataError as error:
             raise self.error(str(error), "detection_output_param") from error
 

@@ -62,4 +62,4 @@ def _several_if_small(net: Net, items: int) -> int:
 
 def _is_independent(layer: Layer) -> bool:
     """Whether a forward depends on no other and acts on nothing but its tops. Of a user's class, nobody knows."""
-    return type(layer).__module__.startswith("minicaffe.layers.") and layer.phase == TEST and not layer.in_sequence
+    return type(layer).__module__.startswith("minicaffe.layers.") and layer.phase == TEST and not layer.stateful

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from minicaffe.errors import Error
-from minicaffe.layers.proposal.dynamic_tops import makes_rois
+from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.mode import Phase
 from minicaffe.tracing.memory import MemoryNeeds
 from minicaffe.tracing.summary import summarize
@@ -40,7 +40,7 @@ def command(options: Options) -> None:
     loaded = options.load(options.net, options.weights) if options.weights else options.build(options.open_net(options.net))
     options.reshape(loaded)
     rois = options.rois
-    if rois and not any(map(makes_rois, loaded.layers)):
+    if rois and not any(map(dynamic_rois, loaded.layers)):
         instead = f": give --shape rois={rois},5" if "rois" in loaded.inputs else ""
         raise Error(f"--rois {rois}: no layer of the net proposes rois{instead}")
     summary = summarize(loaded, rois)

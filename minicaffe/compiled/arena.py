@@ -1,7 +1,7 @@
 """The arena: one piece of memory for all inner blobs of layers that run as lists of jobs. It stays from forward to forward.
 
-Blobs that are not needed at the same time lie in the same place (Loan). What is written there again and again does not leave
-the cache: ShuffleNet takes 0.8 of the time that it takes where each blob has its own, SqueezeNet and DenseNet 0.9.
+Blobs that are not needed at the same time lie in the same place (ArenaSlice). What is written there again and again does not
+leave the cache: ShuffleNet takes 0.8 of the time that it takes where each blob has its own, SqueezeNet and DenseNet 0.9.
 
 But what several threads have just read is in the caches of all, and who writes there first waits until it is in one: depthwise
 convolutions of 14x14 maps take 1.5 times as long. So with several threads small blobs lie where none has lain for the longest
@@ -41,7 +41,7 @@ _ALL = _Shared([], 0, sys.maxsize)
 
 
 @dataclass(eq=False)
-class Loan:
+class ArenaSlice:
     """The memory of the inner blobs of some layers, which run as one list.
 
     Only in `opened` may it be used by others than jobs, which know where it lies. later: what layers behind the list read; open
@@ -66,12 +66,12 @@ class Loan:
     def opened(self) -> Iterator[None]:
         """In the block the memory may be used."""
         for memory, _ in (*self.closed, *self.later):
-            memory.gone = ""
+            memory.freed_message = ""
         try:
             yield
         finally:
-            for memory, gone in self.closed:
-                memory.gone = gone
+            for memory, freed_message in self.closed:
+                memory.freed_message = freed_message
 
 
 class Arena:
@@ -81,7 +81,7 @@ class Arena:
         self._memory = memory
         self._whole: Array = paged_zeros(0)
         """What is lent."""
-        self._loans = WeakSet[Loan]()
+        self._loans = WeakSet[ArenaSlice]()
         self._later: list[tuple[SyncedMemory, str, int]] = []
         """Lent memory that is open, until the forward has ended, and the first layer of its list."""
 
@@ -92,14 +92,14 @@ class Arena:
             memory.arena = cls(memory)
         return memory.arena
 
-    def lend(self, first: int, end: int, share: Callable[[], None]) -> Loan:
+    def lend(self, first: int, end: int, share: Callable[[], None]) -> ArenaSlice:
         """Memory for the inner blobs that layers first to end - 1 make, which run as one list.
 
         share: what has blobs share memory, or writes what stays there.
 
         A blob of which a kept one has the memory keeps it. What share wrote has its own.
         """
-        loan, of = Loan(first), dict[SyncedMemory, _Shared]()
+        loan, of = ArenaSlice(first), dict[SyncedMemory, _Shared]()
         new = {blob.take_new() for made in self._memory.lives.made[first:end] for blob in made.values()}
         share()
         last = {name: j for j in range(first, end) for name in self._memory.lives.ends[j]}
@@ -116,15 +116,15 @@ class Arena:
                 loan.blobs.append((blob, blob.data_memory))
         mine = {name for one in of.values() for name in one.names}
         loan.ends += [name for name in last if name not in mine]
-        lent = {memory: one for memory, one in of.items() if one.is_inner}
-        for memory, one in lent.items():
+        borrowed = {memory: one for memory, one in of.items() if one.is_inner}
+        for memory, one in borrowed.items():
             (loan.later if one.last == end else loan.closed).append(
                 (memory, GONE.format('" or "'.join(one.names), one.names[0]))
             )
-            memory.lent = True
+            memory.borrowed = True
         needed = self._needed_by(first)
-        loan.before += [(memory, gone) for memory, gone, _ in self._later if memory not in needed]
-        self._place({memory: one for memory, one in lent.items() if not memory.on_host}, needed)
+        loan.before += [(memory, freed_message) for memory, freed_message, _ in self._later if memory not in needed]
+        self._place({memory: one for memory, one in borrowed.items() if not memory.on_host}, needed)
         for other in self._loans:  # of lists behind this one: they keep clear of what it leaves to later layers
             other.is_over = other.is_over or other.first >= first
         self._loans.add(loan)
@@ -135,7 +135,7 @@ class Arena:
         read = {name for names in self._memory.lives.ends[first:] for name in names}
         return self._memory.kept() | {blob.data_memory for name, blob in self._memory.blobs.items() if name in read}
 
-    def _place(self, lent: dict[SyncedMemory, _Shared], needed: Collection[SyncedMemory]) -> None:
+    def _place(self, borrowed: dict[SyncedMemory, _Shared], needed: Collection[SyncedMemory]) -> None:
         """Have these memories where none lies that is needed at the same time, nor any that is open and needed; the largest
         first.
         """
@@ -146,8 +146,8 @@ class Arena:
         others = [(start, start + size, _ALL) for start, size in open_ if 0 <= start < len(self._whole)]
         placed = others.copy()
         starts: dict[SyncedMemory, int] = {}
-        for memory in sorted(lent, key=_room, reverse=True):
-            one, size, start = lent[memory], _room(memory), 0
+        for memory in sorted(borrowed, key=_room, reverse=True):
+            one, size, start = borrowed[memory], _room(memory), 0
             for from_, to, other in sorted(placed, key=lambda place: place[0]):
                 if other.first <= one.last and one.first <= other.last and from_ < start + size and start < to:
                     start = to
@@ -159,40 +159,40 @@ class Arena:
             for loan in self._loans:  # they move into it in the next forward
                 loan.is_over = True
         if get_num_threads() > 1:
-            starts = _spread(starts, lent, others, end)
+            starts = _spread(starts, borrowed, others, end)
         for memory, start in starts.items():
-            memory.lie_in(self._whole[start : start + memory.size * memory.dtype.itemsize])
+            memory.use_buffer(self._whole[start : start + memory.size * memory.dtype.itemsize])
 
-    def begins(self, loan: Loan) -> None:
+    def begins(self, loan: ArenaSlice) -> None:
         """Begin a list: what it and lists behind it have left to later layers is old now, and it may write where
         others' lies that has been read.
         """
-        for memory, gone in loan.before:
-            memory.gone = gone
-        for memory, gone, first in self._later:
+        for memory, freed_message in loan.before:
+            memory.freed_message = freed_message
+        for memory, freed_message, first in self._later:
             if first >= loan.first:
-                memory.gone = gone
-        self._later = [one for one in self._later if not one[0].gone]
+                memory.freed_message = freed_message
+        self._later = [one for one in self._later if not one[0].freed_message]
 
-    def has_run(self, loan: Loan) -> None:
+    def has_run(self, loan: ArenaSlice) -> None:
         """End a list."""
-        for memory, gone in loan.later:
-            memory.gone = ""
-            self._later.append((memory, gone, loan.first))
+        for memory, freed_message in loan.later:
+            memory.freed_message = ""
+            self._later.append((memory, freed_message, loan.first))
         self._memory.free(loan.ends)
 
     def end(self, last: int) -> None:
         """End the forward with this layer: close what was lent, but what kept blobs share, or layers behind may read."""
         if self._later and last == len(self._memory.nodes) - 1:
             kept = self._memory.kept()
-            for memory, gone, _ in self._later:
+            for memory, freed_message, _ in self._later:
                 if memory not in kept:
-                    memory.gone = gone
+                    memory.freed_message = freed_message
             self._later.clear()
 
 
 def _spread(
-    starts: dict[SyncedMemory, int], lent: dict[SyncedMemory, _Shared], others: list[tuple[int, int, _Shared]], end: int
+    starts: dict[SyncedMemory, int], borrowed: dict[SyncedMemory, _Shared], others: list[tuple[int, int, _Shared]], end: int
 ) -> dict[SyncedMemory, int]:
     """Return the same places, below end, of all memories but small ones: these lie where none has lain and will lie for the
     longest time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken.
@@ -200,11 +200,11 @@ def _spread(
     small = {memory: _room(memory) for memory in starts if 0 < PARTS * _room(memory) <= end}
     there = {memory: start for memory, start in starts.items() if memory not in small}
     rows = [(from_, to, one.first, one.last) for from_, to, one in others]
-    rows += [(start, start + _room(memory), lent[memory].first, lent[memory].last) for memory, start in there.items()]
+    rows += [(start, start + _room(memory), borrowed[memory].first, borrowed[memory].last) for memory, start in there.items()]
     table, count = np.zeros((len(rows) + len(small), 4), np.int64), len(rows)
     table[:count] = np.reshape(rows, (count, 4))
     for memory, size in small.items():
-        one = lent[memory]
+        one = borrowed[memory]
         from_, to, first, last = table[:count].T
         apart = np.maximum(one.first - last, first - one.last)  # below 1: both are needed at the same time
         for places in (np.arange(0, end - size + 1, max(size, _lines(end // PLACES))), to[to + size <= end]):

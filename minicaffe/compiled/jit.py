@@ -233,8 +233,8 @@ class Loop(Generic[P]):
     def words(self, dtype: DTypeLike, arguments: Sequence[Any]) -> tuple[list[int], list[tuple[int, int]]]:
         """Return what `entry` reads these arguments from: of an array its address and its lengths, of a tuple its parts.
 
-        Instead of an array: Later, one that comes with the call, or Room, temporary memory. Also the places of the words that
-        wait for an address, each with the argument's number.
+        Instead of an array: DynamicArray, one that comes with the call, or ScratchArray, temporary memory. Also the places of
+        the words that wait for an address, each with the argument's number.
         """
         words: list[int] = []
         later: list[tuple[int, int]] = []
@@ -244,7 +244,7 @@ class Loop(Generic[P]):
                 for one, part in zip(kind, value, strict=True):
                     put(one, part, number)
             elif isinstance(kind, _numba.types.Array):
-                if isinstance(value, Later):
+                if isinstance(value, DynamicArray):
                     later.append((len(words), number))
                 words.extend([_address(value, kind.dtype.bitwidth // 8), *value.shape])
             else:
@@ -349,7 +349,7 @@ def _files(module: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Later:
+class DynamicArray:
     """An array that comes with the call: its first number, counted from the given array's, and its shape."""
 
     start: int
@@ -357,7 +357,7 @@ class Later:
 
 
 @dataclass(frozen=True)
-class Room:
+class ScratchArray:
     """Temporary memory of the thread that runs the call, which begins so many bytes behind the room's begin."""
 
     start: int
@@ -366,9 +366,9 @@ class Room:
 
 def _address(array: Any, size: int) -> int:
     """Return what the entry finds in an array's first word; size: bytes of a number."""
-    if isinstance(array, Later):
+    if isinstance(array, DynamicArray):
         return array.start * size
-    return ~array.start if isinstance(array, Room) else address_of(array)  # below 0: in the room
+    return ~array.start if isinstance(array, ScratchArray) else address_of(array)  # below 0: in the room
 
 
 def _entry(words: Any, room: int) -> None:

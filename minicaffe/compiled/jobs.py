@@ -21,7 +21,7 @@ from minicaffe.layer import Layer
 from minicaffe.threads import get_num_threads
 
 from . import worker_sync
-from .jit import Loop, Room
+from .jit import Loop, ScratchArray
 from .worker_sync import run_jobs
 
 LEAST = 1 << 14
@@ -59,8 +59,8 @@ def _room_of(size: int) -> _Room:
 class Calls:
     """Calls of one compiled loop, on all threads: a job of worker_sync.py, to be run again and again, with other arrays.
 
-    calls: each one's arguments, of which some arrays are Later or Room (jit.py); they are independent of each other. dtype:
-    the loop's T.
+    calls: each one's arguments, of which some arrays are DynamicArray or ScratchArray (jit.py); they are independent of each
+    other. dtype: the loop's T.
     """
 
     def __init__(self, loop: Loop[Any], dtype: DTypeLike, calls: Sequence[Sequence[Any]]) -> None:
@@ -79,13 +79,16 @@ class Calls:
     def _bytes_of_room(self, calls: Sequence[Sequence[Any]]) -> int:
         """Whole lines of the cache."""
         ends = [
-            one.start + math.prod(one.shape) * self.dtype.itemsize for call in calls for one in call if isinstance(one, Room)
+            one.start + math.prod(one.shape) * self.dtype.itemsize
+            for call in calls
+            for one in call
+            if isinstance(one, ScratchArray)
         ]
         return -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
 
 
 class Job:
-    """Calls that are run at the addresses of the arrays that were Later; for one thread at a time.
+    """Calls that are run at the addresses of the arrays that were DynamicArray; for one thread at a time.
 
     flags: numbers that the calls leave at 0, unless somebody has to see to the result before it is used.
     """
@@ -186,17 +189,17 @@ class BlobJob:
 
 class KeptStep(kernels.KeptStep):
     """The work of a layer, or of several together, in a forward, as jobs, to be run again as long as shapes, weights and
-    settings are the same. before: what comes before the jobs, unless nothing that is watched has changed (blob.latest_change)
-    since it last did. mend: what sees to the result where the jobs' flags are set.
+    settings are the same. before: what comes before the jobs, unless nothing that is watched has changed (blob.current_version)
+    since it last did. fixup: what sees to the result where the jobs' flags are set.
     """
 
     def __init__(
         self,
         jobs: Sequence[BlobJob],
         before: Callable[[], object] | None = None,
-        mend: Callable[[], object] | None = None,
+        fixup: Callable[[], object] | None = None,
     ) -> None:
-        self.jobs, self.before, self._mend = jobs, before, mend
+        self.jobs, self.before, self._mend = jobs, before, fixup
 
     def place(self) -> None:
         """Have the jobs at the blobs' present addresses: they are about to run."""
@@ -205,10 +208,10 @@ class KeptStep(kernels.KeptStep):
 
     @property
     def mends(self) -> bool:
-        """True if mend does anything."""
+        """True if fixup does anything."""
         return self._mend is not None
 
-    def mend(self) -> None:
+    def fixup(self) -> None:
         """See to the result."""
         if self._mend is not None:
             self._mend()
@@ -219,7 +222,7 @@ class KeptStep(kernels.KeptStep):
         self.place()
         if self.jobs:
             JobList([job.job for job in self.jobs]).run()
-            self.mend()
+            self.fixup()
 
 
 def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:

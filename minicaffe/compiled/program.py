@@ -10,10 +10,10 @@ from collections.abc import Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from minicaffe.blob import Blob, MemoryState, SyncedMemory, latest_change
-from minicaffe.plan import Chain, ExecutionPlan, Fingerprint
+from minicaffe.blob import Blob, MemoryState, SyncedMemory, current_version
+from minicaffe.plan import ExecutionPlan, Fingerprint, FusedGroup
 
-from .arena import Arena, Loan
+from .arena import Arena, ArenaSlice
 from .jobs import Job, JobList, KeptStep
 
 SECONDS = 0.1
@@ -26,7 +26,7 @@ class _KeptRun:
     behind: the chain that would be the next. arena: where inner blobs lie, or None.
     """
 
-    def __init__(self, chains: Sequence[Chain], behind: Chain | None, arena: Arena | None) -> None:
+    def __init__(self, chains: Sequence[FusedGroup], behind: FusedGroup | None, arena: Arena | None) -> None:
         self.end = chains[-1].index + len(chains[-1].nodes)
         """The layer behind."""
         self._made = [(one, one.made) for one in chains if one.made]
@@ -45,7 +45,7 @@ class _KeptRun:
         """The tops' memory of which somebody has to know that it is written to."""
         self._latest_move: object = None
         self._first, self._arena = chains[0].index, arena
-        self._loan: Loan | None = None
+        self._loan: ArenaSlice | None = None
         made = {top for one in chains for top in one.nodes[0].tops}
         self._given = [blob for one in chains for blob in one.nodes[0].bottoms if blob not in made] if arena else []
         """What layers before the list have made, whose memory may be gone."""
@@ -56,7 +56,7 @@ class _KeptRun:
 
     def may_run(self) -> bool:
         """Return whether nothing at all has changed, nor does one more chain belong here."""
-        if self._prepared is not latest_change():
+        if self._prepared is not current_version():
             if any(one.made is not made for one, made in self._made) or (self._behind and self._behind.may_run_kept()):
                 return False
             self._keeping = _keeping(self._chains)
@@ -64,7 +64,7 @@ class _KeptRun:
 
     def run(self, at_once: int) -> int:
         """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
-        latest = latest_change()
+        latest = current_version()
         if self._prepared is not latest or self._latest_move is not Job.latest_move:  # not in most forwards
             with self._opened():
                 self._share()
@@ -86,7 +86,7 @@ class _KeptRun:
             layer, step = self._owners[done - 1]
             if step.mends:
                 with self._opened():
-                    layer.guard(step.mend)
+                    layer.guard(step.fixup)
         if self._arena is not None and self._loan is not None:
             self._arena.has_run(self._loan)
         else:  # backward asks
@@ -145,7 +145,7 @@ class JobLists:
             run = None
             self._runs.clear()  # and with it what old steps hold, before new ones are made
         if run is None:
-            found: list[Chain] = []
+            found: list[FusedGroup] = []
             written = set[SyncedMemory]()
             i = first
             while (chain := self._within(i, last)) and chain.may_run_kept() and not _has_weights_in(chain, written):
@@ -158,7 +158,7 @@ class JobLists:
         self._at_once = run.run(self._at_once)
         return run.end
 
-    def _within(self, first: int, last: int) -> Chain | None:
+    def _within(self, first: int, last: int) -> FusedGroup | None:
         """Return the chain that begins there, if it ends by `last`."""
         chain = self._chains.get(first)
         return chain if chain is not None and first + len(chain.nodes) - 1 <= last else None
@@ -170,11 +170,11 @@ def _lies_at(blob: Blob, address: int) -> bool:
     return memory.address == address and memory.state is MemoryState.HOST
 
 
-def _keeping(chains: Sequence[Chain]) -> list[Chain]:
+def _keeping(chains: Sequence[FusedGroup]) -> list[FusedGroup]:
     """Return those of which backward may lack something."""
     return [one for one in chains if any(node.needs_backward for node in one.keeping)]
 
 
-def _has_weights_in(chain: Chain, memories: Container[SyncedMemory]) -> bool:
+def _has_weights_in(chain: FusedGroup, memories: Container[SyncedMemory]) -> bool:
     """Return whether a layer's weights lie in one of these memories: then a list must not write there first."""
     return any(blob.data_memory in memories for node in chain.nodes for blob in node.layer.blobs)

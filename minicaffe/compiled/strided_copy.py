@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.compiled.jit import Later, loop
+from minicaffe.compiled.jit import DynamicArray, loop
 from minicaffe.compiled.jobs import LEAST, Calls
 from minicaffe.threads import get_num_threads, parts
 
@@ -80,7 +80,7 @@ def _calls(axes: tuple[tuple[int, int, int], ...], start: int, dtype: np.dtype[A
     for piece in parts(each, LEAST, 2, threads) if rows == 1 else [slice(0, each)]:  # one long row is cut
         cut, begins = (*lengths[:-1], piece.stop - piece.start), (piece.start * from_[-1], start + piece.start)
         sizes = [1 + sum((length - 1) * step for length, step in zip(cut, steps)) for steps in (from_, to)]
-        x, y = (Later(begin, (size,)) for begin, size in zip(begins, sizes))
+        x, y = (DynamicArray(begin, (size,)) for begin, size in zip(begins, sizes))
         some = parts(rows, -(-LEAST // each), 2, threads)
         calls += [(x, y, (part.start, part.stop, *cut[1:], *from_, *to)) for part in some]
     return Calls(copy_strided, dtype, calls)

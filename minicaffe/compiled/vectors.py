@@ -344,15 +344,15 @@ class Vectors:
         return module.globals.get(name) or ir.Function(module, ir.FunctionType(returns, of), name)
 
 
-def _write_copy(builder: Any, registers: Registers, *given: Any) -> None:
-    _write_copies(builder, registers, given, 1)
+def _emit_copy(builder: Any, registers: Registers, *given: Any) -> None:
+    _emit_copies(builder, registers, given, 1)
 
 
-def _write_copy_every_other(builder: Any, registers: Registers, *given: Any) -> None:
-    _write_copies(builder, registers, given, 2)
+def _emit_copy_every_other(builder: Any, registers: Registers, *given: Any) -> None:
+    _emit_copies(builder, registers, given, 2)
 
 
-def _write_copies(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
+def _emit_copies(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
     """Emit a vector of y at a time."""
     x, start, y, to, count = given
     int64, vectors = start.type, Vectors(builder, x.type.pointee, registers.lanes)
@@ -365,27 +365,27 @@ def _write_copies(builder: Any, registers: Registers, given: Sequence[Any], stri
     vectors.each(count, write)
 
 
-@intrinsic(_write_copy)
+@intrinsic(_emit_copy)
 def copy(x: Array, start: int, y: Array, to: int, count: int) -> None:
     """y[to + i] = x[start + i] for i below count; flat arrays that do not overlap."""
     for i in range(count):
         y[to + i] = x[start + i]
 
 
-@intrinsic(_write_copy_every_other)
+@intrinsic(_emit_copy_every_other)
 def copy_every_other(x: Array, start: int, y: Array, to: int, count: int) -> None:
     """y[to + i] = x[start + 2 i] for i below count; flat arrays that do not overlap."""
     for i in range(count):
         y[to + i] = x[start + 2 * i]
 
 
-def _write_copy_inside(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_copy_inside(builder: Any, registers: Registers, *given: Any) -> None:
     x, start, stride, *others = given
     vectors = Vectors(builder, x.type.pointee, registers.lanes)
-    vectors.switch(stride, (1, 2), lambda step: _write_copies_inside(vectors, step, x, start, *others))
+    vectors.switch(stride, (1, 2), lambda step: _emit_copies_inside(vectors, step, x, start, *others))
 
 
-def _write_copies_inside(vectors: Vectors, stride: int, *given: Any) -> None:
+def _emit_copies_inside(vectors: Vectors, stride: int, *given: Any) -> None:
     """Emit a loop over the rows, without masks where all numbers are inside, and with whole vectors where they have room."""
     x, start, apart, y, to, pitch, many, first, last, room, ahead, _ = given
     builder, int64, lanes = vectors.builder, start.type, vectors.lanes
@@ -415,7 +415,7 @@ def _write_copies_inside(vectors: Vectors, stride: int, *given: Any) -> None:
             copy_all(masks(), room)
 
 
-@intrinsic(_write_copy_inside)
+@intrinsic(_emit_copy_inside)
 def copy_inside(  # noqa: PLR0913, PLR0917
     x: Array,
     start: int,
@@ -442,7 +442,7 @@ def copy_inside(  # noqa: PLR0913, PLR0917
             y[to + row * pitch + i] = x[start + row * apart + stride * i] if first <= i < last else 0
 
 
-def _write_exponentials(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_exponentials(builder: Any, registers: Registers, *given: Any) -> None:
     y, start, count = given
     vectors = Vectors(builder, y.type.pointee, registers.lanes)
 
@@ -453,14 +453,14 @@ def _write_exponentials(builder: Any, registers: Registers, *given: Any) -> None
     vectors.each(count, write)
 
 
-@intrinsic(_write_exponentials)
+@intrinsic(_emit_exponentials)
 def exponentials(y: Array, start: int, count: int) -> None:
     """y[start + i] = exp(y[start + i]) for i below count; flat."""
     for i in range(start, start + count):
         y[i] = np.exp(y[i])
 
 
-def _write_turn(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_turn(builder: Any, registers: Registers, *given: Any) -> None:
     """Square by square, of the largest side that has room; the last ones of rows and columns lie partly on those before."""
     from numba.core import cgutils
 
@@ -493,7 +493,7 @@ def _write_turn(builder: Any, registers: Registers, *given: Any) -> None:
     Vectors(builder, x.type.pointee, 1).switch(side, sides, write)
 
 
-@intrinsic(_write_turn)
+@intrinsic(_emit_turn)
 def turn(  # noqa: PLR0917
     x: Array, start: int, apart: int, y: Array, to: int, pitch: int, rows: int, columns: int
 ) -> None:

@@ -91,18 +91,18 @@ PAUSE = 8e-6
 thread that finds the GIL taken sleeps."""
 
 
-def _write_store(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_store(builder: Any, registers: Registers, *given: Any) -> None:
     words, place, value = given
     builder.store_atomic(value, builder.gep(words, [place]), "release", 8)
 
 
-@intrinsic(_write_store)
+@intrinsic(_emit_store)
 def store(words: Words, place: int, value: int) -> None:
     """words[place] = value, seen by other threads after all that was written before."""
     words[place] = value
 
 
-def _write_wait_while(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_wait_while(builder: Any, registers: Registers, *given: Any) -> None:
     from llvmlite import ir
 
     words, place, value, most = given
@@ -123,7 +123,7 @@ def _write_wait_while(builder: Any, registers: Registers, *given: Any) -> None:
     builder.position_at_end(end)
 
 
-@intrinsic(_write_wait_while)
+@intrinsic(_emit_wait_while)
 def wait_while(words: Words, place: int, value: int, most: int) -> None:
     """Spin until words[place] is another value, at most `most` times, at least once."""
     for _ in range(most):
@@ -131,13 +131,13 @@ def wait_while(words: Words, place: int, value: int, most: int) -> None:
             return
 
 
-def _write_exchange(builder: Any, registers: Registers, *given: Any) -> Any:
+def _emit_exchange(builder: Any, registers: Registers, *given: Any) -> Any:
     words, place, old, new = given
     result = builder.cmpxchg(builder.gep(words, [place]), old, new, "acq_rel", "acquire")
     return builder.extract_value(result, 0)
 
 
-@intrinsic(_write_exchange, returns=True)
+@intrinsic(_emit_exchange, returns=True)
 def exchange(words: Words, place: int, old: int, new: int) -> int:
     """If words[place] is old, let it be new, at once; returns what it was."""
     was = int(words[place])
@@ -146,29 +146,29 @@ def exchange(words: Words, place: int, old: int, new: int) -> int:
     return was
 
 
-def _write_place_of(builder: Any, registers: Registers, *given: Any) -> Any:
+def _emit_place_of(builder: Any, registers: Registers, *given: Any) -> Any:
     words, address = given
     return builder.ashr(builder.sub(address, builder.ptrtoint(words, address.type)), address.type(3))
 
 
-@intrinsic(_write_place_of, returns=True)
+@intrinsic(_emit_place_of, returns=True)
 def place_of(words: Words, address: int) -> int:
     """Return the place at which the functions here find what lies at this address, in words or not."""
     return (address - address_of(words)) >> 3
 
 
-def _write_load(builder: Any, registers: Registers, *given: Any) -> Any:
+def _emit_load(builder: Any, registers: Registers, *given: Any) -> Any:
     words, place = given
     return builder.load_atomic(builder.gep(words, [place]), "acquire", 8)
 
 
-@intrinsic(_write_load, returns=True)
+@intrinsic(_emit_load, returns=True)
 def load(words: Words, place: int) -> int:
     """words[place], with all that was written before a store there."""
     return int(words[place])
 
 
-def _write_is_flagged(builder: Any, registers: Registers, *given: Any) -> Any:
+def _emit_is_flagged(builder: Any, registers: Registers, *given: Any) -> Any:
     from llvmlite import ir
 
     words, job = given
@@ -189,13 +189,13 @@ def _write_is_flagged(builder: Any, registers: Registers, *given: Any) -> Any:
     return builder.zext(builder.icmp_signed("<", i, count), int64)
 
 
-@intrinsic(_write_is_flagged, returns=True)
+@intrinsic(_emit_is_flagged, returns=True)
 def is_flagged(words: Words, job: int) -> int:
     """Return whether one of the flags of the job at this place is not 0, or NaN."""
     raise NotImplementedError
 
 
-def _write_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
     from llvmlite import ir
 
     _, job, number = given
@@ -229,7 +229,7 @@ def _write_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
     builder.position_at_end(end)
 
 
-@intrinsic(_write_run_calls)
+@intrinsic(_emit_run_calls)
 def run_calls(words: Words, job: int, number: int) -> None:
     """Run calls of the job at this address, one after the other, until all have been begun.
 
@@ -238,12 +238,12 @@ def run_calls(words: Words, job: int, number: int) -> None:
     raise NotImplementedError
 
 
-def _write_add(builder: Any, registers: Registers, *given: Any) -> Any:
+def _emit_add(builder: Any, registers: Registers, *given: Any) -> Any:
     words, place, change = given
     return builder.atomic_rmw("add", builder.gep(words, [place]), change, "seq_cst")
 
 
-@intrinsic(_write_add, returns=True)
+@intrinsic(_emit_add, returns=True)
 def add(words: Words, place: int, change: int) -> int:
     """words[place] += change, at once; returns what it was."""
     was = int(words[place])

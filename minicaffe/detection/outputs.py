@@ -8,7 +8,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error, ways
-from minicaffe.layers.proposal.dynamic_tops import makes_rois
+from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.net import Net
 
 
@@ -24,7 +24,7 @@ def only_output(net: Net, file: str, found: Sequence[str], what: str) -> str:
 
 def proposal_sources(net: Net) -> list[str]:
     """The blobs that the net's proposals are made of: the bottoms of layers that make rois."""
-    made = (name for layer in net.layers if makes_rois(layer) for name in net.bottom_names[layer.name])
+    made = (name for layer in net.layers if dynamic_rois(layer) for name in net.bottom_names[layer.name])
     return [name for name in dict.fromkeys(made) if name not in net.inputs]
 
 

@@ -58,7 +58,7 @@ class Dump:
         for layer in self.layers:
             shapes = [blob.shape for blob in layer.blobs if blob is not None]
             kind = types.get(layer.type, Layer)
-            if issubclass(kind, Forked) and (whose := kind.told_by_blobs(shapes)):
+            if issubclass(kind, Forked) and (whose := kind.kind_from_blobs(shapes)):
                 found.append((layer.name, Choice(layer.type, whose, f"{len(shapes)} stored blobs")))
         return grouped(found)
 

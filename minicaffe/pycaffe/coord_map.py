@@ -76,7 +76,7 @@ def coord_map(fn: Function) -> Map:
     if kind is Deconvolution:
         axis, stride, extent, pad = conv_params(fn)
         return axis, stride, (extent - 1) / 2 - pad
-    if kind.elementwise or kind.keeps_places:
+    if kind.elementwise or kind.same_positions:
         return IDENTITY
     if kind is Crop:
         axis, offset = crop_params(fn)

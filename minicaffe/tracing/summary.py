@@ -92,7 +92,7 @@ def _forks(net: Net) -> list[str]:
     """The choices that were made, and those that are left to the weights."""
     chosen = list(net.forks.items())
     for layer in net.layers:
-        if isinstance(layer, Forked) and layer.is_open:
+        if isinstance(layer, Forked) and layer.is_ambiguous:
             chosen.append((layer.name, Choice(layer.type, candidates(layer.kinds), "its weights will tell")))
     return grouped(chosen)
 
@@ -109,5 +109,5 @@ def _reshape(net: Net, rois: int | None) -> None:
     """Reshape all layers; tops of rois get the number of rois of an image."""
     for node in net.nodes:
         node.layer.reshape_pass(node.bottoms, node.tops)
-        if isinstance(node.layer, DynamicTops) and node.layer.makes_rois:
-            node.layer.suppose_rois(node.bottoms, node.tops, rois)
+        if isinstance(node.layer, DynamicTops) and node.layer.dynamic_rois:
+            node.layer.assume_rois(node.bottoms, node.tops, rois)

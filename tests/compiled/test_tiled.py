@@ -69,7 +69,7 @@ def expected(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epil
 
 def convolved(x: np.ndarray, weight: np.ndarray, window: Window, group: int, epilogue: Epilogue = NOTHING) -> np.ndarray:
     y = np.full((len(x), len(weight), *window.output(x.shape[2:])), np.nan, x.dtype)
-    assert tiled.suits(x, weight, window, y)
+    assert tiled.supports(x, weight, window, y)
     tiled.convolve(x, weight, window, group, y, epilogue)
     of_panels, panels = np.full_like(y, np.nan), tiled.panels_of(weight, group)
     shapes = x.shape, weight.shape, y.shape
@@ -317,18 +317,20 @@ def test_numbers_that_are_not_finite_stay_in_their_windows() -> None:
 
 def test_what_the_loops_leave_to_others() -> None:
     x, weight, y = np.ones((1, 3, 5, 7), np.float32), np.ones((4, 3, 1, 1), np.float32), np.ones((1, 4, 5, 7), np.float32)
-    assert tiled.suits(x, weight, PIXEL, y)
-    assert not tiled.suits(x[..., ::-1], weight, PIXEL, y)
-    assert not tiled.suits(x.astype(np.float16), weight.astype(np.float16), PIXEL, y.astype(np.float16))
-    assert not tiled.suits(x.astype(np.float64), weight, PIXEL, y)
+    assert tiled.supports(x, weight, PIXEL, y)
+    assert not tiled.supports(x[..., ::-1], weight, PIXEL, y)
+    assert not tiled.supports(x.astype(np.float16), weight.astype(np.float16), PIXEL, y.astype(np.float16))
+    assert not tiled.supports(x.astype(np.float64), weight, PIXEL, y)
     for inputs, filters in ((512, 1024), (513, 1024)):
         few, weights = np.ones((1, inputs, 2, 4), np.float32), np.ones((filters, inputs, 1, 1), np.float32)
         out = np.ones((1, filters, 2, 4), np.float32)  # 8 windows
-        assert tiled.suits(few, weights, PIXEL, out) == (inputs == 512) and tiled.suits(few, weights, PIXEL, out, turned=True)
+        assert tiled.supports(few, weights, PIXEL, out) == (inputs == 512) and tiled.supports(
+            few, weights, PIXEL, out, turned=True
+        )
     wide = Window((64, 65), (1, 1), (40, 40), (1, 1))
-    assert not tiled.suits(x, np.ones((4, 3, *wide.kernel), np.float32), wide, np.ones((1, 4, 22, 23), np.float32))
+    assert not tiled.supports(x, np.ones((4, 3, *wide.kernel), np.float32), wide, np.ones((1, 4, 22, 23), np.float32))
     deep = np.ones((1, 3, 5, 7, 2), np.float32)
-    assert not tiled.suits(deep, np.ones((4, 3, 2, 2, 2), np.float32), Window((2,) * 3, (1,) * 3, (0,) * 3, (1,) * 3), deep)
+    assert not tiled.supports(deep, np.ones((4, 3, 2, 2, 2), np.float32), Window((2,) * 3, (1,) * 3, (0,) * 3, (1,) * 3), deep)
 
 
 def test_memory_of_many_filters_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

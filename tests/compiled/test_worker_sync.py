@@ -21,7 +21,7 @@ from minicaffe import kernels, set_num_threads, threads
 from minicaffe.blob import ALIGNMENT, Array, address_of
 from minicaffe.compiled import jobs as job_lists
 from minicaffe.compiled import worker_sync
-from minicaffe.compiled.jit import Later, Room, loop
+from minicaffe.compiled.jit import DynamicArray, ScratchArray, loop
 from minicaffe.compiled.jobs import Calls, Job, JobList
 from minicaffe.compiled.worker_sync import (
     CALLED,
@@ -257,8 +257,8 @@ LENGTH, PARTS = 70, 14
 def neighbours() -> tuple[Calls, Array, Array]:
     """The calls, x, and the result."""
     each, x = LENGTH // PARTS, np.random.default_rng(3).standard_normal(LENGTH + 3).astype(np.float32)
-    room, steps = Room(2 * ALIGNMENT, (each,)), np.array([[0, 2], [3, -1]])  # held by the calls alone
-    given = [(Later(0, x.shape), (i, i + each), steps, room, Later(0, (LENGTH,))) for i in range(0, LENGTH, each)]
+    room, steps = ScratchArray(2 * ALIGNMENT, (each,)), np.array([[0, 2], [3, -1]])  # held by the calls alone
+    given = [(DynamicArray(0, x.shape), (i, i + each), steps, room, DynamicArray(0, (LENGTH,))) for i in range(0, LENGTH, each)]
     return Calls(add_neighbours, np.float32, given), x, 2 * x[:LENGTH] - x[3:]
 
 
@@ -407,7 +407,7 @@ def doubled(x: Array, flags: Array, y: Array, i: int) -> None:
 def doubling(count: int) -> tuple[list[Job], list[Array], Array]:
     """So many jobs, each of which doubles the result of the one before, in the next array; the flags of each one's calls."""
     arrays, flags = [np.zeros(LENGTH, np.float32) for _ in range(count + 1)], np.zeros((count, LENGTH), np.float32)
-    given = [(Later(0, (LENGTH,)), Later(0, (LENGTH,)), Later(0, (LENGTH,)), i) for i in range(LENGTH)]
+    given = [(DynamicArray(0, (LENGTH,)), DynamicArray(0, (LENGTH,)), DynamicArray(0, (LENGTH,)), i) for i in range(LENGTH)]
     jobs = [Job(Calls(doubled, np.float32, given), flag) for flag in flags]
     for job, x, flag, y in zip(jobs, arrays, flags, arrays[1:], strict=False):
         job.at(address_of(x), address_of(flag), address_of(y))
@@ -516,7 +516,7 @@ def test_a_helper_that_comes_late_takes_part_in_what_is_left(many: int, monkeypa
     until(ASLEEP, helpers=range(many - 1))
     (job,), arrays, _ = doubling(1)
     seen, y = np.zeros(1, np.int64), np.zeros(2, np.float32)
-    meeting = Job(Calls(met, np.float32, [(Later(0, (1,)), Later(0, (2,)), i) for i in range(2)]))
+    meeting = Job(Calls(met, np.float32, [(DynamicArray(0, (1,)), DynamicArray(0, (2,)), i) for i in range(2)]))
     meeting.at(address_of(seen), address_of(y))
     late = list[int]()
 
@@ -562,7 +562,7 @@ def numbered(x: Array, order: Array, i: int) -> None:
 def test_a_thread_begins_with_its_own_part_of_the_calls(number: int, first: int) -> None:
     """And goes on with those of the others. One of its own has been begun by another."""
     count, x, order = 7, np.zeros(1, np.float32), np.zeros(7, np.float32)
-    job = Job(Calls(numbered, np.float32, [(Later(0, (1,)), Later(0, (count,)), i) for i in range(count)]))
+    job = Job(Calls(numbered, np.float32, [(DynamicArray(0, (1,)), DynamicArray(0, (count,)), i) for i in range(count)]))
     job.at(address_of(x), address_of(order))
     job.take_room(COUNT, 0)
     list_, nobody = JobList([job])._words, np.zeros(0, np.int64)

@@ -125,7 +125,7 @@ class GeneralContrastiveLoss(Loss):
             wrong = "normalize_negative changes the gradient alone, which is not built in"
             raise self.error(wrong, "general_contrastive_loss_param.normalize_negative")
         self.mean_own = 0.0
-        self.in_sequence = self.param.general_contrastive_loss_param.add_intra_mae
+        self.stateful = self.param.general_contrastive_loss_param.add_intra_mae
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)

@@ -64,7 +64,7 @@ class LabelSpecificAdd(LabelScores):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.iteration = self.param.label_specific_add_param.iteration
-        self.in_sequence = self.phase == TRAIN and self.param.label_specific_add_param.HasField("bias_base")
+        self.stateful = self.phase == TRAIN and self.param.label_specific_add_param.HasField("bias_base")
 
     def bias(self) -> float:
         """Return the bias of the next forward, which counts the iterations."""
@@ -125,7 +125,7 @@ class LabelSpecificRescale(LabelScores):
             # 1 + gamma t becomes 0, and less
             raise self.error(f"gamma must be >= 0, got {param.gamma:g}", "label_specific_rescale_param.gamma")
         self.weight, self.iteration = param.positive_weight, param.iteration
-        self.in_sequence = self.phase == TRAIN and param.HasField("positive_weight_base")
+        self.stateful = self.phase == TRAIN and param.HasField("positive_weight_base")
 
     def _next_weight(self) -> float:
         """Return w of the next forward, which counts the iterations."""
@@ -138,7 +138,7 @@ class LabelSpecificRescale(LabelScores):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, x, y = self.param.label_specific_rescale_param, bottom[0].data, top[0].data
-        if self.in_sequence:
+        if self.stateful:
             self.weight = self._next_weight()
         if len(top) > 1:
             top[1].data[...] = self.weight
@@ -200,7 +200,7 @@ class MarginInnerProduct(Layer):
         if param.gamma < 0:  # 1 + gamma t becomes 0, and less
             raise self.error(f"gamma must be >= 0, got {param.gamma:g}", "margin_inner_product_param.gamma")
         self.iteration, self.times = param.iteration, 1 + param.type
-        self.in_sequence = self.phase == TRAIN
+        self.stateful = self.phase == TRAIN
         self.learn([(param.num_output, self.features)], [param.weight_filler])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

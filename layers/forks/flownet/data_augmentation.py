@@ -57,7 +57,7 @@ class GenerateAugmentationParameters(Layer):
     weight_names = ()
     has_gradient = False
     index_bottoms = (0, 1, 2)
-    in_sequence = True
+    stateful = True
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -161,7 +161,7 @@ class DataAugmentation(LayoutFromWeights):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         check_generators(self)
         self.aug = self.param.augmentation_param
-        self.in_sequence = True  # the mean and the schedule go on from one forward to the next
+        self.stateful = True  # the mean and the schedule go on from one forward to the next
         if not self.blobs:
             crop = self._crop(bottom[0])
             mean = [(1, bottom[0].channels, *crop), (1, bottom[0].channels, 1, 1)] if self.aug.recompute_mean else []
@@ -177,7 +177,7 @@ class DataAugmentation(LayoutFromWeights):
         for spec in self.param.param:
             spec.lr_mult = spec.decay_mult = 0
 
-    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+    def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         """Stored means may have another size; without recompute_mean they are kept unused."""
         have = [blob.shape for blob in self.blobs]
         wanted = [tuple(shape) for shape in shapes]

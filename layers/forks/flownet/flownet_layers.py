@@ -157,7 +157,7 @@ class Mean(Layer):
     num_top = 1
     param_block = ("mean_param",)
     weight_names = ()
-    keeps_places = True
+    same_positions = True
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -213,7 +213,7 @@ class FLOWriter(Layer):
     weight_names = ()
     has_gradient = False
     index_bottoms = (0,)
-    in_sequence = True
+    stateful = True
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -159,7 +159,7 @@ class FrcnnRoiData(Forked, PrefetchingLayer):
         settings = read_frcnn_settings(granted(param.config))
         kind = self.choose(MAKEFILE, f"{param.config} has {settings.own[0]}") if settings.own else self.choose_by_fork()
         if not kind:
-            raise self.open_choice("they read the same settings differently; ")
+            raise self.ambiguous_kind_error("they read the same settings differently; ")
         refused = [key for key in settings.refused if not key.startswith("data_") or self.phase == TRAIN]
         if refused:
             raise self.error(f"{param.config} has {refused[0]}, which is not built", "window_data_param.config")

@@ -37,7 +37,7 @@ class FieldBoxesOutput(DynamicTops):
     num_top = (1, 2)
     weight_names = ()
     has_gradient = False
-    makes_rois = True
+    dynamic_rois = True
     unit: ClassVar[int]
     """1 where a box's last row and column belong to it."""
 
@@ -71,7 +71,7 @@ class FieldBoxesOutput(DynamicTops):
         """Checks only: how many rois there are is known after forward."""
         self._shape(top, 1)
 
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+    def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         self._shape(top, self.images(bottom) * (rois or self.settings_block.max_post_nms_num or ROIS))
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:

@@ -70,7 +70,7 @@ class DecodeBBox(DynamicTops, Forked):
         elif len(bottom) == 3 and self.phase != TRAIN:
             raise self.error("takes the matched boxes, bottom 2, in phase TRAIN only", "bottom[2]")
         self.means, self.stds = regression_scale(self)
-        self.makes_rois = self.phase == TRAIN
+        self.dynamic_rois = self.phase == TRAIN
         self.index_bottoms = tuple(range(len(bottom)))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -131,8 +131,8 @@ class CascadeProposalTarget(DynamicTops):
     param_block = (BLOCK, "bbox_reg_param")
     weight_names = ()
     has_gradient = False
-    in_sequence = True
-    makes_rois = True
+    stateful = True
+    dynamic_rois = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.proposal_target_param
@@ -160,7 +160,7 @@ class CascadeProposalTarget(DynamicTops):
         for blob, each in zip(top, (5, 1, *[4 * self.columns] * 3, 6, 1)):
             blob.reshape(count, each, 1, 1)
 
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+    def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         batch = self.param.proposal_target_param.batch_size
         self._shape(top, batch if batch > 0 else bottom[0].shape[0])
 

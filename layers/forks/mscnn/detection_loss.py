@@ -106,7 +106,7 @@ class FieldDetectionLoss(Loss):
 
     type = "DetectionLoss"
     index_bottoms = (1,)
-    in_sequence = True
+    stateful = True
     param_block = (BLOCK, "bbox_reg_param", "loss_param")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -203,7 +203,7 @@ class DetectionGroupLoss(Loss):
     type = "DetectionGroupLoss"
     num_bottom = 3
     index_bottoms = (2,)
-    in_sequence = True
+    stateful = True
     param_block = (GROUP_BLOCK, "bbox_reg_param", "loss_param")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -96,7 +96,7 @@ class ScaleRoute(DynamicTops):
     param_block = ("scale_route_param",)
     weight_names = ()
     has_gradient = False
-    makes_rois = True
+    dynamic_rois = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) != len(top):
@@ -123,7 +123,7 @@ class ScaleRoute(DynamicTops):
                 raise self.error(f"bottoms 0 and {i} have {lengths}", f"bottom[{i}]")
             out.reshape(1, *blob.shape[1:])
 
-    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+    def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
         for blob, out in zip(bottom, top, strict=True):
             out.reshape(blob.shape)
 

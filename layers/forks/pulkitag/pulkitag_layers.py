@@ -169,7 +169,7 @@ class RandomNoise(Layer):
     type = "RandomNoise"
     num_bottom = 1
     num_top = 1
-    keeps_places = True
+    same_positions = True
     param_block = ("random_noise_param",)
     weight_names = ()
     copies = (4, 0)

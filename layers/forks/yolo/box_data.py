@@ -64,7 +64,7 @@ class BoxData(Forked, PrefetchingLayer):
                 raise self.error(f"{len(sides)} sides give {1 + len(sides)} tops, got {tops}", "data_param.side")
             kind = self.choose_by_fork()
             if not kind:
-                raise self.open_choice("no field tells; ")
+                raise self.ambiguous_kind_error("no field tells; ")
         transformer = DataTransformer(transform, self.phase, generator, self.dtype)
         shard = current_shard(self.phase)
         return BoxSource(open_source(param), param, transformer, shard, sides if tops > 1 else [], in_rows=kind == ROWS)

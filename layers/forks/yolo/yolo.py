@@ -31,7 +31,7 @@ class YoloOutput(DynamicTops):
     num_top = 1
     weight_names = ()
     has_gradient = False
-    found_axis = 2
+    dynamic_axis = 2
 
     def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
         """Before suppression: boxes (m, 4) as centre and size; and of each row (n,) its box, score and class."""

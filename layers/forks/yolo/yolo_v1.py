@@ -127,7 +127,7 @@ class DetectionLoss(Forked, Loss):
     kinds = (Kind("YOLO", ("yolov2",), "side, num_class, num_object"), Kind("MS-CNN", ("mscnn", "cascade"), "cls_num"))
 
     @classmethod
-    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         return FieldDetectionLoss if cls is DetectionLoss and param.detection_loss_param.HasField("cls_num") else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -168,7 +168,7 @@ class RegionLoss(Forked, Loss):
 
     type = "RegionLoss"
     index_bottoms = (1,)
-    in_sequence = True
+    stateful = True
     param_block = ("region_loss_param",)
     kinds = (
         Kind(YOLO, ("yolo",), "divided by the number of images"),

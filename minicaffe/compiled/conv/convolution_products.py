@@ -10,7 +10,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.kernels import provides
 from minicaffe.layers.conv import convolution_products as kernels
-from minicaffe.layers.conv.convolution_products import LEAST_FILTERS, KeptWeights, Product, suits_from
+from minicaffe.layers.conv.convolution_products import LEAST_FILTERS, Product, WeightCache, supports_from
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd import Shapes
 from minicaffe.layers.elementwise.epilogue import Epilogue
@@ -23,25 +23,25 @@ LEAST_CHANNELS, LEAST_TILES = LEAST_FILTERS, 16
 tiles (13x13, 14x14) are as fast where the factors come from memory, 4 tiles (7x7) take twice the time."""
 
 
-@provides(kernels.suits)
-def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
-    return suits_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
+@provides(kernels.supports)
+def supports(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
+    return supports_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
 
 
 @provides(kernels.chosen)
 def chosen(  # noqa: PLR0917
-    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: KeptWeights | None = None
+    x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: WeightCache | None = None
 ) -> Product:
     shapes = x.shape, weight.shape, y.shape
-    if depthwise.suits(x, weight, window, group, y):
+    if depthwise.supports(x, weight, window, group, y):
         return depthwise.product(window, shapes, y.dtype, epilogue)
-    if suits(x, weight, window, group, y, kept is not None):
+    if supports(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, window, group) if kept else None
         if factors is not None and takes_factors(factors):
             return LoopsProduct(window, group, shapes, factors, epilogue)
         return kernels.by_winograd(window, group, epilogue, factors)
     turned = kept is not None and takes_panels(shapes, window, group, y.dtype)
-    if not tiled.suits(x, weight, window, y, turned):
+    if not tiled.supports(x, weight, window, y, turned):
         return kernels.directly(window, group, epilogue)
     panels = None
     if kept is not None and turned:
@@ -52,7 +52,7 @@ def chosen(  # noqa: PLR0917
 
 @provides(kernels.data_gradient)
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
-    if depthwise.suits(dx, weight, window, group, dy):
+    if depthwise.supports(dx, weight, window, group, dy):
         depthwise.data_gradient(dy, weight, window, dx)
     else:
         kernels.data_gradient.by_numpy(dy, weight, window, group, dx)
@@ -60,7 +60,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
 @provides(kernels.add_weight_gradient)
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
-    if depthwise.suits(x, dweight, window, group, dy) and math.prod(dy.shape[2:]) >= depthwise.LEAST_WINDOWS:
+    if depthwise.supports(x, dweight, window, group, dy) and math.prod(dy.shape[2:]) >= depthwise.LEAST_WINDOWS:
         depthwise.add_weight_gradient(x, dy, window, dweight)
     else:
         kernels.add_weight_gradient.by_numpy(x, dy, window, group, dweight)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.compiled.jit import Later, Loop, Registers, Room, intrinsic, loop
+from minicaffe.compiled.jit import DynamicArray, Loop, Registers, ScratchArray, intrinsic, loop
 from minicaffe.compiled.jobs import Calls
 from minicaffe.compiled.vectors import Vectors, copy, copy_every_other
 from minicaffe.layers.conv.columns import runs_of
@@ -73,7 +73,7 @@ def possible(weight: Sequence[int], group: int) -> bool:
     return len(weight) == 4 and weight[1] == 1 < group and weight[0] <= MOST_EACH * group
 
 
-def suits(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool:
+def supports(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool:
     """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
     return (
         possible(weight.shape, group)
@@ -123,7 +123,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, dweight: Array) -> 
     run(partial(kernels_gradient, of, by, strips, to, shape, (len(x), part.start, part.stop)) for part in tasks)
 
 
-def _write_runs(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_runs(builder: Any, registers: Registers, *given: Any) -> None:
     """add_runs, some vectors of sums at a time, which stay in registers while all taps are added."""
     from numba.core import cgutils
 
@@ -156,7 +156,7 @@ def _write_runs(builder: Any, registers: Registers, *given: Any) -> None:
                 vectors.store(made, to)
 
 
-@intrinsic(_write_runs)
+@intrinsic(_emit_runs)
 def add_runs(  # noqa: PLR0913, PLR0917
     line: Array,
     starts: Places,
@@ -353,7 +353,7 @@ def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
 
 def forward_loop(window: Window) -> Loop[Any]:
     """Return what convolves by such windows."""
-    return convolve_maps if depthwise_3x3.suits(window) else convolve_channels
+    return convolve_maps if depthwise_3x3.supports(window) else convolve_channels
 
 
 @lru_cache(maxsize=1024)
@@ -361,17 +361,17 @@ def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -
     """Return the calls of the loop that convolves arrays of these shapes, on so many threads."""
     x, _, y = shapes
     convolve_some, shape, multiplications = forward_loop(window), _shape(x, y), math.prod(y) * math.prod(window.kernel)
-    arrays = (*(Later(0, (math.prod(sizes),)) for sizes in (*shapes[:2], (3, y[1]), y)),)
+    arrays = (*(DynamicArray(0, (math.prod(sizes),)) for sizes in (*shapes[:2], (3, y[1]), y)),)
     cuts: list[tuple[Any, ...]]
     if convolve_some is convolve_maps:
         map_ = *shape, *window.pad, window.stride[0]
         tasks = _tasks(x[0] * x[1], multiplications // 2 + math.prod(x), threads)  # half as long each: maps count, too
-        spare = Room(0, (depthwise_3x3.memory_size(map_),))
+        spare = ScratchArray(0, (depthwise_3x3.memory_size(map_),))
         cuts = [(spare, map_, (part.start, part.stop)) for part in tasks]
     else:
         strips, tasks = _strips(window, _pair(y[2:]), STRIP), _tasks(x[1], multiplications // x[0], threads)
         line, sums = memory_sizes(strips)
-        memory = Room(0, (line,)), Room(line * dtype.itemsize, (sums,))
+        memory = ScratchArray(0, (line,)), ScratchArray(line * dtype.itemsize, (sums,))
         cuts = [(*memory, strips, shape, (n, part.start, part.stop)) for n in range(x[0]) for part in tasks]
     return Calls(convolve_some, dtype, [(*arrays, *cut) for cut in cuts])
 

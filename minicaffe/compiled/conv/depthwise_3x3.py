@@ -30,7 +30,7 @@ not look ahead to. Maps of 112x112 that come from the third cache take 0.55 (str
 Map = tuple[int, int, int, int, int, int, int, int, int]
 
 
-def suits(window: Window) -> bool:
+def supports(window: Window) -> bool:
     """Return whether the loop computes such windows, and on this processor faster than runs: without masked loads, which come
     with vectors of 256 bits, each number on a map's rim is a branch.
     """
@@ -84,16 +84,16 @@ class _Block:
         return totals
 
 
-def _write_map(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_map(builder: Any, registers: Registers, *given: Any) -> None:
     """convolve_map, for each stride."""
     *others, stride = given
     with builder.if_else(builder.icmp_signed("==", stride, stride.type(1))) as (one, two):
         for branch, (number, _) in zip((one, two), STRIDES):
             with branch:
-                _write_blocks(builder, registers, number, *others)
+                _emit_blocks(builder, registers, number, *others)
 
 
-def _write_blocks(builder: Any, registers: Registers, stride: int, *given: Any) -> None:
+def _emit_blocks(builder: Any, registers: Registers, stride: int, *given: Any) -> None:
     from numba.core import cgutils
 
     x, weight, after, y, spare, origin, channel, channels, to, height, width, down, over, pad_y, pad_x = given
@@ -133,7 +133,7 @@ def _write_blocks(builder: Any, registers: Registers, stride: int, *given: Any) 
                     write(block.masks(left, width), builder.sub(builder.select(whole, end, over), j))
 
 
-@intrinsic(_write_map)
+@intrinsic(_emit_map)
 def convolve_map(  # noqa: PLR0913, PLR0917
     x: Array,
     weight: Array,

@@ -15,7 +15,7 @@ import numpy as np
 
 from minicaffe.blob import ALIGNMENT, Array, aligned_zeros
 from minicaffe.compiled import jit
-from minicaffe.compiled.jit import Later, Room
+from minicaffe.compiled.jit import DynamicArray, ScratchArray
 from minicaffe.compiled.jobs import Calls
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
@@ -67,7 +67,7 @@ PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def suits(x: Array, weight: Array, window: Window, y: Array, turned: bool = False) -> bool:
+def supports(x: Array, weight: Array, window: Window, y: Array, turned: bool = False) -> bool:
     """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows).
 
     turned: as takes has it.
@@ -150,10 +150,10 @@ def _calls(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], thr
     """turned: whether the weights are panels."""
     all_panels = panels_shape(shapes[1], group, dtype) if turned else None
     map_, pieces, sizes = _cut(window, group, shapes, threads, dtype.itemsize, all_panels)
-    x, weight, y = (Later(0, (math.prod(shape),)) for shape in (shapes[0], all_panels or shapes[1], shapes[2]))
-    after, rooms, start = Later(0, (3 * shapes[1][0],)), [], 0
+    x, weight, y = (DynamicArray(0, (math.prod(shape),)) for shape in (shapes[0], all_panels or shapes[1], shapes[2]))
+    after, rooms, start = DynamicArray(0, (3 * shapes[1][0],)), [], 0
     for size in sizes:
-        rooms.append(Room(start, (size,)))
+        rooms.append(ScratchArray(start, (size,)))
         start += -(-size * dtype.itemsize // ALIGNMENT) * ALIGNMENT
     return Calls(convolve_strips, dtype, [(x, weight, after, y, map_, part, *rooms) for part in pieces])
 

@@ -122,7 +122,7 @@ class _Tile:
         return made
 
 
-def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_products(builder: Any, registers: Registers, *given: Any) -> None:
     """products, for each number of vectors and of windows beside them that a tile may have, and of windows alone; and, without
     such, for half of the rows, where the others are missing.
     """
@@ -210,7 +210,7 @@ def _write_products(builder: Any, registers: Registers, *given: Any) -> None:
             vectors.switch(number, [*range(1, alone + 1), *both], lambda number: tile(most, *divmod(number, step)))
 
 
-@intrinsic(_write_products)
+@intrinsic(_emit_products)
 def products(  # noqa: PLR0913, PLR0917
     panels: Array,
     start: int,
@@ -268,7 +268,7 @@ def products(  # noqa: PLR0913, PLR0917
                 sums[place + r * width + j] = total
 
 
-def _write_turned(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_turned(builder: Any, registers: Registers, *given: Any) -> None:
     weight, start, apart, filters, depth, panels, to, _ = given
     int64, vectors, rows = start.type, Vectors(builder, weight.type.pointee, registers.lanes), panel_rows(registers)
 
@@ -283,7 +283,7 @@ def _write_turned(builder: Any, registers: Registers, *given: Any) -> None:
     vectors.each(depth, write)
 
 
-@intrinsic(_write_turned)
+@intrinsic(_emit_turned)
 def turned(  # noqa: PLR0917
     weight: Array, start: int, apart: int, filters: int, depth: int, panels: Array, to: int, rows: int
 ) -> None:
@@ -297,7 +297,7 @@ def turned(  # noqa: PLR0917
             panels[to + k * rows + r] = weight[start + min(r, filters - 1) * apart + k]
 
 
-def _write_panel_products(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_panel_products(builder: Any, registers: Registers, *given: Any) -> None:
     panel, columns, sums, start, to, depth, width, fresh = given
     int64, rows, is_fresh = depth.type, panel_rows(registers), builder.icmp_unsigned("!=", fresh, fresh.type(0))
     vectors, narrow = (Vectors(builder, panel.type.pointee, count) for count in (registers.lanes, rows))
@@ -335,7 +335,7 @@ def _each_tile(vectors: Vectors, width: Any, most: int, write: Callable[[int, An
     builder.position_at_end(end)
 
 
-@intrinsic(_write_panel_products)
+@intrinsic(_emit_panel_products)
 def panel_products(  # noqa: PLR0917
     panel: Array, columns: Array, sums: Array, start: int, to: int, depth: int, width: int, fresh: int
 ) -> None:

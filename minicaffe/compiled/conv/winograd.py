@@ -14,12 +14,12 @@ from minicaffe import threads
 from minicaffe.blob import Array, Blob, address_of
 from minicaffe.compiled import jit
 from minicaffe.compiled.elementwise.epilogue import table
-from minicaffe.compiled.jit import Later, Room
+from minicaffe.compiled.jit import DynamicArray, ScratchArray
 from minicaffe.compiled.jobs import BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import provides
 from minicaffe.layers.conv import winograd, winograd_outliers
 from minicaffe.layers.conv.window import Window
-from minicaffe.layers.conv.winograd import Shapes, channels_of, mend, tiles_at_once
+from minicaffe.layers.conv.winograd import Shapes, channels_of, fixup, tiles_at_once
 from minicaffe.layers.conv.winograd_outliers import Flags, Taps, all_taps, taps_of_pieces
 from minicaffe.layers.conv.winograd_tiles import TOGETHER, Block, G, Tiling, count_of_pieces, offsets, to_pieces
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
@@ -74,11 +74,11 @@ class LoopsProduct:
         """Return the same of blobs."""
         job = BlobJob(self._job, (x, self._factors, self._after, self._flags), y)
 
-        def mend() -> None:
+        def fixup() -> None:
             arrays = (x.data_for_loops(), weight.data_for_loops(), y.data)
             self._mend(*(array.reshape(shape) for array, shape in zip(arrays, self._shapes, strict=True)))
 
-        return KeptStep([job], mend=mend)
+        return KeptStep([job], fixup=fixup)
 
     def _mend(self, x: Array, weight: Array, y: Array) -> None:
         if not self._flags.any():
@@ -92,7 +92,7 @@ class LoopsProduct:
             )
             found[key] = found.get(key, False) | flags.reshape(s, r, c * TOGETHER)
         threads.run(
-            partial(mend, self._tiling, block, g, flags, x, weight, y, self._epilogue)
+            partial(fixup, self._tiling, block, g, flags, x, weight, y, self._epilogue)
             for (block, g), flags in found.items()
             if flags.any()
         )
@@ -108,14 +108,20 @@ def _calls(
     most, each = tiles_at_once(max(depth, filters // group)), depth * filters // group
     blocks, lanes = _cut(tiling, most, factors[2], each, workers)
     parts = [_Part(block, g, lane) for block in blocks for g in range(group) for lane in lanes]
-    arrays = [Later(0, (math.prod(shapes[0]),)), Later(0, (3, filters)), Later(0, (math.prod(shapes[2]),))]
+    arrays = [DynamicArray(0, (math.prod(shapes[0]),)), DynamicArray(0, (3, filters)), DynamicArray(0, (math.prod(shapes[2]),))]
     firsts = accumulate((part.block.tiles for part in parts), initial=0)
     calls = [_call(tiling, part, shapes, factors, arrays, first, taps) for first, part in zip(firsts, parts)]
     return tiling, parts, Calls(winograd_loops.convolve_planes, np.float32, calls)
 
 
 def _call(  # noqa: PLR0917
-    tiling: Tiling, part: _Part, shapes: Shapes, factors: tuple[int, ...], arrays: Sequence[Later], first: int, taps: Taps
+    tiling: Tiling,
+    part: _Part,
+    shapes: Shapes,
+    factors: tuple[int, ...],
+    arrays: Sequence[DynamicArray],
+    first: int,
+    taps: Taps,
 ) -> tuple[object, ...]:
     """Return what convolve_planes takes for a part. arrays: x, after and y; first: the number of the part's first tile."""
     x, after, y = arrays
@@ -131,12 +137,12 @@ def _call(  # noqa: PLR0917
     rows, columns, apart = len(part.block.rows), len(part.block.groups) * TOGETHER, all_panels * depth * each
     lengths = winograd_loops.memory_sizes(rows, columns, len(planes), depth, panels * each)
     begin = part.group * 36 * apart + part.panels.start * depth * each
-    of = Later(begin, (35 * apart + panels * depth * each,))
+    of = DynamicArray(begin, (35 * apart + panels * depth * each,))
     maps = channels // group, *size, mine.stop - mine.start, *out_size
     sizes = *maps, rows, columns, *tiling.apart, *tiling.window.dilation, panels, each, apart, *lengths[:3], mine.start
     memory, flags, places = (
-        Room(0, (sum(lengths),)),
-        Later(first, (part.block.tiles,)),
+        ScratchArray(0, (sum(lengths),)),
+        DynamicArray(first, (part.block.tiles,)),
         np.array(offsets(tiling.window), np.int64),
     )
     masks, shares = taps_of_pieces(tiling.window, taps), winograd_outliers.shares(tiling, part.block, tuple(size), taps)

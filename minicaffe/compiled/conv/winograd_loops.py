@@ -58,7 +58,7 @@ def padded(count: int) -> int:
     return -(-count // LANES) * LANES
 
 
-def _write_transform(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_transform(builder: Any, registers: Registers, *given: Any) -> None:
     d, *of, t, first, step, count, padded, powers = given
     int64, vectors = count.type, Vectors(builder, d.type.pointee, registers.lanes)
     p, q, p2, q2, _, _, both, product = _everywhere(builder, vectors, powers, int64)
@@ -81,7 +81,7 @@ def _write_transform(builder: Any, registers: Registers, *given: Any) -> None:
     vectors.each(count, write)
 
 
-@intrinsic(_write_transform)
+@intrinsic(_emit_transform)
 def _transform(  # noqa: PLR0913, PLR0917
     d: Array,
     d0: int,
@@ -116,7 +116,7 @@ def _transform(  # noqa: PLR0913, PLR0917
         t[first + 5 * step + k] = e5 - both * e3 + product * e1
 
 
-def _write_outputs(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_outputs(builder: Any, registers: Registers, *given: Any) -> None:
     t, start, stride, y, first, step, count, powers = given
     int64, vectors = count.type, Vectors(builder, t.type.pointee, registers.lanes)
     p, q, p2, q2, p3, q3, _, _ = _everywhere(builder, vectors, powers, int64)
@@ -137,7 +137,7 @@ def _write_outputs(builder: Any, registers: Registers, *given: Any) -> None:
     vectors.each(count, write)
 
 
-@intrinsic(_write_outputs)
+@intrinsic(_emit_outputs)
 def _outputs(  # noqa: PLR0917
     t: Array, start: int, stride: int, y: Array, first: int, step: int, count: int, powers: Array
 ) -> None:
@@ -155,7 +155,7 @@ def _outputs(  # noqa: PLR0917
         y[first + 3 * step + k] = p3 * odd_p + q3 * odd_q + e5
 
 
-def _write_deal(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_deal(builder: Any, registers: Registers, *given: Any) -> None:
     from numba.core import cgutils
 
     pixels, line, to, sums, step, count = given
@@ -170,7 +170,7 @@ def _write_deal(builder: Any, registers: Registers, *given: Any) -> None:
             vectors.store([builder.fadd(vectors.load(total, 1)[0], vectors.magnitude(made))], total)
 
 
-@intrinsic(_write_deal)
+@intrinsic(_emit_deal)
 def _deal(pixels: Array, line: Array, to: int, sums: int, step: int, count: int) -> None:
     """line[to + j step + i] = d and line[sums + j step + i] += |d|, d = pixels[4 i + j], for j below 4 and i below count.
 

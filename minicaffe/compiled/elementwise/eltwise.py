@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.compiled.jit import Later, loop
+from minicaffe.compiled.jit import DynamicArray, loop
 from minicaffe.compiled.jobs import LEAST, BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import step_of_layer
 from minicaffe.layers.elementwise.eltwise import SUM, Eltwise
@@ -45,5 +45,5 @@ def sum_step(layer: Eltwise, bottom: Sequence[Blob], top: Sequence[Blob], epilog
 @lru_cache(maxsize=512)
 def _calls(count: int, dtype: np.dtype[Any], threads: int) -> Calls:
     """Return the calls of add_two for arrays of so many numbers, on so many threads."""
-    some = [Later(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, 2, threads)]
-    return Calls(add_two, dtype, [(part, part, Later(0, (3,)), part) for part in some])
+    some = [DynamicArray(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, 2, threads)]
+    return Calls(add_two, dtype, [(part, part, DynamicArray(0, (3,)), part) for part in some])

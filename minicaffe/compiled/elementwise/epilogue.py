@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
 from minicaffe.blob import Array, Blob
-from minicaffe.compiled.jit import Later, loop
+from minicaffe.compiled.jit import DynamicArray, loop
 from minicaffe.compiled.jobs import LEAST, BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import provides
 from minicaffe.layers.elementwise import epilogue as kernels
@@ -137,23 +137,23 @@ def epilogue_step_by_loops(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[],
 
 @lru_cache(maxsize=512)
 def _calls_in_place(images: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
-    after, image, calls = Later(0, (3, channels)), channels * count, []
+    after, image, calls = DynamicArray(0, (3, channels)), channels * count, []
     if images * channels == 1:
         for part in parts(count, LEAST, 2, threads):
             length = part.stop - part.start
-            calls.append((after, (1, 0, 1, length, length, length), Later(part.start, (length,))))
+            calls.append((after, (1, 0, 1, length, length, length), DynamicArray(part.start, (length,))))
     else:
         for part in parts(channels, LEAST // (images * count), 2, threads):
             some, whole = part.stop - part.start, (images - 1) * image
             place = images, part.start, some, image, count, count
-            calls.append((after, place, Later(part.start * count, (whole + some * count,))))
+            calls.append((after, place, DynamicArray(part.start * count, (whole + some * count,))))
     return Calls(scale_shift_relu, dtype, calls)
 
 
 @lru_cache(maxsize=512)
 def _calls(images: int, channels: int, count: int, dtype: np.dtype[Any], threads: int) -> Calls:
     planes = images * channels
-    map_, after = Later(0, (planes * count,)), Later(0, (3, channels))
+    map_, after = DynamicArray(0, (planes * count,)), DynamicArray(0, (3, channels))
     some = parts(planes, max(1, LEAST // max(1, count)), 2, threads)
     calls = [(map_, after, map_, (part.start, part.stop, channels, count)) for part in some]
     return Calls(scale_shift_relu_planes, dtype, calls)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.compiled.jit import Later, loop
+from minicaffe.compiled.jit import DynamicArray, loop
 from minicaffe.compiled.jobs import BlobJob, Calls, Job, KeptStep
 from minicaffe.compiled.vectors import exponentials
 from minicaffe.kernels import step_of_layer
@@ -80,6 +80,6 @@ def softmax_step(layer: Softmax, bottom: Sequence[Blob], top: Sequence[Blob]) ->
 def _calls(shape: tuple[int, ...], axis: int, dtype: np.dtype[Any], threads: int) -> Calls:
     """Return the calls of softmax_lines for arrays of this shape."""
     count, length, inner = math.prod(shape), shape[axis], math.prod(shape[axis + 1 :])
-    whole = Later(0, (count,))
+    whole = DynamicArray(0, (count,))
     some = parts(count // length, -(-LEAST // length), 1, threads)
     return Calls(softmax_lines, dtype, [(whole, whole, (part.start, part.stop, length, inner)) for part in some])

@@ -30,15 +30,15 @@ def _sum(builder: Any, total: Any, value: Any) -> Any:
     return builder.fadd(total, value)
 
 
-def _write_max_rows(builder: Any, registers: Registers, *given: Any) -> None:
-    _write_rows(builder, registers, given, LOWEST, partial(_larger, builder))
+def _emit_max_rows(builder: Any, registers: Registers, *given: Any) -> None:
+    _emit_rows(builder, registers, given, LOWEST, partial(_larger, builder))
 
 
-def _write_add_rows(builder: Any, registers: Registers, *given: Any) -> None:
-    _write_rows(builder, registers, given, 0.0, partial(_sum, builder))
+def _emit_add_rows(builder: Any, registers: Registers, *given: Any) -> None:
+    _emit_rows(builder, registers, given, 0.0, partial(_sum, builder))
 
 
-def _write_rows(builder: Any, registers: Registers, given: Any, neutral: float, join: Callable[[Any, Any], Any]) -> None:
+def _emit_rows(builder: Any, registers: Registers, given: Any, neutral: float, join: Callable[[Any, Any], Any]) -> None:
     """For each number of rows and stride, of what is there so far or of nothing."""
     x, start, apart, rows, y, to, count, stride, fresh = given
     int64, vectors = to.type, Vectors(builder, x.type.pointee, registers.lanes)
@@ -71,7 +71,7 @@ def _write_rows(builder: Any, registers: Registers, given: Any, neutral: float, 
     vectors.switch(rows, range(1, MOST + 1), write_each)
 
 
-@intrinsic(_write_max_rows)
+@intrinsic(_emit_max_rows)
 def max_rows(  # noqa: PLR0913, PLR0917
     x: Array, start: int, apart: int, rows: int, y: Array, to: int, count: int, stride: int, fresh: int
 ) -> None:
@@ -86,7 +86,7 @@ def max_rows(  # noqa: PLR0913, PLR0917
         y[to + i] = most
 
 
-@intrinsic(_write_add_rows)
+@intrinsic(_emit_add_rows)
 def add_rows(  # noqa: PLR0913, PLR0917
     x: Array, start: int, apart: int, rows: int, y: Array, to: int, count: int, stride: int, fresh: int
 ) -> None:
@@ -98,7 +98,7 @@ def add_rows(  # noqa: PLR0913, PLR0917
         y[to + i] = total
 
 
-def _write_sum_up(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_sum_up(builder: Any, registers: Registers, *given: Any) -> None:
     x, start, count, y, to = given
     int64, vectors = to.type, Vectors(builder, x.type.pointee, registers.lanes)
     whole = builder.sdiv(count, lanes := int64(vectors.lanes))
@@ -112,7 +112,7 @@ def _write_sum_up(builder: Any, registers: Registers, *given: Any) -> None:
     builder.store(vectors.sum(builder.fadd(total, rest)), builder.gep(y, [to]))
 
 
-@intrinsic(_write_sum_up)
+@intrinsic(_emit_sum_up)
 def sum_up(x: Array, start: int, count: int, y: Array, to: int) -> None:
     """y[to] = the sum of x[start + i] for i below count."""
     y[to] = 0
@@ -120,7 +120,7 @@ def sum_up(x: Array, start: int, count: int, y: Array, to: int) -> None:
         y[to] += x[i]
 
 
-def _write_divide(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_divide(builder: Any, registers: Registers, *given: Any) -> None:
     y, to, sizes, start, count = given
     vectors = Vectors(builder, y.type.pointee, registers.lanes)
 
@@ -131,14 +131,14 @@ def _write_divide(builder: Any, registers: Registers, *given: Any) -> None:
     vectors.each(count, write)
 
 
-@intrinsic(_write_divide)
+@intrinsic(_emit_divide)
 def divide(y: Array, to: int, sizes: Array, start: int, count: int) -> None:
     """y[to + i] /= sizes[start + i] for i below count."""
     for i in range(count):
         y[to + i] /= sizes[start + i]
 
 
-def _write_windows(
+def _emit_windows(
     builder: Any, registers: Registers, given: Any, neutral: float, join: Callable[[Any, Any], Any], finish: Callable[..., Any]
 ) -> None:
     """Two vectors of each row, without masks where both lie on the map: the rows are joined, and then what windows see of them,
@@ -190,20 +190,20 @@ def _write_windows(
                 vectors.switch(columns, range(1, MOST + 1), partial(write, step))
 
 
-def _write_max_windows(builder: Any, registers: Registers, *given: Any) -> None:
-    _write_windows(builder, registers, given, LOWEST, partial(_larger, builder), lambda _, value, *__: value)
+def _emit_max_windows(builder: Any, registers: Registers, *given: Any) -> None:
+    _emit_windows(builder, registers, given, LOWEST, partial(_larger, builder), lambda _, value, *__: value)
 
 
-def _write_mean_windows(builder: Any, registers: Registers, *given: Any) -> None:
+def _emit_mean_windows(builder: Any, registers: Registers, *given: Any) -> None:
     *windows, sizes, place = given
 
     def divided(vectors: Vectors, value: Any, i: Any, some: Any) -> Any:
         return builder.fdiv(value, vectors.load_some(builder.gep(sizes, [builder.add(place, i)]), some))
 
-    _write_windows(builder, registers, windows, 0.0, partial(_sum, builder), divided)
+    _emit_windows(builder, registers, windows, 0.0, partial(_sum, builder), divided)
 
 
-@intrinsic(_write_max_windows)
+@intrinsic(_emit_max_windows)
 def max_windows(  # noqa: PLR0913, PLR0917
     x: Array, start: int, pitch: int, rows: int, columns: int, left: int, width: int, y: Array, to: int, count: int, stride: int
 ) -> None:
@@ -221,7 +221,7 @@ def max_windows(  # noqa: PLR0913, PLR0917
         y[to + i] = most
 
 
-@intrinsic(_write_mean_windows)
+@intrinsic(_emit_mean_windows)
 def mean_windows(  # noqa: PLR0913, PLR0917
     x: Array,
     start: int,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.compiled.jit import Later, Loop, Room
+from minicaffe.compiled.jit import DynamicArray, Loop, ScratchArray
 from minicaffe.compiled.jobs import LEAST, BlobJob, Calls, Job, KeptStep
 from minicaffe.kernels import Loops, step_of_layer
 from minicaffe.layers.pool.pooling import AVE, MAX, STOCHASTIC, Pooling
@@ -45,10 +45,10 @@ def pooling_calls(
     """Return the calls, for x (planes, H, W) and y (planes, PH, PW), of the maxima, or the averages."""
     pixels, pooled = (rows.size, columns.size), (rows.pooled, columns.pooled)
     windows, sizes = windows_of(rows, columns), divisors(rows, columns, dtype)
-    lines = Room(0, (2, line_length(columns)))
+    lines = ScratchArray(0, (2, line_length(columns)))
     calls: list[tuple[Any, ...]] = []
     for part in cut(planes, max(1, min(2 * threads, planes * rows.size * columns.size // LEAST))):
-        x, y = (Later(part.start * shape[0] * shape[1], (part.stop - part.start, *shape)) for shape in (pixels, pooled))
+        x, y = (DynamicArray(part.start * shape[0] * shape[1], (part.stop - part.start, *shape)) for shape in (pixels, pooled))
         if by_maximum:
             calls.append((x, windows, y, lines))
         else:

@@ -62,7 +62,7 @@ def is_head(layer: LayerParameter) -> bool:
     """Whether a layer belongs to a detector's head: it makes or pools rois, finds how many boxes there are, makes priors, or is
     Python."""
     kind = class_of(layer)
-    finds = issubclass(kind, DynamicTops) and (kind.makes_rois or kind.found_axis is not None)
+    finds = issubclass(kind, DynamicTops) and (kind.dynamic_rois or kind.dynamic_axis is not None)
     return finds or issubclass(kind, RoiLayer | PriorBox) or layer.type == "Python"
 
 

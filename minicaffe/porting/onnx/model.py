@@ -12,7 +12,7 @@ from minicaffe.errors import Error, install, pasted, ways
 from minicaffe.layer import Layer
 from minicaffe.layer_list import Node
 from minicaffe.layers.data.input import Input
-from minicaffe.layers.proposal.dynamic_tops import makes_rois
+from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -91,7 +91,7 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
         if not outputs:
             raise net.layers[end].error("it has no top to export as an output")
     for node in nodes:
-        if until is None and makes_rois(node.layer):  # an output even if layers read them: boxes are relative to them
+        if until is None and dynamic_rois(node.layer):  # an output even if layers read them: boxes are relative to them
             outputs += [top for top in node.top_names if top not in outputs]
     if not outputs:
         raise Error("the net has no outputs to export")

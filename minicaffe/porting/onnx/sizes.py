@@ -12,7 +12,7 @@ from typing import NamedTuple
 from minicaffe.errors import Error
 from minicaffe.layer_list import Node
 from minicaffe.layers.pool.spp import SPP
-from minicaffe.layers.proposal.dynamic_tops import DynamicTops, makes_rois
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops, dynamic_rois
 from minicaffe.net import Net
 
 from .graph import Dims
@@ -62,14 +62,14 @@ def symbolic_shapes(net: Net, nodes: Sequence[Node]) -> dict[str, Dims]:
 
 def _candidates(net: Net, nodes: Sequence[Node]) -> list[tuple[str, int]]:
     """The axes that may be dynamic: all but the channels of inputs, the rows of proposals. A Proposal takes one image."""
-    single = {name for node in nodes if makes_rois(node.layer) for name in node.bottom_names}
+    single = {name for node in nodes if dynamic_rois(node.layer) for name in node.bottom_names}
     axes = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
     free = [(name, axis) for name, axis in axes if axis or name not in single]
     return [*free, *((top, axis) for top, axis in _counted(nodes) if axis == 0)]
 
 
 def _counted(nodes: Sequence[Node]) -> list[tuple[str, int]]:
-    found = [(node.top_names, node.layer.found_axis) for node in nodes if isinstance(node.layer, DynamicTops)]
+    found = [(node.top_names, node.layer.dynamic_axis) for node in nodes if isinstance(node.layer, DynamicTops)]
     return [(top, axis) for tops, axis in found if axis is not None for top in tops]
 
 

@@ -14,7 +14,7 @@ from minicaffe.errors import Error, on_one_line
 from minicaffe.files import replacing_together
 from minicaffe.formats.named_arrays import write_safetensors
 from minicaffe.layers.data.input import Input
-from minicaffe.layers.proposal.dynamic_tops import makes_rois
+from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -95,7 +95,7 @@ def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
 
 
 def _outputs(net: Net) -> list[str]:
-    rois = [top for layer in net.layers if makes_rois(layer) for top in net.top_names[layer.name]]
+    rois = [top for layer in net.layers if dynamic_rois(layer) for top in net.top_names[layer.name]]
     return [*net.outputs, *(top for top in rois if top not in net.outputs)]
 
 

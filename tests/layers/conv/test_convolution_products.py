@@ -18,7 +18,7 @@ DILATED = Window((3, 3), (1, 1), (2, 2), (2, 2))
 STRIDED = Window((5, 5), (2, 2), (1, 1), (1, 1))
 
 
-def suits(
+def supports(
     shape: tuple[int, ...],
     filters: int,
     window: Window = SQUARE,
@@ -29,7 +29,7 @@ def suits(
 ) -> bool:
     x, weight = np.zeros(shape, dtype), np.zeros((filters, shape[1] // group, *window.kernel), dtype)
     y = np.zeros((shape[0], filters, *window.output(shape[2:])), dtype)
-    return products.suits(x, weight, window, group, y, kept)
+    return products.supports(x, weight, window, group, y, kept)
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +38,12 @@ def no_way_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_maps_of_many_channels_take_winograd() -> None:
-    assert suits((1, 64, 60, 100), 64)
-    assert suits((1, 512, 38, 63), 512, DILATED)
-    assert suits((1, 128, 60, 100), 64, group=2)
-    assert suits((16, 256, 14, 14), 256)
-    assert suits((1, 96, 152, 252), 256, STRIDED)
-    assert suits((1, 96, 27, 27), 256, Window((5, 5), (1, 1), (2, 2), (1, 1)), group=2)
+    assert supports((1, 64, 60, 100), 64)
+    assert supports((1, 512, 38, 63), 512, DILATED)
+    assert supports((1, 128, 60, 100), 64, group=2)
+    assert supports((16, 256, 14, 14), 256)
+    assert supports((1, 96, 152, 252), 256, STRIDED)
+    assert supports((1, 96, 27, 27), 256, Window((5, 5), (1, 1), (2, 2), (1, 1)), group=2)
 
 
 @pytest.mark.parametrize(
@@ -65,48 +65,48 @@ def test_large_maps_of_many_channels_take_winograd() -> None:
 )
 def test_others_are_direct(shape: tuple[int, ...], filters: int, window: Window, group: int) -> None:
     with kernels.using("numpy"):
-        assert not suits(shape, filters, window, group=group)
+        assert not supports(shape, filters, window, group=group)
 
 
 def test_fully_connected_layers_made_convolutions_are_direct(loops_way: str) -> None:
     """Whose factors would take 600 MB."""
     window = Window((6, 6), (1, 1), (0, 0), (1, 1))
-    assert not suits((1, 256, 37, 37), 4096, window)
-    assert suits((1, 64, 37, 37), 64, window)
+    assert not supports((1, 256, 37, 37), 4096, window)
+    assert supports((1, 64, 37, 37), 64, window)
 
 
 def test_compiled_loops_take_smaller_ones() -> None:
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     with kernels.using("numba"):
-        assert suits((1, 64, 32, 15), 64)
-        assert suits((1, 64, 60, 100), 64, group=4)
-        assert suits((1, 64, 13, 14), 64)
-        assert not suits((1, 64, 9, 11), 64)
-        assert not suits((1, 64, 32, 15), 64, kept=False)
-        assert not suits((1, 512, 7, 7), 512)
-        assert not suits((1, 64, 60, 100), 64, group=8)
-        assert suits((1, 64, 32, 33), 64, STRIDED)
-        assert not suits((1, 64, 17, 23), 64, STRIDED)
+        assert supports((1, 64, 32, 15), 64)
+        assert supports((1, 64, 60, 100), 64, group=4)
+        assert supports((1, 64, 13, 14), 64)
+        assert not supports((1, 64, 9, 11), 64)
+        assert not supports((1, 64, 32, 15), 64, kept=False)
+        assert not supports((1, 512, 7, 7), 512)
+        assert not supports((1, 64, 60, 100), 64, group=8)
+        assert supports((1, 64, 32, 33), 64, STRIDED)
+        assert not supports((1, 64, 17, 23), 64, STRIDED)
 
 
 def test_float64_is_direct() -> None:
-    assert not suits((1, 64, 60, 100), 64, dtype=np.float64)
+    assert not supports((1, 64, 60, 100), 64, dtype=np.float64)
 
 
 def test_factors_that_are_not_kept_need_larger_maps() -> None:
-    assert suits((1, 64, 30, 31), 64, kept=True)
-    assert not suits((1, 64, 30, 31), 64, kept=False)
+    assert supports((1, 64, 30, 31), 64, kept=True)
+    assert not supports((1, 64, 30, 31), 64, kept=False)
 
 
 def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(products.VARIABLE, "direct")
-    assert not suits((1, 64, 60, 100), 64)
+    assert not supports((1, 64, 60, 100), 64)
     monkeypatch.setenv(products.VARIABLE, "winograd")
-    assert suits((1, 3, 7, 6), 5)
-    assert not suits((1, 3, 7, 6), 5, dtype=np.float64)
+    assert supports((1, 3, 7, 6), 5)
+    assert not supports((1, 3, 7, 6), 5, dtype=np.float64)
     monkeypatch.setenv(products.VARIABLE, "fast")
     with pytest.raises(Error, match="MINICAFFE_CONV must be one of auto, direct, winograd, got 'fast'"):
-        suits((1, 64, 60, 100), 64)
+        supports((1, 64, 60, 100), 64)
 
 
 def layer(phase: Phase) -> LayerCase:
@@ -154,7 +154,7 @@ def test_factors_are_made_once_until_the_weights_change(monkeypatch: pytest.Monk
 def test_factors_are_of_their_windows() -> None:
     """A kernel of 5 x 5 has four pieces with either stride, but not the same ones."""
     weight = np.random.default_rng(0).normal(size=(4, 3, 5, 5)).astype(np.float32)
-    kept = products.KeptWeights()
+    kept = products.WeightCache()
     for stride in (1, 2, 1):
         window = Window((5, 5), (stride, stride), (0, 0), (1, 1))
         assert (kept.factors(weight, window, 1) == winograd.factors_of(weight, window, 1)).all()
@@ -272,13 +272,13 @@ def test_nothing_is_kept_in_train(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("window", "pieces"), [(SQUARE, 1), (STRIDED, 4)])
 def test_how_much_is_kept_is_known(window: Window, pieces: int, loops_way: str) -> None:
     weight = np.zeros((6, 4, *window.kernel), np.float32)
-    kept = products.KeptWeights()
+    kept = products.WeightCache()
     assert kept.nbytes == 0
     made = kept.factors(weight, window, 2)
     assert kept.nbytes == products.factors_bytes(weight.shape, window, 2, held=True)
     rows = made.shape[-1] if loops_way == "numba" else 3
     assert kept.nbytes == weight.nbytes + 2 * 36 * rows * pieces * 4 * 4
-    blob, kept = Blob(weight.shape), products.KeptWeights()
+    blob, kept = Blob(weight.shape), products.WeightCache()
     kept.look_at(blob)
     kept.factors(blob.read_data(), window, 2)
     assert kept.nbytes == products.factors_bytes(weight.shape, window, 2, held=False) == 2 * 36 * rows * pieces * 4 * 4

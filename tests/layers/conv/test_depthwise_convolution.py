@@ -144,7 +144,7 @@ def check_three_products(case: tuple[Window, tuple[int, ...], int], dtype: type)
     want = convolve_by_definition(*exact, window, channels)
     scale, shift = normal(channels * each).astype(dtype), normal(channels * each).astype(dtype) + 1
     y = np.full(want.shape, np.nan, dtype)
-    assert depthwise.suits(x, weight, window, channels, y)
+    assert depthwise.supports(x, weight, window, channels, y)
     close = {"rtol": 2e-5, "atol": 2e-5} if dtype == np.float32 else {"rtol": 1e-11, "atol": 1e-12}
 
     convolve(x, weight, window, channels, y, Epilogue(scale, shift, 0.25))

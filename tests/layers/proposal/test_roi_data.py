@@ -180,7 +180,7 @@ def test_fast_rcnns_tops_are_the_first_of_the_six(tops: int) -> None:
     for found, same in zip(case.forward(), six, strict=False):
         np.testing.assert_array_equal(found, same)
     assert (case.layer.bbox_means is None) == (tops == 3)  # type: ignore[attr-defined]
-    assert case.layer.makes_rois
+    assert case.layer.dynamic_rois
 
 
 def test_without_an_rpn_agnostic_and_all_rois() -> None:

@@ -177,9 +177,9 @@ def test_stored_weights_tell_the_form_of_x() -> None:
     case = LayerCase(lstm(), np.ones((6, 5)))
     assert isinstance(case.layer, Lstm)
     assert case.forward()[0].shape == (6, 4)
-    assert not case.layer.take_layout([(16, 5), (16, 4), (16,)])
-    assert not case.layer.take_layout([(16, 3), (16, 4), (16,)])  # neither form's: the copy reports it
-    assert case.layer.take_layout([(16, 1), (16, 4), (16,)])
+    assert not case.layer.adopt_layout([(16, 5), (16, 4), (16,)])
+    assert not case.layer.adopt_layout([(16, 3), (16, 4), (16,)])  # neither form's: the copy reports it
+    assert case.layer.adopt_layout([(16, 1), (16, 4), (16,)])
     assert [blob.shape for blob in case.layer.blobs] == [(16, 1), (16, 4), (16,)]
     assert case.forward()[0].shape == (6, 5, 4)
     case = LayerCase(lstm("batch_size: 3"), np.ones((6, 5, 2)))  # 5 are not 3 streams
@@ -232,5 +232,5 @@ def test_the_fork_tells_the_form_before_weights_do(
     assert case.layer.blobs[0].shape == (4, inputs)
     assert str(case.layer.choice) == f"Lstm of {told}"
     other = 3 if inputs == 1 else 1
-    if len(shape) == 2 and case.layer.take_layout([(4, other)]):
+    if len(shape) == 2 and case.layer.adopt_layout([(4, other)]):
         assert str(case.layer.choice).endswith(f": {other} inputs in the stored weights")

@@ -238,7 +238,7 @@ def test_a_derived_class_serves_itself() -> None:
     class Mine(ROIAlign):
         pass
 
-    assert Mine.serving(caffe_pb2.LayerParameter(), NetFork("cascade", "")) is Mine
+    assert Mine.resolve_class(caffe_pb2.LayerParameter(), NetFork("cascade", "")) is Mine
 
 
 @pytest.mark.parametrize("kind", ["ROIPooling", "ROIAlign"])

@@ -51,8 +51,8 @@ def test_voc_by_hand(folder: Path) -> None:
 
 
 def test_files_are_in_the_order_of_the_images() -> None:
-    assert case(text()).layer.in_sequence
-    assert not case('type: "DetectionOutput" detection_output_param { num_classes: 3 }').layer.in_sequence
+    assert case(text()).layer.stateful
+    assert not case('type: "DetectionOutput" detection_output_param { num_classes: 3 }').layer.stateful
 
 
 def test_ilsvrc_by_hand(folder: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_margin_that_grows_by_the_mean_of_own() -> None:
     np.testing.assert_allclose(means, [1, 0.375, 0.01], rtol=1e-6)
     np.testing.assert_allclose(later, [1, 0.375 + 3 * 0.01 / 4, 0.015], rtol=1e-6)
     np.testing.assert_allclose(second - first, 3 * 0.01 / 2)
-    assert case.layer.in_sequence and not loss().layer.in_sequence
+    assert case.layer.stateful and not loss().layer.stateful
 
 
 @given(st.permutations(range(3)))

@@ -47,9 +47,9 @@ def test_a_weight_that_changes_with_the_iteration() -> None:
     base = "positive_weight_base: 8 gamma: 1 power: 1 iteration: 1"
     case = rescale(f"{base} positive_weight_min: 1.75 positive_weight_max: 2.5", tops=2)
     assert [case.forward()[1].item() for _ in range(4)] == [2.5, 2, 1.75, 1.75]  # 8/3, 8/4, 8/5, 8/6
-    assert case.layer.in_sequence
+    assert case.layer.stateful
     case = rescale(base, tops=2, phase=TEST)
-    assert [case.forward()[1].item() for _ in range(2)] == [1, 1] and not case.layer.in_sequence
+    assert [case.forward()[1].item() for _ in range(2)] == [1, 1] and not case.layer.stateful
 
 
 @given(st.floats(0.5, 4))
