@@ -1,4 +1,4 @@
-// Filter: the items of x (N, width) that are kept, y (M, width). See layers/shape/filter.py.
+// Filter: the items of x (N, width) that are kept, y (M, width). See layers/shape/items.py.
 #include "common.cuh"
 
 // y[m] = x[kept[m]].

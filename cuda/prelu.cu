@@ -1,4 +1,4 @@
-// PReLU over x (N, channels, positions): one slope a channel; for one slope in all, channels is 1. See layers/neuron/prelu.py.
+// PReLU over x (N, channels, positions): one slope a channel; for one slope in all, channels is 1. See layers/neuron/relu.py.
 #include "common.cuh"
 #include "planes.cuh"
 #include "sums.cuh"

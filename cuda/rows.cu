@@ -1,4 +1,4 @@
-// Rows of a table taken by their numbers, and gradients added to them. See layers/conv/embed.py and batch_reindex.py.
+// Rows of a table taken by their numbers, and gradients added to them. See layers/conv/inner_product.py and items.py.
 #include "common.cuh"
 
 // A number as a row's index; -1 where it is not a whole number in [0, rows).

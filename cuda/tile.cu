@@ -1,4 +1,4 @@
-// Tile: x (before, after) to y (before, tiles, after). See layers/shape/tile.py.
+// Tile: x (before, after) to y (before, tiles, after). See layers/shape/reduction.py.
 #include "common.cuh"
 
 extern "C" __global__ void tile(int count, int tiles, int after, const REAL* x, REAL* y) {

@@ -1,4 +1,4 @@
-// Upsample and Unpooling: numbers put where a mask says, and pixels repeated. See layers/pool/upsample.py and pool/unpooled.py.
+// Upsample and Unpooling: numbers put where a mask says, and pixels repeated. See layers/pool/unpooling.py and pool/unpooled.py.
 #include "common.cuh"
 
 // The place in y, of maps of `pixels`, of number i of x, of maps of `places`; -1 if the mask has none that y has.

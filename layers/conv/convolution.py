@@ -14,20 +14,20 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda import convolution as gpu
 from minicaffe.cuda.convolution import DeviceEpilogue
+from minicaffe.forked import LayoutFromWeights
 from minicaffe.layer import AsManyAsBottoms, Costs, data_bytes
+from minicaffe.layers.conv import winograd_weights
+from minicaffe.layers.conv.convolution_products import Product, WeightCache, chosen, factors_bytes, panels_bytes, supports
+from minicaffe.layers.conv.convolve import BLOCK_BYTES, LEAST
+from minicaffe.layers.conv.gradients import gradients
+from minicaffe.layers.conv.window import Window, checked_output, folded, read_window
+from minicaffe.layers.conv.winograd_weights import Numbers
 from minicaffe.layers.elementwise.channels import sum_channels
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue, joined
 from minicaffe.layers.elementwise.fusion import Fusing
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.reads import UNREAD, Axis
 from minicaffe.threads import get_num_threads
-
-from . import winograd_weights
-from .convolution_products import Product, WeightCache, chosen, factors_bytes, panels_bytes, supports
-from .convolve import BLOCK_BYTES, LEAST
-from .gradients import gradients
-from .window import Window, checked_output, folded, read_window
-from .winograd_weights import Numbers
 
 MOST_MAPS = 32
 """For how many shapes a layer keeps what the GPU's products need to know."""
@@ -275,3 +275,39 @@ class Convolution(Fusing):
         gpu.data_gradient,
         gpu.add_weight_gradient,
     )
+
+
+class DepthwiseConvolution(LayoutFromWeights, Convolution):
+    """DepthwiseConvolution: a convolution with one group for each channel.
+
+        y[c J + j] = bias[c J + j] + sum over taps of weight[c J + j, 0, taps] * x[c, o * stride - pad + taps * dilation]
+    Source: the layer of the MobileNet and ShuffleNet forks of Caffe, where it is also called ConvolutionDepthwise.
+
+    Convolution with one group for each channel. ConvolutionDepthwise is the same.
+
+    bottom: x (N, C, *map), one or more of the same shape. top: y (N, num_output, *windows), one for each bottom;
+    num_output is a multiple of C. convolution_param as Convolution's; group need not be given. Another group than C has no
+    effect on ConvolutionDepthwise. DepthwiseConvolution stores weight (num_output, C / group, *kernel) then, and its code reads
+    the first num_output * kernel values: the layer takes these from stored weights, with a warning.
+    blobs: weight (num_output, 1, *kernel), bias (num_output).
+    Raises LayerError as Convolution does, and for a group of DepthwiseConvolution that does not divide C.
+    """
+
+    type = "DepthwiseConvolution"
+    fuses = True
+
+    def _group(self, channels: int) -> int:
+        given = self.param.convolution_param.group
+        if given in (1, channels):
+            return channels
+        field = "convolution_param.group"
+        if self.type != "ConvolutionDepthwise" and (given < 1 or channels % given or self.num_output % given):
+            counts = f"channels ({channels}) and num_output ({self.num_output})"
+            raise self.error(f"{counts} must be divisible by group ({given})", field)
+        self.warn(f"group {given} has no effect: as in the fork's code, each of the {channels} channels is a group", field)
+        return channels
+
+    def takes_part_of(self, i: int, shape: Sequence[int]) -> bool:
+        group, (filters, _, *kernel) = self.param.convolution_param.group, self._weight_shape()
+        wide = (filters, self.channels // max(group, 1), *kernel)
+        return i == 0 and self.type != "ConvolutionDepthwise" and group > 1 and tuple(shape) == wide

@@ -16,7 +16,7 @@ from minicaffe.data.resizing import interpolated
 from minicaffe.data.shard import Shard
 from minicaffe.errors import DataError
 from minicaffe.files import granted
-from minicaffe.layers.data.image_lists import ListParam, ListSource, check_list_fields, check_skip
+from minicaffe.layers.data.image_data import ListParam, ListSource, check_list_fields, check_skip
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2

@@ -1,4 +1,4 @@
-"""Losses of given probabilities at the true classes."""
+"""Losses of given scores or probabilities at the true classes: MultinomialLogisticLoss, InfogainLoss, HingeLoss."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from minicaffe.formats.weights import read_binaryproto
 from minicaffe.layers.loss.loss import ImageLoss, check_label_count, class_axis, read_labels, watch_labels
 from minicaffe.layers.loss.softmax import softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.proto import caffe_pb2
 
 LOG_THRESHOLD = 1e-20
 """A probability below it counts as it."""
@@ -147,3 +148,46 @@ class InfogainLoss(SoftmaxWithLoss):
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         matrix = self._matrix(bottom).read_data().reshape(self.split.classes, self.split.classes)
         return np.moveaxis(matrix[labels], 2, 1) * kept[:, None], kept  # (outer, inner, C) to (outer, C, inner)
+
+
+class HingeLoss(ImageLoss):
+    """HingeLoss: one-versus-all margins.
+
+        m_ik = max(0, 1 - s_ik x_ik), s = 1 at the true class and -1 elsewhere
+        L1: loss = sum(m) / N        L2: loss = sum(m^2) / N
+
+    Source: Caffe's hinge_loss_layer.cpp.
+
+    Hinge loss of scores against one whole label an image, with hinge_loss_param.norm L1 (default) or L2.
+
+    bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: loss ().
+    Raises LayerError for another number of labels, and for a label that is not whole or not a class.
+    """
+
+    type = "HingeLoss"
+    param_block = ("hinge_loss_param",)
+    copies = (3, 5)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.squared = self.param.hinge_loss_param.norm == caffe_pb2.HingeLossParameter.L2
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        margins, _ = self._margins(bottom)
+        losses = np.square(margins) if self.squared else margins
+        top[0].data[...] = losses.sum(dtype=np.float64) / max(1, self.split.outer)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            margins, sides = self._margins(bottom)
+            # the margin is 0 where it does not count, and so is its sign
+            slopes = 2 * margins if self.squared else np.sign(margins)
+            scale = float(top[0].diff.item()) / max(1, self.split.outer)
+            bottom[0].diff[...] = (-sides * slopes * scale).reshape(bottom[0].shape)
+
+    def _margins(self, bottom: Sequence[Blob]) -> tuple[Array, Array]:
+        """max(0, 1 - s x) and s, both (N, C)."""
+        labels, _ = read_labels(self, bottom[1].data, self.split, None)
+        x = bottom[0].data.reshape(self.split[:2])
+        sides = np.full(x.shape, -1, x.dtype)
+        np.put_along_axis(sides, labels, 1, axis=1)  # 1 at the label, -1 elsewhere: each class against the rest
+        return np.maximum(0, 1 - sides * x), sides

@@ -1,11 +1,4 @@
-"""Accuracy: how often the true class is among the top_k highest scores.
-
-    right_i = (how many classes score at least as high as the true one, itself included) <= top_k
-    accuracy = sum_i right_i / (positions that are not ignored)
-
-Source: Caffe's accuracy_layer.cpp; ties count against the true class. With happynear's min_is_better (NormFace) the lowest
-scores are the best, and of equal ones that of the lowest class.
-"""
+"""Accuracy, EltwiseAccuracy and SegAccuracy: how often, or how well, classes are found."""
 
 from __future__ import annotations
 
@@ -18,11 +11,19 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.launches import lanes_of, launch_loss
 from minicaffe.layer import Layer
-from minicaffe.layers.loss.loss import check_positions, class_axis, ignored_label, read_labels, watch_labels
+from minicaffe.layers.loss.loss import check_label_count, check_positions, class_axis, ignored_label, read_labels, watch_labels
 
 
 class Accuracy(Layer):
-    """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores, or with
+    """Accuracy: how often the true class is among the top_k highest scores.
+
+        right_i = (how many classes score at least as high as the true one, itself included) <= top_k
+        accuracy = sum_i right_i / (positions that are not ignored)
+
+    Source: Caffe's accuracy_layer.cpp; ties count against the true class. With happynear's min_is_better (NormFace) the lowest
+    scores are the best, and of equal ones that of the lowest class.
+
+    The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores, or with
     min_is_better lowest ones.
 
     bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels, one for each
@@ -106,3 +107,100 @@ def among_highest(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.
     true = np.take_along_axis(x, labels[:, None], axis=1)
     before = np.arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2)) > labels[:, None]
     return np.asarray(((x > true) | (x == true) & before).sum(axis=1) < top_k)
+
+
+class EltwiseAccuracy(Layer):
+    """EltwiseAccuracy: how often the true class of a pixel is among its top_k highest scores.
+
+        rank = how many classes score higher than the true one, and of those with an equal score how many come after it
+        accuracy = how many pixels have rank < top_k / the pixels that are not ignored
+
+    Source: HyeonwooNoh/caffe's eltwise_accuracy_layer.cpp. It differs from Accuracy in equal scores, of which the last
+    class goes first, and in the shape of its top. Where every pixel is ignored it gives 0 like Accuracy; the fork divides by 0.
+
+    The fraction of pixels whose true class is among the eltwise_accuracy_param.top_k (default 1) highest scores.
+
+    ignore_label: pixels of this true class do not count.
+    bottom: x (N, C, ...) scores, labels (N, 1, ...). top: (1, 1, 1, 1), 0 when every pixel is ignored. No gradient.
+    Raises LayerError for other shapes, top_k > C, and a label that is not whole, or neither a class nor ignored.
+    """
+
+    type = "EltwiseAccuracy"
+    num_bottom = 2
+    num_top = 1
+    index_bottoms = (0, 1)
+    param_block = ("eltwise_accuracy_param",)
+    weight_names = ()
+    has_gradient = False
+    copies = (1, 1)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.split = class_axis(self, bottom[0], 1, "bottom[0]")
+        check_label_count(self, self.split, bottom)
+        classes, top_k = self.split.classes, self.param.eltwise_accuracy_param.top_k
+        if top_k > classes:
+            raise self.error(f"top_k must be at most the {classes} classes, got {top_k}", "eltwise_accuracy_param.top_k")
+        top[0].reshape(1, 1, 1, 1)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.eltwise_accuracy_param
+        labels, kept = read_labels(self, bottom[1].data, self.split, ignored_label(param))
+        right = kept & among_highest(bottom[0].data.reshape(self.split), labels, param.top_k)
+        top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))
+
+
+class SegAccuracy(Layer):
+    """SegAccuracy: how well each pixel's class is found, as pixel accuracy, mean recall and mean intersection over union.
+
+        m[t, p] = how many pixels of the true class t have their highest score at class p (of equal ones the last)
+        accuracy = the sum of m[c, c] / the sum of m; recall_c = m[c, c] / row c, the mean over the classes that are there;
+        IoU_c = m[c, c] / (row c + column c - m[c, c]), 1 for a class that is neither there nor found, the mean over all classes
+
+    Source: hszhao/PSPNet's seg_accuracy_layer.cpp and confusion_matrix.cpp.
+
+    The pixel accuracy, the mean recall and the mean IoU of scores; all three, whatever seg_accuracy_param.metric says.
+
+    ignore_label: pixels of these true classes do not count. reset: false: all pixels since the net was made count.
+    bottom: x (N, C, H, W) scores, labels (N, 1, H, W). top: (1, 1, 1, 3). No gradient.
+    Raises LayerError for other shapes, and for a label that is not whole, or neither a class nor ignored.
+    """
+
+    type = "SegAccuracy"
+    num_bottom = 2
+    num_top = 1
+    index_bottoms = (0, 1)
+    param_block = ("seg_accuracy_param",)
+    weight_names = ()
+    has_gradient = False
+    copies = (1, 1)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        classes = class_axis(self, bottom[0], 1, "bottom[0]").classes
+        self._confusion = np.zeros((classes, classes), np.int64)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.split = class_axis(self, bottom[0], 1, "bottom[0]")
+        check_label_count(self, self.split, bottom)
+        if self.split.classes != len(self._confusion):
+            raise self.error(f"it counts {len(self._confusion)} classes, the bottom has {self.split.classes}", "bottom[0]")
+        top[0].reshape(1, 1, 1, 3)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, classes = self.param.seg_accuracy_param, self.split.classes
+        kept = ~np.isin(bottom[1].data, param.ignore_label)
+        true, _ = read_labels(self, np.where(kept, bottom[1].data, 0), self.split, None)
+        found = classes - 1 - bottom[0].data.reshape(self.split)[:, ::-1].argmax(axis=1)
+        pairs = (true * classes + found)[kept.reshape(true.shape)]
+        if param.reset:
+            self._confusion[...] = 0
+        self._confusion += np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+        top[0].data[...] = measures(self._confusion)
+
+
+def measures(confusion: np.ndarray) -> tuple[float, float, float]:
+    """Pixel accuracy, mean recall and mean IoU of a matrix (C, C) of true and found classes."""
+    right, true, found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    union, there = true + found - right, true > 0
+    recall = right[there] / true[there]
+    iou = np.where(union > 0, right / np.maximum(union, 1), 1)
+    return right.sum() / max(1, confusion.sum()), recall.mean() if there.any() else 0.0, iou.mean()

@@ -16,7 +16,7 @@ from minicaffe.cuda.device import current
 from minicaffe.errors import LayerError
 from minicaffe.kernels import kernel
 from minicaffe.layer import Layer
-from minicaffe.layers.shape.batch_reindex import whole_numbers
+from minicaffe.layers.shape.items import whole_numbers
 from minicaffe.threads import BLOCK, Index, each_block
 
 PIECE = 1 << 15

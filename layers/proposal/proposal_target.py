@@ -1,9 +1,12 @@
 """ProposalTarget: sampled rois, their labels and targets. Also stands in for rpn.proposal_target_layer.ProposalTargetLayer.
 
     rois = proposals and gt boxes; label = class of the gt box that the roi overlaps most, 0 for background
+    foreground: overlap >= FG_THRESH, at most FG_FRACTION of the rois; background: overlap in [BG_THRESH_LO, BG_THRESH_HI)
     target = (bbox_transform(roi, gt box) - BBOX_NORMALIZE_MEANS) / BBOX_NORMALIZE_STDS, where these are precomputed
 
-Source: py-faster-rcnn's rpn/proposal_target_layer.py; py-R-FCN's for AGNOSTIC, BATCH_SIZE -1 and the 4-axis tops.
+RoIData samples rois by the same rules.
+Source: Fast R-CNN (arXiv:1504.08083), section 2.3; py-faster-rcnn's rpn/proposal_target_layer.py and minibatch.py; py-R-FCN's
+for AGNOSTIC, BATCH_SIZE -1 and the 4-axis tops.
 """
 
 from __future__ import annotations
@@ -14,19 +17,71 @@ from typing import ClassVar
 
 import numpy as np
 
+from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
 from minicaffe.data.settings import TrainSettings
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind, NetFork
 from minicaffe.layer import Layer
+from minicaffe.layers.proposal.anchor_target import checked_gt_boxes
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops
+from minicaffe.layers.proposal.param_str import (
+    INSIDE,
+    LABELS,
+    OUTSIDE,
+    TARGETS,
+    StandIn,
+    TopName,
+    layer_parameters,
+    whole_parameter,
+)
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import load
 
-from .anchor_target import checked_gt_boxes
-from .dynamic_tops import DynamicTops
-from .param_str import INSIDE, LABELS, OUTSIDE, TARGETS, StandIn, TopName, layer_parameters, whole_parameter
-from .roi_sampling import class_targets, put_training_rois, sample_rois
+
+def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -> tuple[Array, int]:
+    """Return indices (S,) of the sampled rois, foreground first, and how many are foreground; overlaps (R,) with the best gt
+    box.
+
+    rois_per_image: -1 takes every roi that is foreground or background.
+    """
+    foreground = np.flatnonzero(overlaps >= settings.fg_thresh)
+    background = np.flatnonzero((overlaps < settings.bg_thresh_hi) & (overlaps >= settings.bg_thresh_lo))
+    if rois_per_image < 0:
+        return np.concatenate([foreground, background]), len(foreground)
+    foreground = choose(foreground, round(settings.fg_fraction * rois_per_image))
+    background = choose(background, rois_per_image - len(foreground))
+    return np.concatenate([foreground, background]), len(foreground)
+
+
+def choose(indices: Array, count: int) -> Array:
+    """Return count of indices (N,), at random and without repetition; all of them where there are no more."""
+    return rng.generator().choice(indices, size=count, replace=False) if len(indices) > count else indices
+
+
+def class_targets(labels: Array, targets: Array, num_classes: int, settings: TrainSettings) -> tuple[Array, Array]:
+    """Targets and inside weights, each (R, 4 K), zero but in the four columns of the roi's class; labels (R,), targets (R, 4).
+
+    With AGNOSTIC every foreground class uses columns 4 to 7. Background (label 0) has zeros everywhere.
+    """
+    of_class = np.zeros((len(labels), num_classes, 4))
+    weights = np.zeros_like(of_class)
+    at = np.flatnonzero(labels > 0)
+    columns = np.ones(len(at), int) if settings.agnostic else labels[at].astype(int)  # column 1: of [background, object]
+    of_class[at, columns] = targets[at]
+    weights[at, columns] = settings.bbox_inside_weights
+    flat = (len(labels), 4 * num_classes)
+    return of_class.reshape(flat), weights.reshape(flat)
+
+
+def put_training_rois(top: Sequence[Blob], rois: Array, labels: Array, targets: Array, inside: Array) -> None:
+    """Fill rois (R, 5, 1, 1), labels (R, 1, 1, 1), targets, inside and outside weights (R, 4 K, 1, 1), as py-R-FCN does, or
+    the first of these, if there are fewer tops.
+    """
+    for blob, values in zip(top, (rois, labels[:, None], targets, inside, inside > 0), strict=False):
+        blob.reshape(*values.shape, 1, 1)
+        blob.data[...] = values[:, :, None, None]
 
 
 class ProposalTarget(DynamicTops, Forked, StandIn):

@@ -42,7 +42,7 @@ from minicaffe.layers.proposal.param_str import (
     whole_parameter,
 )
 from minicaffe.layers.proposal.proposal import ROIS
-from minicaffe.layers.proposal.roi_sampling import class_targets, put_training_rois, sample_rois
+from minicaffe.layers.proposal.proposal_target import class_targets, put_training_rois, sample_rois
 
 from .dynamic_tops import DynamicTops
 

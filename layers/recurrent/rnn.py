@@ -1,9 +1,4 @@
-"""RNN: a layer of tanh units that sees its own last output, and a layer of tanh units on it.
-
-    h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias (+ weight_static x_static))
-    y[t] = tanh(weight_y h[t] + bias_y)
-Source: Caffe's rnn_layer.cpp.
-"""
+"""RNN, and ContinuationIndicator, which tells LSTM and RNN where a sequence begins."""
 
 from __future__ import annotations
 
@@ -12,13 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Costs, data_bytes
-
-from .base import Recurrent
+from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.layers.recurrent.base import Recurrent
 
 
 class RNN(Recurrent):
-    """h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias), y[t] = tanh(weight_y h[t] + bias_y), D = num_output units.
+    """RNN: a layer of tanh units that sees its own last output, and a layer of tanh units on it.
+
+        h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias (+ weight_static x_static))
+        y[t] = tanh(weight_y h[t] + bias_y)
+    Source: Caffe's rnn_layer.cpp.
+
+    h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias), y[t] = tanh(weight_y h[t] + bias_y), D = num_output units.
 
     bottom: x (T, S, ...), T steps of S streams; cont (T, S), 0 where a sequence begins, else 1; optionally a static input
     (S, ...); with expose_hidden the first state h (1, S, D). top: y (T, S, D); with expose_hidden the last h (1, S, D).
@@ -66,3 +66,44 @@ class RNN(Recurrent):
             passed = cont[t, :, None] * (du[t] @ weight_h)  # no gradient leaves a sequence's first step
         self.add_gradient(self.h_weight, du.reshape(flat), self._carried.reshape(flat))
         return du
+
+
+class ContinuationIndicator(Layer):
+    """ContinuationIndicator: which time steps continue a sequence, for LSTM: 0 for the first, 1 for the others.
+
+    Source: crnn.caffe's continuation_indicator_layer.cpp; with a bottom, Deep Detect's (beniz/caffe).
+
+    0 for the first time step of every sequence, 1 for the others. No gradient.
+
+    bottom: none, or x, whose length along continuation_indicator_param.axis (default 0) is the number of sequences N. top:
+    (T, N), with T time_step, and N batch_size if there is no bottom.
+    Raises LayerError when T or N is not given, or N beside a bottom, and for an axis out of range.
+    """
+
+    type = "ContinuationIndicator"
+    num_bottom = (0, 1)
+    num_top = 1
+    index_bottoms = (0,)
+    param_block = ("continuation_indicator_param",)
+    weight_names = ()
+    has_gradient = False
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.continuation_indicator_param
+        if not param.time_step:
+            raise self.error("needs time_step > 0", "continuation_indicator_param")
+        if not bottom and not param.batch_size:
+            raise self.error("needs batch_size > 0, or a bottom", "continuation_indicator_param")
+        if bottom and param.batch_size:
+            wrong = "its bottom says how many sequences there are: give no batch_size"
+            raise self.error(wrong, "continuation_indicator_param.batch_size")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, sequences = self.param.continuation_indicator_param, self.param.continuation_indicator_param.batch_size
+        if bottom:
+            sequences = bottom[0].shape[self.axis_of(param.axis, bottom[0], "continuation_indicator_param.axis")]
+        top[0].reshape(param.time_step, sequences)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].data[:1] = 0
+        top[0].data[1:] = 1

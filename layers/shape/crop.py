@@ -1,22 +1,24 @@
-"""Crop: the part of one bottom that has another's size. Source: Caffe's crop_layer.hpp; longjon's for automatic offsets."""
+"""Crop and Padding: a part of a map, and a border around it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
+from minicaffe.layer import Layer
+from minicaffe.layers.shape.rearranged import Tables, on_device, steps_of
 from minicaffe.reads import UNREAD, Axis, moved
-
-from .rearranged import Tables, on_device, steps_of
 
 BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"
 """Whose a layer is."""
 
 
 class Crop(Forked):
-    """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
+    """Crop: the part of one bottom that has another's size. Source: Caffe's crop_layer.hpp; longjon's for automatic offsets.
+
+    y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
     Without crop_param the layer is BVLC's, with offset 0, or longjon's (FCN, HED), with the offsets that align x with the
@@ -101,3 +103,56 @@ class Crop(Forked):
             bottom[0].zero_diff()
             dy, dx = top[0].device_diff("read"), bottom[0].device_diff("update") + self._start(bottom[0])
             self.launch("permute.scatter", top[0].count, top[0].count, *self._axes(bottom[0], top[0]), dy, dx)
+
+
+class Padding(Layer):
+    """Padding: rows and columns of zeros around each map, or so many taken off. Source: gpapan/caffe's padding_layer.cpp.
+
+    y = x with pad_beg rows and columns of zeros before it and pad_end after it; negative numbers take as many off.
+
+    bottom: x (N, C, H, W). top: y (N, C, H + pad_beg + pad_end, W + pad_beg + pad_end).
+    Raises LayerError for a bottom of other than 4 axes, for one pad above and the other below 0, and where nothing is left.
+    """
+
+    type = "Padding"
+    num_bottom = 1
+    num_top = 1
+    param_block = ("padding_param",)
+    weight_names = ()
+    copies = (0, 0)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.pads = self.param.padding_param.pad_beg, self.param.padding_param.pad_end
+        if min(self.pads) < 0 < max(self.pads):
+            raise self.error(f"pad_beg and pad_end must both pad or both crop, got {self.pads}", "padding_param")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        if len(shape) != 4:
+            raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
+        size = [length + sum(self.pads) for length in shape[2:]]
+        if min(size) < 1:
+            raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "padding_param")
+        top[0].reshape(*shape[:2], *size)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return (moved(-self.pads[0]),) * 2
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        place(bottom[0].data, top[0].data, self.pads[0])
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            place(top[0].diff, bottom[0].diff, -self.pads[0])
+
+
+def place(source: Array, target: Array, start: int) -> None:
+    """Compute target (N, C, H', W') = source (N, C, H, W) from row and column `start` on (negative: cut there); the rest 0."""
+    first = abs(start)
+    small = target if start < 0 or target.shape[2] < source.shape[2] else source
+    inner = (..., slice(first, first + small.shape[2]), slice(first, first + small.shape[3]))
+    if small is target:
+        target[...] = source[inner]
+    else:
+        target[...] = 0
+        target[inner] = source

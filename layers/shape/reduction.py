@@ -1,4 +1,4 @@
-"""Reduction: all axes from one on summed up to one number. Source: Caffe's reduction_layer.hpp."""
+"""Reduction and Tile: axes summed up, and an axis repeated."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import launch_sums
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
+from minicaffe.reads import Axis, along
 
 SUM, ASUM, SUMSQ, MEAN = (caffe_pb2.ReductionParameter.ReductionOp.Value(name) for name in ("SUM", "ASUM", "SUMSQ", "MEAN"))
 
 
 class Reduction(Layer):
-    """y = coeff * sum of x (SUM, the default), |x| (ASUM), x^2 (SUMSQ), or the mean of x (MEAN) over the axes from `axis` on.
+    """Reduction: all axes from one on summed up to one number. Source: Caffe's reduction_layer.hpp.
+
+    y = coeff * sum of x (SUM, the default), |x| (ASUM), x^2 (SUMSQ), or the mean of x (MEAN) over the axes from `axis` on.
 
     bottom: x (any shape). top: y, x's axes before `axis` (default 0: a scalar). The mean of no numbers is 0.
     Raises LayerError when axis is out of range.
@@ -71,3 +74,55 @@ def reduce(x: Array, operation: int) -> Array:
     if operation == SUMSQ:
         return np.einsum("nk,nk->n", x, x)  # type: ignore[no-any-return]
     return (np.abs(x) if operation == ASUM else x).sum(axis=1)  # type: ignore[no-any-return]
+
+
+class Tile(Layer):
+    """Tile: a blob repeated along one axis. Source: Caffe's tile_layer.hpp.
+
+    y = x, x, ... (`tiles` times) along `axis` (default 1); dx is the sum over the copies.
+
+    bottom: x (..., K, ...). top: y (..., tiles * K, ...).
+    Raises LayerError when axis is out of range or tiles is not positive.
+    """
+
+    type = "Tile"
+    num_bottom = 1
+    num_top = 1
+    param_block = ("tile_param",)
+    weight_names = ()
+    copies = (0, 0)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.tiles = self.param.tile_param.tiles
+        if self.tiles < 1:
+            raise self.error(f"tiles must be > 0, got {self.tiles}", "tile_param.tiles")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        axis = self.axis_of(self.param.tile_param.axis, bottom[0], "tile_param.axis")
+        self._split = math.prod(shape[:axis]), 1, math.prod(shape[axis:])  # tiled whole: (before, tiles, axis and after)
+        top[0].reshape(*shape[:axis], self.tiles * shape[axis], *shape[axis + 1 :])
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        axis = self.axis_of(self.param.tile_param.axis, bottom[0])
+        return along(axis, bottom[b].shape, Axis(modulo=bottom[b].shape[axis]))
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        before, _, after = self._split
+        top[0].data.reshape(before, self.tiles, after)[...] = bottom[0].data.reshape(self._split)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
+        self.launch("tile.tile", count, count, self.tiles, self._split[2], x, y)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            before, _, after = self._split
+            np.sum(
+                top[0].diff.reshape(before, self.tiles, after), axis=1, keepdims=True, out=bottom[0].diff.reshape(self._split)
+            )
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            count, dy, dx = bottom[0].count, top[0].device_diff("read"), bottom[0].device_diff("write")
+            self.launch("tile.tile_backward", count, count, self.tiles, self._split[2], dy, dx)

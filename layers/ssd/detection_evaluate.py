@@ -21,10 +21,9 @@ from minicaffe.errors import DataError
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
 from minicaffe.layers.proposal.cascade_boxes import overlaps as overlaps_in_pixels
-from minicaffe.layers.ssd.detection_files import MOST_CLASSES
+from minicaffe.layers.ssd.detection_files import MOST_CLASSES, boxes_in_pixels, check_frame, read_name_sizes
 
 from .box_codes import jaccard
-from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
 
 CASCADE = [0, 5, 6, 1, 2, 3, 4, 7]
 """Where Cascade R-CNN's rows have what SSD's have: image, class, score, the corners, difficult."""

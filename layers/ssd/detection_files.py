@@ -1,22 +1,16 @@
-"""The result files that evaluation servers take, of detections image by image.
+"""The files that DetectionOutput writes: results for evaluation servers, and pictures of the detections.
 
     VOC:    PREFIX + class + ".txt" for each class: image score xmin ymin xmax ymax
     COCO:   PREFIX + ".json": [{"image_id": ..., "category_id": class, "bbox": [x, y, width, height], "score": ...}, ...]
     ILSVRC: PREFIX + ".txt": image label score xmin ymin xmax ymax
 
-The folder is created with the first file; an existing file is replaced only if a run wrote it.
-Source: the SSD fork's detection_output_layer.cpp (save_output_param).
+The folder is created with the first file; an existing file is replaced only if a run wrote it: .minicaffe_wrote in the folder
+gets a line for each file before the file is written, ["found.json", SHA-256 of what is written].
 
-The SSD fork's label maps: prototxt files of LabelMap, a name, a label and a name to show for each class.
-
-Files that a layer writes into a folder: an existing one is replaced only if such a layer wrote it.
-
-The folder's .minicaffe_wrote gets a line for each file before the file is written: ["found.json", SHA-256 of what is written].
-
-Pictures of the detections, each with a frame, its class and its score, on the net's input images.
-
-The images become bytes again: data / scale + mean, then resize_param, as in transform_param. Source: the SSD fork's
-detection_output_layer.cpp (visualize), which shows them in a window and writes a video.
+A label map is a prototxt file of LabelMap: a name, a label and a name to show for each class. For pictures, the net's input
+images become bytes again: data / scale + mean, then resize_param, as in transform_param.
+Source: the SSD fork's detection_output_layer.cpp (save_output_param; visualize, which shows pictures in a window and writes a
+video), detection_evaluate_layer.cpp (name_size_file) and bbox_util.cpp (OutputBBox).
 """
 
 from __future__ import annotations
@@ -43,8 +37,69 @@ from minicaffe.errors import DataError, Error, on_one_line
 from minicaffe.files import granted, in_place, opened, read_bytes, read_text, replacing, unlinked
 from minicaffe.formats.prototxt import UNPRINTABLE, parse_message
 from minicaffe.layer import Layer
-from minicaffe.layers.ssd.image_sizes import boxes_in_pixels, check_frame, read_name_sizes
 from minicaffe.proto import caffe_pb2
+
+Resize = caffe_pb2.ResizeParameter
+
+
+LARGEST = 2**31 - 1
+"""Pixels of a side: Caffe's int."""
+
+
+class Sized(NamedTuple):
+    """An image's name, and its height and width in pixels."""
+
+    name: str
+    height: int
+    width: int
+
+
+def read_name_sizes(file: str) -> list[Sized]:
+    """Return the images that a name_size_file lists, "name height width" on each line, from 1 to LARGEST. Raises DataError."""
+    try:
+        words = [line.split() for line in read_text(granted(file), "lists").split("\n") if line.strip()]
+        sizes = [Sized(name, int(height), int(width)) for name, height, width in words]
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f'{file}: its lines must be "name height width"') from error
+    if not sizes:
+        raise DataError(f"{file}: no sizes in it")
+    for image in sizes:
+        if not (1 <= image.height <= LARGEST and 1 <= image.width <= LARGEST):
+            raise DataError(f"{file}: {image.name}: no image has the height {image.height} and the width {image.width}")
+    return sizes
+
+
+def check_frame(resize: caffe_pb2.ResizeParameter | None) -> None:
+    """Raise DataError for a resize_param without a size."""
+    if resize is not None and not (resize.height and resize.width):
+        raise DataError(f"resize_param needs a height and a width > 0, got {resize.height} and {resize.width}")
+
+
+def boxes_in_pixels(boxes: Array, image: Sized, resize: caffe_pb2.ResizeParameter | None) -> Array:
+    """Boxes (n, 4), relative to the net's input, in pixels of image and cut at its edges; resize: how it became the input.
+
+    FIT_LARGE_SIZE_AND_PAD: relative to the padded frame. FIT_SMALL_SIZE with height_scale and width_scale: to these.
+    """
+    size = np.array([image.width, image.height] * 2, boxes.dtype)
+    if resize is not None and resize.resize_mode == Resize.FIT_SMALL_SIZE and resize.height_scale and resize.width_scale:
+        scale = np.array([resize.width_scale, resize.height_scale] * 2, boxes.dtype)
+        scaled: Array = np.clip(boxes * scale, 0, size)
+        return scaled
+    if resize is not None and resize.resize_mode == Resize.FIT_LARGE_SIZE_AND_PAD:
+        boxes = (boxes - margins(image, resize)) / (1 - 2 * margins(image, resize))
+    pixels: Array = np.clip(boxes, 0, 1) * size
+    return pixels.astype(boxes.dtype)
+
+
+def margins(image: Sized, resize: caffe_pb2.ResizeParameter) -> Array:
+    """Return the part of the frame that is padding left, above, left, above (4,)."""
+    wide, wanted = image.width / image.height, resize.width / resize.height
+    if wide > wanted:
+        return np.array([0, (1 - wanted / wide) / 2] * 2)
+    return np.array([(1 - wide / wanted) / 2, 0] * 2)
+
 
 MOST_CLASSES = 1_000_000
 """Most classes of detections: there is a list of them."""

@@ -18,8 +18,7 @@ from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer_list import LayerList, filter_layers
-from minicaffe.layers.data.input import Input
-from minicaffe.layers.data.memory_data import MemoryData
+from minicaffe.layers.data.input import Input, MemoryData
 from minicaffe.layers.data.prefetching import DataLayer, absent_source
 from minicaffe.layers.metric.accuracy import Accuracy
 from minicaffe.layers.shape.split import Silence

@@ -17,15 +17,14 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layer import Layer
-from minicaffe.layers.conv.embed import Embed
-from minicaffe.layers.loss.hinge_loss import HingeLoss
-from minicaffe.layers.loss.multinomial_logistic_loss import MultinomialLogisticLoss
+from minicaffe.layers.conv.inner_product import Embed
+from minicaffe.layers.loss.multinomial_logistic_loss import HingeLoss, MultinomialLogisticLoss
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.metric.accuracy import Accuracy
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.recurrent.base import Recurrent
 from minicaffe.layers.roi.roi_layer import RoiLayer
-from minicaffe.layers.shape.batch_reindex import BatchReindex
+from minicaffe.layers.shape.items import BatchReindex
 from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 

@@ -22,8 +22,8 @@ from minicaffe.formats.weights import read_weights
 from minicaffe.layer import Layer
 from minicaffe.layer_list import Rules
 from minicaffe.layers.data.hdf5 import HDF5Output
-from minicaffe.layers.data.input import Input
-from minicaffe.layers.loss.contrastive_loss import ContrastiveLoss
+from minicaffe.layers.data.input import Input, Parameter
+from minicaffe.layers.loss.euclidean_loss import ContrastiveLoss
 from minicaffe.layers.loss.multinomial_logistic_loss import InfogainLoss
 from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.loss.softmax import Softmax
@@ -34,7 +34,6 @@ from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.ohem import BoxAnnotatorOHEM, SoftmaxWithLossOHEM
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
-from minicaffe.layers.shape.parameter import Parameter
 from minicaffe.layers.shape.split import Silence, Split
 from minicaffe.layers.ssd.detection_evaluate import DetectionEvaluate
 from minicaffe.layers.ssd.detection_output import DetectionOutput

@@ -9,14 +9,12 @@ import numpy as np
 
 from minicaffe.errors import Error
 from minicaffe.formats.weights import LayerWeights, WeightsFile
-from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.data.input import DummyData
-from minicaffe.layers.data.memory_data import MemoryData
+from minicaffe.layers.data.input import DummyData, MemoryData
 from minicaffe.layers.elementwise.scale import Bias, Scale
-from minicaffe.layers.neuron.prelu import PReLU
+from minicaffe.layers.neuron.relu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.normalize import Normalize
 from minicaffe.layers.roi.roi_layer import RoiLayer

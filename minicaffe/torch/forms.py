@@ -10,27 +10,24 @@ from torch import nn
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
-from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.conv.embed import Embed
-from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.data.input import Input
+from minicaffe.layers.conv.inner_product import Embed, InnerProduct
+from minicaffe.layers.data.input import Input, Parameter
 from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.neuron.dropout import Dropout
-from minicaffe.layers.neuron.prelu import PReLU
+from minicaffe.layers.neuron.relu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC
 from minicaffe.layers.norm.bn import BN
 from minicaffe.layers.pool.pooling import Pooling
-from minicaffe.layers.pool.upsample import Upsample
+from minicaffe.layers.pool.unpooling import Upsample
 from minicaffe.layers.shape.concat import Slice
 from minicaffe.layers.shape.interp import Interp
-from minicaffe.layers.shape.parameter import Parameter
 from minicaffe.layers.shape.split import Split
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import is_built_in, torch_form

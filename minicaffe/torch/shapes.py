@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers.pool.upsample import Upsample
+from minicaffe.layers.pool.unpooling import Upsample
 from minicaffe.layers.shape.interp import Interp
 from minicaffe.layers.shape.rearranged import Permute, Reorg, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reshape import Reshape

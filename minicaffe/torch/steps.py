@@ -46,14 +46,12 @@ from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.layers.roi.roi_warping import ROIWarping
 from minicaffe.layers.shape.concat import Concat
-from minicaffe.layers.shape.crop import Crop
-from minicaffe.layers.shape.gather import Gather, Scatter
-from minicaffe.layers.shape.padding import Padding
+from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.items import Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
-from minicaffe.layers.shape.reduction import Reduction
+from minicaffe.layers.shape.reduction import Reduction, Tile
 from minicaffe.layers.shape.reshape import Flatten, PixelShuffle, Reshape
 from minicaffe.layers.shape.split import Silence
-from minicaffe.layers.shape.tile import Tile
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import torch_form
 

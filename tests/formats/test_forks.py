@@ -36,7 +36,7 @@ from minicaffe.formats.forks import (
 from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE, create
-from minicaffe.layers.pool.upsample import SEGNETS
+from minicaffe.layers.pool.unpooling import SEGNETS
 from minicaffe.proto import caffe_pb2
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -32,8 +32,7 @@ from minicaffe.formats.arrays import read_npy, read_npz
 from minicaffe.formats.prototxt import parse_net, read_net, read_solver
 from minicaffe.formats.weights import read_binaryproto, read_weights, write_binaryproto
 from minicaffe.layers.data.hdf5 import RowSource
-from minicaffe.layers.ssd.detection_files import read_label_map
-from minicaffe.layers.ssd.image_sizes import read_name_sizes
+from minicaffe.layers.ssd.detection_files import read_label_map, read_name_sizes
 from minicaffe.porting.comparison.sides import read_map
 from minicaffe.porting.dump import read as dump
 from minicaffe.porting.onnx.session import Session

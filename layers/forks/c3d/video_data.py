@@ -42,7 +42,7 @@ from minicaffe.files import granted
 from minicaffe.forked import Forked
 from minicaffe.formats.arrays import checksum
 from minicaffe.formats.forks import Kind
-from minicaffe.layers.data.image_lists import ListSource, check_list_fields, check_skip
+from minicaffe.layers.data.image_data import ListSource, check_list_fields, check_skip
 from minicaffe.layers.data.prefetching import PrefetchingLayer, ShapedSource, check_segment_fields
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2

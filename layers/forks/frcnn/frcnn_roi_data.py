@@ -30,7 +30,7 @@ from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import granted, read_text
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
-from minicaffe.layers.data.image_lists import ListSource
+from minicaffe.layers.data.image_data import ListSource
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import WindowList
 from minicaffe.mode import TRAIN

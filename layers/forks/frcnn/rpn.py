@@ -13,8 +13,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.proposal import Proposal
-from minicaffe.layers.proposal.proposal_target import ProposalTarget
-from minicaffe.layers.proposal.roi_sampling import class_targets, put_training_rois
+from minicaffe.layers.proposal.proposal_target import ProposalTarget, class_targets, put_training_rois
 
 ANCHORS = (
     (-84, -40, 99, 55), (-176, -88, 191, 103), (-360, -184, 375, 100),

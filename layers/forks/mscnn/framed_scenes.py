@@ -18,7 +18,7 @@ from minicaffe.data.window_file import LabelledImage, read_labelled_windows
 from minicaffe.errors import DataError
 from minicaffe.files import granted
 from minicaffe.layer import Layer
-from minicaffe.layers.data.image_lists import ListSource
+from minicaffe.layers.data.image_data import ListSource
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import Scaling, Scene, WindowList, box_rows, mean_values, placed, put, rounded, scene_of
 from minicaffe.layers.forks.mscnn.anchor_fields import Field, Objects, Rules, label_maps

@@ -20,7 +20,7 @@ from minicaffe.files import granted
 from minicaffe.layer import check_finite_fields
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import rounded
-from minicaffe.layers.data.window_warp import Box, centred_mean, clipped, padded, warp_into
+from minicaffe.layers.data.window_data import Box, centred_mean, clipped, padded, warp_into
 from minicaffe.proto import caffe_pb2
 
 

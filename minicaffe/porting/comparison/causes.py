@@ -14,9 +14,8 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
-from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.data.input import Input
 from minicaffe.layers.elementwise.eltwise import Eltwise

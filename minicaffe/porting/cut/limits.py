@@ -21,9 +21,8 @@ from typing import Any
 
 from minicaffe.formats.forks import fork_fields
 from minicaffe.layer import Layer
-from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.loss.softmax import Softmax
@@ -32,9 +31,8 @@ from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
 from minicaffe.layers.pool.pooling import AVE, Pooling
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.shape.concat import Slice
-from minicaffe.layers.shape.reduction import Reduction
+from minicaffe.layers.shape.reduction import Reduction, Tile
 from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.layers.shape.tile import Tile
 from minicaffe.net import Net
 from minicaffe.registry import Table
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minicaffe.errors import Error
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.conv.convolution import DepthwiseConvolution
 from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.neuron.dropout import Dropout

@@ -7,25 +7,21 @@ from functools import reduce
 import numpy as np
 
 from minicaffe.layer import Layer
+from minicaffe.layers.data.input import Parameter
 from minicaffe.layers.elementwise.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.forks.mnc import MaskResize
 from minicaffe.layers.metric.arg_max import ArgMax
 from minicaffe.layers.pool.unpooling import MAX as MAX_UNPOOLING
-from minicaffe.layers.pool.unpooling import Unpooling
-from minicaffe.layers.pool.upsample import Upsample
-from minicaffe.layers.shape.batch_reindex import BatchReindex
+from minicaffe.layers.pool.unpooling import Unpooling, Upsample
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.crop import Crop
-from minicaffe.layers.shape.gather import Gather, Scatter
+from minicaffe.layers.shape.crop import Crop, Padding
 from minicaffe.layers.shape.interp import Interp
-from minicaffe.layers.shape.padding import Padding
-from minicaffe.layers.shape.parameter import Parameter
+from minicaffe.layers.shape.items import BatchReindex, Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
-from minicaffe.layers.shape.reduction import ASUM, MEAN, SUMSQ, Reduction
+from minicaffe.layers.shape.reduction import ASUM, MEAN, SUMSQ, Reduction, Tile
 from minicaffe.layers.shape.reshape import Flatten, PixelShuffle, Reshape
 from minicaffe.layers.shape.split import Silence, Split
-from minicaffe.layers.shape.tile import Tile
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value

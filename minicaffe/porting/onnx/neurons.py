@@ -21,8 +21,7 @@ from minicaffe.layers.neuron.functions import (
     Threshold,
 )
 from minicaffe.layers.neuron.neuron import Neuron
-from minicaffe.layers.neuron.prelu import PReLU
-from minicaffe.layers.neuron.relu import ReLU
+from minicaffe.layers.neuron.relu import PReLU, ReLU
 from minicaffe.registry import exports
 
 from .graph import Dims, Emitter, Graph, Operand, Value

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.conv.embed import Embed
-from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.conv.inner_product import Embed, InnerProduct
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.registry import exports
 

@@ -11,8 +11,7 @@ from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.neuron.functions import ReLU6
-from minicaffe.layers.neuron.prelu import PReLU
-from minicaffe.layers.neuron.relu import ReLU
+from minicaffe.layers.neuron.relu import PReLU, ReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import types

@@ -9,17 +9,15 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
-from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.neuron.functions import Power, ReLU6, Sigmoid, TanH
-from minicaffe.layers.neuron.prelu import PReLU
-from minicaffe.layers.neuron.relu import ReLU
+from minicaffe.layers.neuron.relu import PReLU, ReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC
 from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL

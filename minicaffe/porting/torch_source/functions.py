@@ -23,12 +23,10 @@ from minicaffe.layers.neuron.functions import (
     Swish,
     Threshold,
 )
-from minicaffe.layers.shape.batch_reindex import BatchReindex
-from minicaffe.layers.shape.crop import Crop
-from minicaffe.layers.shape.padding import Padding
+from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.items import BatchReindex
 from minicaffe.layers.shape.rearranged import Reorg, Reverse, ShuffleChannel, Transpose
-from minicaffe.layers.shape.reduction import Reduction
-from minicaffe.layers.shape.tile import Tile
+from minicaffe.layers.shape.reduction import Reduction, Tile
 from minicaffe.proto import caffe_pb2
 
 from .forms import Shapes, line, number, relu, source

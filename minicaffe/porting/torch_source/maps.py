@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.layers.conv.embed import Embed
+from minicaffe.layers.conv.inner_product import Embed
 from minicaffe.layers.norm.bn import BN, SEGNET
 from minicaffe.layers.norm.mvn import MVN
-from minicaffe.layers.pool.unpooling import MAX, Unpooling
-from minicaffe.layers.pool.upsample import Upsample
+from minicaffe.layers.pool.unpooling import MAX, Unpooling, Upsample
 from minicaffe.layers.shape.interp import Interp
 
 from .forms import Shapes, number, source

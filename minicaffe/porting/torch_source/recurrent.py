@@ -8,10 +8,9 @@ import numpy as np
 
 from minicaffe.blob import Arrays
 from minicaffe.layer import Layer
-from minicaffe.layers.recurrent.continuation_indicator import ContinuationIndicator
 from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
 from minicaffe.layers.recurrent.lstm import LSTM, Lstm, LSTMUnit
-from minicaffe.layers.recurrent.rnn import RNN
+from minicaffe.layers.recurrent.rnn import RNN, ContinuationIndicator
 from minicaffe.parameters import weight_name
 
 from .forms import Shapes, source

@@ -9,9 +9,8 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, sent

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.layer import Layer
-from minicaffe.layers.conv.embed import Embed
+from minicaffe.layers.conv.inner_product import Embed
+from minicaffe.layers.data.input import Parameter
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.gather import Gather, Scatter
-from minicaffe.layers.shape.parameter import Parameter
+from minicaffe.layers.shape.items import Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Rearranged, Reorg, Reverse, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reshape import Flatten, PixelShuffle, Reshape
 from minicaffe.layers.shape.split import Split

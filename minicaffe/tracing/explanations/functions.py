@@ -27,8 +27,7 @@ from minicaffe.layers.neuron.functions import (
     sigmoid,
 )
 from minicaffe.layers.neuron.neuron import Neuron
-from minicaffe.layers.neuron.prelu import PReLU
-from minicaffe.layers.neuron.relu import ReLU
+from minicaffe.layers.neuron.relu import PReLU, ReLU
 from minicaffe.mode import TRAIN
 from minicaffe.registry import explains, explains_gradient
 

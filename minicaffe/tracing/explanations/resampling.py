@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.pool.unpooling import AVE, MAX, Unpooling
-from minicaffe.layers.pool.upsample import Upsample
+from minicaffe.layers.pool.unpooling import AVE, MAX, Unpooling, Upsample
+from minicaffe.layers.shape.crop import Padding
 from minicaffe.layers.shape.interp import Interp, Taps
-from minicaffe.layers.shape.padding import Padding
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, sent

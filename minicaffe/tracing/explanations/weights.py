@@ -8,20 +8,18 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
-from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
-from minicaffe.layers.conv.depthwise_convolution import DepthwiseConvolution
-from minicaffe.layers.conv.embed import Embed
-from minicaffe.layers.conv.inner_product import LEAST_SQUARE, InnerProduct
+from minicaffe.layers.conv.inner_product import LEAST_SQUARE, Embed, InnerProduct
+from minicaffe.layers.data.input import Parameter
 from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
-from minicaffe.layers.neuron.prelu import PReLU
+from minicaffe.layers.neuron.relu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.bn import BN
 from minicaffe.layers.norm.normalize import Normalize, lengths
-from minicaffe.layers.shape.parameter import Parameter
 from minicaffe.registry import explains_weight
 
 from .case import Case, sent

@@ -466,7 +466,10 @@ def test_the_loops_in_python(window: Window, monkeypatch: pytest.MonkeyPatch) ->
             table(epilogue, slice(None), 5, np.float32),
             np.ones(1000, np.float32),
         )
-        arrays, later = (x, factors, after, flags, actual), [DynamicArray(0, (x.size,)), DynamicArray(0, (3, 5)), DynamicArray(0, (actual.size,))]
+        arrays, later = (
+            (x, factors, after, flags, actual),
+            [DynamicArray(0, (x.size,)), DynamicArray(0, (3, 5)), DynamicArray(0, (actual.size,))],
+        )
         for block in tiling.blocks(1000, workers=1):
             part = by_loops._Part(block, 0, slice(0, 5))
             given = by_loops._call(tiling, part, (x.shape, weight.shape, size), factors.shape, later, 0, all_taps(window))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from minicaffe.errors import LayerError
 from minicaffe.formats.weights import write_binaryproto
-from minicaffe.layers.data.window_warp import placed
+from minicaffe.layers.data.window_data import placed
 from minicaffe.mode import TRAIN
 
 HEAD = "# {0}\nim{0}.png\n3\n20\n24\n"

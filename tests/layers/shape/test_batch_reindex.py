@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.shape.batch_reindex import add_rows
+from minicaffe.layers.shape.items import add_rows
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layer_case import LayerCase
 
-from minicaffe.layers.shape.gather import Gather
+from minicaffe.layers.shape.items import Gather
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minicaffe.data.resizing import resized_by
 from minicaffe.errors import DataError
-from minicaffe.layers.ssd.image_sizes import Sized, boxes_in_pixels, check_frame, read_name_sizes
+from minicaffe.layers.ssd.detection_files import Sized, boxes_in_pixels, check_frame, read_name_sizes
 from minicaffe.proto import caffe_pb2
 
 Resize = caffe_pb2.ResizeParameter

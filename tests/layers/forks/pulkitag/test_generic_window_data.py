@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from minicaffe.data.image_bytes import resized
 from minicaffe.errors import LayerError
 from minicaffe.formats.weights import write_binaryproto
-from minicaffe.layers.data.window_warp import clipped
+from minicaffe.layers.data.window_data import clipped
 from minicaffe.mode import TRAIN
 
 HEAD = "# GenericDataLayer\n{0}\n{1}\n{2}\n"

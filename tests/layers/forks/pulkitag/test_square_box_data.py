@@ -14,7 +14,7 @@ from PIL import Image
 from minicaffe.data.image_bytes import resized
 from minicaffe.errors import LayerError
 from minicaffe.formats.weights import write_binaryproto
-from minicaffe.layers.data.window_warp import padded
+from minicaffe.layers.data.window_data import padded
 from minicaffe.mode import TRAIN
 
 BOXES = "# SqBoxWindowDataLayer\n2\n# 0\n2\nim0.png\n3 20 24\n12 10 12 11 8\n5 6 5 6 4\n# 1\n1\nim1.png\n3 20 24\n9 8 9 8 6\n"
