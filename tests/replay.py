@@ -1,12 +1,12 @@
 """Record the bits that minicaffe computes at one commit, and compare them at another. A change of structure changes none.
 
-    python tests/replay.py record FILE [--nets 200] [--part golden|random|published] [--way numpy|numba]
+    python tests/replay.py record FILE [--nets 200] [--part golden|random|published|commands] [--way numpy|numba]
     python tests/replay.py compare BEFORE AFTER
 
 A record holds a digest of each array that a run gives: outputs and gradients of all recorded cases of Caffe and its forks, of
-random nets, and of the published detection nets, one of each kind. Each is computed by NumPy and by compiled loops, on one
-thread and on two, and three times over, since a net plans its next forward in the first. `compare` prints each array that
-differs, and its exit status is 1 where any does.
+random nets, and of the published detection nets, one of each kind; and the texts and files of commands. Each is computed by
+NumPy and by compiled loops, on one thread and on two, and three times over, since a net plans its next forward in the first.
+`compare` prints each array that differs, and its exit status is 1 where any does.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from golden import FORKS, GOLDEN, computed, inside  # noqa: E402
 from net_values import forward, forward_backward, make  # noqa: E402
 from published_models import MODELS, is_train, nets, randomize, run_test_net, settings_of, solver_of, train_net  # noqa: E402
 from random_nets import random_net  # noqa: E402
+from recorded_commands import command_runs  # noqa: E402
 
 from minicaffe import TEST, TRAIN, Net, SGDSolver, allow_path, kernels, set_num_threads, set_random_seed  # noqa: E402
 from minicaffe.layers import CATALOGUE  # noqa: E402
@@ -103,7 +104,9 @@ def of_published_net(path: Path) -> Arrays:
     return found
 
 
-def digest(array: np.ndarray[Any, Any]) -> str:
+def digest(array: np.ndarray[Any, Any] | str) -> str:
+    if isinstance(array, str):
+        return array
     array = np.ascontiguousarray(array)
     return f"{array.dtype} {array.shape} {hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()}"
 
@@ -132,6 +135,8 @@ def record_all(arguments: argparse.Namespace, copies: Path) -> dict[str, dict[st
     """Return the digests of each run."""
     allow_path(MODELS)
     parts = {"golden": lambda: golden_cases(copies), "random": lambda: random_nets(arguments.nets), "published": published_nets}
+    # The manifest of a run names its folder, so each record needs the same one.
+    parts["commands"] = lambda: command_runs(Path(tempfile.gettempdir()) / "minicaffe_commands")
     found: dict[str, dict[str, str]] = {}
     for way in arguments.way or ("numpy", "numba"):
         for threads in (1, 2):
@@ -173,7 +178,7 @@ def main() -> int:
     recording = commands.add_parser("record", help="compute, and write the digests to a file")
     recording.add_argument("file", type=Path)
     recording.add_argument("--nets", type=int, default=200, help="how many random nets (200)")
-    recording.add_argument("--part", action="append", choices=("golden", "random", "published"))
+    recording.add_argument("--part", action="append", choices=("golden", "random", "published", "commands"))
     recording.add_argument("--way", action="append", choices=("numpy", "numba"))
     recording.set_defaults(run=record)
     comparing = commands.add_parser("compare", help="print what differs between two records")

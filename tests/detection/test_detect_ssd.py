@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from coloured import CENTRED, COLOURED, MEANS, check_planes
+from detector_nets import SSD
 from PIL import Image
 
 from minicaffe import TEST, Net
@@ -20,16 +21,6 @@ from minicaffe.detection.detect_ssd import detect_ssd, pick_rows, prepare_ssd_im
 from minicaffe.detection.rows_end import RowsEnd
 from minicaffe.errors import DataError, Error
 
-# The one prior is 2 x 2 pixels at the middle of the 4 x 6 input: from 1/3 to 2/3 of its width, 1/4 to 3/4 of its height.
-SSD = """
-name: "ssd" input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }
-layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { global_pooling: true pool: AVE } }
-layer { name: "loc" type: "InnerProduct" bottom: "map" top: "loc" inner_product_param { num_output: 4 } }
-layer { name: "conf" type: "InnerProduct" bottom: "map" top: "conf" inner_product_param { num_output: 3 } }
-layer { name: "prior" type: "PriorBox" bottom: "map" bottom: "data" top: "prior" prior_box_param { min_size: 2 } }
-layer { name: "found" type: "DetectionOutput" bottom: "loc" bottom: "conf" bottom: "prior" top: "found"
-  detection_output_param { num_classes: 3 confidence_threshold: 0.1 code_type: CENTER_SIZE } }
-"""
 PICTURE = np.full((40, 60, 3), 104 + 2, np.uint8)
 
 

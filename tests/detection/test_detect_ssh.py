@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from coloured import CENTRED, COLOURED, check_planes
 from coloured import MEANS as COLOUR_MEANS
+from detector_nets import INPUTS, SSH, module
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -27,35 +28,6 @@ WILD = Path(__file__).resolve().parents[3] / "shared" / "wild" / "mahyarnajibi__
 MEANS = (102.9801, 115.9465, 122.7717)
 PHOTO = np.random.default_rng(3).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 SMALL: dict[str, object] = {"TEST": {"SCALES": [48], "MAX_SIZE": 64}}
-
-
-def module(number: int) -> str:
-    """One of stride 4, 8 or 16, named as in SSH's prototxt."""
-    m, stride = f"m{number}@ssh", 2 ** (number + 1)
-    return f"""
-layer {{ name: "{m}" type: "Pooling" bottom: "data" top: "{m}"
-  pooling_param {{ pool: AVE kernel_size: {stride} stride: {stride} }} }}
-layer {{ name: "{m}_score" type: "Convolution" bottom: "{m}" top: "{m}_score" convolution_param {{ num_output: 4 kernel_size: 1
-  weight_filler {{ type: "gaussian" std: 0.02 }} }} }}
-layer {{ name: "{m}_move" type: "Convolution" bottom: "{m}" top: "{m}_move" convolution_param {{ num_output: 8 kernel_size: 1
-  weight_filler {{ type: "gaussian" std: 0.004 }} }} }}
-layer {{ name: "{m}_two" type: "Reshape" bottom: "{m}_score" top: "{m}_two"
-  reshape_param {{ shape {{ dim: 0 dim: 2 dim: -1 dim: 0 }} }} }}
-layer {{ name: "{m}_prob" type: "Softmax" bottom: "{m}_two" top: "{m}_prob" }}
-layer {{ name: "{m}_four" type: "Reshape" bottom: "{m}_prob" top: "{m}_four"
-  reshape_param {{ shape {{ dim: 0 dim: 4 dim: -1 dim: 0 }} }} }}
-layer {{ name: "{m}_proposal" type: "Python" bottom: "{m}_four" bottom: "{m}_move" bottom: "im_info"
-  top: "{m}_boxes" top: "{m}_cls_prob" python_param {{ module: "SSH.layers.proposal_layer" layer: "ProposalLayer"
-  param_str: "{{'feat_stride': {stride}, 'scales': [{number},{2 * number}], 'ratios':[1,]}}" }} }}"""
-
-
-def joined(top: str) -> str:
-    bottoms = " ".join(f'bottom: "m{number}@{top}"' for number in (1, 2, 3))
-    return f'\nlayer {{ name: "{top}" type: "Concat" {bottoms} top: "{top}" concat_param {{ axis: 0 }} }}'
-
-
-INPUTS = 'input: "data" input_shape { dim: 1 dim: 3 dim: 32 dim: 32 } input: "im_info" input_shape { dim: 1 dim: 3 }'
-SSH = INPUTS + "".join(map(module, (3, 2, 1))) + joined("ssh_cls_prob") + joined("ssh_boxes")
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from coloured import CENTRED, COLOURED, MEANS, check_planes
+from detector_nets import BLOB, CASCADE, CELLS, CTPN, REFINEDET, YOLOS
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -23,16 +24,6 @@ from minicaffe.detection.text_lines import chains, find_text_lines, has_text_lin
 from minicaffe.errors import Error
 
 PICTURE = np.full((40, 60, 3), 104, np.uint8)
-BLOB = 'input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }'
-CELLS = """layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { global_pooling: true pool: AVE } }
-layer { name: "cells" type: "Convolution" bottom: "map" top: "cells" convolution_param { num_output: 7 kernel_size: 1 } }"""
-YOLOS = {
-    "caffe-yolov2": """type: "DetectionOutput"
-      detection_output_param { side: 1 num_classes: 2 num_box: 1 biases: 0.5 biases: 0.25 }""",
-    "YOLOv2": 'type: "YoloDetectionOutput" yolo_detection_output_param { num_classes: 2 num_box: 1 biases: 0.5 biases: 0.25 }',
-    "YOLOv3": """type: "Yolov3DetectionOutput" yolov3_detection_output_param { num_classes: 2 num_box: 1 biases: 4 biases: 2
-      mask: 0 mask_group_num: 1 anchors_scale: 8 confidence_threshold: 0.6 }""",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -101,20 +92,7 @@ def test_the_command_takes_a_net_that_reads_a_database() -> None:
 
 def test_refinedet() -> None:
     """The first prior is no object; the second, refined by as many tenths, is found."""
-    Path("refine.prototxt").write_text(
-        f"""{BLOB}
-        layer {{ name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param {{ global_pooling: true pool: AVE }} }}
-        layer {{ name: "loc" type: "InnerProduct" bottom: "map" top: "loc" inner_product_param {{ num_output: 8 }} }}
-        layer {{ name: "conf" type: "InnerProduct" bottom: "map" top: "conf" inner_product_param {{ num_output: 6 }} }}
-        layer {{ name: "objects" type: "InnerProduct" bottom: "map" top: "objects" inner_product_param {{ num_output: 4 }} }}
-        layer {{ name: "refine" type: "InnerProduct" bottom: "map" top: "refine" inner_product_param {{ num_output: 8 }} }}
-        layer {{ name: "prior" type: "PriorBox" bottom: "map" bottom: "data" top: "prior"
-          prior_box_param {{ min_size: 2 min_size: 4 }} }}
-        layer {{ name: "found" type: "DetectionOutput" top: "found"
-          bottom: "loc" bottom: "conf" bottom: "prior" bottom: "objects" bottom: "refine"
-          detection_output_param {{ num_classes: 3 confidence_threshold: 0.1 code_type: CENTER_SIZE
-            objectness_score: 0.5 }} }}"""
-    )
+    Path("refine.prototxt").write_text(REFINEDET)
     net = Net("refine.prototxt", TEST)
     for blobs in net.params.values():
         for blob in blobs:
@@ -135,24 +113,6 @@ def test_an_input_that_a_yolo_cannot_have() -> None:
     Path("two.prototxt").write_text(Path("yolo.prototxt").read_text() + other)
     with pytest.raises(Error, match=r"a YOLO has one input, of shape \(N, 3, .*; this net's are data .*, label \(5,\)"):
         detect_ssd(Net("two.prototxt", TEST), PICTURE)
-
-
-STAGE = """
-layer {{ name: "bbox{0}" type: "InnerProduct" bottom: "{1}" top: "bbox{0}" inner_product_param {{ num_output: 8 }} }}
-layer {{ name: "cls{0}" type: "InnerProduct" bottom: "{1}" top: "cls{0}" inner_product_param {{ num_output: 3 }} }}
-layer {{ name: "output_bbox{0}" type: "DecodeBBox" bottom: "bbox{0}" bottom: "{1}" top: "output_bbox{0}" }}
-layer {{ name: "cls_prob{0}" type: "Softmax" bottom: "cls{0}" top: "cls_prob{0}" }}
-"""
-CASCADE = (
-    """input: "data" input_shape { dim: 1 dim: 3 dim: 32 dim: 32 }
-    layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { global_pooling: true pool: AVE } }
-    layer { name: "first" type: "InnerProduct" bottom: "map" top: "first" inner_product_param { num_output: 5 } }"""
-    + STAGE.format("_1st", "first")
-    + """layer { name: "second" type: "DecodeBBox" bottom: "bbox_1st" bottom: "first" top: "second" }"""
-    + STAGE.format("_2nd", "second")
-    + """layer { name: "avg" type: "Eltwise" bottom: "cls_prob_1st" bottom: "cls_prob_2nd" top: "cls_prob_2nd_avg"
-      eltwise_param { coeff: 0.5 coeff: 0.5 } }"""
-)
 
 
 def cascade() -> Net:
@@ -239,16 +199,6 @@ def test_a_line_spans_its_proposals(count: int, seed: int) -> None:
     boxes = proposals([16 * i for i in range(count)], 5, 12)[order]
     (line,) = text_lines(boxes, np.full(count, 0.9, np.float32), (60, 16 * count), threshold=-1)
     np.testing.assert_allclose(line[:4], [0, 5, 16 * count - 1, 16], atol=1e-3)
-
-
-CTPN = """
-input: "data" input_shape { dim: 1 dim: 3 dim: 32 dim: 64 } input: "im_info" input_shape { dim: 1 dim: 3 }
-layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { pool: AVE kernel_size: 16 stride: 16 } }
-layer { name: "score" type: "Convolution" bottom: "map" top: "score" convolution_param { num_output: 20 kernel_size: 1 } }
-layer { name: "move" type: "Convolution" bottom: "map" top: "move" convolution_param { num_output: 20 kernel_size: 1 } }
-layer { name: "proposal" type: "Python" bottom: "score" bottom: "move" bottom: "im_info" top: "rois" top: "scores"
-  python_param { module: "layers.text_proposal_layer" layer: "ProposalLayer" param_str: "'feat_stride': 16" } }
-"""
 
 
 def test_a_ctpn_through_detect_and_read() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from detector_nets import MSCNN, pooled, reshaped, squeeze_det
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -41,19 +42,6 @@ def made(text: str, side: int, cfg: dict[str, object] | None = None) -> Net:
         for blob in blobs:
             blob.data[...] = 0
     return net
-
-
-def pooled(cell: int, channels: int, top: str = "cells", kernel: int = 0) -> str:
-    """The mean of each cell, and a 1x1 convolution."""
-    return f"""layer {{ name: "map" type: "Pooling" bottom: "data" top: "map"
-      pooling_param {{ pool: AVE kernel_size: {kernel or cell} stride: {cell} }} }}
-    layer {{ name: "{top}" type: "Convolution" bottom: "map" top: "{top}"
-      convolution_param {{ num_output: {channels} kernel_size: 1 }} }}"""
-
-
-def reshaped(count: int) -> str:
-    return f"""layer {{ name: "flat" type: "Reshape" bottom: "cells" top: "flat"
-      reshape_param {{ axis: 1 shape {{ dim: {count} }} }} }}"""
 
 
 def bright(side: int, cell: int, row: int, column: int) -> np.ndarray:
@@ -259,17 +247,6 @@ def test_mscnns_boxes_lie_in_the_image(seed: int) -> None:
     assert (rows[:, 3:5] >= 0).all() and (rows[:, 5:] <= 1 + 1e-6).all() and np.isfinite(rows).all()
 
 
-MSCNN = (
-    pooled(16, 6)
-    + """
-layer { name: "proposals" type: "BoxOutput" bottom: "cells" top: "proposals" top: "proposals_score"
-  box_output_param { fg_thr: -5 iou_thr: 0.65 nms_type: "IOU" field_w: 16 field_h: 16 downsample_rate: 16
-    max_nms_num: 9 max_post_nms_num: 9 min_size: 1 } }
-layer { name: "cls_pred" type: "InnerProduct" bottom: "proposals" top: "cls_pred" inner_product_param { num_output: 2 } }
-layer { name: "bbox_pred" type: "InnerProduct" bottom: "proposals" top: "bbox_pred" inner_product_param { num_output: 8 } }"""
-)
-
-
 def test_an_mscnn() -> None:
     """One proposal, the bright cell; twice its size in the photo."""
     net = made(MSCNN, 64)
@@ -292,22 +269,6 @@ def test_an_mscnn() -> None:
         load(net)(photo)
     with pytest.raises(Error, match=r"in cls_pred and deltas .* in bbox_pred; this net's are \(\d+, 2\) and \(\d+, 4\)"):
         load(made(MSCNN.replace("num_output: 8", "num_output: 4"), 64))
-
-
-def squeeze_det(cell: int, anchors: int, classes: int, cells: int, kernel: int = 0) -> str:
-    first, second = anchors * classes, anchors * (classes + 1)
-    return (
-        pooled(cell, anchors * (classes + 5), kernel=kernel)
-        + f"""
-    layer {{ name: "permute" type: "Permute" bottom: "cells" top: "last"
-      permute_param {{ order: 0 order: 2 order: 3 order: 1 }} }}
-    layer {{ name: "slice" type: "Slice" bottom: "last" top: "classes" top: "sure" top: "deltas"
-      slice_param {{ axis: 3 slice_point: {first} slice_point: {second} }} }}
-    layer {{ name: "rows" type: "Reshape" bottom: "classes" top: "rows"
-      reshape_param {{ shape {{ dim: 0 dim: {cells * anchors} dim: {classes} }} }} }}
-    layer {{ name: "softmax" type: "Softmax" bottom: "rows" top: "class_scores" softmax_param {{ axis: 2 }} }}
-    layer {{ name: "sigmoid" type: "Sigmoid" bottom: "sure" top: "conf_scores" }}"""
-    )
 
 
 def test_a_squeeze_det() -> None:
