@@ -28,8 +28,8 @@ from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.files import allow_path
 from minicaffe.formats.prototxt import read_text
 from minicaffe.mode import TEST
-from minicaffe.scaling.batch.detector import Detector, Recipe
 from minicaffe.scaling.batch.find import find_sources
+from minicaffe.scaling.batch.recipe import Pipeline, Recipe
 from minicaffe.scaling.batch.run import detected
 from minicaffe.scaling.batch.sources import Sources
 from minicaffe.scaling.in_flight import in_flight
@@ -69,26 +69,26 @@ def scenes(folder: Path, count: int) -> Sources:
     return find_sources([str(folder)])
 
 
-def of_shapes(folder: str) -> Detector:
+def of_shapes(folder: str) -> Pipeline:
     net = SHAPES / folder / "test.prototxt"
     return detector(net, read_settings(SHAPES / "shapes.yml"), SHAPES / folder / f"shapes_{folder}.caffemodel")
 
 
-def with_random_weights(net: Path) -> Detector:
+def with_random_weights(net: Path) -> Pipeline:
     made = detector(net, DetectionSettings(), None)
     make_up_weights(made.net, list(made.net.params), 0)
     return made
 
 
-def detector(file: Path, settings: DetectionSettings, weights: Path | None) -> Detector:
+def detector(file: Path, settings: DetectionSettings, weights: Path | None) -> Pipeline:
     net = Net(file, TEST, keep="outputs", settings=settings, weights=weights)
-    return Detector(net, Recipe(str(file), read_text(file), settings))
+    return Pipeline(net, Recipe(str(file), read_text(file), settings))
 
 
-def measured(made: Detector, images: Sources, count: int) -> list[float]:
+def measured(made: Pipeline, images: Sources, count: int) -> list[float]:
     """Seconds for an image: on one thread, on count threads one by one, and on count threads. Exits if results differ."""
 
-    def run(threads: int, at_once: Callable[[Detector, int], int]) -> list[Any]:
+    def run(threads: int, at_once: Callable[[Pipeline, int], int]) -> list[Any]:
         minicaffe.set_num_threads(threads)
         with in_flight(partial(detected, made), images.pictures(), at_once(made, len(images))) as found:
             return list(found)

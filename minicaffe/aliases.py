@@ -23,7 +23,7 @@ PUBLIC = {
     "coord_map": "pycaffe.coord_map",
     "cut": "porting.cut",
     "detect": "detection.detect",
-    "detect_ssd": "detection.detect_ssd",
+    "detect_ssd": "detection.families",
     "detector": "pycaffe.detector",
     "draw": "tracing.draw",
     "dump": "porting.dump",

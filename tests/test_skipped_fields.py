@@ -20,7 +20,7 @@ from minicaffe.formats.skipped import is_strict, skipping_unknown, summed_up
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import register, types
-from minicaffe.scaling.batch.detector import Recipe
+from minicaffe.scaling.batch.recipe import Recipe
 from minicaffe.training.solvers import get_solver
 
 INPUT = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 dim: 7 dim: 7 } } }\n'
@@ -326,9 +326,9 @@ def test_other_makers_of_nets(tmp_path: Path) -> None:
         minicaffe.detection.load(path, strict=False)  # it is no detector
     recipe = Recipe(str(path), path.read_text(), strict=None)
     with pytest.raises(LayerError, match="fork_loud"):
-        recipe.detector({})
+        recipe.pipeline({})
     with pytest.raises(Error, match="a detector's inputs"):
-        pickle.loads(pickle.dumps(Recipe(str(path), path.read_text(), strict=False))).detector({})
+        pickle.loads(pickle.dumps(Recipe(str(path), path.read_text(), strict=False))).pipeline({})
 
 
 def test_a_default_for_a_while(tmp_path: Path) -> None:

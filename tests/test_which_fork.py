@@ -19,7 +19,7 @@ from recordings import needs
 from minicaffe import TEST, Net, get_solver
 from minicaffe.cli import COMMANDS, main
 from minicaffe.detection import load
-from minicaffe.detection.detect_ssd import ssd_layer
+from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error, LayerError, PrototxtWarning, WeightsError
 from minicaffe.formats.forks import fork_named, fork_names, forks
 from minicaffe.formats.prototxt import parse_net
@@ -27,7 +27,7 @@ from minicaffe.layers.norm.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17
 from minicaffe.parameters import weight_name
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.retarget import retarget
-from minicaffe.scaling.batch.detector import Recipe
+from minicaffe.scaling.batch.recipe import Recipe
 
 NET = """
 layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 4 dim: 5 } } }
@@ -283,7 +283,7 @@ def test_the_fork_goes_with_a_detector_and_its_recipe(tmp_path: Path) -> None:
         load(detector.net, fork="pvanet")
     recipe = pickle.loads(pickle.dumps(Recipe(str(path), DETECTOR, fork="happynear")))
     weights = {name: [blob.data for blob in blobs] for name, blobs in detector.net.params.items()}
-    assert str(recipe.detector(weights).net.forks["proposal"]) == "Proposal of happynear: fork happynear"
+    assert str(recipe.pipeline(weights).net.forks["proposal"]) == "Proposal of happynear: fork happynear"
 
 
 def test_yolov2s_detection_output_is_no_ssds(tmp_path: Path) -> None:

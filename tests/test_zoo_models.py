@@ -17,7 +17,8 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.data.image_bytes import resized
 from minicaffe.data.images import load_image
-from minicaffe.detection.detect_ssd import detect_ssd, prepare_ssd_image
+from minicaffe.detection.families import detect_ssd
+from minicaffe.detection.rows import prepare_ssd_image
 
 ZOO = SHARED / "zoo"
 YU = ZOO / "yufacedetect_v2"

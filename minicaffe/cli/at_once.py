@@ -12,7 +12,7 @@ from minicaffe.layer_list import Node
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST, gpu_mode
 from minicaffe.net import Net
-from minicaffe.scaling.batch.detector import Detector
+from minicaffe.scaling.batch.recipe import Pipeline
 from minicaffe.scaling.in_flight import CAN_FORK
 from minicaffe.tracing.summary import summarize
 
@@ -21,14 +21,12 @@ MOST_BYTES = 128 << 20
 needs 187 MiB and VGG16 629) keep all threads busy by themselves."""
 
 
-def images_at_once(detector: Detector, images: int) -> int:
+def images_at_once(pipeline: Pipeline, images: int) -> int:
     """For a number of images. If several, the net's loops are compiled before it returns."""
-    net, test = detector.net, detector.net.settings.test
-    if not _may_be_several(net.nodes, images):
+    if not _may_be_several(pipeline.net.nodes, images):
         return 1
-    if not detector.find.is_ssd:
-        net.blobs["data"].reshape(1, 3, max(test.scales), test.max_size)  # the largest image; each forward sets its own
-    return _several_if_small(net, images)
+    pipeline.detector.family.reshape_to_largest(pipeline.net)
+    return _several_if_small(pipeline.net, images)
 
 
 def batches_at_once(net: Net, batches: int) -> tuple[int, int]:

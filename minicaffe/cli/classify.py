@@ -14,7 +14,7 @@ from minicaffe.blob import Array
 from minicaffe.data.drawings import draw_scores
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.class_names import read_labels
-from minicaffe.detection.outputs import check_scores
+from minicaffe.detection.inputs import check_scores
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import replacing
 from minicaffe.layers.loss.softmax import Softmax

@@ -53,11 +53,11 @@ def command(options: Options) -> None:
             check_target("--save", options.save, options.inputs)
     images = find_sources(options.sources, options.every)
     pictures = output_names(Path(options.draw_dir), images, options.inputs, ".png") if options.draw_dir else []
-    detector = options.detector(options.threshold, options.max_detections)
+    pipeline = options.pipeline(options.threshold, options.max_detections)
     if options.out is None:
-        done = print_rows(detector, images, pictures, options.as_json, options.save)
+        done = print_rows(pipeline, images, pictures, options.as_json, options.save)
     else:
-        done = detect_many(detector, images, options)
+        done = detect_many(pipeline, images, options)
     if not done.detections and done.errors < done.images:
-        nothing_found(detector, done.best, options.cfg)
+        nothing_found(pipeline, done.best, options.cfg)
     check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))

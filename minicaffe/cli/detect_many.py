@@ -15,9 +15,9 @@ from minicaffe import threads
 from minicaffe.errors import Error
 from minicaffe.files import is_uri
 from minicaffe.parameters import Weights, weights_of
-from minicaffe.scaling.batch.detector import Detector, Recipe
 from minicaffe.scaling.batch.folder import Folder, locked, part_name
 from minicaffe.scaling.batch.places import check_opens, require_pyarrow
+from minicaffe.scaling.batch.recipe import Pipeline, Recipe
 from minicaffe.scaling.batch.rules import Rules
 from minicaffe.scaling.batch.run import PART_SIZE, Done, Run, begin, detected, run_local
 from minicaffe.scaling.batch.sources import Sources
@@ -80,25 +80,25 @@ def _same(source: str, out: str) -> bool:
     return found is not None and found == identity(out)
 
 
-def detect_many(detector: Detector, images: Sources, options: BatchOptions) -> Done:
+def detect_many(pipeline: Pipeline, images: Sources, options: BatchOptions) -> Done:
     """Detect in the images that are not done yet, show progress, print a summary; the counts of all images. Raises Error."""
     with locked(options.place):
-        return _detect(detector, images, options)
+        return _detect(pipeline, images, options)
 
 
-def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
-    weights = weights_of(detector.net)
-    run = begin(images, Folder(options.place), detector.recipe, weights, options.part_size or PART_SIZE)
+def _detect(pipeline: Pipeline, images: Sources, options: BatchOptions) -> Done:
+    weights = weights_of(pipeline.net)
+    run = begin(images, Folder(options.place), pipeline.recipe, weights, options.part_size or PART_SIZE)
     display = BatchDisplay(run.left)
     try:
         with sigterm_stops():
             if options.engine == "ray":
-                where = _on_ray(detector.recipe, weights, run, options, display)
+                where = _on_ray(pipeline.recipe, weights, run, options, display)
             else:
                 where = ""
                 # The display starts a thread, so it comes second.
                 with (
-                    in_flight(partial(detected, detector), run.pictures(), images_at_once(detector, run.left)) as found,
+                    in_flight(partial(detected, pipeline), run.pictures(), images_at_once(pipeline, run.left)) as found,
                     display,
                 ):
                     run_local(found, run.to_do(), run.folder, display.add)
@@ -106,7 +106,7 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
         echo(f"stopped with {run.count_done()} of {run.parts} parts done; run the same command to continue", err=True)
         click.get_current_context().exit(exit_status(stop))
     run.check_done()
-    what = "regions" if detector.recipe.regions else "detections"
+    what = "regions" if pipeline.recipe.regions else "detections"
     _summary(run, display, options.out, f"{what}{where}")
     done = run.kept.plus(display.done)
     if run.kept.failed:

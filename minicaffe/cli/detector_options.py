@@ -14,14 +14,13 @@ import click
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import first_names, read_names
 from minicaffe.detection.data_inputs import data_layers, image_size
-from minicaffe.detection.detect_ssd import FAMILY_NAMES, SSD_MEANS, known_end
-from minicaffe.detection.detect_ssh import own_scale, ssh_modules
-from minicaffe.detection.detector import class_count
+from minicaffe.detection.families import FAMILY_NAMES, family_of
+from minicaffe.detection.family import SSD_MEANS
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_net, read_text, to_text
 from minicaffe.net import Net
-from minicaffe.scaling.batch.detector import Detector, Recipe
+from minicaffe.scaling.batch.recipe import Pipeline, Recipe
 
 from .common import refuse
 from .groups import DeviceOptions, StateOptions, classes_option, random_weights_option, seed_option
@@ -77,19 +76,23 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
     @cached_property
     def settings(self) -> DetectionSettings:
         settings = super().settings
-        given: dict[str, Any] = {"scales": self.scale and (self.scale,), "max_size": self.max_size, "nms": self.nms}
-        given["anchors"] = self.anchors
-        test = dataclasses.replace(settings.test, **{name: value for name, value in given.items() if value is not None})
         means = settings.pixel_means[::-1] if self.rgb else settings.pixel_means  # the detector gets the image turned round
-        return dataclasses.replace(settings, test=test, pixel_means=means)
+        return dataclasses.replace(settings, test=dataclasses.replace(settings.test, **self._given_test), pixel_means=means)
+
+    @property
+    def _given_test(self) -> dict[str, Any]:
+        """The TEST settings that options give."""
+        scales = self.scale and (self.scale,)
+        given = {"scales": scales, "max_size": self.max_size, "nms": self.nms, "anchors": self.anchors}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def inputs(self) -> list[str | None]:
         """The files that this reads beside the images."""
         return [self.net, *self.weights, self.classes, self.cfg, self.mean_file, self.proposals]
 
-    def detector(self, threshold: float, max_detections: int, regions: Choice | None = None) -> Detector:
-        """The detector, on its device. Raises Error for an option that does not apply to a net of this kind."""
+    def pipeline(self, threshold: float, max_detections: int, regions: Choice | None = None) -> Pipeline:
+        """Return the pipeline on its device. Raises Error for an option that does not apply to a net of this kind."""
         if self.engine != "ray":
             self.use_device()
         file = read_net(self.net, warn=False)
@@ -100,33 +103,35 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         else:
             options, text = self, read_text(self.net)
         net = self.load(file, self.weights, keep="outputs")
-        detector = Detector(net, options._recipe(net, text, threshold, max_detections, regions))
-        names, (classes, holder) = detector.recipe.names, class_count(net)
+        pipeline = Pipeline(net, options._recipe(net, text, threshold, max_detections, regions))
+        names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)
         if names and len(names) != classes:
             raise Error(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
-        return detector
+        return pipeline
 
     def _recipe(self, net: Net, text: str, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:
-        if end := known_end(net):
+        family = family_of(net)
+        used = family.used_settings(net)
+        if family.has_fixed_size:
             given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
-            no_cfg = {} if end.settings else {"--cfg": self.cfg}
-            refuse(f"here: {end.fixed_by} fixes its size and suppression", no_cfg | given)
+            no_cfg = {} if used else {"--cfg": self.cfg}
+            refuse(f"here: {family.fixed_by(net)} fixes its size and suppression", no_cfg | given)
             if self.cfg:
-                end.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
+                family.check_settings(net, read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
             refuse(f"here: only {FAMILY_NAMES} take it", {"--scale-factor": self.scale_factor})
-        if not (end and "TEST.ANCHORS" in end.settings):
+        if "TEST.ANCHORS" not in (used or ()):
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
         names = read_names(self.classes) if self.classes else None
         if names and regions:
             names = first_names(names)
-        settings = self.settings
-        if ssh_modules(net) and not self.cfg:
-            settings = net.settings = own_scale(settings, scale=self.scale is None, max_size=self.max_size is None)
+        if family.test_defaults and not self.cfg:
+            test = dataclasses.replace(self.settings.test, **{**family.test_defaults, **self._given_test})
+            net.settings = dataclasses.replace(self.settings, test=test)
         return Recipe(
             net=self.net,
             text=text,
-            settings=settings,
+            settings=net.settings,
             threshold=threshold,
             max_detections=max_detections,
             proposals=self.proposals,

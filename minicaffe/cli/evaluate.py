@@ -13,12 +13,11 @@ import click
 
 from minicaffe.data.roidb import prepare_roidb
 from minicaffe.detection.detect import Detections
-from minicaffe.detection.detector import class_count
 from minicaffe.detection.evaluation import COCO_NUMBERS, Report, evaluate
 from minicaffe.detection.precision_recall_picture import draw_curves
 from minicaffe.errors import Error, install
 from minicaffe.files import replacing
-from minicaffe.scaling.batch.detector import Detector, Row
+from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.sources import Picture
 from minicaffe.scaling.in_flight import in_flight
 
@@ -58,15 +57,15 @@ def command(options: Options) -> None:
     images = [str(entry["image"]) for entry in roidb]
     check_no_input("--json", options.json_file, images)
     check_no_input("--draw", options.draw, images)
-    detector = options.detector(options.threshold, options.max_detections)
-    count, holder = class_count(detector.net)
-    classes = classes or list(detector.find.classes or [str(k) for k in range(count)])
+    pipeline = options.pipeline(options.threshold, options.max_detections)
+    count, holder, _ = pipeline.detector.family.classes(pipeline.net)
+    classes = classes or list(pipeline.detector.classes or [str(k) for k in range(count)])
     if len(classes) != count:
         raise Error(f"{options.sources[0]}: {len(classes)} classes with the background, but {holder} has {count}")
     prepare_roidb(roidb, count)  # it checks them
-    echo(taken(detector, options.cfg), err=True)
+    echo(taken(pipeline, options.cfg), err=True)
     coco = find_spec("pycocotools") is not None
-    report = evaluate(list(_found(detector, images)), roidb, classes, coco=coco)
+    report = evaluate(list(_found(pipeline, images)), roidb, classes, coco=coco)
     _print(report)
     if not coco:
         echo(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}", err=True)
@@ -92,13 +91,13 @@ def _check(options: Options) -> None:
         raise Error(f"--images {options.images}: no such folder")
 
 
-def _found(detector: Detector, images: list[str]) -> Iterator[Detections]:
+def _found(pipeline: Pipeline, images: list[str]) -> Iterator[Detections]:
     """The detections of each image, in order. Raises Error for an image that fails: no number is better than a wrong one."""
 
     def row(name: str) -> Row:
-        return detector.row(Picture(name, Path(name))).without_pixels()
+        return pipeline.row(Picture(name, Path(name))).without_pixels()
 
-    with in_flight(row, iter(images), images_at_once(detector, len(images))) as rows:
+    with in_flight(row, iter(images), images_at_once(pipeline, len(images))) as rows:
         for one in counted(rows, "images", len(images)) if len(images) > 1 else rows:
             if one.found is None:
                 raise Error(f"{one.image}: {one.error}")

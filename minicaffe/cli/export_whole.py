@@ -11,7 +11,7 @@ import numpy as np
 
 from minicaffe.data.image_bytes import read_image
 from minicaffe.detection.class_names import read_names
-from minicaffe.detection.detect_ssd import SSD_MEANS
+from minicaffe.detection.family import SSD_MEANS
 from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference

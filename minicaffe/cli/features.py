@@ -17,8 +17,8 @@ from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error, on_one_line
 from minicaffe.formats.arrays import read_npz, write_npz
 from minicaffe.parameters import weights_of
-from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.find import find_sources
+from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.run import Done, manifest
 from minicaffe.scaling.batch.sources import Picture, Sources
 from minicaffe.scaling.in_flight import in_flight
@@ -72,32 +72,32 @@ def command(options: Options) -> None:
     choice = Choice(options.blob, options.threshold, options.least, options.most, tuple(attributes))
     if options.format == "parquet":
         options.check(options.sources, {})
-        done = detect_many(options.detector(options.threshold, options.most, choice), images, options)
+        done = detect_many(options.pipeline(options.threshold, options.most, choice), images, options)
         check_failed(done.errors, done.images, images, ": see the column error")
     else:
         refuse("without --format parquet", {"--engine": options.engine, "--part-size": options.part_size})
         refuse("without --engine ray", {"--address": options.address, "--workers": options.workers})
         check_folder("--out", options.out)
         names = output_names(Path(options.out), images, options.inputs, ".npz")
-        _write(options.detector(options.threshold, options.most, choice), images, names)
+        _write(options.pipeline(options.threshold, options.most, choice), images, names)
 
 
-def _write(detector: Detector, images: Sources, targets: Sequence[Path]) -> None:
+def _write(pipeline: Pipeline, images: Sources, targets: Sequence[Path]) -> None:
     """Write the file of each image that is not there yet. Raises Error if one is there that another run wrote."""
-    run = hashlib.sha256(json.dumps(manifest(images, detector.recipe, weights_of(detector.net), 1)).encode()).digest()
+    run = hashlib.sha256(json.dumps(manifest(images, pipeline.recipe, weights_of(pipeline.net), 1)).encode()).digest()
     mark = np.frombuffer(run, np.uint8)
     there = {target for target in targets if _is_ours(target, mark)}
     todo = ((image, target) for image, target in zip(images.pictures(), targets, strict=True) if target not in there)
     left, total = len(images) - len(there), Done()
 
     def written(item: tuple[Picture, Path]) -> tuple[str, Done]:
-        row = detector.row(item[0])
+        row = pipeline.row(item[0])
         if row.found is not None:
             item[1].parent.mkdir(parents=True, exist_ok=True)
-            write_npz(item[1], {**_arrays(row, detector), "run": mark})
+            write_npz(item[1], {**_arrays(row, pipeline), "run": mark})
         return f"{on_one_line(row.image)}: {row.error}" if row.failure else "", Done.of(row)
 
-    with in_flight(written, todo, images_at_once(detector, left)) as results:
+    with in_flight(written, todo, images_at_once(pipeline, left)) as results:
         for error, done in counted(results, "images", left) if left > 1 else results:
             total = total.plus(done)
             if error:
@@ -107,13 +107,13 @@ def _write(detector: Detector, images: Sources, targets: Sequence[Path]) -> None
     check_failed(total.errors, len(images), images)
 
 
-def _arrays(row: Row, detector: Detector) -> dict[str, np.ndarray]:
+def _arrays(row: Row, pipeline: Pipeline) -> dict[str, np.ndarray]:
     """What the file of an image holds."""
     assert row.found is not None
     assert row.pixels is not None
     height, width = row.pixels.shape[:2]
-    own = {name: getattr(row.found, name) for name in ("boxes", "scores", "classes", *detector.region_columns)}
-    names = [class_name(int(k), detector.find.classes) for k in row.found.classes]
+    own = {name: getattr(row.found, name) for name in ("boxes", "scores", "classes", *pipeline.region_columns)}
+    names = [class_name(int(k), pipeline.detector.classes) for k in row.found.classes]
     texts = {"image": np.array(row.image), "names": np.array(names, str)}
     return {"width": np.array(width), "height": np.array(height), **texts, **own}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.data_inputs import image_means
-from minicaffe.detection.detect_ssd import FAMILY_NAMES
+from minicaffe.detection.families import FAMILY_NAMES
 from minicaffe.detection.inputs import Order, fill_inputs, image_input
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy

@@ -10,9 +10,9 @@ import click
 import numpy as np
 
 from minicaffe.detection.detect import to_json
-from minicaffe.detection.outputs import only_output
-from minicaffe.detection.reading import decoded_text, read_text
-from minicaffe.detection.text_lines import find_text_lines, has_text_lines
+from minicaffe.detection.family import FindOptions
+from minicaffe.detection.inputs import only_output
+from minicaffe.detection.reading import Ctpn, decoded_text, read_text
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import read_text as text_of
 from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
@@ -51,7 +51,7 @@ def command(options: Options) -> None:
     found: list[dict[str, object]] = []
 
     def read(picture: Picture) -> None:
-        if has_text_lines(net):
+        if Ctpn().matches(net):
             lines = _lines(net, picture, options)
             found.append({"image": picture.name, "lines": lines})
             if not options.as_json:
@@ -75,7 +75,8 @@ def _lines(net: Net, picture: Picture, options: Options) -> list[dict[str, Any]]
     if options.rgb:
         pixels = np.ascontiguousarray(pixels[..., ::-1])
         settings = replace(settings, pixel_means=settings.pixel_means[::-1])
-    return [{name: one[name] for name in ("score", "box")} for one in to_json(find_text_lines(net, pixels, settings=settings))]
+    found = Ctpn().find(net, pixels, FindOptions(0.7, settings=settings))
+    return [{name: one[name] for name in ("score", "box")} for one in to_json(found)]
 
 
 def _print_lines(image: str, lines: list[dict[str, Any]]) -> None:

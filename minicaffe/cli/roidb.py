@@ -11,10 +11,10 @@ from minicaffe.data.roidb import add_flipped, add_proposals, entry_pixels, load_
 from minicaffe.data.roidb_entry import Roidb
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.class_names import read_names
+from minicaffe.detection.inputs import read_proposals
 from minicaffe.errors import Error, UnknownClassError
 from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.net import Net
-from minicaffe.scaling.batch.detector import read_proposals
 
 from .common import warn
 from .groups import classes_option

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from minicaffe.data.images import load_image
 from minicaffe.detection.class_names import read_names
-from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, rows_end
+from minicaffe.detection.families import rows_end
+from minicaffe.detection.family import SSD_MEANS
 from minicaffe.detection.inputs import image_inputs, put_array
+from minicaffe.detection.rows import prepare_ssd_image
 from minicaffe.errors import Error
 from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz

@@ -20,14 +20,16 @@ from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
 from minicaffe.data.drawings import class_name, draw_boxes
 from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.errors import Error, in_brackets
+from minicaffe.errors import Error
 from minicaffe.layers.forks.yolo.yolo import YoloOutput
 from minicaffe.layers.proposal.nms import nms
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.net import Net
 
-from .inputs import put_array
-from .outputs import check_scores, proposal_sources
+from .class_names import default_names
+from .family import Classes, Family, FindOptions
+from .inputs import check_scores, image_scale, proposal_sources, put_array
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -42,7 +44,7 @@ class Detections:
 
     boxes: (n, 4) as x1, y1, x2, y2 in pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
     sources: (n,), which roi of the net each comes from; of an SSD net, which row of DetectionOutput; None if that is not known.
-    best: the highest score of all boxes, where several passes of the net made them.
+    best: the highest score of all boxes, without the background; None if that is not known.
     Raises Error for boxes or scores that are NaN or infinite.
     """
 
@@ -62,6 +64,37 @@ class Detections:
         return len(self.scores)
 
 
+class Rcnn(Family):
+    """Fast R-CNNs, Faster R-CNNs and R-FCNs."""
+
+    def matches(self, net: Net) -> bool:
+        check_detector(net)
+        return True
+
+    def classes(self, net: Net) -> Classes:
+        count = net.blobs["cls_prob"].shape[1]
+        return Classes(count, "cls_prob", default_names(count))
+
+    def find(self, net: Net, image: NDArray[np.uint8], options: FindOptions) -> Detections:
+        settings = options.settings or net.settings
+        return _picked(*score_boxes(net, image, settings=settings, proposals=options.proposals), settings, options)
+
+    def read(self, net: Net, size: Sequence[int], options: FindOptions) -> Detections:
+        settings = options.settings or net.settings
+        return _picked(*read_boxes(net, image_scale(net, size[1]), size, settings), settings, options)
+
+    def suppression_text(self, net: Net, settings: DetectionSettings) -> str:
+        test = settings.test
+        if any(isinstance(layer, Proposal) and not layer.by_param for layer in net.layers):
+            return f"proposals >= {test.rpn_min_size:g} pixels, NMS {test.rpn_nms_thresh:g} and {test.nms:g}"
+        return super().suppression_text(net, settings)
+
+
+def _picked(scores: Floats, boxes: Floats, settings: DetectionSettings, options: FindOptions) -> Detections:
+    threshold, most = options.threshold, options.max_detections
+    return pick(scores, boxes, nms_threshold=settings.test.nms, threshold=threshold, max_detections=most)
+
+
 def detect(
     net: Net,
     image: NDArray[np.uint8],
@@ -71,14 +104,12 @@ def detect(
     threshold: float = 0.05,
     max_detections: int = 100,
 ) -> Detections:
-    """Detections in image (H, W, 3), blue, green, red, of every class but the background.
+    """Return the detections in image (H, W, 3), blue, green, red, of every class but the background.
 
     settings: the image's scale, means and NMS (default: the net's). proposals: boxes (R, 4) in pixels of the image, for a net
     that takes rois. threshold: the minimum score. Raises Error for a net that lacks a detector's inputs or blobs.
     """
-    settings = settings or net.settings
-    scores, boxes = score_boxes(net, image, settings=settings, proposals=proposals)
-    return pick(scores, boxes, nms_threshold=settings.test.nms, threshold=threshold, max_detections=max_detections)
+    return Rcnn().find(net, image, FindOptions(threshold, max_detections, proposals, settings))
 
 
 def score_boxes(
@@ -95,13 +126,13 @@ def score_boxes(
 def run_net(
     net: Net, image: NDArray[np.uint8], settings: DetectionSettings, proposals: ArrayLike | None, also: Sequence[str] = ()
 ) -> tuple[Floats, Ints | None]:
-    """Run a detector on one image: the scale of the image, (1,), or of x, y, x and y, (4,); and the roi of each proposal (R,)
-    where one stands for several.
+    """Run a detector on one image. Return the scale of the image, (1,), or of x, y, x and y, (4,); and the roi of each proposal
+    (R,) where one stands for several.
 
     also: further blobs to keep. Raises Error for proposals that are missing or that the net does not take, and where there are
     none because the scores that they are made of are NaN or infinite.
     """
-    check_proposals(net, proposals is not None)
+    Rcnn().check_proposals(net, proposals is not None)
     data, im_info = prepare_image(image, settings)
     scale = im_info[0, 2:]
     again = None
@@ -121,7 +152,7 @@ def run_net(
 
 
 def read_boxes(net: Net, scale: ArrayLike, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
-    """Scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale, one
+    """Return scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale, one
     number, or those of x, y, x and y. Raises Error for scores that are NaN or infinite."""
     boxes = (rows(net.blobs["rois"])[:, 1:5] / np.asarray(scale, np.float32)).astype(np.float32, copy=False)
     scores = rows(net.blobs["cls_prob"]).copy()  # the next run overwrites the blob
@@ -145,17 +176,8 @@ def check_detector(net: Net) -> None:
             raise Error(f'{net.file}: a detector has a blob "{name}"; this net has none')
 
 
-def check_proposals(net: Net, given: bool) -> None:
-    """Raises Error for proposals that are missing or that the net does not take."""
-    if "rois" in net.inputs and not given:
-        way = in_brackets("--proposals")
-        raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image{way}")
-    if "rois" not in net.inputs and given:
-        raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
-
-
 def scaled_proposals(boxes: Floats, scale: ArrayLike, dedup: float) -> tuple[Floats, Ints]:
-    """Proposals (R, 4) as rois (U, 5) of the scaled image, one for all in the same cells, and the roi of each proposal (R,).
+    """Return proposals (R, 4) as rois (U, 5) of the scaled image, one for all in the same cells, and each proposal's roi (R,).
 
     dedup: cells per pixel of the scaled image (the feature map's scale); 0 keeps every box.
     """
@@ -172,7 +194,7 @@ def scaled_proposals(boxes: Floats, scale: ArrayLike, dedup: float) -> tuple[Flo
 def pick(
     scores: Floats, boxes: Floats, *, nms_threshold: float = 0.3, threshold: float = 0.05, max_detections: int = 100
 ) -> Detections:
-    """The detections of scores (R, C) and boxes (R, C, 4): NMS within each class but 0, then the best of all classes."""
+    """Return the detections of scores (R, C) and boxes (R, C, 4): NMS within each class but 0, then the best of all classes."""
     rois, classes = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for k in range(1, scores.shape[1]):
         likely = np.flatnonzero(scores[:, k] > threshold)  # before NMS, whose time is quadratic
@@ -180,11 +202,11 @@ def pick(
         rois, classes = np.append(rois, kept), np.append(classes, np.full(len(kept), k))
     best = np.argsort(-scores[rois, classes], kind="stable")[:max_detections]  # a roi may be there under several classes
     rois, classes = rois[best], classes[best]
-    return Detections(boxes[rois, classes], scores[rois, classes], classes, rois)
+    return Detections(boxes[rois, classes], scores[rois, classes], classes, rois, float(scores[:, 1:].max(initial=0)))
 
 
 def to_json(detections: Detections, class_names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The detections for json.dump: [{"class", "class_index", "score", "box": [x1, y1, x2, y2]}, ...]."""
+    """Return the detections for json.dump: [{"class", "class_index", "score", "box": [x1, y1, x2, y2]}, ...]."""
     return [
         {
             "class": class_name(int(k), class_names),
@@ -197,12 +219,12 @@ def to_json(detections: Detections, class_names: Sequence[str] | None = None) ->
 
 
 def draw(image: NDArray[np.uint8], detections: Detections, class_names: Sequence[str] | None = None) -> Image.Image:
-    """A picture of image (H, W, 3), BGR, with a labelled frame around each detection, the best on top."""
+    """Return a picture of image (H, W, 3), BGR, with a labelled frame around each detection, the best on top."""
     return draw_boxes(image, detections.boxes, detections.scores, detections.classes, class_names)
 
 
 def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats:
-    """The rois' boxes (R, 4) moved by bbox_pred, for each class: (R, C, 4)."""
+    """Return the rois' boxes (R, 4) moved by bbox_pred, for each class: (R, C, 4)."""
     if "bbox_pred" not in net.blobs or not regress:
         return np.repeat(boxes[:, None], classes, axis=1)
     deltas = rows(net.blobs["bbox_pred"])

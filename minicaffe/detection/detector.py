@@ -1,6 +1,4 @@
-"""Detector: a net that is called on images. Faster R-CNN, R-FCN, Fast R-CNN (detect.py), Cascade R-CNN (detect_cascade.py),
-SSD, RefineDet, YOLO, MS-CNN or SqueezeDet (detect_ssd.py), the faces of an SSH (detect_ssh.py), or the lines of text of a CTPN
-(text_lines.py).
+"""Detector: a net that is called on images. Its family says how objects are found (families.py).
 
 detector = minicaffe.detection.load("test.prototxt", "net.caffemodel", cfg="faster_rcnn_end2end.yml")
 found = detector("photo.jpg")
@@ -9,8 +7,9 @@ found.boxes, found.scores, [detector.classes[k] for k in found.classes]
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -26,15 +25,12 @@ from minicaffe.formats.weights import no_name_fits
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 
-from .class_names import BACKGROUND, default_names, read_names
-from .detect import Detections, check_detector, check_proposals, detect
-from .detect_cascade import cascade_ends, detect_cascade
-from .detect_ssd import FAMILY_NAMES, SSD_MEANS, detect_ssd, known_end, rows_end
-from .detect_ssh import detect_ssh, own_scale, ssh_modules
-from .text_lines import find_text_lines, has_text_lines
+from .class_names import read_names
+from .detect import Detections
+from .families import FAMILY_NAMES, family_of
+from .family import SSD_MEANS, FindOptions
 
 Path = str | PathLike[str]
-TEXT, FACE = "text", "face"
 
 
 class Detector:
@@ -59,11 +55,8 @@ class Detector:
         means: Sequence[float] | None = None,
         scale_factor: float | None = None,
     ) -> None:
-        self._end = known_end(net)
-        self.is_ssd = self._end is not None
-        if not self.is_ssd:
-            if not whole_finder(net):
-                check_detector(net)
+        self.family = family_of(net)
+        if not self.family.has_fixed_size:
             for name, value in {"means": means, "scale_factor": scale_factor}.items():
                 if value is not None:
                     raise Error(f"{net.file}: {name} has no effect: only {FAMILY_NAMES} take it")
@@ -72,26 +65,24 @@ class Detector:
         if max_detections < 1:
             raise Error(f"max_detections must be > 0, got {max_detections}")
         self.net, self.threshold, self.max_detections = net, threshold, max_detections
-        count, holder = class_count(net)
-        self.classes = classes or ([BACKGROUND, holder] if holder in (TEXT, FACE) else default_names(count))
+        self.classes = classes or self.family.classes(net).names
         self.means = SSD_MEANS if means is None else means
         self.scale_factor = 1.0 if scale_factor is None else scale_factor
 
+    @property
+    def is_ssd(self) -> bool:
+        """True for an SSD, RefineDet, YOLO, MS-CNN or SqueezeDet."""
+        return self.family.has_fixed_size
+
     def __call__(self, image: Path | Image.Image | NDArray[np.uint8], *, proposals: ArrayLike | None = None) -> Detections:
-        """The objects on an image: a file, an image of Pillow, or an array (H, W, 3) in the order blue, green, red.
+        """Return the objects on an image: a file, an image of Pillow, or an array (H, W, 3) in the order blue, green, red.
 
         proposals: boxes (R, 4) as x1, y1, x2, y2 in pixels of the image, for a net that takes rois (Fast R-CNN).
         Raises DataError for what is no image, Error for missing or unexpected proposals.
         """
-        ends: dict[str, Any] = {"threshold": self.threshold, "max_detections": self.max_detections}
-        if self._end and proposals is not None:
-            raise Error(f"{self.net.file}: {self._end.kind} takes no proposals")
-        if not self.is_ssd:
-            if find := whole_finder(self.net):
-                check_proposals(self.net, proposals is not None)
-                return find(self.net, _pixels(image), **ends)
-            return detect(self.net, _pixels(image), proposals=proposals, **ends)
-        return detect_ssd(self.net, _pixels(image), means=self.means, scale_factor=self.scale_factor, **ends)
+        self.family.check_proposals(self.net, proposals is not None)
+        options = FindOptions(self.threshold, self.max_detections, proposals, means=self.means, scale_factor=self.scale_factor)
+        return self.family.find(self.net, _pixels(image), options)
 
 
 def load(  # noqa: PLR0913 - public, by keyword
@@ -107,7 +98,7 @@ def load(  # noqa: PLR0913 - public, by keyword
     strict: bool | None = None,
     fork: str = "",
 ) -> Detector:
-    """The detector of a test prototxt, or of a Net, with the weights of a file of any format.
+    """Return the detector of a test prototxt, or of a Net, with the weights of a file of any format.
 
     cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
     DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none; an MS-CNN takes
@@ -120,45 +111,25 @@ def load(  # noqa: PLR0913 - public, by keyword
     own = None if cfg is None else settings_from(cfg)
     if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
         net = Net(net, TEST, keep="outputs", settings=own, strict=strict, fork=fork)
-        if ssh_modules(net) and net.settings == DetectionSettings() and own is None:
-            net.settings = own_scale(net.settings)
+        if own is None and net.settings == DetectionSettings() and (defaults := family_of(net).test_defaults):
+            net.settings = dataclasses.replace(net.settings, test=dataclasses.replace(net.settings.test, **defaults))
     elif cfg is not None:
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
     elif fork:
         raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
-    if own is not None and (end := rows_end(net)):
-        end.check_settings(own, net.file)
+    if own is not None:
+        family_of(net).check_settings(net, own, net.file)
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes
     detector = Detector(
         net, classes=names, threshold=threshold, max_detections=max_detections, means=means, scale_factor=scale_factor
     )
-    count, holder = class_count(net)
+    count, holder, _ = detector.family.classes(net)
     if names and len(names) != count:
         given = classes if isinstance(classes, str | PathLike) else "classes"
         raise Error(f"{given}: {len(names)} classes with the background, but {holder} of {net.file} has {count}")
     if weights is not None:
         _copy_weights(net, weights)
     return detector
-
-
-def whole_finder(net: Net) -> Callable[..., Detections] | None:
-    """What finds objects with a net that takes an image, proposes boxes and is scaled by its settings, but is no R-CNN; None
-    for another net."""
-    if cascade_ends(net):
-        return detect_cascade
-    if has_text_lines(net):
-        return find_text_lines
-    return detect_ssh if ssh_modules(net) else None
-
-
-def class_count(net: Net) -> tuple[int, str]:
-    """The number of a detector's classes, background included, and the layer or blob that has so many."""
-    if end := rows_end(net):
-        return end.classes, end.name
-    if has_text_lines(net) or ssh_modules(net):
-        return 2, TEXT if has_text_lines(net) else FACE
-    _, scores = cascade_ends(net) or ("", "cls_prob")
-    return net.blobs[scores].shape[1], scores
 
 
 def _pixels(image: object) -> NDArray[np.uint8]:

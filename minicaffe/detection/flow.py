@@ -14,8 +14,7 @@ from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 
-from .inputs import image_inputs
-from .outputs import check_scores, only_output
+from .inputs import check_scores, image_inputs, only_output
 
 DIVISOR = 64
 """ADAPTED sizes are multiples of this: FlowNets halve a map six times."""

@@ -1,9 +1,9 @@
-"""Fill a net's inputs from files, and the others with seeded values, for the commands that run any net."""
+"""A net's inputs, filled from files and with seeded values, and the outputs that commands read."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import numbers
+from minicaffe.blob import Array, numbers
 from minicaffe.data.images import load_image, prepare_image, resize_bilinear
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.errors import Error
+from minicaffe.errors import Error, ways
+from minicaffe.files import granted
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.inner_product import Embed
 from minicaffe.layers.loss.multinomial_logistic_loss import HingeLoss, MultinomialLogisticLoss
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.metric.accuracy import Accuracy
+from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.recurrent.base import Recurrent
 from minicaffe.layers.roi.roi_layer import RoiLayer
@@ -235,3 +237,40 @@ def image_scale(net: Net, width: int) -> NDArray[np.float32]:
     if "im_info" in net.inputs and net.blobs["im_info"].count == 6:
         return net.blobs["im_info"].read_data().reshape(-1)[2:].astype(np.float32)
     return np.array([input_width(net, width) / width], np.float32)
+
+
+def only_output(net: Net, file: str, found: Sequence[str], what: str) -> str:
+    """Return the one output that was found to hold what a command is after. Raises Error for none and for several."""
+    if len(found) == 1:
+        return found[0]
+    said = f"{len(found)} outputs that hold" if found else "no output that holds"
+    way = ways(": choose one with --blob")
+    outputs = ", ".join(f"{name} {'x'.join(map(str, net.blobs[name].shape))}" for name in net.outputs)
+    raise Error(f"{file}: {said} {what}; its outputs are {outputs}{way}")
+
+
+def proposal_sources(net: Net) -> list[str]:
+    """Return the blobs that the net's proposals are made of: the bottoms of layers that make rois."""
+    made = (name for layer in net.layers if dynamic_rois(layer) for name in net.bottom_names[layer.name])
+    return [name for name in dict.fromkeys(made) if name not in net.inputs]
+
+
+def check_scores(scores: Array, name: str = "", what: str = "scores") -> None:
+    """Raises Error for scores that are NaN or infinite. name: the blob that they are in, and what it holds, for the error."""
+    if not np.isfinite(scores).all():
+        where = f' in "{name}"' * bool(name)
+        raise Error(f"the net gives {what} that are NaN or infinite{where}: minicaffe.check_finite finds the first such layer")
+
+
+def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
+    """Return the boxes (R, 4) for an image, from a .npy file, or from the file with the image's name in a folder."""
+    if source is None:
+        return None
+    path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
+    try:
+        boxes = read_npy(granted(path, namer="a link"))
+    except OSError as error:
+        raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
+    if boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise Error(f"{path}: proposals must be x1, y1, x2, y2 of shape (R, 4), got {boxes.dtype} of shape {boxes.shape}")
+    return boxes

@@ -26,8 +26,7 @@ from minicaffe.layers.forks.mnc import MNCMask
 from minicaffe.net import Net
 
 from .detect import Detections, Floats, pick
-from .inputs import image_scale
-from .outputs import check_scores
+from .inputs import check_scores, image_scale
 
 STAGES = (("rois", "mask_proposal", "seg_cls_prob"), ("rois_ext", "mask_proposal_ext", "seg_cls_prob_ext"))
 """The blobs with the boxes, masks and scores of each stage, as demo.py takes them."""

@@ -20,7 +20,7 @@ from minicaffe.data.resizing import resize_cubic
 from minicaffe.errors import Error
 from minicaffe.net import Net
 
-from .outputs import check_scores
+from .inputs import check_scores
 from .skeletons import SKELETONS, Skeleton
 
 MOST_PEAKS = 127

@@ -21,7 +21,7 @@ from minicaffe.net import Net
 from minicaffe.parameters import names_near
 
 from .detect import Detections, Floats, Ints, check_detector, run_net
-from .outputs import check_scores
+from .inputs import check_scores
 
 ATTRIBUTES = "attr_prob"
 """The blob of the attributes' scores, if the net has it."""
@@ -90,6 +90,7 @@ def region_features(
         scores=scores[taken, classes],
         classes=classes,
         sources=taken,
+        best=float(scores[:, 1:].max(initial=0)),
         features=found[choice.blob][taken],
         class_scores=scores[taken],
         attributes=attributes,

@@ -16,7 +16,7 @@ from minicaffe.layers.metric.arg_max import ArgMax
 from minicaffe.layers.neuron.functions import Sigmoid
 from minicaffe.net import Net
 
-from .outputs import check_scores, only_output
+from .inputs import check_scores, only_output
 
 MOST_CLASSES = 256
 """A mask's pixels are bytes."""

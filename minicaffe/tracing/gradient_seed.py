@@ -10,8 +10,8 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.data.drawings import class_name
 from minicaffe.detection.detect import Detections
-from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.detection.inputs import start_backward
+from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.ssd.box_codes import decode, read_priors

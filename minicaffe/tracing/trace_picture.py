@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.class_names import default_names
-from minicaffe.detection.detect import Detections, check_detector, pick, read_boxes
-from minicaffe.detection.detect_ssd import pick_rows, rows_end
-from minicaffe.detection.inputs import image_scale, input_width
+from minicaffe.detection.detect import Detections
+from minicaffe.detection.families import family_of, rows_end
+from minicaffe.detection.family import FindOptions
+from minicaffe.detection.inputs import input_width
 from minicaffe.errors import Error
 from minicaffe.net import Net
 
@@ -40,11 +41,7 @@ def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | 
     if image is None:
         return None
     try:
-        if end := rows_end(net):
-            return pick_rows(end.rows(net), image.shape[:2], threshold=0, max_detections=MOST_DETECTIONS)
-        check_detector(net)
-        scores, boxes = read_boxes(net, image_scale(net, image.shape[1]), image.shape[:2], net.settings)
-        return pick(scores, boxes, nms_threshold=net.settings.test.nms, threshold=0, max_detections=MOST_DETECTIONS)
+        return family_of(net).read(net, image.shape[:2], FindOptions(0, MOST_DETECTIONS))
     except Error:
         return None
 

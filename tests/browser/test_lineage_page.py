@@ -18,7 +18,7 @@ from minicaffe import TEST, Net, Tracer
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect, pick, read_boxes
-from minicaffe.detection.detect_ssd import detect_ssd
+from minicaffe.detection.families import detect_ssd
 from minicaffe.tracing.explanations.lineage import Lineage
 
 TOP = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from minicaffe.cli.at_once import batches_at_once, images_at_once
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST
-from minicaffe.scaling.batch.detector import Detector, Recipe
+from minicaffe.scaling.batch.recipe import Pipeline, Recipe
 
 NUMBERS = 'layer { name: "n" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } data_filler { %s } } }'
 RELU = 'layer { name: "r" type: "ReLU" bottom: "%s" top: "y" }'
@@ -29,9 +29,9 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     set_num_threads(2)
 
 
-def detector(text: str = DETECTOR, settings: DetectionSettings | None = None) -> Detector:
+def detector(text: str = DETECTOR, settings: DetectionSettings | None = None) -> Pipeline:
     recipe = Recipe("test.prototxt", text, settings or DetectionSettings(), proposals="boxes.npy")
-    return Detector(Net(parse_net(text), TEST, keep="outputs", settings=recipe.settings), recipe)
+    return Pipeline(Net(parse_net(text), TEST, keep="outputs", settings=recipe.settings), recipe)
 
 
 def test_a_small_detector_computes_an_image_on_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:

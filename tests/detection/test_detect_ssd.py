@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from coloured import CENTRED, COLOURED, MEANS, check_planes
+from detecting import DETECTOR
 from detector_nets import SSD
 from PIL import Image
 
@@ -17,8 +18,9 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.detection import load
 from minicaffe.detection.detect import detect
-from minicaffe.detection.detect_ssd import detect_ssd, pick_rows, prepare_ssd_image, ssd_layer
-from minicaffe.detection.rows_end import RowsEnd
+from minicaffe.detection.families import detect_ssd
+from minicaffe.detection.rows import RowsEnd, pick_rows, prepare_ssd_image
+from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import DataError, Error
 
 PICTURE = np.full((40, 60, 3), 104 + 2, np.uint8)
@@ -137,8 +139,8 @@ def test_options_that_an_ssd_net_has_no_use_for(net: Net, option: str) -> None:
 
 
 def test_a_scale_factor_is_for_nets_that_end_in_rows(net: Net) -> None:
-    Path("ssd.prototxt").write_text('input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }')
-    result = run("--scale-factor", "2")
+    Path("ssd.prototxt").write_text(DETECTOR)
+    result = run("--scale-factor", "2", "--random-weights")
     assert result.exit_code == 1
     assert "--scale-factor does nothing here: only SSD, RefineDet, YOLO, MS-CNN and SqueezeDet nets take it" in result.output
 

@@ -19,8 +19,9 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.data.images import resize_bilinear
 from minicaffe.data.settings import DetectionSettings, settings_from
-from minicaffe.detection import load
-from minicaffe.detection.detect_ssh import detect_ssh, image_scales, ssh_modules
+from minicaffe.detection import Detections, load
+from minicaffe.detection.family import FindOptions
+from minicaffe.detection.ssh import Ssh, image_scales, ssh_modules
 from minicaffe.errors import Error
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*SSH reads its limits")
@@ -38,6 +39,10 @@ def prototxt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ssh(settings: DetectionSettings | None = None) -> Net:
     return Net("ssh.prototxt", TEST, settings=settings)
+
+
+def detect_ssh(net: Net, image: np.ndarray, threshold: float = 0.05, most: int = 100) -> Detections:
+    return Ssh().find(net, image, FindOptions(threshold, most))
 
 
 def by_script(net: Net, scales: list[float], pyramid: bool, threshold: float) -> np.ndarray:
@@ -78,7 +83,7 @@ def test_as_the_script(scales: list[int]) -> None:
     """One scale: 64 / 60, as the long side decides; a pyramid: each over 800 times a base of 20, as the short side decides."""
     net = ssh(settings_from({"TEST": {"SCALES": scales, "MAX_SIZE": 64}}))
     assert ssh_modules(net) == [[f"m{i}@ssh_boxes", f"m{i}@ssh_cls_prob"] for i in (1, 2, 3)]
-    found = detect_ssh(net, PHOTO, threshold=0.6, max_detections=999)
+    found = detect_ssh(net, PHOTO, threshold=0.6, most=999)
     factors = [64 / 60] if len(scales) == 1 else [scale / 800 * 20 for scale in scales]
     assert image_scales(40, 60, net.settings) == factors
     wanted = by_script(net, factors, len(scales) > 1, 0.6)
@@ -86,7 +91,7 @@ def test_as_the_script(scales: list[int]) -> None:
     np.testing.assert_allclose(found.scores, wanted[:, 4], rtol=1e-6)
     np.testing.assert_allclose(found.boxes, np.clip(wanted[:, :4], 0, [59, 39, 59, 39]), atol=1e-4)
     assert set(found.classes) == {1} and found.best == wanted[0, 4]
-    assert len(detect_ssh(net, PHOTO, threshold=0.6, max_detections=3)) == 3
+    assert len(detect_ssh(net, PHOTO, threshold=0.6, most=3)) == 3
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000))
@@ -131,7 +136,7 @@ def test_what_is_no_ssh_and_what_does_not_fit() -> None:
     with pytest.raises(Error, match='NaN or infinite in "m2@ssh_cls_prob"'):
         detect_ssh(net, PHOTO)
     with pytest.raises(Error, match=r"TEST\.SCALE_MULTIPLE_OF must be 1 for an SSH, got 32"):
-        detect_ssh(net, PHOTO, settings=settings_from({"TEST": {"SCALE_MULTIPLE_OF": 32}}))
+        Ssh().find(net, PHOTO, FindOptions(settings=settings_from({"TEST": {"SCALE_MULTIPLE_OF": 32}})))
     with pytest.raises(Error, match="takes no proposals"):
         load(net)(PHOTO, proposals=[[0, 0, 9, 9]])
     Path("ssh.prototxt").write_text(INPUTS + module(1))

@@ -18,9 +18,10 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.data.settings import DetectionSettings, settings_from
 from minicaffe.detection import load
-from minicaffe.detection.detect_cascade import cascade_ends, detect_cascade, input_size
-from minicaffe.detection.detect_ssd import detect_ssd
-from minicaffe.detection.text_lines import chains, find_text_lines, has_text_lines, text_lines
+from minicaffe.detection.cascade import Cascade, cascade_ends, input_size
+from minicaffe.detection.families import detect_ssd
+from minicaffe.detection.family import FindOptions
+from minicaffe.detection.reading import Ctpn, chains, text_lines
 from minicaffe.errors import Error
 
 PICTURE = np.full((40, 60, 3), 104, np.uint8)
@@ -205,7 +206,7 @@ def test_a_ctpn_through_detect_and_read() -> None:
     """A bright band, 600 pixels high after scaling, is found as one line of anchors 33 pixels high."""
     Path("ctpn.prototxt").write_text(CTPN)
     net = Net("ctpn.prototxt", TEST)
-    assert has_text_lines(net)
+    assert Ctpn().matches(net)
     for name in ("score", "move"):
         for blob in net.params[name]:
             blob.data[...] = 0
@@ -236,12 +237,12 @@ def test_a_ctpn_through_detect_and_read() -> None:
 def test_what_a_cascade_and_a_ctpn_are_given() -> None:
     settings = settings_from({"PIXEL_MEANS": [[list(MEANS)]]})
     net = cascade()
-    detect_cascade(net, COLOURED, settings=settings)
+    Cascade().find(net, COLOURED, FindOptions(settings=settings))
     assert net.blobs["data"].shape == (1, 3, 608, 896)
     check_planes(net, "data", CENTRED)
     Path("ctpn.prototxt").write_text(CTPN)
     text = Net("ctpn.prototxt", TEST)
-    find_text_lines(text, COLOURED, settings=settings)
+    Ctpn().find(text, COLOURED, FindOptions(settings=settings))
     assert text.blobs["data"].shape == (1, 3, 600, 900)
     np.testing.assert_array_equal(text.blobs["im_info"].data, [[600, 900, 15]])
     check_planes(text, "data", CENTRED)

@@ -23,7 +23,7 @@ from minicaffe.parameters import weights_of
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.merge_bn import merge_net
 from minicaffe.proto import caffe_pb2
-from minicaffe.scaling.batch.detector import Recipe
+from minicaffe.scaling.batch.recipe import Recipe
 from minicaffe.training.solver import SGDSolver
 
 PROPOSAL = f"""
@@ -118,7 +118,7 @@ def test_a_solver_gives_its_nets_the_settings() -> None:
 def test_a_recipe_sent_to_a_worker_gives_its_net_the_settings() -> None:
     recipe = pickle.loads(pickle.dumps(Recipe("detector.prototxt", DETECTOR, proposing(3), proposals="boxes.npy")))
     weights = weights_of(Net(parse_net(DETECTOR), TEST))
-    assert recipe.detector(weights).net.settings == proposing(3)
+    assert recipe.pipeline(weights).net.settings == proposing(3)
     assert current() == DetectionSettings()
 
 

@@ -17,13 +17,12 @@ from minicaffe.cli import main
 from minicaffe.data.settings import DetectionSettings, SettingsError, settings_from
 from minicaffe.detection import load
 from minicaffe.detection.class_names import VOC
-from minicaffe.detection.detect_mscnn import proposal_rows
-from minicaffe.detection.detect_squeeze_det import ANCHORS, anchor_rows
-from minicaffe.detection.detect_ssd import known_end, rows_end
-from minicaffe.detection.detect_yolo import cell_rows, map_rows, region_rows, yolo1_corners
+from minicaffe.detection.families import family_of, rows_end
+from minicaffe.detection.mscnn import proposal_rows
+from minicaffe.detection.squeeze_det import ANCHORS, anchor_rows
+from minicaffe.detection.yolo import cell_rows, map_rows, region_rows, yolo1_corners
 from minicaffe.errors import Error
 from minicaffe.layers.forks.squeezedet import grid
-from minicaffe.scaling.batch.detector import best_score
 
 WILD = Path(__file__).resolve().parents[3] / "shared" / "wild"
 SIZE = (120, 200)
@@ -69,7 +68,7 @@ def test_a_yolo1_of_a_map() -> None:
     np.testing.assert_allclose(found.boxes, [[x - half[0], y - half[1], x + half[0], y + half[1]]], rtol=1e-5)
     np.testing.assert_allclose(found.scores, [0.9], rtol=1e-5)
     assert found.classes.tolist() == [12] and detector.classes == VOC and VOC[12] == "dog"
-    assert best_score(detector.net) == pytest.approx(0.9)
+    assert found.best == pytest.approx(0.9)
 
 
 def numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -162,7 +161,7 @@ def test_a_yolo2_without_its_end() -> None:
     np.testing.assert_allclose(found.boxes, [[0, 40, 32, 56]], rtol=1e-5)
     score = 1 / (1 + np.exp(-(30 - 9))) / (1 + np.exp(-5))
     assert found.classes.tolist() == [2] and found.scores == pytest.approx([score])
-    assert known_end(net).classes == 3  # type: ignore[union-attr]
+    assert family_of(net).classes(net).number == 3
     with pytest.raises(Error, match=r"net\.prototxt: a YOLO v2 takes no proposals"):
         load(net)(np.zeros((40, 60, 3), np.uint8), proposals=[[0, 0, 9, 9]])
 
@@ -178,7 +177,7 @@ def test_yolo2s_suppression_is_of_all_classes() -> None:
 
 def test_yolo2s_anchors() -> None:
     net = made(pooled(32, 70), 416)
-    assert known_end(net).classes == 10  # type: ignore[union-attr]
+    assert family_of(net).classes(net).number == 10
     with pytest.raises(
         Error, match=r'"cells" has 14 numbers for each of 2 x 2 cells: if they are a YOLO v2.s, give its anchors'
     ):
@@ -298,11 +297,11 @@ def test_a_squeeze_det() -> None:
 
 
 def test_squeeze_dets_published_shapes_have_anchors_and_64_boxes() -> None:
-    end = known_end(made(squeeze_det(16, 9, 20, 529, kernel=64), 416))
+    end = rows_end(made(squeeze_det(16, 9, 20, 529, kernel=64), 416))
     assert end is not None and end.classes == 21 and end.blobs == ["class_scores", "conf_scores", "deltas"]
     random = np.random.default_rng(0)
     shapes = (1, 4761, 20), (1, 23, 23, 9), (1, 23, 23, 36)
-    rows = end.read([random.uniform(size=shape).astype(np.float32) for shape in shapes])
+    rows = end.decode([random.uniform(size=shape).astype(np.float32) for shape in shapes])
     assert rows.shape == (64, 7) and (np.diff(rows[:, 2]) <= 0).all()
     anchors = grid(np.array([[30.0, 20]]), 1, 1, 60)
     (row,) = anchor_rows([np.ones((1, 1, 1)), np.full((1, 1, 1, 1), 0.25), np.array([[[[1.0, 0, 0, 0]]]])], anchors, 60)
@@ -321,5 +320,5 @@ def test_squeeze_dets_published_shapes_have_anchors_and_64_boxes() -> None:
     ],
 )
 def test_published_nets_are_known(file: str, name: str, classes: int) -> None:
-    end = known_end(Net(str(WILD / file), TEST, settings=DetectionSettings()))
+    end = rows_end(Net(str(WILD / file), TEST, settings=DetectionSettings()))
     assert end is not None and (end.name, end.classes) == (name, classes)

@@ -18,11 +18,12 @@ from PIL import Image
 
 from minicaffe.cli import main
 from minicaffe.cli.at_once import images_at_once
+from minicaffe.detection.detect import Rcnn
 from minicaffe.errors import Error, install
 from minicaffe.scaling.batch import places
-from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.folder import Folder
+from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.run import parts_to_do
 from minicaffe.scaling.batch.sources import Files, Picture, Sources
 from minicaffe.scaling.in_flight import CAN_FORK
@@ -436,9 +437,9 @@ def test_without_pyarrow_the_extra_is_named(folder: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int, count: int) -> None:
-    real, here = Detector.row, os.getpid()
+    real, here = Pipeline.row, os.getpid()
 
-    def row(self: Detector, picture: Picture) -> Row:
+    def row(self: Pipeline, picture: Picture) -> Row:
         if picture.name == "photos/5.png":
             while not Path("found/part-00001.parquet").exists():  # of images before this one
                 time.sleep(0.001)
@@ -446,14 +447,14 @@ def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch
             time.sleep(0.01)
         return real(self, picture)
 
-    monkeypatch.setattr(Detector, "row", row)
+    monkeypatch.setattr(Pipeline, "row", row)
     result = detect("photos", "--out", "found", "--part-size", 2, "--threads", count)
     assert result.exit_code == status
     assert result.stderr == "stopped with 2 of 4 parts done; run the same command to continue\n"
     parts = ["part-00000.parquet", "part-00001.parquet"]
     assert sorted(path.name for path in Path("found").iterdir()) == ["_minicaffe.json", *parts]
     assert active_children() == []
-    monkeypatch.setattr(Detector, "row", real)
+    monkeypatch.setattr(Pipeline, "row", real)
     assert "2 of which were there" in detect("photos", "--out", "found", "--part-size", 2, "--threads", count).stdout
 
 
@@ -462,7 +463,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many processes computed, of each run in this process."""
     counts: list[int] = []
 
-    def counted(detector: Detector, images: int) -> int:
+    def counted(detector: Pipeline, images: int) -> int:
         counts.append(images_at_once(detector, images))
         return counts[-1]
 
@@ -507,12 +508,10 @@ def test_a_picture_that_cannot_be_drawn_is_the_error_of_the_run(folder: Path) ->
 
 
 def test_whatever_goes_wrong_with_an_image_is_in_its_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minicaffe.detection import detector
-
     def find(*_: object, **__: object) -> None:
         raise MemoryError("200 GB")
 
-    monkeypatch.setattr(detector, "detect", find)
+    monkeypatch.setattr(Rcnn, "find", find)
     assert detect("photos/0.png", "photos/3.png", "--out", "found").exit_code == 1
     errors = pq.read_table("found")["error"].to_pylist()
     assert errors[0] == "MemoryError: 200 GB"

@@ -105,7 +105,7 @@ def of_family(family: str) -> Values:
     detector = load(f"{family}.prototxt", f"{family}.caffemodel", {"TEST": s} if (s := FAMILIES[family][1]) else None)
     detector.threshold = 0.01
     found = vars(detector("photo.png"))
-    return {name: np.asarray(value) for name, value in found.items() if value is not None}
+    return {name: np.asarray(value) for name, value in found.items() if value is not None and name != "best"}
 
 
 def of_command(line: str) -> Values:

@@ -11,7 +11,7 @@ from minicaffe import TEST, TRAIN, Error, Net
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
-from minicaffe.detection.detect_ssd import detect_ssd
+from minicaffe.detection.families import detect_ssd
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.tracing.gradient_seed import gradient_seed
 from minicaffe.tracing.trace_picture import found_detections

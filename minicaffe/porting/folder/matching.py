@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.detect import check_detector
-from minicaffe.detection.detect_ssd import ssd_layer
+from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from minicaffe.detection.class_names import default_names
-from minicaffe.detection.detector import class_count
+from minicaffe.detection.families import family_of
 from minicaffe.detection.inputs import image_inputs
 from minicaffe.errors import on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
@@ -117,7 +117,7 @@ def _missing(report: Report) -> Iterator[str]:
 def _classes(pair: Pair) -> int:
     if pair.made is None or pair.kind == "net":
         return 0
-    return class_count(pair.made)[0]
+    return family_of(pair.made).classes(pair.made).number
 
 
 def _names(report: Report, count: int) -> Item | None:

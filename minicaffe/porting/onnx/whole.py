@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from minicaffe.blob import Arrays
 from minicaffe.data.images import prepare_image
 from minicaffe.detection import Detector
-from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detect import check_detector
-from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
-from minicaffe.detection.detector import class_count
+from minicaffe.detection.families import family_of
+from minicaffe.detection.family import SSD_MEANS
+from minicaffe.detection.rows import prepare_ssd_image
+from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, difference, matched
@@ -110,7 +111,7 @@ class Whole:
         if self.boxes:
             facts["boxes"] = "x1, y1, x2, y2 in pixels of the image, corners inclusive; best first"
             facts["threshold"] = f"{self.threshold:g}"
-        if names := self.classes or (default_names(class_count(net)[0]) if self.boxes else None):
+        if names := self.classes or (family_of(net).classes(net).names if self.boxes else None):
             facts["class_names"] = json.dumps(list(names))
         return facts
 

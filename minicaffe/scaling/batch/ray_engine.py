@@ -23,8 +23,8 @@ from typing import Any
 
 from minicaffe.errors import Error
 from minicaffe.parameters import Weights
-from minicaffe.scaling.batch.detector import Recipe
 from minicaffe.scaling.batch.folder import Folder
+from minicaffe.scaling.batch.recipe import Recipe
 from minicaffe.scaling.batch.rules import Rules
 from minicaffe.scaling.batch.run import Done, Part, Run, detected, do_part
 
@@ -108,7 +108,7 @@ class Worker:
         try:
             rules.apply()
             arrays: Weights = ray.get(weights[0])
-            self.detector = recipe.detector(arrays)
+            self.pipeline = recipe.pipeline(arrays)
         except Error as error:
             self.failure = str(error)
 
@@ -123,7 +123,7 @@ class Worker:
         done, failure = Done(), self.failure or self._given_up(part, tries)
         if not failure:
             try:
-                done = do_part(map(partial(detected, self.detector), part.images.pictures()), part, self.folder)
+                done = do_part(map(partial(detected, self.pipeline), part.images.pictures()), part, self.folder)
             except Error as error:
                 failure = str(error)
             ray.get(self.tries.end.remote(part.number))

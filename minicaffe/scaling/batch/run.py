@@ -22,9 +22,9 @@ import numpy as np
 from minicaffe.data.drawings import class_name
 from minicaffe.errors import Error, on_one_line
 from minicaffe.parameters import Weights
-from minicaffe.scaling.batch.detector import Detector, Recipe, Row
 from minicaffe.scaling.batch.folder import Folder
 from minicaffe.scaling.batch.places import require_pyarrow
+from minicaffe.scaling.batch.recipe import Pipeline, Recipe, Row
 from minicaffe.scaling.batch.sources import Picture, Sources
 
 PART_SIZE = 100
@@ -84,10 +84,10 @@ def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Par
             yield Part(number, number * size, images.cut(number * size, (number + 1) * size))
 
 
-def detected(detector: Detector, picture: Picture) -> tuple[Record, Done]:
+def detected(pipeline: Pipeline, picture: Picture) -> tuple[Record, Done]:
     """Return the record of an image, and its counts."""
-    row = detector.row(picture)
-    return record(row, detector), Done.of(row)
+    row = pipeline.row(picture)
+    return record(row, pipeline), Done.of(row)
 
 
 def do_part(
@@ -158,7 +158,7 @@ def _columns(pa: Any) -> dict[str, Any]:
     }
 
 
-def record(row: Row, detector: Detector) -> Record:
+def record(row: Row, pipeline: Pipeline) -> Record:
     """Return the columns of a row; lists of arrays where the values are many."""
     found = row.found
     height, width = (None, None) if row.pixels is None else row.pixels.shape[:2]
@@ -169,8 +169,8 @@ def record(row: Row, detector: Detector) -> Record:
         "boxes": found.boxes.astype(np.float32).tolist() if found else [],
         "scores": found.scores.astype(np.float32).tolist() if found else [],
         "classes": found.classes.tolist() if found else [],
-        "names": [class_name(int(k), detector.find.classes) for k in found.classes] if found else [],
-        **{name: list(getattr(found, name)) if found else [] for name in detector.region_columns},
+        "names": [class_name(int(k), pipeline.detector.classes) for k in found.classes] if found else [],
+        **{name: list(getattr(found, name)) if found else [] for name in pipeline.region_columns},
         "error": _text(row.error) if row.failure else None,
     }
 

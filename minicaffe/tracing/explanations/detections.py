@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.detection.detect import check_detector
-from minicaffe.detection.detect_ssd import ssd_layer
+from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.net import Net
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_transform_inv, rows
 from minicaffe.detection.detect import check_detector, pick, read_boxes
-from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.detection.inputs import image_scale, input_width
+from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.proposal import Proposal

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 from minicaffe.data.images import load_image
-from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
 from minicaffe.detection.detector import Detector
+from minicaffe.detection.family import SSD_MEANS
+from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error, SolverError, on_one_line, os_errors_as
 from minicaffe.files import unlinked
 from minicaffe.layers.proposal.roi_data import RoIData

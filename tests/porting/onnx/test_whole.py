@@ -21,7 +21,7 @@ from minicaffe.cli import main
 from minicaffe.data.image_bytes import read_image
 from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import settings_from
-from minicaffe.detection.detect_ssd import prepare_ssd_image
+from minicaffe.detection.rows import prepare_ssd_image
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.porting.onnx import Whole, compare_with_detect, run_model
 from minicaffe.porting.onnx.graph import Graph
@@ -200,7 +200,9 @@ def test_options_that_do_not_go_together(tmp_path: Path, words: list[object], sa
 @pytest.mark.parametrize(("classes", "last"), [(21, "tvmonitor"), (81, "toothbrush"), (4, None)])
 def test_the_names_of_published_detectors(classes: int, last: str | None) -> None:
     """As detect has them, without --classes."""
-    net = Net(parse_net(f'input: "cls_prob" input_shape {{ dim: 1 dim: {classes} }}', "net.prototxt"), TEST)
+    shapes = {"data": "dim: 1 dim: 3 dim: 8 dim: 8", "rois": "dim: 1 dim: 5", "cls_prob": f"dim: 1 dim: {classes}"}
+    text = " ".join(f'input: "{name}" input_shape {{ {dims} }}' for name, dims in shapes.items())
+    net = Net(parse_net(text, "net.prototxt"), TEST)
     facts = Whole(boxes=True).facts(net)
     assert ("class_names" in facts) is (last is not None)
     if last:

@@ -15,7 +15,7 @@ from minicaffe.compiled.proposal.nms import suppress
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
-from minicaffe.detection.detect_ssd import detect_ssd
+from minicaffe.detection.families import detect_ssd
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.tracing.explanations import RowExplanation

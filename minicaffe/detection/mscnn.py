@@ -27,33 +27,34 @@ from minicaffe.layers.forks.mscnn.box_output import BoxOutput
 from minicaffe.layers.loss.softmax import softmax
 from minicaffe.net import Net
 
-from .rows_end import Family, RowsEnd, image_size, script_rows, suppressed_rows
+from .rows import RowsEnd, RowsFamily, image_size, script_rows, suppressed_rows
 
 SCORES, DELTAS = "cls_pred", "bbox_pred"
 LEAST_SCORE = -10
-"""Of a proposal."""
+"""The least score of a proposal."""
 OVERLAP = 0.5
 SETTINGS = tuple(f"TRAIN.BBOX_NORMALIZE_{name}" for name in ("TARGETS", "MEANS", "STDS"))
 
 
-def mscnn_end(net: Net) -> RowsEnd | None:
-    """The end of an MS-CNN; None for another net. Raises Error for deltas and scores of other shapes."""
-    size = image_size(net)
-    tops = [net.top_names[layer.name] for layer in net.layers if isinstance(layer, BoxOutput)]
-    proposals = [names[1] for names in tops if len(names) > 1 and names[1] in net.outputs]
-    if size is None or not proposals or not {SCORES, DELTAS} <= set(net.outputs):
-        return None
-    scores, deltas = net.blobs[SCORES].shape, net.blobs[DELTAS].shape
-    if len(scores) != 2 or scores[1] < 2 or deltas != (scores[0], 4 * scores[1]):
-        raise Error(
-            f"{net.file}: an MS-CNN has scores (R, classes) in {SCORES} and deltas (R, 4 * classes) in {DELTAS}; "
-            f"this net's are {scores} and {deltas}"
-        )
-    read = partial(proposal_rows, size=size, settings=net.settings)
-    return RowsEnd(SCORES, [proposals[0], SCORES, DELTAS], scores[1], read, "an MS-CNN", settings=SETTINGS)
+class Mscnn(RowsFamily):
+    """Nets whose proposals, scores and deltas are outputs."""
 
+    names = ("MS-CNN",)
 
-MSCNN = Family(("MS-CNN",), mscnn_end)
+    def end(self, net: Net) -> RowsEnd | None:
+        size = image_size(net)
+        tops = [net.top_names[layer.name] for layer in net.layers if isinstance(layer, BoxOutput)]
+        proposals = [names[1] for names in tops if len(names) > 1 and names[1] in net.outputs]
+        if size is None or not proposals or not {SCORES, DELTAS} <= set(net.outputs):
+            return None
+        scores, deltas = net.blobs[SCORES].shape, net.blobs[DELTAS].shape
+        if len(scores) != 2 or scores[1] < 2 or deltas != (scores[0], 4 * scores[1]):
+            raise Error(
+                f"{net.file}: an MS-CNN has scores (R, classes) in {SCORES} and deltas (R, 4 * classes) in {DELTAS}; "
+                f"this net's are {scores} and {deltas}"
+            )
+        read = partial(proposal_rows, size=size, settings=net.settings)
+        return RowsEnd(SCORES, [proposals[0], SCORES, DELTAS], scores[1], read, "an MS-CNN", settings=SETTINGS)
 
 
 def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: DetectionSettings) -> Array:

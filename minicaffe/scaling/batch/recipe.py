@@ -1,8 +1,8 @@
-"""A detector that can be sent to another process. It turns an image into a row with the detections or the error.
+"""The recipe of a detector, which can be sent to another process, and its pipeline from an image to a row.
 
 recipe = Recipe(net="test.prototxt", text=..., settings=..., ...)     a description: picklable, no arrays
-detector = recipe.detector(arrays)                                    a net with copies of the arrays
-row = detector.row(Picture("photo.jpg", Path("photo.jpg")))
+pipeline = recipe.pipeline(arrays)                                    a detector with copies of the arrays
+row = pipeline.row(Picture("photo.jpg", Path("photo.jpg")))           the detections, or the error
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import detection, rng
-from minicaffe.data.boxes import rows
+from minicaffe import rng
 from minicaffe.data.settings import DetectionSettings, current
-from minicaffe.detection.detect import Detections, check_proposals
-from minicaffe.detection.detect_cascade import cascade_ends
-from minicaffe.detection.detect_ssd import SSD_MEANS, rows_end
+from minicaffe.detection.detect import Detections
+from minicaffe.detection.detector import Detector
+from minicaffe.detection.families import family_of
+from minicaffe.detection.family import SSD_MEANS, FindOptions
+from minicaffe.detection.inputs import read_proposals
 from minicaffe.detection.region_features import ATTRIBUTES, Choice, check_features, region_features
-from minicaffe.detection.text_lines import has_text_lines
 from minicaffe.errors import DeviceError, Error
-from minicaffe.files import granted
-from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -53,7 +51,7 @@ class Row:
 
     @property
     def error(self) -> str:
-        """The failure without the image's name; "" if none."""
+        """Return the failure without the image's name; "" if none."""
         text = str(self.failure or "").removeprefix(f"{self.image}: ")
         known = self.failure is None or isinstance(self.failure, Error)
         return text if known else f"{type(self.failure).__name__}: {text}"
@@ -88,8 +86,8 @@ class Recipe:
     regions: Choice | None = None
     rgb: bool = False
 
-    def detector(self, weights: Weights) -> Detector:
-        """Return a new net with these weights. The prototxt's warnings were shown when the recipe was made."""
+    def pipeline(self, weights: Weights) -> Pipeline:
+        """Return the pipeline of a new net with these weights. The prototxt's warnings were shown when the recipe was made."""
         rng.set_random_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -97,30 +95,31 @@ class Recipe:
             options: dict[str, Any] = {"settings": self.settings, "strict": self.strict, "fork": self.fork}
             net = Net(file, TEST, self.level, stages, keep="outputs", **options)
         put_weights(net, weights)
-        return Detector(net, self)
+        return Pipeline(net, self)
 
 
-class Detector:
-    """A net that detects objects in images. Raises Error if it is not a detector of a known convention."""
+class Pipeline:
+    """A detector with its recipe: from an image to its row. Raises Error for a net that is no detector."""
 
     def __init__(self, net: Net, recipe: Recipe) -> None:
-        self.net, self.recipe, is_ssd = net, recipe, rows_end(net) is not None
-        self.find = detection.Detector(
-            net,
-            classes=recipe.names,
-            threshold=recipe.threshold,
-            max_detections=recipe.max_detections,
-            means=recipe.means if is_ssd else None,
-            scale_factor=recipe.scale_factor if is_ssd else None,
+        self.net, self.recipe = net, recipe
+        prepared: dict[str, Any] = (
+            {"means": recipe.means, "scale_factor": recipe.scale_factor} if family_of(net).has_fixed_size else {}
         )
-        if not self.find.is_ssd:
-            check_proposals(net, recipe.proposals is not None)
+        most, names = recipe.max_detections, recipe.names
+        self.detector = Detector(net, classes=names, threshold=recipe.threshold, max_detections=most, **prepared)
+        self.detector.family.check_proposals(net, recipe.proposals is not None)
         if recipe.regions:
             check_features(net, recipe.regions)
 
+    def preparation(self) -> list[str]:
+        """Return how images are prepared, in words."""
+        options = FindOptions(settings=self.recipe.settings, means=self.recipe.means, scale_factor=self.recipe.scale_factor)
+        return self.detector.family.preparation(self.net, options)
+
     @property
     def region_columns(self) -> tuple[str, ...]:
-        """The attributes that regions have beside detections."""
+        """Return the columns that regions have besides those of detections."""
         if not self.recipe.regions:
             return ()
         attributes = ("attributes", "attribute_scores") if ATTRIBUTES in self.net.blobs else ()
@@ -134,8 +133,7 @@ class Detector:
             start = time.perf_counter()
             found = self._found(pixels, read_proposals(self.recipe.proposals, Path(picture.name)))
             seconds, size = time.perf_counter() - start, (pixels.shape[0], pixels.shape[1])
-            best = best_score(self.net) if found.best is None else found.best
-            return Row(picture.name, pixels, found, best, seconds, size=size)
+            return Row(picture.name, pixels, found, found.best or 0.0, seconds, size=size)
         except DeviceError:
             raise
         except Exception as error:  # better lose an image than a batch
@@ -146,28 +144,4 @@ class Detector:
             pixels = np.ascontiguousarray(pixels[..., ::-1])
         if self.recipe.regions:
             return region_features(self.net, pixels, self.recipe.regions, proposals=proposals)
-        return self.find(pixels, proposals=proposals)
-
-
-def best_score(net: Net) -> float:
-    """Return the highest score of the net's last pass, without the background; 0 if there is none."""
-    if end := rows_end(net):
-        return float(end.rows(net)[:, 2].max(initial=0))
-    if has_text_lines(net):
-        return float(net.blobs["scores"].read_data().max(initial=0))
-    _, name = cascade_ends(net) or ("", "cls_prob")
-    return float(rows(net.blobs[name])[:, 1:].max(initial=0))
-
-
-def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
-    """Return the boxes (R, 4) for an image, from a .npy file, or from the file with the image's name in a folder."""
-    if source is None:
-        return None
-    path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
-    try:
-        boxes = read_npy(granted(path, namer="a link"))
-    except OSError as error:
-        raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
-    if boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise Error(f"{path}: proposals must be x1, y1, x2, y2 of shape (R, 4), got {boxes.dtype} of shape {boxes.shape}")
-    return boxes
+        return self.detector(pixels, proposals=proposals)

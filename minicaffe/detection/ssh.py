@@ -12,8 +12,8 @@ Source: Najibi et al., SSH (arXiv:1708.03979); SSH/test.py and SSH/configs of ma
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,19 +27,49 @@ from minicaffe.layers.proposal.nms import nms
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.net import Net
 
+from .class_names import BACKGROUND
 from .detect import Detections, Floats
-from .inputs import put_array
-from .outputs import check_scores
+from .family import Classes, Family, FindOptions
+from .inputs import check_scores, put_array
 
-SCALE, MAX_SIZE = 1200, 1600
-"""Of SSH's default_config.yml."""
 PYRAMID = 800, 1200
 """The short side and the longest side that a pyramid's scales begin with: its PYRAMID_BASE_SIZE."""
 
 
+class Ssh(Family):
+    """SSHs, which find faces."""
+
+    test_defaults = MappingProxyType({"scales": (1200,), "max_size": 1600})  # SSH's default_config.yml
+
+    def matches(self, net: Net) -> bool:
+        return bool(ssh_modules(net))
+
+    def classes(self, net: Net) -> Classes:
+        return Classes(2, "face", [BACKGROUND, "face"])
+
+    def find(self, net: Net, image: NDArray[np.uint8], options: FindOptions) -> Detections:
+        settings = options.settings or net.settings
+        passes = list(module_boxes(net, image, settings))
+        boxes, scores = (np.concatenate(arrays) for arrays in zip(*passes, strict=True))
+        dets = np.column_stack([boxes, scores])[scores > options.threshold]
+        best = dets[nms(dets, settings.test.nms)[: options.max_detections]]
+        found = clip_boxes(best[:, :4], image.shape[:2])
+        return Detections(found, best[:, 4], np.ones(len(best), np.int64), best=float(scores.max(initial=0)))
+
+    def size_text(self, settings: DetectionSettings) -> str:
+        scales = settings.test.scales
+        if len(scales) > 1:
+            return f"a pyramid of {','.join(map(str, scales))} over {PYRAMID[0]}"
+        return super().size_text(settings)
+
+    def sides_multiple(self, settings: DetectionSettings) -> int:
+        return 1
+
+
 def ssh_modules(net: Net) -> list[list[str]]:
-    """The boxes and the scores of each module of an SSH, in the order of the strides, the smallest first; [] for another net:
-    one that has other inputs than data and im_info, or other outputs than its modules' tops, joined or not."""
+    """Return the boxes and the scores of each module of an SSH, in the order of the strides, the smallest first.
+
+    Return [] for a net that has other inputs than data and im_info, or other outputs than its modules' tops, joined or not."""
     modules = [layer for layer in net.layers if isinstance(layer, SSHProposal)]
     tops = [net.top_names[layer.name] for layer in sorted(modules, key=lambda layer: layer.stride)]
     ends = {name for names in tops for name in names}
@@ -50,33 +80,8 @@ def ssh_modules(net: Net) -> list[list[str]]:
     return tops if is_ssh else []
 
 
-def own_scale(settings: DetectionSettings, *, scale: bool = True, max_size: bool = True) -> DetectionSettings:
-    """The settings with SSH's scale and largest side, where nobody gave any."""
-    own = {"scales": (SCALE,)} if scale else {}
-    own |= {"max_size": MAX_SIZE} if max_size else {}  # type: ignore[dict-item]
-    return dataclasses.replace(settings, test=dataclasses.replace(settings.test, **own))  # type: ignore[arg-type]
-
-
-def detect_ssh(
-    net: Net,
-    image: NDArray[np.uint8],
-    *,
-    settings: DetectionSettings | None = None,
-    threshold: float = 0.05,
-    max_detections: int = 100,
-) -> Detections:
-    """The faces in image (H, W, 3), blue, green, red, as detections of class 1. settings: scales, means and NMS."""
-    settings = settings or net.settings
-    passes = list(module_boxes(net, image, settings))
-    boxes, scores = (np.concatenate(arrays) for arrays in zip(*passes, strict=True))
-    dets = np.column_stack([boxes, scores])[scores > threshold]
-    best = dets[nms(dets, settings.test.nms)[:max_detections]]
-    found = clip_boxes(best[:, :4], image.shape[:2])
-    return Detections(found, best[:, 4], np.ones(len(best), np.int64), best=float(scores.max(initial=0)))
-
-
 def module_boxes(net: Net, image: NDArray[np.uint8], settings: DetectionSettings) -> Iterator[tuple[Floats, Floats]]:
-    """Run the net at each scale: of each module that counts its boxes (R, 4) in pixels of the image, and their scores (R,)."""
+    """Run the net at each scale; yield the boxes (R, 4), in pixels of the image, and scores (R,) of each module that counts."""
     modules, scales = ssh_modules(net), image_scales(image.shape[0], image.shape[1], settings)
     for i, scale in enumerate(scales):
         scaled = scaled_by(image, settings.pixel_means, scale)
@@ -91,7 +96,7 @@ def module_boxes(net: Net, image: NDArray[np.uint8], settings: DetectionSettings
 
 
 def image_scales(height: int, width: int, settings: DetectionSettings) -> list[float]:
-    """The factors of an image of this size: one, or those of a pyramid. Raises Error for SCALE_MULTIPLE_OF."""
+    """Return the factors of an image of this size: one, or those of a pyramid. Raises Error for SCALE_MULTIPLE_OF."""
     scales = settings.test.scales
     if settings.test.scale_multiple_of != 1:
         raise Error(f"TEST.SCALE_MULTIPLE_OF must be 1 for an SSH, got {settings.test.scale_multiple_of}")

@@ -20,16 +20,52 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.layers.forks.mscnn.cascade import DecodeBBox
 from minicaffe.net import Net
 
+from .class_names import default_names
 from .detect import Detections, pick
-from .inputs import image_inputs, put_array
-from .outputs import check_scores
+from .family import Classes, Family, FindOptions
+from .inputs import check_scores, image_inputs, put_array
 
 MULTIPLE = 32
-"""Of which the input's height and width are multiples, unless TEST.SCALE_MULTIPLE_OF says another number."""
+"""The number of which the input's height and width are multiples, unless TEST.SCALE_MULTIPLE_OF says another."""
+
+
+class Cascade(Family):
+    """Cascade R-CNNs."""
+
+    def matches(self, net: Net) -> bool:
+        return cascade_ends(net) is not None
+
+    def classes(self, net: Net) -> Classes:
+        _, scores = _ends(net)
+        count = net.blobs[scores].shape[1]
+        return Classes(count, scores, default_names(count))
+
+    def find(self, net: Net, image: NDArray[np.uint8], options: FindOptions) -> Detections:
+        settings, ends = options.settings or net.settings, _ends(net)
+        height, width = image.shape[:2]
+        size = input_size(height, width, settings)
+        put_array(net, net.inputs[0], image_blob([resize_bilinear(image, *size, means=settings.pixel_means)]))
+        net.forward(blobs=list(ends))
+        boxes = rows(net.blobs[ends[0]])[:, 1:5] / np.array([size[1] / width, size[0] / height] * 2, np.float32)
+        scores = rows(net.blobs[ends[1]]).copy()
+        check_scores(scores, ends[1])
+        clipped = clip_boxes(boxes, (height, width))
+        each = np.repeat(clipped[:, None], scores.shape[1], axis=1)
+        nms, most = settings.test.nms, options.max_detections
+        return pick(scores, each, nms_threshold=nms, threshold=options.threshold, max_detections=most)
+
+    def sides_multiple(self, settings: DetectionSettings) -> int:
+        return sides_multiple(settings)
+
+
+def _ends(net: Net) -> tuple[str, str]:
+    ends = cascade_ends(net)
+    assert ends is not None, "asked for a net that matches"
+    return ends
 
 
 def cascade_ends(net: Net) -> tuple[str, str] | None:
-    """The outputs with the last stage's boxes and probabilities; None for a net that is no Cascade R-CNN of one image input."""
+    """Return the outputs with the last stage's boxes and probabilities; None unless net is a Cascade R-CNN of one image."""
     decoded = {top for node in net.nodes if isinstance(node.layer, DecodeBBox) for top in node.top_names}
     boxes = [name for name in net.outputs if name in decoded]
     if not boxes or net.inputs != image_inputs(net):
@@ -43,38 +79,14 @@ def cascade_ends(net: Net) -> tuple[str, str] | None:
     return (boxes[-1], probabilities[-1]) if probabilities else None
 
 
-def detect_cascade(
-    net: Net,
-    image: NDArray[np.uint8],
-    *,
-    settings: DetectionSettings | None = None,
-    threshold: float = 0.05,
-    max_detections: int = 100,
-) -> Detections:
-    """Detections in image (H, W, 3), blue, green, red. settings: scale, means and NMS (default: the net's)."""
-    settings = settings or net.settings
-    ends = cascade_ends(net)
-    assert ends is not None, "asked for a net that cascade_ends knows"
-    height, width = image.shape[:2]
-    size = input_size(height, width, settings)
-    put_array(net, net.inputs[0], image_blob([resize_bilinear(image, *size, means=settings.pixel_means)]))
-    net.forward(blobs=list(ends))
-    boxes = rows(net.blobs[ends[0]])[:, 1:5] / np.array([size[1] / width, size[0] / height] * 2, np.float32)
-    scores = rows(net.blobs[ends[1]]).copy()
-    check_scores(scores, ends[1])
-    clipped = clip_boxes(boxes, (height, width))
-    each = np.repeat(clipped[:, None], scores.shape[1], axis=1)
-    return pick(scores, each, nms_threshold=settings.test.nms, threshold=threshold, max_detections=max_detections)
-
-
 def input_size(height: int, width: int, settings: DetectionSettings) -> tuple[int, int]:
-    """The input's height and width: the short side of scales, each side at most max_size, rounded to the multiple."""
+    """Return the input's height and width: the short side of scales, each side at most max_size, rounded to the multiple."""
     scale, multiple = settings.test.scales[0] / min(height, width), sides_multiple(settings)
     sides = [min(scale * side, settings.test.max_size) / multiple for side in (height, width)]
     return multiple * max(int(sides[0] + 0.5), 1), multiple * max(int(sides[1] + 0.5), 1)
 
 
 def sides_multiple(settings: DetectionSettings) -> int:
-    """Of which the input's height and width are multiples: MULTIPLE unless the settings say another number than 1."""
+    """Return MULTIPLE, unless the settings say another number than 1."""
     given = settings.test.scale_multiple_of
     return given if given > 1 else MULTIPLE

@@ -30,10 +30,10 @@ from minicaffe.layers.proposal.nms import PIXELS
 from minicaffe.layers.shape.reshape import Flatten, Reshape
 from minicaffe.net import Net
 
-from .rows_end import Family, LastOutput, RowsEnd, last_output, maker, script_rows, suppressed_rows
+from .rows import LastOutput, RowsEnd, RowsFamily, last_output, maker, script_rows, suppressed_rows
 
 SIDE, CLASSES, BOXES = 7, 20, 2
-"""Of the published YOLO v1: cells of a side, classes, boxes of a cell."""
+"""The published YOLO v1: cells of a side, classes, boxes of a cell."""
 COUNT = SIDE * SIDE * (CLASSES + 5 * BOXES)
 SIZE = (448, 448)
 STRIDE = 32
@@ -43,19 +43,23 @@ INDOOR = (0.738768, 0.874946, 2.42204, 2.65704, 4.30971, 7.04493, 10.246, 4.5942
 INDOOR_SHAPE = (70, 13, 13)
 
 
-def yolo1_end(net: Net) -> RowsEnd | None:
-    """The end of a YOLO v1; None for another net. Raises Error for one with other numbers of cells, classes or boxes."""
-    last = last_output(net)
-    if last is None or len(net.blobs[last.name].shape) != 2:
-        return None
-    count = net.blobs[last.name].shape[1]
-    if isinstance(last.layer, InnerProduct):
-        read = cell_rows if (count, last.size) == (COUNT, SIZE) else None
-    elif isinstance(last.layer, Reshape | Flatten):
-        read = map_rows if _is_map(net, last) else None
-    else:
-        read = None
-    return read and RowsEnd(last.name, [last.name], CLASSES + 1, read, "a YOLO v1")
+class Yolo1(RowsFamily):
+    """YOLO v1: nets that end in one number for each class and box of each cell."""
+
+    names = ("YOLO",)
+
+    def end(self, net: Net) -> RowsEnd | None:
+        last = last_output(net)
+        if last is None or len(net.blobs[last.name].shape) != 2:
+            return None
+        count = net.blobs[last.name].shape[1]
+        if isinstance(last.layer, InnerProduct):
+            read = cell_rows if (count, last.size) == (COUNT, SIZE) else None
+        elif isinstance(last.layer, Reshape | Flatten):
+            read = map_rows if _is_map(net, last) else None
+        else:
+            read = None
+        return read and RowsEnd(last.name, [last.name], CLASSES + 1, read, "a YOLO v1")
 
 
 def _is_map(net: Net, last: LastOutput) -> bool:
@@ -72,9 +76,6 @@ def _is_map(net: Net, last: LastOutput) -> bool:
             f"for each of {SIDE} x {SIDE} cells, of an image of {SIZE[0]} x {SIZE[1]}"
         )
     return True
-
-
-YOLO1 = Family(("YOLO",), yolo1_end)
 
 
 def map_rows(arrays: Sequence[Array]) -> Array:
@@ -104,29 +105,29 @@ def yolo1_corners(boxes: Array) -> Array:
     return np.concatenate([centre - half, centre + half], axis=2).reshape(-1, 4)
 
 
-def yolo2_end(net: Net) -> RowsEnd | None:
-    """The end of a YOLO v2 that lacks its last layer: a convolution's map with a cell for each 32 x 32 pixels; None for another
-    net. Raises Error where its anchors are unknown or do not fit."""
-    last = last_output(net)
-    if last is None or not isinstance(last.layer, Convolution):
-        return None
-    name, shape = last.name, net.blobs[last.name].shape[1:]
-    if len(shape) != 3 or (shape[1] * STRIDE, shape[2] * STRIDE) != last.size:
-        return None
-    given = net.settings.test.anchors or (INDOOR if shape == INDOOR_SHAPE else ())
-    what = f'{net.file}: "{name}" has {shape[0]} numbers for each of {shape[1]} x {shape[2]} cells'
-    if not given:
-        way = in_brackets(ways("--anchors", "TEST.ANCHORS of the settings"))
-        raise Error(f"{what}: if they are a YOLO v2's, give its anchors in cells{way}")
-    count = len(given) // 2
-    if shape[0] % count or shape[0] // count <= 5:
-        raise Error(f"{what}: a YOLO v2 with {count} anchors has {count} times 5 + its classes")
-    anchors = np.array(given, np.float32).reshape(count, 2)
-    read = partial(region_rows, anchors=anchors)
-    return RowsEnd(name, [name], shape[0] // count - 4, read, "a YOLO v2", settings=("TEST.ANCHORS",))
+class Yolo2(RowsFamily):
+    """YOLO v2 without its last layer: a convolution's map with a cell for each 32 x 32 pixels."""
 
+    names = ("YOLO",)
 
-YOLO2 = Family(("YOLO",), yolo2_end)
+    def end(self, net: Net) -> RowsEnd | None:
+        last = last_output(net)
+        if last is None or not isinstance(last.layer, Convolution):
+            return None
+        name, shape = last.name, net.blobs[last.name].shape[1:]
+        if len(shape) != 3 or (shape[1] * STRIDE, shape[2] * STRIDE) != last.size:
+            return None
+        given = net.settings.test.anchors or (INDOOR if shape == INDOOR_SHAPE else ())
+        what = f'{net.file}: "{name}" has {shape[0]} numbers for each of {shape[1]} x {shape[2]} cells'
+        if not given:
+            way = in_brackets(ways("--anchors", "TEST.ANCHORS of the settings"))
+            raise Error(f"{what}: if they are a YOLO v2's, give its anchors in cells{way}")
+        count = len(given) // 2
+        if shape[0] % count or shape[0] // count <= 5:
+            raise Error(f"{what}: a YOLO v2 with {count} anchors has {count} times 5 + its classes")
+        anchors = np.array(given, np.float32).reshape(count, 2)
+        read = partial(region_rows, anchors=anchors)
+        return RowsEnd(name, [name], shape[0] // count - 4, read, "a YOLO v2", settings=("TEST.ANCHORS",))
 
 
 def region_rows(arrays: Sequence[Array], anchors: Array) -> Array:

@@ -1,0 +1,67 @@
+"""The families of detectors: a new family is one class in a file of its own, and a line here.
+
+family = family_of(net)
+found = family.find(net, image, FindOptions(threshold=0.5))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import Error
+from minicaffe.net import Net
+
+from .cascade import Cascade
+from .detect import Detections, Rcnn
+from .family import SSD_MEANS, Family, FindOptions
+from .mscnn import Mscnn
+from .reading import Ctpn
+from .rows import RowsEnd, RowsFamily
+from .squeeze_det import SqueezeDet
+from .ssd import Ssd
+from .ssh import Ssh
+from .yolo import Yolo1, Yolo2
+
+FAMILIES: tuple[Family, ...] = (Ssd(), Yolo1(), Mscnn(), SqueezeDet(), Yolo2(), Cascade(), Ctpn(), Ssh(), Rcnn())
+"""The first one that matches a net counts. Rcnn is the last: it says what a net lacks that is no detector."""
+
+*_OTHERS, _LAST = dict.fromkeys(name for family in FAMILIES if family.has_fixed_size for name in family.names)
+FAMILY_NAMES = f"{', '.join(_OTHERS)} and {_LAST} nets"
+"""The nets that take means and a factor."""
+
+
+def family_of(net: Net) -> Family:
+    """Return the family of a detector. Raises Error for a net that is none."""
+    return next(family for family in FAMILIES if family.matches(net))
+
+
+def rows_end(net: Net) -> RowsEnd | None:
+    """Return the end of a net that is read as rows of detections; None for another net."""
+    with suppress(Error):
+        family = family_of(net)
+        return family.end(net) if isinstance(family, RowsFamily) else None
+    return None
+
+
+def detect_ssd(
+    net: Net,
+    image: NDArray[np.uint8],
+    *,
+    means: Sequence[float] = SSD_MEANS,
+    scale_factor: float = 1.0,
+    threshold: float = 0.05,
+    max_detections: int = 100,
+) -> Detections:
+    """Return the detections in image (H, W, 3), blue, green, red.
+
+    means: subtracted from blue, green, red; scale_factor: multiplies the rest (0.007843 in the MobileNet-SSDs).
+    Raises Error unless the net has such an end and one input, an image.
+    """
+    for family in FAMILIES:
+        if family.has_fixed_size and family.matches(net):
+            return family.find(net, image, FindOptions(threshold, max_detections, means=means, scale_factor=scale_factor))
+    raise Error(f"{net.file}: this net does not end as {FAMILY_NAMES} do")
