@@ -147,7 +147,7 @@ def put(path: Path, begin: str, end: str, text: str) -> None:
 
 def machine() -> str:
     """The processor, the number of cores, and the relevant versions."""
-    from minicaffe.cli.device_query import blas_name, numpy_config
+    from minicaffe.cli.doctor import blas_name, numpy_config
 
     names = ("numba", "onnxruntime", "torch", "torchvision", "opencv-python-headless")
     versions = [f"NumPy {np.__version__} ({blas_name(numpy_config())})", *filter(None, map(_version, names))]
@@ -156,7 +156,7 @@ def machine() -> str:
 
 def processor() -> str:
     """The number of cores and the processor."""
-    from minicaffe.cli.device_query import cpu_name
+    from minicaffe.cli.doctor import cpu_name
     from minicaffe.threads import available_cores
 
     instructions = "AVX-512" if "avx512" in _flags() else "AVX2" if "avx2" in _flags() else platform.machine()

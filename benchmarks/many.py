@@ -22,7 +22,7 @@ import minicaffe
 from benchmarks._report import Row, Table, named_files, options
 from benchmarks._timing import interleaved
 from minicaffe import Net
-from minicaffe.cli.at_once import images_at_once
+from minicaffe.cli.pictures import images_at_once
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.files import allow_path

@@ -14,7 +14,7 @@ import pytest
 from growth import Run, check_calls, check_growth, refused
 
 from minicaffe import TEST
-from minicaffe.cli.output_names import output_names
+from minicaffe.cli.pictures import output_names
 from minicaffe.data import image_list
 from minicaffe.data.image_bytes import read_image
 from minicaffe.data.roidb import load_roidb

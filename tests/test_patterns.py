@@ -53,7 +53,7 @@ EXAMPLES = {
 }
 """An example of each expression that a function makes."""
 STATEMENTS = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
-OWN = ("minicaffe.cuda.source", "minicaffe.formats.forks", "minicaffe.cli.layers")
+OWN = ("minicaffe.cuda.source", "minicaffe.formats.forks", "minicaffe.cli.reference")
 """Modules whose expressions search the package's own files and texts alone."""
 POOL = "a1 \n\t_\"\\'/.:{}#"
 """Characters to try for a class of characters."""

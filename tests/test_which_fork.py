@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import re
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from layer_case import LayerCase
 from recordings import needs
 
 from minicaffe import TEST, Net, get_solver
-from minicaffe.cli import COMMANDS, main
+from minicaffe.cli import COMMANDS, command_of, main
 from minicaffe.detection import load
 from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error, LayerError, PrototxtWarning, WeightsError
@@ -323,8 +322,7 @@ NO_NET = "layers forks device-query docs doctor dump film upgrade retarget conve
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(NO_NET.split()) - {"install-caffe-command"}))
 def test_each_command_that_makes_a_net_has_the_option(name: str) -> None:
-    command = importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}").command
-    assert any("--fork" in param.opts for param in command.params if isinstance(param, click.Option))
+    assert any("--fork" in param.opts for param in command_of(name).params if isinstance(param, click.Option))
 
 
 # Where it is shown.

@@ -1,4 +1,4 @@
-"""The command line: `minicaffe COMMAND`, also `python -m minicaffe COMMAND`. One module a command, imported when it runs."""
+"""The command line: `minicaffe COMMAND`, also `python -m minicaffe COMMAND`. A command's module is imported when it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from minicaffe.scaling.stops import exit_status, sigterm_stops
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__
 
-from .flags import ALIASES, translate
+from .options import ALIASES, translate
 from .terminal import check_read, echo, guarded
 
 COMMANDS = {
@@ -66,6 +66,20 @@ COMMANDS = {
     "train": "train a net with a solver prototxt",
     "upgrade": "convert an old prototxt or .caffemodel to the current format",
 }
+
+FILES = {
+    "caffe_tools": ("compute-image-mean", "convert-imageset", "extract-features", "upgrade"),
+    "compare": ("trace-diff",),
+    "convert": ("import", "merge-bn", "to-torch"),
+    "doctor": ("device-query",),
+    "log": ("parse-log",),
+    "reference": ("docs", "forks", "layers"),
+    "rewrite": ("cut", "deploy", "rescue", "retarget"),
+    "run": ("test", "time"),
+    "summary": ("draw", "dump"),
+    "train": ("film",),
+}
+"""The modules of commands that have none of their own name."""
 
 WORDS = "minicaffe.words"
 """Key of the command line in a context's meta."""
@@ -122,6 +136,13 @@ LIMIT = click.Option(
 )
 
 
+def command_of(name: str) -> click.Command:
+    """Return the command of a name in COMMANDS: the function NAME_command of its module."""
+    module = next((file for file, names in FILES.items() if name in names), name)
+    command: click.Command = getattr(importlib.import_module(f"minicaffe.cli.{module}"), f"{name.replace('-', '_')}_command")
+    return command
+
+
 class _Commands(click.Group):
     """Imports a command's module on demand; turns minicaffe's errors into one message and exit status 1."""
 
@@ -141,7 +162,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"minicaffe.cli.{cmd_name.replace('-', '_')}").command
+        command = command_of(cmd_name)
         if all(param.name != ALLOW.name for param in command.params):  # once: the module's command is kept between calls
             command.params += [ALLOW, LIMIT]
         return command

@@ -1,9 +1,10 @@
-"""minicaffe classify"""
+"""classify: the best classes of images, or of clips, consecutive frames of a video for a net such as C3D."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,18 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.data.drawings import draw_scores
 from minicaffe.data.image_bytes import Pixels
+from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.class_names import read_labels
-from minicaffe.detection.inputs import check_scores
+from minicaffe.detection.inputs import check_scores, put_array
 from minicaffe.errors import Error, on_one_line, shortened
-from minicaffe.files import replacing
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.net import Net
-from minicaffe.scaling.batch.sources import Picture
+from minicaffe.scaling.batch.sources import Picture, Sources
 
-from .clips import clip_input, clips, put_clip
 from .common import check_folder
-from .each_picture import DataLayerOptions, as_read, check_failed
+from .image_options import OrderOptions
 from .options import option, with_options
-from .output_names import output_names
-from .terminal import echo
+from .pictures import DataLayerOptions, Found, as_read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +35,9 @@ class Options(DataLayerOptions):
     draw_dir: str | None = option("--draw", "Write each image with its best classes into DIR.", metavar="DIR")
     blob: str | None = option("--blob", "The scores.  [default: the output of the net's Softmax]", metavar="BLOB")
 
-    def files(self) -> dict[str, Path]:
-        """Where each image is drawn; empty without --draw. Raises Error."""
-        check_folder("--draw", self.draw_dir)
-        if self.draw_dir is None:
-            return {}
-        read = (self.net, *self.weights, self.labels, self.mean_file)
-        return dict(zip(self.images.names(), output_names(Path(self.draw_dir), self.images, read, ".png"), strict=True))
-
 
 @with_options(Options)
-def command(options: Options) -> None:
+def classify_command(options: Options) -> None:
     """Print the best classes of each image of SOURCE... by the deploy prototxt NET with WEIGHTS.
 
     An image is resized to the net's input, as in Caffe's example. --mean, --mean-file, --rgb and --scale-factor say how the net
@@ -58,38 +49,38 @@ def command(options: Options) -> None:
     options.use_device()
     options = as_read(options)
     images = options.images
+    check_folder("--draw", options.draw_dir)
     names = read_labels(options.labels) if options.labels else None
-    files = options.files()
+    files = dict[str, Path]()
+    if options.draw_dir:
+        paths = options.output_names(options.draw_dir, ".png", options.labels)
+        files = dict(zip(images.names(), paths, strict=True))
     net = options.opened()
-    found = list[dict[str, Any]]()
 
-    def classified(name: str, pixels: Pixels, file: Path | None) -> None:
-        found.append({"image": name, "classes": _best(_scores(net, options), names, options)})
-        if not options.as_json:
-            _print(name, found[-1]["classes"])
-        if file:
-            _draw(file, pixels, found[-1]["classes"])
-            found[-1]["file"] = str(file)
-            echo(f"  drawn: {on_one_line(str(file))}", err=options.as_json)
-
-    def classify(picture: Picture) -> None:
-        classified(picture.name, options.put(net, picture), files.get(picture.name))
+    def classified(name: str, pixels: Pixels, file: Path | None) -> Found:
+        best = _best(_scores(net, options), names, options)
+        lines = [f"{on_one_line(name)}:"]
+        lines += [f"  {one['score']:.4f}  {shortened(on_one_line(str(one['class'])))}" for one in best]
+        values = {"image": name, "classes": best}
+        if not file:
+            return Found(values, lines)
+        drawn = draw_scores(pixels, [(one["class"], one["score"]) for one in best])
+        return Found({**values, "file": str(file)}, lines, {file: drawn})
 
     if clip := clip_input(net):
+        told = []
         for pictures in clips(images, net.blobs[clip].shape[2]):
             put_clip(net, clip, pictures, options)
             first = pictures[0]
-            classified(f"{first.name} to {pictures[-1].name}", first.pixels(), files.get(first.name))
-        failed = 0
+            name = f"{first.name} to {pictures[-1].name}"
+            told.append(options.tell(classified(name, first.pixels(), files.get(first.name))))
+        options.end(told)
     else:
-        failed = options.do_each(images, classify)
-    if options.as_json:
-        echo(json.dumps(found, indent=1))
-    check_failed(failed, len(images), images)
+        options.tell_each(images, lambda picture: classified(picture.name, options.put(net, picture), files.get(picture.name)))
 
 
 def _scores(net: Net, options: Options) -> Array:
-    """The scores (K,) of the image or clip in the net's input. Raises Error for a net without scores."""
+    """Return the scores (K,) of the image or clip in the net's input. Raises Error for a net without scores."""
     blob = options.blob or _softmax(net, options.net)
     scores = net.forward(blobs=[blob])[blob]
     if scores.size != scores.shape[1 if scores.ndim > 1 else 0]:
@@ -98,7 +89,7 @@ def _scores(net: Net, options: Options) -> Array:
 
 
 def _softmax(net: Net, file: str) -> str:
-    """The output of the net's last Softmax. Raises Error."""
+    """Return the output of the net's last Softmax. Raises Error."""
     found = [top for node in net.nodes if isinstance(node.layer, Softmax) for top in node.top_names if top in net.outputs]
     if len(found) != 1:
         what = f"{len(found)} outputs that a Softmax makes" if found else "no output that a Softmax makes"
@@ -107,7 +98,7 @@ def _softmax(net: Net, file: str) -> str:
 
 
 def _best(scores: Array, names: list[str] | None, options: Options) -> list[dict[str, Any]]:
-    """The best classes, the first of equal ones first. Raises Error for names that do not fit, and for NaN."""
+    """Return the best classes, the first of equal ones first. Raises Error for names that do not fit, and for NaN."""
     if names and len(names) != len(scores):
         raise Error(f"{options.labels} has {len(names)} names, but the net has {len(scores)} classes")
     check_scores(scores)
@@ -118,13 +109,32 @@ def _best(scores: Array, names: list[str] | None, options: Options) -> list[dict
     ]
 
 
-def _print(image: str, best: list[dict[str, Any]]) -> None:
-    echo(f"{on_one_line(image)}:")
-    for one in best:
-        echo(f"  {one['score']:.4f}  {shortened(on_one_line(str(one['class'])))}")
+def clip_input(net: Net) -> str | None:
+    """Return the first input of shape (N, 3, L, H, W)."""
+    shapes = {name: net.blobs[name].shape for name in net.inputs}
+    return next((name for name, shape in shapes.items() if len(shape) == 5 and shape[1] == 3 and 0 not in shape), None)
 
 
-def _draw(file: Path, pixels: Pixels, best: list[dict[str, Any]]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as path:
-        draw_scores(pixels, [(one["class"], one["score"]) for one in best]).save(path, "PNG")
+def clips(images: Sources, length: int) -> Iterator[list[Picture]]:
+    """Yield the clips of each source: length images each, one after the other; a shorter rest is left out.
+
+    Raises Error for a source with fewer images.
+    """
+    for stretch in images.stretches:
+        if len(stretch) < length:
+            first = next(iter(stretch.names()), stretch.base)
+            raise Error(f"{first}: a clip has {length} frames, but its source has {len(stretch)}")
+        pictures = stretch.pictures()
+        for _ in range(len(stretch) // length):
+            yield list(islice(pictures, length))
+
+
+def put_clip(net: Net, name: str, clip: list[Picture], options: OrderOptions) -> None:
+    """Put a clip's frames, each resized, into an input as a batch of 1. Raises Error for one that cannot be read."""
+    settings, order = options.settings, -1 if options.rgb else 1
+    if options.rgb:
+        settings = replace(settings, pixel_means=settings.pixel_means[::-1])
+    height, width = net.blobs[name].shape[3:]
+    means = settings.pixel_means
+    frames = [resize_bilinear(picture.pixels()[..., ::order], height, width, means=means) for picture in clip]
+    put_array(net, name, np.stack(frames).transpose(3, 0, 1, 2)[None] * np.float32(options.factor))

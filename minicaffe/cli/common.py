@@ -1,11 +1,14 @@
-"""What several commands share: checks of the files they write, warnings, tables."""
+"""What several commands share: checks of the files they write, warnings, tables.
+
+A progress bar on a terminal; nothing elsewhere.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
@@ -175,3 +178,21 @@ def statistics_text(array: Array) -> str:
 def listed(names: Iterable[str]) -> str:
     """Names from a file, on one line."""
     return ", ".join(map(on_one_line, names))
+
+
+Item = TypeVar("Item")
+
+
+def counted(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
+    """The items, with a bar on stderr that counts them."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    from .console import bar
+
+    total = len(items) if isinstance(items, Sized) else total
+    shown = bar(MofNCompleteColumn(), TextColumn(what), BarColumn(), TimeRemainingColumn())
+    if shown is None:
+        yield from items
+        return
+    with shown:
+        yield from shown.track(items, total=total)

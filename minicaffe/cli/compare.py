@@ -1,4 +1,4 @@
-"""minicaffe compare"""
+"""compare and trace-diff: where two nets, or two traces, differ."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ import click
 from minicaffe.errors import Error
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.comparison.sides import Name, axes_of, read_map
+from minicaffe.tracing.saved_trace import SavedTrace, read_trace, saved
+from minicaffe.tracing.trace_diff import RTOL, trace_diff, write_diff_page
+from minicaffe.tracing.tracer import Tracer
 
+from .common import check_target, warn
 from .groups import NetOptions, ThreadOptions
 from .image_options import InputOptions
-from .options import argument, option, with_options
+from .options import FiniteRange, argument, option, with_options
 from .terminal import echo
+from .trace import fill
 
 ARRAYS = (".npz", ".onnx")
 """Suffixes of files that are no prototxt."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(InputOptions, NetOptions, ThreadOptions):
+class CompareOptions(InputOptions, NetOptions, ThreadOptions):
     a: str = argument()
     b: str = argument()
     weights: tuple[str, ...] = option("--weights", "Weights of both nets; may be repeated.", metavar="FILE")
@@ -37,8 +42,8 @@ class Options(InputOptions, NetOptions, ThreadOptions):
     go_on: bool = option("--all", "Continue after the first difference; between nets, from A's values.")
 
 
-@with_options(Options)
-def command(options: Options) -> None:
+@with_options(CompareOptions)
+def compare_command(options: CompareOptions) -> None:
     """Find the first layer at which the net in the prototxt A and B differ, and why. The exit status is 1 if they differ or
     B lacks an output of A.
 
@@ -56,7 +61,7 @@ def command(options: Options) -> None:
         options.b if Path(options.b).suffix in ARRAYS else options.open_net(options.b),
         weights_b=[*options.weights, *options.weights_b],
         inputs={name: net.blobs[name].data.copy() for name in given},
-        names=_names(options.map_file, options.transpose),
+        names=_mapped_names(options.map_file, options.transpose),
         rtol=options.rtol,
         atol=options.atol,
         go_on=options.go_on,
@@ -71,7 +76,7 @@ def command(options: Options) -> None:
         raise SystemExit(1)
 
 
-def _names(map_file: str | None, transpose: Sequence[str]) -> dict[str, Name]:
+def _mapped_names(map_file: str | None, transpose: Sequence[str]) -> dict[str, Name]:
     names = read_map(map_file) if map_file else {}
     for text in transpose:
         name, equals, axes = text.partition("=")
@@ -79,3 +84,60 @@ def _names(map_file: str | None, transpose: Sequence[str]) -> dict[str, Name]:
             raise Error(f"--transpose {text}: write it as NAME=0,3,1,2")
         names[name] = Name(names.get(name, Name(name)).name, axes_of(axes, f"--transpose {text}"))
     return names
+
+
+PAGES = {".html", ".htm"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceDiffOptions(InputOptions, NetOptions, ThreadOptions):
+    a: str = argument()
+    b: str = argument()
+    weights: tuple[str, ...] = option("--weights", "Weights of both nets; may be repeated.", metavar="FILE")
+    weights_a: tuple[str, ...] = option("--weights-a", "Weights of the net A; may be repeated.", metavar="FILE")
+    weights_b: tuple[str, ...] = option("--weights-b", "Weights of the net B; may be repeated.", metavar="FILE")
+    image: str | None = option("--image", "Image for the nets' image input, preprocessed as by trace.", metavar="FILE")
+    out: str | None = option("-o --out", "A page with the maps of both and their difference.", metavar="FILE.html")
+    rtol: float = option("--rtol", "Tolerance relative to A's largest size.", type=FiniteRange(min=0), default=RTOL)
+
+
+@with_options(TraceDiffOptions)
+def trace_diff_command(options: TraceDiffOptions) -> None:
+    """Find the first step and the first weights in which A and B differ. The exit status is 1 if they differ.
+
+    A and B are pages of `minicaffe trace`, or prototxts, which are run here: on the same inputs, with --weights-a and
+    --weights-b.
+
+    Example:  minicaffe trace-diff before.html after.html -o diff.html
+
+    Example:  minicaffe trace-diff test.prototxt test.prototxt --weights-a iter_100.caffemodel --weights-b iter_500.caffemodel
+    --image photo.jpg -o diff.html
+    """
+    given = [*options.weights, *options.weights_a, *options.weights_b]
+    if given and all(_is_page(path) for path in (options.a, options.b)):
+        raise click.UsageError("weights are for nets; both A and B are pages of a trace")
+    check_target("--out", options.out, [options.a, options.b, *given, *options.read_files()])
+    sides = (options.a, options.weights_a), (options.b, options.weights_b)
+    a, b = (_side(path, [*options.weights, *weights], options) for path, weights in sides)
+    diff = trace_diff(a, b, options.rtol)
+    echo(str(diff))
+    if options.out:
+        write_diff_page(diff, options.out)
+        echo(f"written: {options.out}")
+    if not diff.same:
+        raise SystemExit(1)
+
+
+def _is_page(path: str) -> bool:
+    return Path(path).suffix.lower() in PAGES
+
+
+def _side(path: str, weights: Sequence[str], options: TraceDiffOptions) -> SavedTrace:
+    """The trace in a page, or of a net's forward pass."""
+    if _is_page(path):
+        return read_trace(path)
+    with Tracer(backward=False) as tracer:
+        net = options.load(path, weights, watch=tracer.watch, no_zeros=True)
+        tracer.image = fill(net, options, options.seed, warn)
+        net.forward()
+    return saved(tracer, " ".join([path, *weights]))

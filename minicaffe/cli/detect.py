@@ -1,21 +1,32 @@
-"""minicaffe detect"""
+"""detect: detections as lines, JSON, files of other tools, pictures, or with --out as Parquet."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import numpy as np
 
-from minicaffe.detection.result_files import is_folder
+from minicaffe.data.drawings import class_name
+from minicaffe.detection.detect import Detections, draw, to_json
+from minicaffe.detection.result_files import is_folder, write_results
+from minicaffe.errors import on_one_line
+from minicaffe.files import replacing
+from minicaffe.formats.skipped import named
 from minicaffe.scaling.batch.find import find_sources
+from minicaffe.scaling.batch.recipe import Pipeline, Row
+from minicaffe.scaling.batch.run import Done
+from minicaffe.scaling.batch.sources import Picture, Sources
 
+from .batch import BatchOptions, detect_many
 from .common import check_folder, check_target
-from .detect_many import BatchOptions, detect_many
-from .detect_print import nothing_found, print_rows
-from .each_picture import check_failed
+from .detectors import preparation_text
 from .options import FiniteRange, option, with_options
-from .output_names import output_names
+from .pictures import check_failed, in_processes, output_names, say_failed
+from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +42,7 @@ class Options(BatchOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def detect_command(options: Options) -> None:
     """Find objects in SOURCE... with the test prototxt NET and its WEIGHTS: of a Faster R-CNN, R-FCN, Fast R-CNN, Cascade
     R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; faces with an SSH, and lines of text with a CTPN.
     A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
@@ -53,7 +64,7 @@ def command(options: Options) -> None:
             check_target("--save", options.save, options.inputs)
     images = find_sources(options.sources, options.every)
     pictures = output_names(Path(options.draw_dir), images, options.inputs, ".png") if options.draw_dir else []
-    pipeline = options.pipeline(options.threshold, options.max_detections)
+    pipeline = options.pipeline()
     if options.out is None:
         done = print_rows(pipeline, images, pictures, options.as_json, options.save)
     else:
@@ -61,3 +72,70 @@ def command(options: Options) -> None:
     if not done.detections and done.errors < done.images:
         nothing_found(pipeline, done.best, options.cfg)
     check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))
+
+
+def print_rows(pipeline: Pipeline, images: Sources, pictures: Sequence[Path], as_json: bool, save: str | None) -> Done:
+    """Print the detections of each image at once, or all as JSON; draw them if there are names of pictures; save: see
+    write_results."""
+    names = pipeline.detector.classes
+    results, kept, done = [], [], Done()
+    lacking = {"skipped": named(pipeline.net.skipped)} if pipeline.net.skipped else {}
+
+    def drawn(image: tuple[Picture, Path | None]) -> Row:
+        row, target = pipeline.row(image[0]), image[1]
+        if row.failure and len(images) == 1:
+            raise row.failure
+        if target and row.found is not None and row.pixels is not None:
+            _draw_row(target, row.pixels, row.found, names)
+        return row.without_pixels()
+
+    targets: Sequence[Path | None] = pictures or [None] * len(images)
+    todo = zip(images.pictures(), targets, strict=False)
+    with in_processes(pipeline, drawn, todo, len(images), quiet=as_json) as rows:
+        for row, target in zip(rows, targets, strict=False):
+            done = done.plus(Done.of(row))
+            if row.found is None:
+                say_failed(done.errors, f"{row.image}: {row.error}")
+                continue
+            if save:
+                kept.append((row.image, row.size, row.found))
+            if as_json:
+                results.append({"image": row.image, "detections": to_json(row.found, names), **lacking})
+            else:
+                _print_row(row, row.found, names)
+            if target:
+                echo(f"  drawn: {on_one_line(str(target))}", err=as_json)
+    if as_json:
+        echo(json.dumps(results, indent=1))
+    if save:
+        write_results(Path(save), kept, names)
+        echo(f"written: {save}", err=as_json)
+    return done
+
+
+def nothing_found(pipeline: Pipeline, best: float | None, cfg: str | None) -> None:
+    """Print the best score, if known, and the preprocessing settings."""
+    score = "" if best is None else f": the best score is {best:.4g}"
+    echo(f"nothing reaches --threshold {pipeline.recipe.threshold:g}{score}. {preparation_text(pipeline, cfg)}", err=True)
+
+
+def _print_row(row: Row, found: Detections, names: Sequence[str] | None) -> None:
+    echo(f"{on_one_line(row.image)}: {len(found)} detection{'s' * (len(found) != 1)} in {row.seconds:.2f} s")
+    for line in detection_lines(found, names):
+        echo(line)
+
+
+def detection_lines(found: Detections, names: Sequence[str] | None) -> list[str]:
+    """Return a line for each detection: its class, score and box."""
+    labels = [on_one_line(class_name(int(k), names)) for k in found.classes]
+    width = max(map(len, labels), default=0)
+    corners = [
+        "  ".join(f"{side} {at:6.1f}" for side, at in zip(("x1", "y1", "x2", "y2"), box, strict=True)) for box in found.boxes
+    ]
+    return [f"  {label:{width}}  {score:.3f}  {box}" for label, score, box in zip(labels, found.scores, corners, strict=True)]
+
+
+def _draw_row(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as path:
+        draw(image, found, names).save(path, "PNG")

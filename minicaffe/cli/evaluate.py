@@ -1,4 +1,4 @@
-"""minicaffe evaluate"""
+"""evaluate: a detector's average precision on annotated images."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ from minicaffe.errors import Error, install
 from minicaffe.files import replacing
 from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.sources import Picture
-from minicaffe.scaling.in_flight import in_flight
 
-from .at_once import images_at_once
 from .common import check_apart, check_no_input, check_png, check_target, print_table
-from .detect_print import taken
-from .detector_options import DetectorOptions
+from .detectors import DetectorOptions, preparation_text
+from .image_options import read_annotations
 from .options import FiniteRange, argument, option, with_options
-from .progress import counted
-from .roidb import read_annotations
+from .pictures import in_processes
 from .terminal import echo
 
 
@@ -44,7 +41,7 @@ class Options(DetectorOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def evaluate_command(options: Options) -> None:
     """Count what the detector NET with WEIGHTS finds in the images of ANNOTATIONS: average precision of each class, as PASCAL
     VOC and COCO count it. COCO's needs the extra coco.
 
@@ -57,13 +54,13 @@ def command(options: Options) -> None:
     images = [str(entry["image"]) for entry in roidb]
     check_no_input("--json", options.json_file, images)
     check_no_input("--draw", options.draw, images)
-    pipeline = options.pipeline(options.threshold, options.max_detections)
+    pipeline = options.pipeline()
     count, holder, _ = pipeline.detector.family.classes(pipeline.net)
     classes = classes or list(pipeline.detector.classes or [str(k) for k in range(count)])
     if len(classes) != count:
         raise Error(f"{options.sources[0]}: {len(classes)} classes with the background, but {holder} has {count}")
     prepare_roidb(roidb, count)  # it checks them
-    echo(taken(pipeline, options.cfg), err=True)
+    echo(preparation_text(pipeline, options.cfg), err=True)
     coco = find_spec("pycocotools") is not None
     report = evaluate(list(_found(pipeline, images)), roidb, classes, coco=coco)
     _print(report)
@@ -92,13 +89,13 @@ def _check(options: Options) -> None:
 
 
 def _found(pipeline: Pipeline, images: list[str]) -> Iterator[Detections]:
-    """The detections of each image, in order. Raises Error for an image that fails: no number is better than a wrong one."""
+    """Yield the detections of each image. Raises Error for an image that fails, as a wrong number is worse than none."""
 
     def row(name: str) -> Row:
         return pipeline.row(Picture(name, Path(name))).without_pixels()
 
-    with in_flight(row, iter(images), images_at_once(pipeline, len(images))) as rows:
-        for one in counted(rows, "images", len(images)) if len(images) > 1 else rows:
+    with in_processes(pipeline, row, images, len(images)) as rows:
+        for one in rows:
             if one.found is None:
                 raise Error(f"{one.image}: {one.error}")
             yield one.found

@@ -20,9 +20,8 @@ from minicaffe.tracing.receptive_fields import receptive_field
 
 from .common import warn
 from .groups import DeviceOptions, NetOptions, random_weights_option, weights_option
-from .image_options import InputOptions
+from .image_options import InputOptions, RoidbOptions
 from .options import argument, option, with_options
-from .roidb import RoidbOptions
 from .terminal import echo
 
 
@@ -67,7 +66,7 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def explain_command(options: Options) -> None:
     """Show the arithmetic of one number of LAYER, a layer of the prototxt NET; with --backward or --weight, of one gradient.
 
     Select it in a ROI layer with --roi, --channel and --bin (--backward: --channel and --cell), in Proposal with --roi or

@@ -1,26 +1,156 @@
-"""minicaffe export"""
+"""export: a net as an ONNX model, whole with --with-image and --with-boxes, in 8 bits with --int8."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.detection.inputs import put_array
+from minicaffe.data.image_bytes import read_image
+from minicaffe.data.images import load_image
+from minicaffe.data.roidb import load_roidb
+from minicaffe.detection.class_names import read_names
+from minicaffe.detection.family import SSD_MEANS
+from minicaffe.detection.inputs import image_input, put_array, put_image
+from minicaffe.errors import Error
 from minicaffe.files import replacing_together
 from minicaffe.net import Net
+from minicaffe.porting.agreement import Difference, difference
+from minicaffe.scaling.batch.find import find_sources
 
-from .agreement import check_option, print_agreement
-from .common import check_target, warn
-from .export_int8 import Int8Options
-from .export_whole import WholeOptions, whole_check
-from .groups import StateOptions, ThreadOptions, random_weights_option, seed_option
+from .common import check_target, shape_text, warn
+from .convert import check_option, print_agreement
+from .groups import StateOptions, ThreadOptions, classes_option, random_weights_option, seed_option
 from .image_options import InputOptions
-from .options import argument, option, with_options
+from .options import FiniteRange, argument, option, with_options
 from .terminal import echo
+
+if TYPE_CHECKING:
+    from minicaffe.porting.onnx import Whole
+
+
+MOST_IMAGES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8Options:
+    """--int8 and what goes with it."""
+
+    int8: bool = option("--int8", "Convolutions and inner products in 8 bits, by onnxruntime's static quantization.")
+    calibrate: tuple[str, ...] = option(
+        "--calibrate", f"--int8: images that tell the ranges, at most {MOST_IMAGES}; may be repeated.", metavar="SOURCE"
+    )
+    roidb: str | None = option(
+        "--roidb", "--int8 --with-boxes: labelled images, for the mAP before and after.", metavar="FILE.json|VOC-FOLDER"
+    )
+
+    def check_int8(self, whole: Whole | None) -> None:
+        """Raises an error for options that do not go together."""
+        if not self.int8 and (self.calibrate or self.roidb):
+            raise click.UsageError("--calibrate and --roidb are for --int8")
+        if self.int8 and not self.calibrate:
+            raise click.UsageError("--int8 needs --calibrate: images like those that the model will see")
+        if self.roidb and not (whole and whole.boxes):
+            raise click.UsageError("--roidb compares boxes: give --with-boxes too")
+
+    def to_int8(self, net: Net, model: Path, options: InputOptions, whole: Whole | None) -> None:
+        """Quantize the model, and print what it costs. Raises Error."""
+        from minicaffe.porting.onnx.int8 import Labelled, mean_average_precision, outputs_on, quantize
+
+        feeds = _feeds(net, self.calibrate, options, whole)
+        labelled = []
+        if self.roidb:
+            for entry in load_roidb(self.roidb)[0]:
+                pixels = load_image(entry["image"]) if isinstance(entry["image"], str) else np.asarray(entry["image"])
+                labelled.append(Labelled(pixels, np.asarray(entry["boxes"]), np.asarray(entry["gt_classes"])))
+        tests = [whole.inputs(net, image.pixels) for image in labelled] if whole else []
+        before = outputs_on(model, [feeds[0], *tests]) if feeds else []
+        size = model.stat().st_size
+        count = quantize(model, feeds)
+        after = outputs_on(model, [feeds[0], *tests])
+        sizes = f"{size / 2**20:.1f} -> {model.stat().st_size / 2**20:.1f} MiB"
+        echo(f"INT8: {count} products, calibrated on {len(feeds)} image{'s' * (len(feeds) != 1)}; {sizes}")
+        for name, array in before[0].items():
+            one = difference(name, array, after[0][name])
+            same = one.shape == one.other_shape
+            by = f"differs by {one.relative:.2g} of its largest number" if same else f"now {shape_text(one.other_shape)}"
+            echo(f"  {name} {shape_text(one.shape)} on the first image: {by}")
+        if labelled:
+            float_, int8 = (mean_average_precision(found[1:], labelled) for found in (before, after))
+            images = f"{len(labelled)} labelled image{'s' * (len(labelled) != 1)}"
+            echo(f"  mAP on {images}: {float_:.4f} before, {int8:.4f} after")
+
+
+def _feeds(net: Net, sources: Sequence[str], options: InputOptions, whole: Whole | None) -> list[Mapping[str, Any]]:
+    """The model's inputs for each image. Raises Error where no image can be read."""
+    feeds: list[Mapping[str, Any]] = []
+    lost = []
+    for picture in islice(find_sources(sources).pictures(), MOST_IMAGES):
+        try:
+            feeds.append(_feed(net, picture.pixels(), options, whole))
+        except Error as error:
+            lost.append(str(error))
+    if not feeds:
+        raise Error(f"--calibrate {', '.join(sources)}: no image can be read" + (f": {lost[0]}" if lost else ""))
+    for sentence in lost:
+        warn(sentence)
+    return feeds
+
+
+def _feed(net: Net, pixels: np.ndarray, options: InputOptions, whole: Whole | None) -> Mapping[str, Any]:
+    """What the image is for the net, as by run: with --with-boxes or --with-image as by detect."""
+    if whole:
+        return whole.inputs(net, pixels)
+    name = image_input(net, "--calibrate")
+    filled = put_image(net, name, pixels, options.settings, options.order)
+    net.blobs[name].data[...] *= net.dtype.type(options.factor)
+    return {name: net.blobs[name].data.copy() for name in filled}
+
+
+THRESHOLD, MOST_BOXES = 0.5, 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeOptions:
+    """The ends of a detector."""
+
+    with_image: bool = option("--with-image", "Take a photo, uint8 H x W x 3 (blue, green, red), of any size, and prepare it.")
+    with_boxes: bool = option("--with-boxes", "Give boxes, scores and classes as detect does, not the net's outputs.")
+    threshold: float | None = option(
+        "--threshold", f"--with-boxes: lowest score of a box.  [default: {THRESHOLD}]", type=FiniteRange(0, 1)
+    )
+    max_detections: int | None = option(
+        "--max-detections", f"--with-boxes: most boxes.  [default: {MOST_BOXES}]", type=click.IntRange(1)
+    )
+    classes: str | None = classes_option()
+
+    def whole(self, options: InputOptions) -> Whole | None:
+        """What the model has beside the net; None for nothing. Raises Error for options that need it."""
+        from minicaffe.porting.onnx import Whole
+
+        if not self.with_boxes:
+            for name, value in {"--threshold": self.threshold, "--max-detections": self.max_detections}.items():
+                if value is not None:
+                    raise Error(f"{name} does nothing without --with-boxes")
+        if not (self.with_boxes or self.with_image):
+            return None
+        if options.rgb:
+            raise Error("--rgb: a whole detector takes blue, green, red")
+        return Whole(
+            photo=self.with_image,
+            boxes=self.with_boxes,
+            threshold=THRESHOLD if self.threshold is None else self.threshold,
+            max_detections=self.max_detections or MOST_BOXES,
+            means=options.means or SSD_MEANS,
+            scale_factor=options.factor,
+            classes=read_names(self.classes) if self.classes else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +167,7 @@ class Options(Int8Options, WholeOptions, InputOptions, StateOptions, ThreadOptio
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def export_command(options: Options) -> None:
     """Write the net in the prototxt NET with WEIGHTS (of any format) as an ONNX model of standard operators.
 
     The batch, the image's height and width and the number of rois are dynamic axes of the model if the net allows it.
@@ -93,3 +223,16 @@ def _print_axes(model: Path) -> None:
         for tensor in tensors:
             dims = [d.dim_param or str(d.dim_value) for d in tensor.type.tensor_type.shape.dim]
             echo(f"{kind} {tensor.name} {' x '.join(dims) or 'scalar'}")
+
+
+def whole_check(net: Net, model: Path, options: InputOptions, whole: Whole) -> list[Difference]:
+    """The differences from detect on the photo of --input, or on noise. Raises Error."""
+    from minicaffe.porting.onnx import compare_with_detect
+
+    if not whole.boxes:
+        raise Error("--check with --with-image compares boxes: give --with-boxes too")
+    files = list(dict(options.inputs).values())
+    if len(files) > 1:
+        raise Error("--input: a whole detector takes one photo")
+    noise = np.random.default_rng(0).integers(0, 256, (375, 500, 3), np.uint8)
+    return compare_with_detect(net, model, read_image(files[0]) if files else noise, whole)

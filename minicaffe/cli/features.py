@@ -1,4 +1,4 @@
-"""minicaffe features. Source: bottom-up-attention's tools/generate_tsv.py."""
+"""features: the features of the best regions of images. Source: bottom-up-attention's tools/generate_tsv.py."""
 
 from __future__ import annotations
 
@@ -21,15 +21,11 @@ from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.run import Done, manifest
 from minicaffe.scaling.batch.sources import Picture, Sources
-from minicaffe.scaling.in_flight import in_flight
 
-from .at_once import images_at_once
+from .batch import BatchOptions, detect_many
 from .common import check_folder, refuse
-from .detect_many import BatchOptions, detect_many
-from .each_picture import check_failed, say_failed
 from .options import FiniteRange, option, with_options
-from .output_names import output_names
-from .progress import counted
+from .pictures import check_failed, in_processes, output_names, say_failed
 from .terminal import echo
 
 FORMATS = ("npz", "parquet")
@@ -42,7 +38,7 @@ class Options(BatchOptions):
         "--threshold", "Score from which a region is taken.", type=FiniteRange(0, 1), default=Choice.threshold
     )
     least: int = option("--min", "Regions of an image at least.", type=click.IntRange(1), default=Choice.least)
-    most: int = option("--max", "Regions of an image at most.", type=click.IntRange(1), default=Choice.most)
+    max_detections: int = option("--max", "Regions of an image at most.", type=click.IntRange(1), default=Choice.most)
     attributes: str | None = option(
         "--attributes",
         "Names of the attributes, one per line or the first of several with commas, without that of none.",
@@ -56,7 +52,7 @@ class Options(BatchOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def features_command(options: Options) -> None:
     """Store boxes, class scores, attributes and features of the best regions of SOURCE... in --out: the rois that the NMS of a
     class keeps with a score of at least --threshold; of a detector with the blobs rois and cls_prob, and attr_prob if any.
 
@@ -69,17 +65,17 @@ def command(options: Options) -> None:
         raise click.UsageError("--out DIR is missing: where the features go")
     images = find_sources(options.sources)
     attributes = first_names(read_lines(options.attributes)) if options.attributes else []
-    choice = Choice(options.blob, options.threshold, options.least, options.most, tuple(attributes))
+    choice = Choice(options.blob, options.threshold, options.least, options.max_detections, tuple(attributes))
     if options.format == "parquet":
         options.check(options.sources, {})
-        done = detect_many(options.pipeline(options.threshold, options.most, choice), images, options)
+        done = detect_many(options.pipeline(choice), images, options)
         check_failed(done.errors, done.images, images, ": see the column error")
     else:
         refuse("without --format parquet", {"--engine": options.engine, "--part-size": options.part_size})
         refuse("without --engine ray", {"--address": options.address, "--workers": options.workers})
         check_folder("--out", options.out)
         names = output_names(Path(options.out), images, options.inputs, ".npz")
-        _write(options.pipeline(options.threshold, options.most, choice), images, names)
+        _write(options.pipeline(choice), images, names)
 
 
 def _write(pipeline: Pipeline, images: Sources, targets: Sequence[Path]) -> None:
@@ -97,8 +93,8 @@ def _write(pipeline: Pipeline, images: Sources, targets: Sequence[Path]) -> None
             write_npz(item[1], {**_arrays(row, pipeline), "run": mark})
         return f"{on_one_line(row.image)}: {row.error}" if row.failure else "", Done.of(row)
 
-    with in_flight(written, todo, images_at_once(pipeline, left)) as results:
-        for error, done in counted(results, "images", left) if left > 1 else results:
+    with in_processes(pipeline, written, todo, left) as results:
+        for error, done in results:
             total = total.plus(done)
             if error:
                 say_failed(total.errors, error)
@@ -108,7 +104,7 @@ def _write(pipeline: Pipeline, images: Sources, targets: Sequence[Path]) -> None
 
 
 def _arrays(row: Row, pipeline: Pipeline) -> dict[str, np.ndarray]:
-    """What the file of an image holds."""
+    """Return the arrays of an image's file."""
     assert row.found is not None
     assert row.pixels is not None
     height, width = row.pixels.shape[:2]
@@ -119,7 +115,7 @@ def _arrays(row: Row, pipeline: Pipeline) -> dict[str, np.ndarray]:
 
 
 def _is_ours(target: Path, mark: np.ndarray) -> bool:
-    """Whether this run wrote the file; False if it is not there. Raises Error for another's."""
+    """Return True if this run wrote the file, False if it is not there. Raises Error for another run's."""
     try:
         found = read_npz(target, "run").get("run")
     except FileNotFoundError:

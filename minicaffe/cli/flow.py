@@ -22,9 +22,9 @@ from minicaffe.formats.prototxt import parse_net, read_text
 from minicaffe.net import Net
 
 from .common import check_apart, check_png, check_target
-from .each_picture import PictureOptions
 from .image_options import ShapeOptions
 from .options import argument, option, with_options
+from .pictures import PictureOptions
 from .terminal import echo
 
 
@@ -45,7 +45,7 @@ class Options(ShapeOptions, PictureOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def flow_command(options: Options) -> None:
     """Print and store the optical flow from the image FIRST to SECOND, by the FlowNet NET with WEIGHTS.
 
     NET's two inputs are images of three channels, its output is a flow (1, 2, h, w) in pixels of its input. The variables of a

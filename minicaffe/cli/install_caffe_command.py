@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from minicaffe.cli import COMMANDS
-from minicaffe.cli.flags import translate
+from minicaffe.cli.options import translate
 from minicaffe.cli.terminal import echo
 from minicaffe.errors import Error
 from minicaffe.files import replacing

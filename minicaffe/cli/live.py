@@ -49,7 +49,7 @@ class Options(InputOptions, NetOptions, DeviceOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def live_command(options: Options) -> None:
     """Show what every layer of the prototxt NET does, on a page where the net can be changed: edit the prototxt, drop another
     photo, drag a roi. The net runs again from the first layer that changed. Ctrl-C ends it.
 

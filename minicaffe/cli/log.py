@@ -3,6 +3,8 @@
     I1121 13:39:22.381027 25210 solver.py:204] Iteration 100, lr = 0.01
 
 Tools that read Caffe's logs expect the prefix: severity, date, time, process, place in the source.
+
+minicaffe parse-log
 """
 
 from __future__ import annotations
@@ -12,11 +14,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from io import FileIO
+from pathlib import Path
 
 from minicaffe.errors import Error, written_out
+from minicaffe.files import unlinked
+from minicaffe.training.solver_log import parse_log, write_rows
 
+from .options import argument, option, with_options
 from .terminal import echo
 
 tool = logging.getLogger("minicaffe.tool")
@@ -71,3 +78,29 @@ def _handled(name: str, show: Callable[[logging.LogRecord], None]) -> Iterator[N
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParseLogOptions:
+    log: str = argument()
+    folder: str = argument(metavar="OUTDIR")
+    delimiter: str = option("--delimiter", "Separates columns.", metavar="C", default=",")
+
+
+@with_options(ParseLogOptions)
+def parse_log_command(options: ParseLogOptions) -> None:
+    """Read the training log LOG, minicaffe's or Caffe's, and write OUTDIR/LOG.train and OUTDIR/LOG.test: tables of the nets'
+    outputs by iteration, like Caffe's parse_log.py.
+
+    Example:  minicaffe parse-log train.log .
+    """
+    log, delimiter = options.log, options.delimiter
+    if len(delimiter) != 1:
+        raise Error(f'--delimiter must be one character, got "{delimiter}"')
+    for kind, rows in zip(("train", "test"), parse_log(log), strict=True):
+        if rows:
+            target = unlinked(Path(options.folder) / f"{Path(log).name}.{kind}")
+            write_rows(target, rows, delimiter)
+            echo(f"written: {target} ({len(rows)} rows)")
+        else:
+            echo(f"no {kind} outputs in {log}")

@@ -1,11 +1,9 @@
-"""minicaffe pose"""
+"""pose: the people in images, as places of parts and as pictures."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,15 +15,12 @@ from minicaffe.detection.inputs import image_input
 from minicaffe.detection.pose import find_people, map_blobs
 from minicaffe.detection.skeletons import Skeleton
 from minicaffe.errors import on_one_line
-from minicaffe.files import replacing
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_folder
-from .each_picture import PictureOptions, check_failed
 from .options import FiniteRange, option, with_options
-from .output_names import output_names
-from .terminal import echo
+from .pictures import Found, PictureOptions
 
 STRIDE = 8
 """OpenPose's nets halve an image three times: the sides of an input are multiples of this."""
@@ -55,7 +50,7 @@ class Options(PictureOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def pose_command(options: Options) -> None:
     """Print the people in each image of SOURCE..., with the places of their parts, by the OpenPose net NET with WEIGHTS.
 
     The net's outputs are the maps of parts and limbs of COCO (57 maps), MPI (44) or BODY_25 (78). An image is resized to
@@ -67,30 +62,25 @@ def command(options: Options) -> None:
     check_folder("--out", options.out)
     images = options.images
     net = options.opened()
-    read = (options.net, *options.weights, options.cfg, options.mean_file)
-    remaining = iter(output_names(Path(options.out), images, read, "_pose.png") if options.out else [])
-    found = list[dict[str, Any]]()
+    remaining = iter(options.output_names(options.out, "_pose.png", options.cfg) if options.out else [])
 
-    def find(picture: Picture) -> None:
+    def find(picture: Picture) -> Found:
         file = next(remaining, None)
         pixels = picture.pixels()
         people, skeleton = _people(net, pixels, options)
-        found.append({"image": picture.name, "skeleton": skeleton.name, "people": [_told(*one, skeleton) for one in people]})
-        if not options.as_json:
-            _print(found[-1])
-        if file:
-            _draw(file, pixels, [parts for parts, _ in people], skeleton)
-            found[-1]["file"] = str(file)
-            echo(f"  drawn: {on_one_line(str(file))}", err=options.as_json)
+        told = [_told(*one, skeleton) for one in people]
+        values, lines = {"image": picture.name, "skeleton": skeleton.name, "people": told}, _lines(picture.name, told)
+        if not file:
+            return Found(values, lines)
+        limbs = [limb for limb in skeleton.limbs if limb not in skeleton.ears]
+        drawn = draw_people(pixels, [parts for parts, _ in people], limbs)
+        return Found({**values, "file": str(file)}, lines, {file: drawn})
 
-    failed = options.do_each(images, find)
-    if options.as_json:
-        echo(json.dumps(found, indent=1))
-    check_failed(failed, len(images), images)
+    options.tell_each(images, find)
 
 
 def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict[int, Place], float]], Skeleton]:
-    """The parts of each person, in the image's pixels, and the total of their scores; the skeleton of the net. Raises Error."""
+    """Return the parts of each person, in the image's pixels, and the total of their scores; the skeleton. Raises Error."""
     name = image_input(net, options.net)
     high, wide = pixels.shape[:2]
     scale = min(options.height / high, WIDEST * options.height / wide)
@@ -110,7 +100,7 @@ def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict
 
 
 def _told(parts: Mapping[int, Place], total: float, skeleton: Skeleton) -> dict[str, Any]:
-    """A person for --json. The score is OpenPose's: the total by the number of the skeleton's parts and limbs."""
+    """Return a person for --json. The score is OpenPose's: the total by the number of the skeleton's parts and limbs."""
     return {
         "score": round(total / (len(skeleton.parts) + len(skeleton.limbs)), 6),
         "parts": {
@@ -120,18 +110,10 @@ def _told(parts: Mapping[int, Place], total: float, skeleton: Skeleton) -> dict[
     }
 
 
-def _print(found: Mapping[str, Any]) -> None:
-    people = found["people"]
+def _lines(image: str, people: list[dict[str, Any]]) -> list[str]:
     count = f"{len(people)} {'person' if len(people) == 1 else 'people'}" if people else "no people"
-    echo(f"{on_one_line(found['image'])}: {count}")
+    lines = [f"{on_one_line(image)}: {count}"]
     for i, person in enumerate(people, start=1):
-        echo(f"  {i}: score {person['score']:.2f}, {len(person['parts'])} parts")
-        for name, at in person["parts"].items():
-            echo(f"    {name:<10} {at['x']:7.1f} {at['y']:7.1f}  {at['score']:.2f}")
-
-
-def _draw(file: Path, pixels: Pixels, people: list[dict[int, Place]], skeleton: Skeleton) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    limbs = [limb for limb in skeleton.limbs if limb not in skeleton.ears]
-    with replacing(file) as path:
-        draw_people(pixels, people, limbs).save(path, "PNG")
+        lines.append(f"  {i}: score {person['score']:.2f}, {len(person['parts'])} parts")
+        lines += [f"    {name:<10} {at['x']:7.1f} {at['y']:7.1f}  {at['score']:.2f}" for name, at in person["parts"].items()]
+    return lines

@@ -1,8 +1,7 @@
-"""minicaffe read"""
+"""read: the text of images, by a CRNN, or the lines of text that a CTPN finds."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +18,8 @@ from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
-from .each_picture import DataLayerOptions, as_read, check_failed
 from .options import option, with_options
-from .terminal import echo
+from .pictures import DataLayerOptions, Found, as_read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class Options(DataLayerOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def read_command(options: Options) -> None:
     """Print the text of each image of SOURCE... as a CRNN, the deploy prototxt NET with WEIGHTS, reads it: greedy CTC.
 
     The net's output is a score of each class for each time step (T, 1, C), or a CTCGreedyDecoder's labels, whose layer names
@@ -48,25 +46,16 @@ def command(options: Options) -> None:
     options = as_read(options)
     images, alphabet = options.images, _alphabet(options)
     net = options.opened()
-    found: list[dict[str, object]] = []
 
-    def read(picture: Picture) -> None:
+    def read(picture: Picture) -> Found:
         if Ctpn().matches(net):
             lines = _lines(net, picture, options)
-            found.append({"image": picture.name, "lines": lines})
-            if not options.as_json:
-                _print_lines(picture.name, lines)
-            return
+            return Found({"image": picture.name, "lines": lines}, _texts(picture.name, lines))
         options.put(net, picture)
         text = _text(net, alphabet, options)
-        found.append({"image": picture.name, "text": text})
-        if not options.as_json:
-            echo(f"{on_one_line(picture.name)}: {shortened(on_one_line(text))}")
+        return Found({"image": picture.name, "text": text}, [f"{on_one_line(picture.name)}: {shortened(on_one_line(text))}"])
 
-    failed = options.do_each(images, read)
-    if options.as_json:
-        echo(json.dumps(found, indent=1, ensure_ascii=False))
-    check_failed(failed, len(images), images)
+    options.tell_each(images, read, ensure_ascii=False)
 
 
 def _lines(net: Net, picture: Picture, options: Options) -> list[dict[str, Any]]:
@@ -79,11 +68,12 @@ def _lines(net: Net, picture: Picture, options: Options) -> list[dict[str, Any]]
     return [{name: one[name] for name in ("score", "box")} for one in to_json(found)]
 
 
-def _print_lines(image: str, lines: list[dict[str, Any]]) -> None:
-    echo(f"{on_one_line(image)}: {len(lines)} line{'s' * (len(lines) != 1)} of text")
+def _texts(image: str, lines: list[dict[str, Any]]) -> list[str]:
+    texts = [f"{on_one_line(image)}: {len(lines)} line{'s' * (len(lines) != 1)} of text"]
     for line in lines:
         x1, y1, x2, y2 = line["box"]
-        echo(f"  {line['score']:.3f}  x1 {x1:6.1f}  y1 {y1:6.1f}  x2 {x2:6.1f}  y2 {y2:6.1f}")
+        texts.append(f"  {line['score']:.3f}  x1 {x1:6.1f}  y1 {y1:6.1f}  x2 {x2:6.1f}  y2 {y2:6.1f}")
+    return texts
 
 
 def _alphabet(options: Options) -> list[str]:

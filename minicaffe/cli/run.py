@@ -1,24 +1,42 @@
-"""minicaffe run"""
+"""run, test and time: any net, once or many times. Source: test() and time() in Caffe's tools/caffe.cpp."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter
 
-from minicaffe.detection.inputs import start_backward
+import click
+import numpy as np
+
+from minicaffe.cuda.device import current
+from minicaffe.detection.inputs import fill_inputs, start_backward
 from minicaffe.formats.arrays import distinct, write_npz
+from minicaffe.mode import TRAIN, Phase, gpu_mode
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
 from minicaffe.tracing.times import Times
+from minicaffe.training.solver import loss_parts
+from minicaffe.training.solver_log import scored
 
-from .common import check_target, print_table, shape_text, statistics_text, warn
-from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option
+from .common import check_target, one_of, print_table, shape_text, statistics_text, warn
+from .groups import (
+    DeviceOptions,
+    NetOptions,
+    backward_option,
+    iterations_option,
+    model_option,
+    phase_option,
+    random_weights_option,
+    weights_option,
+)
 from .image_options import InputOptions
+from .log import logging_to, to_stderr, tool
 from .options import argument, option, with_options
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(InputOptions, NetOptions, DeviceOptions):
+class RunOptions(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     backward: bool = backward_option()
@@ -26,8 +44,8 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     random_weights: bool = random_weights_option()
 
 
-@with_options(Options)
-def command(options: Options) -> None:
+@with_options(RunOptions)
+def run_command(options: RunOptions) -> None:
     """Run the net in the prototxt NET forward once with WEIGHTS (of any format); print layers, shapes and times.
 
     Example:  minicaffe run deploy.prototxt net.caffemodel --input data=cat.jpg --out scores.npz
@@ -42,9 +60,9 @@ def command(options: Options) -> None:
     if options.backward:
         start_backward(net)
         net.backward()
-    _print(net, times, statistics, options.backward)
+    _print_run(net, times, statistics, options.backward)
     if options.out:
-        _write(net, options.out, options.backward)
+        _write_outputs(net, options.out, options.backward)
         echo(f"written: {options.out}")
 
 
@@ -60,7 +78,7 @@ def _first_tops(net: Net) -> dict[int, str]:
     return statistics
 
 
-def _print(net: Net, times: Times, statistics: dict[int, str], backward: bool) -> None:
+def _print_run(net: Net, times: Times, statistics: dict[int, str], backward: bool) -> None:
     rows = []
     for i, layer in enumerate(net.layers):
         tops = list(zip(net.top_names[layer.name], net.nodes[i].tops, strict=True))
@@ -80,7 +98,7 @@ def _print(net: Net, times: Times, statistics: dict[int, str], backward: bool) -
         echo(f"output {name} {shape_text(net.blobs[name].shape)}: {statistics_text(net.blobs[name].data)}")
 
 
-def _write(net: Net, out: str, backward: bool) -> None:
+def _write_outputs(net: Net, out: str, backward: bool) -> None:
     arrays = [(name, net.blobs[name].data) for name in net.outputs]
     if backward:
         layers = weight_layers(net.layers).items()
@@ -88,3 +106,169 @@ def _write(net: Net, out: str, backward: bool) -> None:
         arrays += [(f"{name}.diff", net.blobs[name].diff) for name in net.inputs]
     names = distinct(name for name, _ in arrays)
     write_npz(out, dict(zip(names, (array for _, array in arrays), strict=True)))
+
+
+LOGGED = 100
+"""Outputs of more numbers are not logged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestOptions(InputOptions, NetOptions, DeviceOptions):
+    net: str | None = argument(required=False)
+    weights: tuple[str, ...] = argument()
+    model: str | None = model_option()
+    more_weights: tuple[str, ...] = weights_option()
+    needs_data: bool = True
+    iterations: int = iterations_option("Number of forward passes that are averaged.")
+
+
+@with_options(TestOptions)
+def test_command(options: TestOptions) -> None:
+    """Run the net in NET with WEIGHTS forward many times and print the mean of each output, and the loss.
+
+    The caffe tool's lines go to stderr, with the outputs of each batch (those of up to 100 numbers).
+
+    Example:  minicaffe test train_val.prototxt net.caffemodel --iterations 100
+
+    Example:  minicaffe test -model train_val.prototxt -weights net.caffemodel -iterations 100
+    """
+    options.use_device()
+    path, iterations = one_of(options.net, options.model, "NET", "--model"), options.iterations
+    if bool(options.weights) == bool(options.more_weights):
+        raise click.UsageError("give WEIGHTS, or --weights FILE" + ", not both" * bool(options.weights))
+    loaded = options.load(path, options.weights or options.more_weights)
+    for note in options.fill(loaded, options.seed):
+        warn(note)
+    with logging_to(to_stderr):
+        means, loss = average(loaded, iterations)
+        tool.info("Loss: %g", loss)
+        for name, mean in means.items():
+            for value in _logged(mean):
+                tool.info("%s", scored(name, float(value), loaded.blob_loss_weights[name]))
+    _print_means(loaded, means, loss, iterations)
+
+
+def average(net: Net, iterations: int) -> tuple[dict[str, np.ndarray], float]:
+    """The mean of each output over many forward passes (since its shape last changed), and of the loss."""
+    tool.info("Running for %d iterations.", iterations)
+    totals = {name: np.zeros(net.blobs[name].shape) for name in net.outputs}
+    loss = 0.0
+    for i in range(iterations):
+        for name, array in net.forward().items():
+            for value in _logged(array):
+                tool.info("Batch %d, %s = %g", i, name, value)
+            totals[name] = totals[name] + array if totals[name].shape == array.shape else array.astype(np.float64)
+        loss += sum(loss_parts(net).values())
+    return {name: total / iterations for name, total in totals.items()}, loss / iterations
+
+
+def _logged(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1) if array.size <= LOGGED else array.reshape(-1)[:0]
+
+
+def _print_means(net: Net, means: dict[str, np.ndarray], loss: float, iterations: int) -> None:
+    for name, mean in means.items():
+        values = mean.reshape(-1)
+        if values.size <= 20:
+            for i, value in enumerate(values):
+                label = f"{name}[{i}]" if values.size > 1 else name
+                echo(scored(label, float(value), net.blob_loss_weights[name]))
+        else:
+            with np.errstate(all="ignore"):
+                echo(f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}")
+    if any(net.blob_loss_weights.values()):
+        echo(f"loss: {loss:.6g} over {iterations} iterations")
+    else:
+        echo(f"means over {iterations} iterations; the net has no loss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeOptions(NetOptions, DeviceOptions):
+    net: str | None = argument(required=False)
+    weights: tuple[str, ...] = argument()
+    model: str | None = model_option()
+    more_weights: tuple[str, ...] = weights_option()
+    iterations: int = iterations_option("Number of forward and backward passes that are averaged.")
+    phase: Phase = phase_option(TRAIN)
+    random_weights: bool = random_weights_option()
+
+
+@with_options(TimeOptions)
+def time_command(options: TimeOptions) -> None:
+    """Time each layer of NET, with WEIGHTS if given, forward and backward: the caffe tool's lines on stderr, a table on stdout.
+
+    One pass runs before the clock starts. Inputs are generated. In a net without a loss, backward starts from ones at the
+    outputs and computes every gradient.
+
+    Example:  minicaffe time deploy.prototxt --phase TEST --iterations 10
+
+    Example:  minicaffe time -model train_val.prototxt -iterations 10
+    """
+    options.use_device()
+    path, iterations = one_of(options.net, options.model, "NET", "--model"), options.iterations
+    loaded = options.load(path, (*options.weights, *options.more_weights))
+    for note in fill_inputs(loaded, {}, seed=options.seed):
+        warn(note)
+    with logging_to(to_stderr):
+        times, seconds = measure(loaded, iterations)
+        _log_times(loaded, times, seconds, iterations)
+    _print_times(loaded, times, iterations)
+
+
+def measure(net: Net, iterations: int) -> tuple[Times, float]:
+    """Each layer's milliseconds over all iterations after an uncounted pass, and the total seconds."""
+    tool.info("Performing Forward")
+    net.forward()
+    tool.info("Initial loss: %g", sum(loss_parts(net).values()))
+    tool.info("Performing Backward")
+    if not any(net.blob_loss_weights.values()):
+        net.force_backward()  # without a loss nothing would need a gradient
+        for name in net.outputs:
+            net.blobs[name].diff[...] = 1
+    net.backward()
+    tool.info("*** Benchmark begins ***")
+    tool.info("Testing for %d iterations.", iterations)
+    times, start = Times(net), perf_counter()
+    if gpu_mode():
+        current().transfers.reset()
+    for i in range(iterations):
+        before = perf_counter()
+        net.forward_backward()
+        tool.info("Iteration: %d forward-backward time: %g ms.", i + 1, (perf_counter() - before) * 1e3)
+    return times, perf_counter() - start
+
+
+def _log_times(net: Net, times: Times, seconds: float, iterations: int) -> None:
+    tool.info("Average time per layer: ")
+    for layer, forward, backward in zip(net.layers, times.forward, times.backward, strict=True):
+        tool.info("%10s\tforward: %g ms.", layer.name, forward / iterations)
+        tool.info("%10s\tbackward: %g ms.", layer.name, backward / iterations)
+    tool.info("Average Forward pass: %g ms.", sum(times.forward) / iterations)
+    tool.info("Average Backward pass: %g ms.", sum(times.backward) / iterations)
+    tool.info("Average Forward-Backward: %g ms.", seconds * 1e3 / iterations)
+    tool.info("Total Time: %g ms.", seconds * 1e3)
+    tool.info("*** Benchmark ends ***")
+
+
+def _print_times(net: Net, times: Times, iterations: int) -> None:
+    total = sum(times.forward) + sum(times.backward) or 1
+    rows = [
+        [
+            layer.name,
+            layer.type,
+            f"{forward / iterations:.3f}",
+            f"{backward / iterations:.3f}",
+            f"{(forward + backward) / total:.1%}",
+        ]
+        for layer, forward, backward in zip(net.layers, times.forward, times.backward, strict=True)
+    ]
+    columns = ["layer", "type", "forward ms", "backward ms", "share"]
+    print_table(f"{net.name or net.file} ({net.phase}), means of {iterations} iterations", columns, rows, right=columns[2:])
+    forward, backward = sum(times.forward) / iterations, sum(times.backward) / iterations
+    echo(f"{len(net.layers)} layers, forward {forward:.2f} ms, backward {backward:.2f} ms")
+    if gpu_mode():
+        moved = current().transfers
+        echo(
+            f"on {current().name}; copied an iteration: {moved.to_device // iterations} bytes to the device, "
+            f"{moved.to_host // iterations} bytes to the host"
+        )

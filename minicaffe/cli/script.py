@@ -27,7 +27,7 @@ class Options(Tf32Options, ThreadOptions, UnknownFieldOptions):
 
 
 @with_options(Options, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-def command(options: Options) -> None:
+def script_command(options: Options) -> None:
     """Run a Python 3 script written for pycaffe, unedited: its `import caffe` imports minicaffe.
 
     Everything after SCRIPT goes to the script. Its Python layers are imported from anywhere on its sys.path: you run the

@@ -1,12 +1,9 @@
-"""minicaffe segment"""
+"""segment: the class of each pixel, a map of probabilities, or instances with their masks."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,17 +24,14 @@ from minicaffe.detection.segmentation import (
     score_blob,
 )
 from minicaffe.errors import Error, on_one_line, shortened
-from minicaffe.files import replacing
 from minicaffe.formats.prototxt import NetFile, fill_variables, parse_net, read_text
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_folder, refuse
-from .detect_print import detection_lines
-from .each_picture import DataLayerOptions, as_read, check_failed
+from .detect import detection_lines
 from .options import FiniteRange, option, with_options
-from .output_names import output_names
-from .terminal import echo
+from .pictures import DataLayerOptions, Found, as_read
 
 PICTURES = ("_mask.png", "_overlay.png", "_legend.png", "_map.png")
 """The last one of probabilities, the others of classes and of instances."""
@@ -73,7 +67,7 @@ class Options(DataLayerOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def segment_command(options: Options) -> None:
     """Print the share of each class in the pixels of each image of SOURCE..., by the deploy prototxt NET with WEIGHTS.
 
     The net's output is a score of each class for each pixel (1, K, H, W), or an ArgMax of them, as in FCN, SegNet, DeepLab,
@@ -92,30 +86,25 @@ def command(options: Options) -> None:
     net = options.opened()
     if options.blob or not has_instances(net):
         refuse("for class scores: it is for the instances of MNC's net", {"--threshold": options.threshold})
-    read = (options.net, *options.weights, options.classes, options.cfg, options.mean_file)
-    targets = [output_names(Path(options.out), images, read, end) for end in PICTURES] if options.out else []
-    remaining, found = iter(zip(*targets, strict=True)), list[dict[str, Any]]()
+    out, others = options.out, (options.classes, options.cfg)
+    targets = [options.output_names(out, end, *others) for end in PICTURES] if out else []
+    remaining = iter(zip(*targets, strict=True))
 
-    def segment(picture: Picture) -> None:
+    def segment(picture: Picture) -> Found:
         files = next(remaining, ())
-        told, lines, drawn = _found(net, options.put(net, picture), names, options)
-        found.append({"image": picture.name} | told)
-        if not options.as_json:
-            echo("\n".join([f"{on_one_line(picture.name)}:", *lines]))
-        if files:
-            files = files[-1:] if len(drawn) == 1 else files[:-1]
-            _write(files, drawn)
-            found[-1]["files"] = [str(file) for file in files]
-            echo(f"  drawn: {', '.join(on_one_line(str(file)) for file in files)}", err=options.as_json)
+        values, lines, drawn = _found(net, options.put(net, picture), names, options)
+        values = {"image": picture.name, **values}
+        lines = [f"{on_one_line(picture.name)}:", *lines]
+        if not files:
+            return Found(values, lines)
+        files = files[-1:] if len(drawn) == 1 else files[:-1]
+        return Found({**values, "files": [str(file) for file in files]}, lines, dict(zip(files, drawn, strict=True)))
 
-    failed = options.do_each(images, segment)
-    if options.as_json:
-        echo(json.dumps(found, indent=1))
-    check_failed(failed, len(images), images)
+    options.tell_each(images, segment)
 
 
 def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Told:
-    """What the net finds in the image in its input. Raises Error."""
+    """Return what the net finds in the image in its input. Raises Error."""
     if not options.blob and has_instances(net):
         threshold = 0.5 if options.threshold is None else options.threshold
         instances = find_instances(net, *pixels.shape[:2], threshold=threshold)
@@ -186,10 +175,3 @@ def _of_probabilities(probabilities: Array, pixels: Pixels) -> Told:
     share, mean = float((found > 0.5).mean()), float(found.mean(dtype=np.float64))
     lines = [f"  {100 * share:5.1f} %  above 0.5 (mean {mean:.4f})"]
     return {"above_half": round(share, 6), "mean": round(mean, 6)}, lines, [draw_map(found)]
-
-
-def _write(files: Sequence[Path], pictures: Sequence[Image.Image]) -> None:
-    for file, picture in zip(files, pictures, strict=True):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file) as path:
-            picture.save(path)

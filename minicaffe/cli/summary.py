@@ -1,18 +1,24 @@
-"""minicaffe summary"""
+"""summary, draw and dump: what a net or a file of weights holds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
+import numpy as np
 
-from minicaffe.errors import Error
+from minicaffe.errors import Error, shortened
+from minicaffe.files import unlinked
+from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.mode import Phase
+from minicaffe.porting.dump import Dump, read
+from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
 from minicaffe.tracing.memory import MemoryNeeds
 from minicaffe.tracing.summary import summarize
 
-from .common import number_text, print_table, shape_text
+from .common import check_no_input, check_target, number_text, print_table, shape_text, statistics_text, warn
 from .groups import StateOptions, phase_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
@@ -20,7 +26,7 @@ from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ShapeOptions, SettingsOptions, StateOptions):
+class SummaryOptions(ShapeOptions, SettingsOptions, StateOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     rois: int | None = option(
@@ -31,8 +37,8 @@ class Options(ShapeOptions, SettingsOptions, StateOptions):
     phase: Phase = phase_option()
 
 
-@with_options(Options)
-def command(options: Options) -> None:
+@with_options(SummaryOptions)
+def summary_command(options: SummaryOptions) -> None:
     """Print layers, shapes, parameters, multiply-adds and memory of the net in the prototxt NET, and whether WEIGHTS fit it.
 
     Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000 --rois 100
@@ -89,3 +95,92 @@ def peak_text(memory: MemoryNeeds) -> str:
         return f"peak of forward and backward: about {memory.peak / 2**20:.0f} MiB ({made}); a solver's history comes on top"
     outputs = f'{memory.peak_of_outputs / 2**20:.0f} MiB with keep="outputs", as run and detect do'
     return f"peak of a forward: about {memory.peak / 2**20:.0f} MiB ({made}); {outputs}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions(StateOptions):
+    net: str = argument()
+    out: str = argument(metavar="OUT.svg|OUT.png|OUT.pdf|OUT.dot")
+    rankdir: str = option("--rankdir", "Direction of the arrows.", type=click.Choice(DIRECTIONS), default="TB")
+    only: str = option(
+        "--phase",
+        "Leave out the layers of the other phase.",
+        type=click.Choice(["TRAIN", "TEST", "ALL"], case_sensitive=False),
+        metavar="TRAIN|TEST|ALL",
+        default="ALL",
+    )
+    display_lrm: bool = option("--display-lrm", "Write the learning rate multipliers into the boxes.")
+    with_shapes: bool = option("--shapes", "Write the blobs' shapes; builds the net, in TEST unless --phase is given.")
+
+
+@with_options(DrawOptions)
+def draw_command(options: DrawOptions) -> None:
+    """Draw the net in the prototxt NET as a picture: SVG, PNG, PDF, or Graphviz's DOT (.dot, .gv).
+
+    Example:  minicaffe draw test.prototxt net.svg --shapes
+    """
+    net, out = options.net, options.out
+    check_no_input("OUT", out, [net])
+    phase = None if options.only.upper() == "ALL" else Phase[options.only.upper()]
+    found = None
+    if options.with_shapes:
+        made = options.build(options.open_net(net, phase=phase), phase)
+        found = {name: blob.shape for name, blob in made.blobs.items()}
+    draw_net_to_file(read_net(net, warn=False).param, out, options.rankdir, phase, options.display_lrm, shapes=found)
+    echo(f"written: {out}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpOptions:
+    file: str = argument()
+    out: str | None = option("-o --out", "The .npz, .safetensors or .caffemodel.  [default without --list: FILE.npz, here]")
+    listed: bool = option("--list", "Print layers, types, shapes, statistics and the fork that wrote FILE.")
+
+
+@with_options(DumpOptions)
+def dump_command(options: DumpOptions) -> None:
+    """Write the arrays of a .caffemodel, .h5, .safetensors, .npz, .solverstate or .binaryproto; no prototxt is needed.
+
+    The name after -o decides the format: .safetensors, .caffemodel (weights without a net), else .npz.
+    A net's arrays are named LAYER.0, LAYER.1; a training state's iter, history.0; a mean's data.
+    An existing file is replaced only if -o names it.
+
+    Example:  minicaffe dump net.caffemodel -o net.safetensors
+    """
+    file, out, listed = options.file, options.out, options.listed
+    target = out if out is not None or listed else f"{Path(file).name}.npz"
+    if out is None and target is not None and unlinked(target).exists():
+        raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
+    check_target("--out", target, [file])
+    dump = read(file)
+    if listed:
+        _print_dump(dump)
+    broken = [name for name, array in dump.arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if broken:
+        warn(f"{file}: NaN or infinite values in {', '.join(broken)}")
+    if target is not None:
+        dump.write(target)
+        echo(f"written: {target} ({len(dump.arrays)} arrays)")
+
+
+def _print_dump(dump: Dump) -> None:
+    types = {layer.name: layer.type for layer in dump.layers}
+    rows = []
+    for name, array in dump.arrays.items():
+        kind = types.get(name.rpartition(".")[0], "")
+        numbers = statistics_text(array) if array.dtype.kind in "fiu" else str(array)
+        rows.append([name, kind, shape_text(array.shape), str(array.dtype), numbers])
+    print_table(f"{dump.path} ({dump.kind})", ["array", "type", "shape", "stored as", "min / mean / max"], rows)
+    bare = [f"{layer.name} ({layer.type or 'type unknown'})" for layer in dump.layers if not any(layer.blobs)]
+    if bare:
+        echo(shortened(f"{len(bare)} layers without weights: {', '.join(bare)}"))
+    for line in dump.forks:
+        echo(shortened(line))
+    values = sum(array.size for array in dump.arrays.values())
+    echo(f"{len(dump.arrays)} arrays, {values} values")
+    if dump.kind == ".caffemodel":
+        echo(shortened(f"written by: {dump.origin}"))
+        for evidence in dump.origin.evidence[:8]:
+            echo(shortened(f"  {evidence}"))
+        if len(dump.origin.evidence) > 8:
+            echo(f"  and {len(dump.origin.evidence) - 8} more such fields")

@@ -1,12 +1,17 @@
-"""minicaffe trace"""
+"""trace: a page, a table or arrays of what every layer did; the progress is on stderr."""
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -26,19 +31,24 @@ from minicaffe.hooks import debug_info
 from minicaffe.net import Net
 from minicaffe.tracing.gradient_seed import gradient_seed
 from minicaffe.tracing.tours import SHIPPED, load_tour
+from minicaffe.tracing.trace import BlobShot, Step
 from minicaffe.tracing.trace_picture import found_detections
+from minicaffe.tracing.trace_shots import Statistics
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
-from .common import check_apart, check_target, warn
-from .explain import command as explain
+from .common import check_apart, check_target, print_table, shape_text, warn
+from .console import bar
+from .explain import explain_command
 from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
-from .image_options import InputOptions
+from .image_options import InputOptions, RoidbOptions
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
-from .roidb import RoidbOptions
 from .terminal import echo
-from .trace_progress import progress
-from .trace_table import TraceTable
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.text import Text
+
 
 PAGE = "trace.html"
 
@@ -81,7 +91,7 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
 
 
 @with_options(Options)
-def command(options: Options) -> None:
+def trace_command(options: Options) -> None:
     """Run the net in the prototxt NET once with WEIGHTS and write one page that shows what every layer did.
 
     The page needs no network and no other file. If a layer fails, the page shows the net up to that layer.
@@ -138,7 +148,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str]) -> Net:
 def _explain_options() -> str:
     """The options given that choose the net and its inputs, as explain takes them too."""
     context, parts = click.get_current_context(), []
-    shared = {p.name for p in explain.params if isinstance(p, click.Option)} - {"backward", "more_weights"}
+    shared = {p.name for p in explain_command.params if isinstance(p, click.Option)} - {"backward", "more_weights"}
     for given in context.command.params:
         name = str(given.name)
         if name in shared and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -201,3 +211,122 @@ def write_arrays(net: Net, path: str, until: str | None, backward: bool) -> None
         for layer in net.layers[: last + 1]:
             arrays |= {f"weight_diff/{layer.name}/{i}": blob.read_diff() for i, blob in enumerate(layer.blobs)}
     write_npz(path, arrays)
+
+
+EVERY = 10.0
+"""Seconds between lines."""
+
+
+@contextmanager
+def progress(tracer: Tracer) -> Iterator[None]:
+    """Shows which step tracer is at, in the block."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    shown = bar(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    if shown is None:
+        tracer.on_step = _Lines(tracer)
+        yield
+        return
+    with shown:
+        task = shown.add_task("", total=None)
+        tracer.on_step = lambda step: shown.update(
+            task, description=_at(tracer, step), completed=len(tracer.steps), total=tracer.steps_to_come
+        )
+        yield
+
+
+class _Lines:
+    """A line on stderr every ten seconds."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer, self.next = tracer, time.monotonic() + EVERY
+
+    def __call__(self, step: Step) -> None:
+        if time.monotonic() >= self.next:
+            self.next = time.monotonic() + EVERY
+            total = self.tracer.steps_to_come
+            echo(f"{_at(self.tracer, step)}: step {len(self.tracer.steps)}{f' of {total}' if total else ''}", err=True)
+
+
+def _at(tracer: Tracer, step: Step) -> str:
+    return f"{step.kind} of {tracer.layer_of(step).name}"
+
+
+COLUMNS = ("layer", "type", "blobs", "ms", "min / mean / max")
+ROOM = 8
+"""Free lines of a terminal below the growing table."""
+
+
+class TraceTable:
+    """A context manager that follows tracer's steps: on a terminal shows the last lines, at the end prints all."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._rows: list[list[str | Text]] = []
+        self._bad: list[str] = []
+        self._live: Live | None = None
+
+    def __enter__(self) -> TraceTable:
+        self._tracer.on_step = self._step
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            from .console import PlainConsole
+
+            meanwhile = sys.stderr.isatty()  # stderr goes above the table
+            self._live = Live(console=PlainConsole(), transient=True, auto_refresh=False, redirect_stderr=meanwhile)
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+        net = self._tracer.net
+        if net is not None and self._rows:
+            print_table(f"{net.name or net.file} ({net.phase})", COLUMNS, self._rows, right=["ms"])
+        if self._bad:
+            more = f" and {len(self._bad) - 1} more" if len(self._bad) > 1 else ""
+            warn(f"not a number: first in {self._bad[0]}{more}")
+
+    def _step(self, step: Step) -> None:
+        if step.kind not in ("forward", "backward"):
+            return
+        assert self._tracer.net is not None
+        layer = self._tracer.net.layers[step.layer]
+        back = " (backward)" if step.kind == "backward" else ""
+        first = [layer.name + back, layer.type]
+        ms = "" if step.ms is None or math.isnan(step.ms) else f"{step.ms:.2f}"
+        if not step.blobs:
+            self._rows.append([*first, "", ms, ""])
+        for blob in step.blobs:
+            self._rows.append([*first, *_columns(blob, ms)])
+            first, ms = ["", ""], ""
+            if blob.shot.statistics.nan or blob.shot.statistics.inf:
+                self._bad.append(f'{step.kind} of layer "{layer.name}": {blob.name}')
+        if self._live:
+            self._show(self._live)
+
+    def _show(self, live: Live) -> None:
+        from rich.table import Table
+
+        table = Table(*COLUMNS, box=None)
+        for row in self._rows[-max(live.console.height - ROOM, 4) :]:  # Live cannot scroll: only what fits
+            table.add_row(*row)
+        live.update(table, refresh=True)
+
+
+def _columns(blob: BlobShot, ms: str) -> list[str | Text]:
+    """A blob with its shape, the time, its statistics."""
+    diff = " diff" * (blob.part == "diff")
+    return [f"{blob.name}{diff} {shape_text(blob.shot.shape)}", ms, statistics_cell(blob.shot.statistics)]
+
+
+def statistics_cell(found: Statistics) -> str | Text:
+    """min, mean, max, or the number of NaN and infinite values."""
+    if not found.count:
+        return "empty"
+    if found.nan or found.inf:
+        from rich.text import Text
+
+        return Text(f"!! {found.nan} NaN, {found.inf} inf of {found.count}", "bold red")
+    return f"{found.min:.4g} / {found.mean:.4g} / {found.max:.4g}"

@@ -1,4 +1,4 @@
-"""minicaffe train"""
+"""train, and the film that it leaves with --film."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ import click
 
 from minicaffe.data.image_check import MOST, ImageCheck, checking_images
 from minicaffe.errors import Error, pasted
-from minicaffe.files import granted
+from minicaffe.files import granted, unlinked
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.net import Net
@@ -28,14 +28,11 @@ from minicaffe.training.snapshots import latest
 from minicaffe.training.solver import Progress, SGDSolver
 from minicaffe.training.solvers import get_solver
 
-from .common import check_apart, check_target, listed, one_of, warn
-from .film import FilmOptions
+from .common import check_apart, check_folder, check_target, counted, listed, one_of, warn
 from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
-from .image_options import SettingsOptions
+from .image_options import RoidbOptions, SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
-from .progress import counted
-from .roidb import RoidbOptions
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -44,14 +41,51 @@ if TYPE_CHECKING:
     from minicaffe.scaling.mpi import Job
     from minicaffe.tracing.film import Film
 
+
 LATEST = "latest"
 """--snapshot's value for the newest complete snapshot."""
 
 EFFECTS = click.Choice([action.value for action in Action])
 
 
+FILM_PAGE = "film.html"
+
+
 @dataclass(frozen=True, kw_only=True)
-class Options(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOptions):
+class FilmOptions:
+    """--film, --every, --film-net and --film-image."""
+
+    film: str | None = option("--film", "Leave frames of the training in DIR, and a page that plays them.", metavar="DIR")
+    every: int | None = option("--every", "Iterations from frame to frame.  [default: 100]", type=click.IntRange(1))
+    film_net: str | None = option("--film-net", "The detector's test prototxt: show what it finds.", metavar="FILE")
+    film_image: tuple[str, ...] = option(
+        "--film-image", "A photo for it; may be repeated.  [default: the roidb's first images]", metavar="FILE"
+    )
+
+    def check_film(self) -> None:
+        """Raises click.UsageError for options without --film, Error for a folder that cannot be one."""
+        if not self.film and (self.every or self.film_net or self.film_image):
+            raise click.UsageError("--every, --film-net and --film-image go with --film")
+        if self.film_image and not self.film_net:
+            raise click.UsageError("--film-image goes with --film-net")
+        check_folder("--film", self.film)
+
+    def start_film(self, trainer: SGDSolver, classes: Sequence[str]) -> Film | None:
+        """The film of --film, not begun. Raises Error."""
+        if not self.film:
+            return None
+        from minicaffe.tracing.film import Film
+        from minicaffe.tracing.film.film import EVERY
+
+        images = self.film_image
+        film = Film(trainer, self.film, self.every or EVERY, net=self.film_net, images=images, classes=classes or None)
+        if film.note:
+            echo(f"film: {film.note}", err=True)
+        return film
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
     solver_option: str | None = option("--solver", "The solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
@@ -99,8 +133,8 @@ class Options(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOp
         return checking_images(ImageCheck(most=most, skip=self.skip_unreadable, report=warn, counted=shown))
 
 
-@with_options(Options)
-def command(options: Options) -> None:
+@with_options(TrainOptions)
+def train_command(options: TrainOptions) -> None:
     """Train the net of the solver prototxt SOLVER; show loss, learning rate and speed; write snapshots.
 
     A snapshot's box layers include the targets' means and deviations, as the test net needs them.
@@ -139,7 +173,7 @@ def command(options: Options) -> None:
             _solve(trainer, options, options.start_film(trainer, classes), alone=job is None)
 
 
-def _check(path: str, options: Options) -> None:
+def _check(path: str, options: TrainOptions) -> None:
     """Raises Error for options that do not go together, and for outputs that cannot be written."""
     weights, snapshot = options.weights, options.snapshot
     if options.check is False and options.skip_unreadable:
@@ -160,7 +194,7 @@ def _check(path: str, options: Options) -> None:
             raise Error(f"--weights {file}: give the .caffemodel beside it; to resume from it: --snapshot")
 
 
-def _ranks(options: Options) -> AbstractContextManager[Job | None]:
+def _ranks(options: TrainOptions) -> AbstractContextManager[Job | None]:
     """The ranks that train together; None for a process that trains alone."""
     if options.engine is None:
         return nullcontext()
@@ -169,7 +203,7 @@ def _ranks(options: Options) -> AbstractContextManager[Job | None]:
     return mpi.training(options.timeout or mpi.TIMEOUT)
 
 
-def _solver(path: str, options: Options) -> tuple[caffe_pb2.SolverParameter, Path | None]:
+def _solver(path: str, options: TrainOptions) -> tuple[caffe_pb2.SolverParameter, Path | None]:
     """The solver's parameters, and the .solverstate to resume from, if any."""
     param = read_solver(path)
     if options.level:
@@ -177,7 +211,7 @@ def _solver(path: str, options: Options) -> tuple[caffe_pb2.SolverParameter, Pat
     param.train_state.stage.extend(options.stages)
     state = _state(param, options.snapshot, Path(path).parent)
     if options.weights or state:
-        param.ClearField("weights")  # the command line replaces the solver's weights
+        param.ClearField("weights")  # the train_command line replaces the solver's weights
     return param, state
 
 
@@ -192,8 +226,8 @@ def _check_test_nets(trainer: SGDSolver) -> None:
             )
 
 
-def _remind(param: caffe_pb2.SolverParameter, net: Net, options: Options) -> None:
-    """What the user may expect the command to do by itself."""
+def _remind(param: caffe_pb2.SolverParameter, net: Net, options: TrainOptions) -> None:
+    """Warn of what the user may expect the command to do by itself."""
     on_gpu = param.HasField("solver_mode") and param.solver_mode == caffe_pb2.SolverParameter.GPU
     if on_gpu and not options.device and options.gpu is None:
         warn("solver_mode: GPU, but this trains on the CPU: --device gpu, or auto, uses a GPU")
@@ -233,7 +267,7 @@ def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path)
     return newest
 
 
-def _solve(trainer: SGDSolver, options: Options, film: Film | None, alone: bool) -> None:
+def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: bool) -> None:
     """Train, obey signals, and write --out and the film's page. alone: no other ranks train."""
     checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if options.check_finite else nullcontext()
     first = trainer.exchange.rank == 0
@@ -288,3 +322,23 @@ def _text(progress: Progress) -> str:
 def _line(progress: Progress, every: int) -> None:
     if progress.iteration % every == 0:
         echo(f"iteration {progress.iteration}: {_text(progress)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilmPageOptions:
+    folder: str = argument(metavar="DIR")
+    out: str | None = option("-o --out", f"The page to write.  [default: DIR/{FILM_PAGE}]", metavar="FILE.html")
+
+
+@with_options(FilmPageOptions)
+def film_command(options: FilmPageOptions) -> None:
+    """Make a page of the frames that `minicaffe train --film DIR` left, also of a run that was killed.
+
+    Example:  minicaffe film film -o film.html
+    """
+    from minicaffe.tracing.film import write_film
+
+    out = options.out or str(unlinked(Path(options.folder) / FILM_PAGE))
+    check_target("--out", out)
+    write_film(options.folder, out)
+    echo(f"written: {out}")

@@ -12,8 +12,8 @@ from detecting import DETECTOR
 
 from minicaffe import Layer, Net, register, set_num_threads
 from minicaffe.blob import Blob
-from minicaffe.cli import at_once
-from minicaffe.cli.at_once import batches_at_once, images_at_once
+from minicaffe.cli import pictures
+from minicaffe.cli.pictures import batches_at_once, images_at_once
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST
@@ -25,7 +25,7 @@ RELU = 'layer { name: "r" type: "ReLU" bottom: "%s" top: "y" }'
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_once, "CAN_FORK", True)
+    monkeypatch.setattr(pictures, "CAN_FORK", True)
     set_num_threads(2)
 
 
@@ -42,12 +42,12 @@ def test_a_small_detector_computes_an_image_on_each_thread(monkeypatch: pytest.M
     set_num_threads(1)
     assert images_at_once(small, 9) == 1
     set_num_threads(2)
-    monkeypatch.setattr(at_once, "CAN_FORK", False)
+    monkeypatch.setattr(pictures, "CAN_FORK", False)
     assert images_at_once(small, 9) == 1
 
 
 def test_on_a_gpu_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_once, "gpu_mode", lambda: True)
+    monkeypatch.setattr(pictures, "gpu_mode", lambda: True)
     assert images_at_once(detector(), 9) == 1
 
 

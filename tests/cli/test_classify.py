@@ -276,7 +276,7 @@ def test_too_little_memory_for_an_image_names_it_and_the_limit(folder: Path, mon
     assert result.exit_code == 1 and "red.png: out of memory for 600 pixels: make it smaller;" in result.stderr
     assert "--limit pixels=N, refuses larger ones" in result.stderr and "\nminicaffe: blue.png: out" in result.stderr
     with monkeypatch.context() as resizing:
-        resizing.setattr("minicaffe.cli.each_picture.put_image", fails(MemoryError("Unable to allocate 3 GiB")))
+        resizing.setattr("minicaffe.cli.pictures.put_image", fails(MemoryError("Unable to allocate 3 GiB")))
         result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png")
     assert result.stderr == "minicaffe: red.png: out of memory: Unable to allocate 3 GiB\n"
     monkeypatch.setattr("minicaffe.cli.classify.read_labels", fails(MemoryError()))

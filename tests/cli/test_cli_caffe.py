@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 import minicaffe
 from minicaffe import Net, errors, set_random_seed
 from minicaffe.cli import COMMANDS, main
-from minicaffe.cli.device_query import blas_name
-from minicaffe.cli.flags import TOOL_FLAGS, translate
+from minicaffe.cli.doctor import blas_name
 from minicaffe.cli.install_caffe_command import MARK, TOOLS, install, scripts
+from minicaffe.cli.options import TOOL_FLAGS, translate
 from minicaffe.cuda import blas
 from minicaffe.cuda.device import current
 from minicaffe.errors import Error

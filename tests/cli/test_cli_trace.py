@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from minicaffe import TEST, Net, set_random_seed
 from minicaffe.cli import main
-from minicaffe.cli.trace_table import statistics_cell
+from minicaffe.cli.trace import statistics_cell
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
@@ -356,7 +356,7 @@ def test_a_training_net_takes_its_images_from_a_roidb(net: str) -> None:
 
 
 def test_long_traces_say_where_they_are(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minicaffe.cli.trace_progress.EVERY", 0.0)
+    monkeypatch.setattr("minicaffe.cli.trace.EVERY", 0.0)
     lines = run(net, "--backward").stderr.splitlines()
     assert "setup of data: step 1" in lines
     assert "forward of prob: step 20 of 20" in lines

@@ -11,10 +11,10 @@ from batches import batches, image, net_of, save_images
 from click.testing import CliRunner, Result
 from PIL import Image
 
-import minicaffe.cli.convert_imageset
+import minicaffe.cli.caffe_tools
 from minicaffe import TEST, Net, files, set_random_seed
 from minicaffe.cli import main
-from minicaffe.cli.at_once import batches_at_once
+from minicaffe.cli.pictures import batches_at_once
 from minicaffe.cuda.device import current
 from minicaffe.data.database import datum_array, open_database, parse_datum
 from minicaffe.formats.weights import read_binaryproto
@@ -158,7 +158,7 @@ def test_an_interrupted_run_leaves_no_database(folder: Path, monkeypatch: pytest
         seen.extend(path for path in folder.iterdir() if path.name.startswith(".db."))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(minicaffe.cli.convert_imageset, "image_datum", interrupted)
+    monkeypatch.setattr(minicaffe.cli.caffe_tools, "image_datum", interrupted)
     before = set(folder.iterdir())
     assert run("convert-imageset", "images", "list.txt", "db").exit_code != 0
     assert seen
@@ -240,7 +240,7 @@ def test_features_are_the_blobs(monkeypatch: pytest.MonkeyPatch, count: int) -> 
         chosen.append(batches_at_once(net, batches))
         return chosen[-1]
 
-    monkeypatch.setattr("minicaffe.cli.extract_features.batches_at_once", at_once)
+    monkeypatch.setattr("minicaffe.cli.caffe_tools.batches_at_once", at_once)
     run("convert-imageset", "images", "list.txt", "db")
     Path("net.prototxt").write_text(NET)
     set_random_seed(4)

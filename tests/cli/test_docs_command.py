@@ -1,4 +1,4 @@
-"""minicaffe docs."""
+"""minicaffe reference."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from minicaffe.cli import docs, main
+from minicaffe.cli import main, reference
 
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(docs, "CLONE", tmp_path)
+    monkeypatch.setattr(reference, "CLONE", tmp_path)
     (tmp_path / "mkdocs.yml").write_text("site_name: x\n")
     for name in ("index", "trace", "layers/index", "layers/ROIPooling", "commands/trace"):
         path = tmp_path / "build" / "site" / f"{name}.html"

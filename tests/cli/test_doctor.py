@@ -11,8 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from minicaffe.cli import diagnosis as doctor
-from minicaffe.cli import main
+from minicaffe.cli import doctor, main
 from minicaffe.compiled import jit
 from minicaffe.cuda import blas, compilers, cudnn, device, graph
 from minicaffe.errors import DeviceError, install

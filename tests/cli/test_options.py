@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from minicaffe import Net
-from minicaffe.cli import COMMANDS, main
+from minicaffe.cli import COMMANDS, command_of, main
 from minicaffe.cli.options import argument, option, with_options
 from minicaffe.mode import TEST
 
@@ -37,7 +36,7 @@ SHARED = (
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     for name in COMMANDS:
-        yield name, importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}").command
+        yield name, command_of(name)
 
 
 @pytest.mark.parametrize("flag", SHARED)
@@ -53,9 +52,9 @@ def test_a_shared_option_has_one_help_text(flag: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_a_function_of_one_object_and_short(name: str) -> None:
-    source = inspect.getsource(importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}"))
-    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    function = next(function for function in functions if function.name == "command")
+    called = inspect.unwrap(command_of(name).callback)  # type: ignore[arg-type]
+    function = ast.parse(inspect.getsource(called)).body[0]
+    assert isinstance(function, ast.FunctionDef)
     assert len(function.args.args) <= 1 and not function.args.kwonlyargs
     assert function.end_lineno is not None and function.end_lineno - function.lineno < 40
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 import minicaffe
 from minicaffe import TEST, TRAIN, Net
-from minicaffe.cli.output_names import output_names
+from minicaffe.cli.pictures import output_names
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.errors import Error

@@ -267,12 +267,12 @@ def test_a_blob_of_more_than_2_gb_is_refused_before_it_is_written(tmp_path: Path
 def test_upgrade_says_that_protobuf_converts_2_gb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from google.protobuf.message import EncodeError
 
-    from minicaffe.cli import upgrade
+    from minicaffe.cli import caffe_tools
 
     Net(parse_net(NET)).save(tmp_path / "w.caffemodel")
     words = ["upgrade", str(tmp_path / "w.caffemodel"), str(tmp_path / "new.caffemodel")]
     with monkeypatch.context() as patch:
-        patch.setattr(upgrade, "MESSAGE_BYTES", 100)
+        patch.setattr(caffe_tools, "MESSAGE_BYTES", 100)
         assert "bytes, and protobuf converts at most 2 GB; minicaffe reads" in CliRunner().invoke(main, words).output
 
     class Large:
@@ -284,6 +284,6 @@ def test_upgrade_says_that_protobuf_converts_2_gb(tmp_path: Path, monkeypatch: p
         def ByteSize(self) -> int:
             return 2**31
 
-    monkeypatch.setattr(upgrade, "upgraded_binary", lambda source: Large())
+    monkeypatch.setattr(caffe_tools, "upgraded_binary", lambda source: Large())
     assert "the net has 2,147,483,648 bytes, and protobuf" in CliRunner().invoke(main, words).output
     assert not (tmp_path / "new.caffemodel").exists()

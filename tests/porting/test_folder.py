@@ -16,7 +16,7 @@ from PIL import Image
 
 from minicaffe import TEST, Error, Net
 from minicaffe.cli import main
-from minicaffe.cli.port_trials import TRIALS, Case, try_all
+from minicaffe.cli.port import TRIALS, Case, try_all
 from minicaffe.formats.weights import write_binaryproto
 from minicaffe.porting.folder import Report, look, matching, page, scan, text
 from minicaffe.rng import set_random_seed

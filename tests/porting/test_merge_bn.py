@@ -230,7 +230,7 @@ def test_command_whose_check_fails_writes_nothing(tmp_path: Path, monkeypatch: p
     net_of(PLAIN + NORM % "" + SCALE, dtype=np.float32).save(tmp_path / "a.caffemodel")
     (tmp_path / "b.prototxt").write_text("before")
     files = [str(tmp_path / name) for name in ("a.prototxt", "a.caffemodel", "b.prototxt", "b.caffemodel")]
-    monkeypatch.setattr("minicaffe.cli.merge_bn.put_weights", lambda net, weights: net.params["c"][0].data.fill(0.5))
+    monkeypatch.setattr("minicaffe.cli.convert.put_weights", lambda net, weights: net.params["c"][0].data.fill(0.5))
     said = run(*files[:2], "--out-net", files[2], "--out-weights", files[3], "--check")
     assert re.search(
         r"error: .*FAIL: more than 0.0001 of the largest number apart: s \(\S+\); nothing was written", said, re.DOTALL

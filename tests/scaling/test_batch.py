@@ -17,7 +17,7 @@ from detecting import ARGUMENTS, detect, finished, make_folder
 from PIL import Image
 
 from minicaffe.cli import main
-from minicaffe.cli.at_once import images_at_once
+from minicaffe.cli.pictures import images_at_once
 from minicaffe.detection.detect import Rcnn
 from minicaffe.errors import Error, install
 from minicaffe.scaling.batch import places
@@ -390,7 +390,7 @@ def test_a_store_that_is_no_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     real = places.located
     for module in ("places", "folder"):
         monkeypatch.setattr(f"minicaffe.scaling.batch.{module}.located", located)
-    for module in ("minicaffe.scaling.batch.find", "minicaffe.cli.detect_many"):
+    for module in ("minicaffe.scaling.batch.find", "minicaffe.cli.batch"):
         monkeypatch.setattr(f"{module}.check_opens", lambda _: None)
     places._folder.cache_clear()
     assert finished(detect("store://photos", "--out", "store://out/a"))
@@ -480,7 +480,7 @@ def test_several_images_at_once_give_the_same_as_one_after_the_other(
     """Rows, lines, JSON and pictures, in the order of the images; also for the invalid one amid them."""
     runs = []
     for name in ("several", "one"):
-        monkeypatch.setattr("minicaffe.cli.at_once.CAN_FORK", name == "several")
+        monkeypatch.setattr("minicaffe.cli.pictures.CAN_FORK", name == "several")
         printed = detect("photos", "--threads", 2, "--draw", f"drawn {name}")
         rows = detect("photos", "--threads", 2, "--out", f"found {name}", "--part-size", 3)
         as_json = detect("photos", "--threads", 2, "--json")

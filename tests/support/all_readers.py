@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from minicaffe import Error, Net, allow_path, limits
-from minicaffe.cli.upgrade import upgraded_binary
+from minicaffe.cli.caffe_tools import upgraded_binary
 from minicaffe.data.database_lmdb import LmdbDatabase
 from minicaffe.data.image_bytes import read_labels
 from minicaffe.data.image_list import read_image_list, read_pairs

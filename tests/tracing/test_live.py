@@ -25,7 +25,7 @@ from PIL import Image
 
 from minicaffe import Error, Net, limits
 from minicaffe.cli import main
-from minicaffe.cli.live import Options, command, in_browser
+from minicaffe.cli.live import Options, in_browser, live_command
 from minicaffe.cli.live import session as session_of
 from minicaffe.data.image_bytes import read_image
 from minicaffe.formats.prototxt import NetFile, parse_net
@@ -198,7 +198,7 @@ def test_a_net_without_layers(tmp_path: Path) -> None:
     """As an edit it changes nothing, and the command writes no page of it."""
     (tmp_path / "net.prototxt").write_text(TEXT)
     (tmp_path / "empty.prototxt").write_text('name: "empty"')
-    with command.make_context("live", [str(tmp_path / "net.prototxt")]) as context:
+    with live_command.make_context("live", [str(tmp_path / "net.prototxt")]) as context:
         live = session_of(Options(**context.params), tmp_path)
     before = live.page()
     assert "the net has no layers: there is nothing to trace" in live.answer({"prototxt": 'name: "empty"'})["error"]

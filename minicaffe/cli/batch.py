@@ -1,13 +1,15 @@
-"""minicaffe detect --out: the detections of many images as Parquet, computed by this process or on Ray."""
+"""--out: the detections of many images as Parquet, computed by this process or on Ray."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,12 +26,14 @@ from minicaffe.scaling.batch.sources import Sources
 from minicaffe.scaling.in_flight import in_flight
 from minicaffe.scaling.stops import exit_status, sigterm_stops
 
-from .at_once import images_at_once
-from .batch_display import BatchDisplay
 from .common import check_folder, identity, refuse
-from .detector_options import DetectorOptions
+from .detectors import DetectorOptions
 from .options import option
+from .pictures import images_at_once
 from .terminal import echo
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,7 @@ class BatchOptions(DetectorOptions):
 
 
 def _same(source: str, out: str) -> bool:
-    """Whether two names lead to one existing folder."""
+    """Return True if two names lead to one existing folder."""
     found = identity(source)
     return found is not None and found == identity(out)
 
@@ -127,7 +131,7 @@ def _again(run: Run) -> str:
 
 
 def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, display: BatchDisplay) -> str:
-    """Where it ran, for the summary."""
+    """Run on Ray. Return where, for the summary."""
     from minicaffe.scaling.batch.ray_cluster import connected, gpu_problem, node_resources
     from minicaffe.scaling.batch.ray_engine import pool, run_ray
 
@@ -155,3 +159,55 @@ def _summary(run: Run, display: BatchDisplay, out: str | None, what: str) -> Non
     if done.images:
         taken = f"{done.images} image{'s' * (done.images != 1)} in {display.seconds:.1f} s: {display.rate_text()}"
         echo(f"{taken}, {done.detections} {what}")
+
+
+INTERVAL = 10.0
+"""Seconds between lines."""
+
+
+class BatchDisplay:
+    """A context manager that shows progress on stderr. todo: the number of images."""
+
+    def __init__(self, todo: int) -> None:
+        self.todo, self.done = todo, Done()
+        self.start = self.seconds = 0.0
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> BatchDisplay:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+        from .console import bar
+
+        self.start = self._last = time.monotonic()
+        self._bar = bar(MofNCompleteColumn(), TextColumn("images {task.fields[rate]}"), BarColumn(), TimeRemainingColumn())
+        if self._bar:
+            self._bar.start()
+            self._task = self._bar.add_task("detecting", total=self.todo, rate="")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.seconds = time.monotonic() - self.start
+        if self._bar:
+            self._bar.stop()
+
+    def add(self, done: Done) -> None:
+        """Count these as done."""
+        self.done = self.done.plus(done)
+        self.seconds = time.monotonic() - self.start
+        if self._bar:
+            self._bar.update(self._task, completed=self.done.images, rate=self.rate_text())
+        elif time.monotonic() - self._last >= INTERVAL:
+            self._last = time.monotonic()
+            echo(f"{self.done.images} of {self.todo} images, {self.rate_text()}", err=True)
+
+    def say(self, sentence: str) -> None:
+        """Print a line."""
+        if self._bar:
+            self._bar.console.print(sentence)
+        else:
+            echo(sentence, err=True)
+
+    def rate_text(self) -> str:
+        """16.2 images/s, and the errors if there are any."""
+        errors = f", {self.done.errors} error{'s' * (self.done.errors != 1)}" if self.done.errors else ""
+        return f"{self.done.images / max(self.seconds, 1e-9):.1f} images/s{errors}"

@@ -1,4 +1,4 @@
-"""The options of commands that run a detector on many images, and the recipe that they describe."""
+"""What detect, evaluate and features share: the options of a detector and its images, and the pipeline that they describe."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from minicaffe.net import Net
 from minicaffe.scaling.batch.recipe import Pipeline, Recipe
 
 from .common import refuse
-from .groups import DeviceOptions, StateOptions, classes_option, random_weights_option, seed_option
+from .groups import DeviceOptions, StateOptions, classes_option, seed_option
 from .image_options import ImageOptions, of_data
-from .options import FiniteRange, argument, option
+from .options import FiniteRange, option
+from .pictures import SourceOptions
 
 
 def anchors_of(text: str) -> tuple[float, ...]:
@@ -38,11 +39,10 @@ def anchors_of(text: str) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
-    """What makes a detector, and its images. engine: None unless a command has BatchOptions."""
+class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
+    """A detector and its images. threshold, max_detections: constants unless a command has the options. engine: None unless it
+    has BatchOptions."""
 
-    net: str = argument()
-    weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS SOURCE...")
     classes: str | None = classes_option()
     scale: int | None = option("--scale", "Pixels of the short side.  [default: 600]", type=click.IntRange(1))
     max_size: int | None = option("--max-size", "Most pixels of the long side.  [default: 1000]", type=click.IntRange(1))
@@ -57,21 +57,9 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         type=anchors_of,
     )
     seed: int = seed_option()
-    random_weights: bool = random_weights_option()
+    threshold: float = 0.5
+    max_detections: int = 100
     engine: str | None = None
-
-    @property
-    def weights(self) -> tuple[str, ...]:
-        """The file of weights; with --random-weights none."""
-        return () if self.random_weights else self.weights_and_sources[:1]
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """What follows. Raises click.UsageError for nothing."""
-        sources = self.weights_and_sources[len(self.weights) :]
-        if not sources:
-            raise click.UsageError(f"Missing argument: nothing follows the weights {self.weights[0]}")
-        return sources
 
     @cached_property
     def settings(self) -> DetectionSettings:
@@ -88,10 +76,10 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
 
     @property
     def inputs(self) -> list[str | None]:
-        """The files that this reads beside the images."""
+        """The files that the command reads besides the images."""
         return [self.net, *self.weights, self.classes, self.cfg, self.mean_file, self.proposals]
 
-    def pipeline(self, threshold: float, max_detections: int, regions: Choice | None = None) -> Pipeline:
+    def pipeline(self, regions: Choice | None = None) -> Pipeline:
         """Return the pipeline on its device. Raises Error for an option that does not apply to a net of this kind."""
         if self.engine != "ray":
             self.use_device()
@@ -103,37 +91,28 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
         else:
             options, text = self, read_text(self.net)
         net = self.load(file, self.weights, keep="outputs")
-        pipeline = Pipeline(net, options._recipe(net, text, threshold, max_detections, regions))
+        pipeline = Pipeline(net, options._recipe(net, text, regions))
         names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)
         if names and len(names) != classes:
             raise Error(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
         return pipeline
 
-    def _recipe(self, net: Net, text: str, threshold: float, max_detections: int, regions: Choice | None) -> Recipe:
-        family = family_of(net)
-        used = family.used_settings(net)
-        if family.has_fixed_size:
-            given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
-            no_cfg = {} if used else {"--cfg": self.cfg}
-            refuse(f"here: {family.fixed_by(net)} fixes its size and suppression", no_cfg | given)
-            if self.cfg:
-                family.check_settings(net, read_settings(self.cfg), f"--cfg {self.cfg}")
-        else:
-            refuse(f"here: only {FAMILY_NAMES} take it", {"--scale-factor": self.scale_factor})
-        if "TEST.ANCHORS" not in (used or ()):
-            refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
+    def _recipe(self, net: Net, text: str, regions: Choice | None) -> Recipe:
+        """Return the recipe of a net, whose prototxt is text. Raises Error for an option that does not apply to it."""
+        self._check_family(net)
         names = read_names(self.classes) if self.classes else None
         if names and regions:
             names = first_names(names)
+        family, settings = family_of(net), self.settings
         if family.test_defaults and not self.cfg:
-            test = dataclasses.replace(self.settings.test, **{**family.test_defaults, **self._given_test})
-            net.settings = dataclasses.replace(self.settings, test=test)
+            test = dataclasses.replace(settings.test, **{**family.test_defaults, **self._given_test})
+            settings = net.settings = dataclasses.replace(settings, test=test)
         return Recipe(
             net=self.net,
             text=text,
-            settings=net.settings,
-            threshold=threshold,
-            max_detections=max_detections,
+            settings=settings,
+            threshold=self.threshold,
+            max_detections=self.max_detections,
             proposals=self.proposals,
             means=tuple(self.means or SSD_MEANS)[:: -1 if self.rgb else 1],
             rgb=self.rgb,
@@ -146,3 +125,27 @@ class DetectorOptions(ImageOptions, DeviceOptions, StateOptions):
             fork=self.fork or "",
             regions=regions,
         )
+
+    def _check_family(self, net: Net) -> None:
+        """Raises Error for an option that does not apply to the net's family."""
+        family = family_of(net)
+        used = family.used_settings(net)
+        if family.has_fixed_size:
+            given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
+            no_cfg = {} if used else {"--cfg": self.cfg}
+            refuse(f"here: {family.fixed_by(net)} fixes its size and suppression", no_cfg | given)
+            if self.cfg:
+                family.check_settings(net, read_settings(self.cfg), f"--cfg {self.cfg}")
+        else:
+            refuse(f"here: only {FAMILY_NAMES} take it", {"--scale-factor": self.scale_factor})
+        if "TEST.ANCHORS" not in (used or ()):
+            refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
+
+
+def preparation_text(pipeline: Pipeline, cfg: str | None) -> str:
+    """Return how images are prepared, and what changes that, in one line."""
+    if pipeline.detector.family.has_fixed_size:
+        way = "--mean and --scale-factor change them"
+    else:
+        way = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
+    return f"Taken: {', '.join(pipeline.preparation())} ({way})"

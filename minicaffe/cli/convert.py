@@ -1,0 +1,250 @@
+"""import, to-torch and merge-bn: a net in another form, and --check, which compares both."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from minicaffe.detection.inputs import fill_inputs, put_array
+from minicaffe.errors import Error, WeightsError
+from minicaffe.files import replacing, replacing_together
+from minicaffe.formats.prototxt import NetFile, to_text
+from minicaffe.formats.weights import no_name_fits
+from minicaffe.layer_list import filter_layers
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.parameters import check_names_differ, put_weights, weights_of
+from minicaffe.porting.agreement import TOLERANCE, Difference, differences, run_of, uninformative
+from minicaffe.porting.merge_bn import Merged, merge_batch_norm
+from minicaffe.porting.onnx_import import Imported, compare_with_model, import_onnx
+from minicaffe.proto import caffe_pb2
+
+from .common import check_apart, check_target, listed, print_table, shape_text, warn
+from .groups import StateOptions, ThreadOptions, fork_option, random_weights_option, seed_option
+from .image_options import InputOptions, SettingsOptions, ShapeOptions
+from .options import argument, option, with_options
+from .terminal import echo
+
+
+def check_option() -> Any:
+    help = "First run both and print the largest differences; beyond 1e-4 write nothing and exit with 1."
+    return option("--check", help)
+
+
+def print_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str]) -> None:
+    """Print the table, the notes on proposals, and PASS. whose: names of the two sides. Raises Error if an output fails."""
+    rows = [[one.name, shape_text(one.shape), _relative(one.largest), _relative(one.relative)] for one in found]
+    print_table(title, ["output", "shape", "largest difference", "relative"], rows)
+    for one in found:
+        if one.note:
+            echo(f"{one.name}: {one.note}")
+    bound = f"{TOLERANCE:g} of the largest number"
+    wrong = [_why_apart(one, whose) for one in found if not one.agrees]
+    if wrong:
+        raise Error(f"FAIL: more than {bound} apart: {'; '.join(wrong)}; nothing was written")
+    if reason := uninformative(found):
+        hint = "weights of 0 give such numbers (give WEIGHTS, or --random-weights), and thresholds that no box reaches"
+        raise Error(f"FAIL: {reason}; {hint}; nothing was written")
+    echo(f"PASS: every output within {bound}")
+
+
+def _why_apart(one: Difference, whose: tuple[str, str]) -> str:
+    if one.shape != one.other_shape:
+        return f"{one.name} (its shape is {one.shape} in {whose[0]}, {one.other_shape} in {whose[1]})"
+    return f"{one.name} ({one.relative:.2g})"
+
+
+def _relative(value: float) -> str:
+    return f"{value:.2e}" if math.isfinite(value) else "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(ShapeOptions, SettingsOptions, ThreadOptions):
+    model: str = argument()
+    out: tuple[str, str] = option(
+        "-o --out",
+        "The prototxt and the weights to write; HDF5 if they end in .h5.",
+        required=True,
+        nargs=2,
+        multiple=False,
+        metavar="NET.prototxt NET.caffemodel",
+    )
+    until: tuple[str, ...] = option(
+        "--until", "A tensor that becomes an output; what is beyond it is left out; may be repeated.", metavar="TENSOR"
+    )
+    check: bool = option(
+        "--check/--no-check",
+        "First run both and print the largest differences; beyond 1e-4 write nothing and exit with 1.",
+        default=True,
+    )
+    seed: int = seed_option()
+    fork: str | None = fork_option()
+
+
+@with_options(ImportOptions)
+def import_command(options: ImportOptions) -> None:
+    """Write the ONNX model MODEL (opset 9 to 22) as a net in Caffe's format: a prototxt and its weights.
+
+    Needs the extra onnx. --cfg is for models that minicaffe exported of a net with proposals.
+
+    Example:  minicaffe import model.onnx -o net.prototxt net.caffemodel
+    """
+    model, (out_net, out_weights) = options.model, options.out
+    for path in options.out:
+        check_target("--out", path, [model, options.cfg])
+    check_apart("--out", out_net, "--out", out_weights)
+    imported = import_onnx(model, dict(options.shapes), options.until)
+    net = imported.net(options.settings, options.fork or "")
+    _print_imported(imported)
+    with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
+        net_draft.write_text(to_text(imported.param), encoding="utf-8")
+        net.save(weights_draft)
+        if options.check:
+            for note in fill_inputs(net, {}, seed=options.seed):
+                echo(note)
+            print_agreement("the net beside the model", compare_with_model(net, model, options.until), ("the net", "the model"))
+    echo(f"written: {out_net}, {out_weights}")
+
+
+def _print_imported(imported: Imported) -> None:
+    """The inputs, and how many layers there are of each type."""
+    layers = [layer for layer in imported.param.layer if layer.type != "Input"]
+    for layer in imported.param.layer:
+        if layer.type == "Input":
+            echo(f"input {listed(layer.top)} {shape_text(layer.input_param.shape[0].dim)}")
+    kinds = Counter(layer.type for layer in layers)
+    restored = f", {len(imported.restored)} of them as its metadata describe them" if imported.restored else ""
+    echo(f"{len(layers)} layers: {', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}{restored}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToTorchOptions(InputOptions, StateOptions, ThreadOptions):
+    net: str = argument()
+    weights: tuple[str, ...] = argument()
+    out: str = option("-o --out", "The module to write; the weights go beside it.", required=True, metavar="FILE.py")
+    check: bool = check_option()
+    seed: int = seed_option()
+    random_weights: bool = random_weights_option()
+
+
+@with_options(ToTorchOptions)
+def to_torch_command(options: ToTorchOptions) -> None:
+    """Write the net in the prototxt NET with WEIGHTS as readable PyTorch source, which needs torch alone, and its weights as
+    safetensors beside it. --check also compares the gradients.
+
+    Example:  minicaffe to-torch test.prototxt net.caffemodel -o model.py --check
+    """
+    from minicaffe.porting.torch_source import compare_source, write_source
+
+    out = Path(options.out)
+    if out.suffix != ".py" or not out.stem.isidentifier():
+        raise Error(f"--out {options.out}: give the name of a module, as model.py")
+    files = (options.out, str(out.with_suffix(".safetensors")))
+    for file in files:
+        check_target("--out", file, [options.net, *options.weights, *options.read_files()])
+    net = options.load(options.net, options.weights)
+    for note in options.fill(net, options.seed):
+        if options.check:
+            warn(note)
+    with replacing_together(options.out) as draft:
+        made = write_source(net, draft)
+        if options.check:
+            print_agreement("the module beside the net", compare_source(net, draft, made), ("the net", "the module"))
+    echo(f"written: {', '.join(files)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeBnOptions(ShapeOptions, StateOptions):
+    net: str = argument()
+    weights: str | None = argument(required=False)
+    out_net: str = option("--out-net", "The prototxt to write.", required=True, metavar="FILE")
+    out_weights: str = option("--out-weights", "The weights; the suffix decides the format.", required=True, metavar="FILE")
+    check: bool = check_option()
+    seed: int = seed_option()
+    random_weights: bool = random_weights_option()
+
+
+@with_options(MergeBnOptions)
+def merge_bn_command(options: MergeBnOptions) -> None:
+    """Fold the BatchNorm, BN, Scale and Bias layers of the prototxt NET and its WEIGHTS into the convolutions before them.
+
+    The written files hold the TEST net without these layers, in Caffe's format, with the same outputs. --shape is for --check.
+
+    Example:  minicaffe merge-bn test.prototxt net.caffemodel --out-net merged.prototxt --out-weights merged.caffemodel
+    """
+    net, weights, out_net, out_weights = options.net, options.weights, options.out_net, options.out_weights
+    check_target("--out-net", out_net, [net, weights])
+    check_target("--out-weights", out_weights, [net, weights])
+    check_apart("--out-net", out_net, "--out-weights", out_weights)
+    file = options.open_net(net)
+    before = options.load(file, [weights] if weights else []) if options.random_weights else _complete(file, options)
+    check_names_differ(before.layers, "folding")
+    merged = merge_batch_norm(_test_net(file, before), weights_of(before), before.fork)
+    after = options.build(merged.param)
+    put_weights(after, merged.weights)
+    with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
+        net_draft.write_text(to_text(merged.param), encoding="utf-8")
+        after.save(weights_draft)
+        _print_merged(merged, len(before.param.layer), len(after.param.layer))
+        if options.check:
+            # the drafts: what fails the check is not written
+            _check_merged(before, Net(net_draft, TEST, weights=weights_draft, fork=before.fork), options)
+    echo(f"written: {out_net}, {out_weights}")
+
+
+def _complete(file: NetFile, options: MergeBnOptions) -> Net:
+    """The net with its weights. Raises WeightsError if a layer has none."""
+    if options.weights is None:
+        raise click.UsageError("Missing argument 'WEIGHTS'; --random-weights does without")
+    net = options.build(file)
+    report = net.copy_from(options.weights)
+    if not report.loaded:
+        raise no_name_fits(options.weights, options.net)
+    if report.missing:
+        raise WeightsError(f"{options.weights}: it has no weights for {', '.join(report.missing)}, which folding needs")
+    return net
+
+
+def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
+    """The layers of the file that the net consists of, without Split layers and without rules."""
+    param = caffe_pb2.NetParameter()
+    param.CopyFrom(file.param)
+    sources = list(file.sources)
+    kept = filter_layers(list(zip(file.param.layer, sources, strict=True)), net.param.state)
+    del param.layer[:]
+    param.layer.extend(layer for layer, _ in kept)
+    for layer in param.layer:
+        del layer.include[:], layer.exclude[:]
+    return param
+
+
+def _print_merged(merged: Merged, before: int, after: int) -> None:
+    gone = sum(map(len, merged.folded.values()))
+    if not (gone or merged.left):
+        echo("the net has no BatchNorm, BN, Scale or Bias layer: written unchanged")
+        return
+    echo(f"{gone} layers folded into {len(merged.folded)}; {len(merged.left)} left where they are")
+    for root, names in merged.folded.items():
+        echo(f"  {root} <- {', '.join(names)}")
+    for name, reason in merged.left.items():
+        echo(f"left: {name}: {reason}")
+    for name, note in merged.notes.items():
+        warn(f"{name}: {note}")
+
+
+def _check_merged(before: Net, after: Net, options: MergeBnOptions) -> None:
+    """Run both nets on one input and compare the outputs. Raises Error beyond the tolerance."""
+    options.reshape(before)
+    for note in fill_inputs(before, {}, seed=options.seed):
+        echo(note)
+    for name in before.inputs:
+        put_array(after, name, before.blobs[name].read_data())
+    ours = run_of(before, before.outputs)
+    found = differences(ours, run_of(after, before.outputs).blobs)
+    print_agreement("the merged net beside the first", found, ("the first", "the merged"))

@@ -1,0 +1,117 @@
+"""docs, layers and forks: what is known without a net."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+
+from minicaffe.errors import Error, install, nearest
+from minicaffe.formats.fork_page import markdown, records, text
+from minicaffe.formats.forks import find_fork, forks
+from minicaffe.layers import CATALOGUE
+from minicaffe.registry import load_packages
+from minicaffe.tracing.layer_table import markdown as layers_markdown
+from minicaffe.tracing.layer_text import layer_text
+
+from .options import argument, option, with_options
+from .terminal import echo
+
+CLONE = Path(__file__).resolve().parents[2]
+FOLDERS = ("", "commands", "layers", "tutorials", "examples", "api")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocsOptions:
+    page: str | None = argument(metavar="[PAGE]", required=False)
+    no_browser: bool = option("--no-browser", "Only print the address.")
+
+
+@with_options(DocsOptions)
+def docs_command(options: DocsOptions) -> None:
+    """Open the documentation, without a network: the site that `mkdocs build` wrote in the clone that this minicaffe runs from.
+    PAGE is a command, a layer type or a page's name.
+
+    Example:  minicaffe docs
+
+    Example:  minicaffe docs ROIPooling
+    """
+    path = _page(CLONE / "build" / "site", options.page or "index")
+    echo(path.as_uri())
+    if not options.no_browser:
+        webbrowser.open(path.as_uri())
+
+
+def _page(site: Path, name: str) -> Path:
+    """The file of a page. Raises Error without it, or without a site."""
+    if not (site / "index.html").is_file():
+        if not (CLONE / "mkdocs.yml").is_file():
+            raise Error(f"{name}: the documentation is in the clone of minicaffe's repository; this installation has none")
+        text = CLONE / "docs" / "README.md"
+        raise Error(f"{name}: the site is not built: {install('docs')}, then mkdocs build; the same as text: {text}")
+    pages = {path.stem: path for folder in reversed(FOLDERS) for path in (site / folder).glob("*.html")}
+    if name not in pages:
+        near = nearest(name, pages)
+        raise Error(f'no page is called "{name}"' + (f"; did you mean {near[0]}?" if near else ""))
+    return pages[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersOptions:
+    kind: str | None = argument(metavar="[TYPE]", required=False)
+    markdown: bool = option("--markdown", "Print docs/layers.md: bottoms, tops, parameters and tools of each type.")
+
+
+@with_options(LayersOptions)
+def layers_command(options: LayersOptions) -> None:
+    """List the layer types, built in and of installed packages, one per line; of TYPE its formula, bottoms and tops, errors,
+    fields with their defaults, and a block to begin with.
+
+    Example:  minicaffe layers
+
+    Example:  minicaffe layers ROIPooling
+    """
+    if options.markdown:
+        echo(layers_markdown(), nl=False)
+        return
+    load_packages()
+    if options.kind is not None:
+        if options.kind not in CATALOGUE:
+            near = nearest(options.kind, CATALOGUE)
+            raise Error(f'there is no layer type "{options.kind}"' + (f"; did you mean {near[0]}?" if near else ""))
+        echo(layer_text(options.kind, CATALOGUE[options.kind]), nl=False)
+        return
+    width = max(map(len, CATALOGUE))
+    for kind, layer in sorted(CATALOGUE.items(), key=lambda item: item[0].lower()):
+        echo(f"{kind:{width}}  {_first_line(inspect.getdoc(layer) or '')}")
+
+
+def _first_line(text: str) -> str:
+    """A docstring's first paragraph on one line, without what only a reader of the source needs."""
+    line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
+    return re.sub(r" \(see the module[^)]*\)", "", line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForksOptions:
+    name: str | None = argument(required=False)
+    as_json: bool = option("--json", "Print a JSON list of forks and their fields.")
+    markdown: bool = option("--markdown", "Print docs/forks.md.")
+
+
+@with_options(ForksOptions)
+def forks_command(options: ForksOptions) -> None:
+    """List what the fields of Caffe's forks mean here, for one fork or all.
+
+    A field is honoured, has no effect on the numbers, or changes them and is not built, or refused.
+
+    Example:  minicaffe forks segnet
+    """
+    if options.markdown:
+        echo(markdown(), nl=False)
+        return
+    chosen = list(forks().values()) if options.name is None else [find_fork(options.name)]
+    echo(json.dumps(records(chosen), indent=1) if options.as_json else text(chosen).rstrip())
