@@ -17,7 +17,7 @@ from .errors import Error
 
 PUBLIC = {
     "arrays": "formats.arrays",
-    "average_precision": "detection.average_precision",
+    "average_precision": "detection.evaluation",
     "classifier": "pycaffe.classifier",
     "comparison": "porting.comparison",
     "coord_map": "pycaffe.coord_map",

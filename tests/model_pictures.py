@@ -23,7 +23,7 @@ from minicaffe.cli import main
 from minicaffe.data.drawings import default_font
 from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.flow import fill_template
-from minicaffe.detection.skeletons import COCO
+from minicaffe.detection.pose import COCO
 from minicaffe.formats.flo import write_flo
 from minicaffe.formats.prototxt import parse_net
 

@@ -116,7 +116,7 @@ def _raise_limits(context: click.Context, option: click.Parameter, given: Sequen
 
 
 def _limit(text: str) -> tuple[str, float]:
-    """The name and the number of NAME=N. Raises Error."""
+    """Return the name and the number of NAME=N. Raises Error."""
     name, _, number = text.partition("=")
     unit = _UNITS.get(number[-1:].upper(), 1)
     for read in (int, float):  # a large int is no float
@@ -215,7 +215,8 @@ class _Commands(click.Group):
 
 
 def _paths(word: str) -> list[str]:
-    """The files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
+    """Return the files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input
+    data=FILE."""
     # a file's name may have a "=" too
     texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
     places = [pattern_folder(text) or text for text in texts if text]
@@ -223,7 +224,7 @@ def _paths(word: str) -> list[str]:
 
 
 def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
-    """The error for the whole word -itertions, of which click names only -i; with close matches."""
+    """Return the error for the whole word -itertions, of which click names only -i; with close matches."""
     name = error.option_name
     word = next((word for word in words if len(name) == 2 and word.startswith(name) and len(word) > 2), "").partition("=")[0]
     if not word or error.ctx is None:

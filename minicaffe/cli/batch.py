@@ -47,7 +47,7 @@ class BatchOptions(DetectorOptions):
     part_size: int | None = option("--part-size", f"Images per Parquet file.  [default: {PART_SIZE}]", type=click.IntRange(1))
 
     def check(self, sources: Sequence[str], printing: dict[str, Any]) -> None:
-        """Raises Error for options that do not go together, and for a missing package. printing: options without --out."""
+        """Raise Error for options that do not go together, and for a missing package. printing: options without --out."""
         cluster = {"--address": self.address, "--workers": self.workers}
         if self.out is None:
             given = {"--engine": self.engine, **cluster, "--part-size": self.part_size}

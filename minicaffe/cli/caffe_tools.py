@@ -99,7 +99,7 @@ def convert_imageset_command(options: ConvertImagesetOptions) -> None:
 
 
 def _stored(image: Listed, options: ConvertImagesetOptions) -> caffe_pb2.Datum:
-    """An image as stored: its pixels, its file unchanged, or its pixels encoded in another format, size or colour."""
+    """Return an image as stored: its pixels, its file unchanged, or its pixels encoded in another format, size or colour."""
     root, color = options.root, not options.gray
     slash = "/" if root and not root.endswith("/") and not image.name.startswith("/") else ""  # Caffe joins without a slash
     path = Path(granted(root + slash + image.name, namer="a list"))
@@ -266,14 +266,14 @@ def upgrade_command(options: UpgradeOptions) -> None:
 
 
 def _net_of(source: str) -> caffe_pb2.NetParameter:
-    """The upgraded net of a prototxt, of which nothing that matters may get lost. Raises PrototxtError."""
+    """Return the upgraded net of a prototxt, of which nothing that matters may get lost. Raises PrototxtError."""
     file = read_net(source, warn=False)
     skip(unknown_of_file(file, None))
     return file.param
 
 
 def upgraded_binary(source: str) -> caffe_pb2.NetParameter:
-    """A .caffemodel of any age in the current format. Raises Error."""
+    """Return a .caffemodel of any age in the current format. Raises Error."""
     data = read_bytes(source, "bytes")
     if not data:
         raise WeightsError(f"{source}: the file is empty")

@@ -1,7 +1,4 @@
-"""What several commands share: checks of the files they write, warnings, tables.
-
-A progress bar on a terminal; nothing elsewhere.
-"""
+"""Checks of the files that commands write, warnings, tables, and a progress bar."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def one_of(argument: str | None, option: str | None, place: str, flag: str) -> str:
-    """A file given as argument or with the caffe tool's flag. Raises click.UsageError for none and for both."""
+    """Return a file given as argument or with the caffe tool's flag. Raises click.UsageError for none and for both."""
     if (argument is None) == (option is None):
         given = f"{argument} and {flag} {option}: give one of them" if argument else f"give {place}, or {flag} FILE"
         raise click.UsageError(given)
@@ -37,7 +34,7 @@ def warn(message: str) -> None:
 
 
 def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (), *, appended: bool = False) -> None:
-    """Raises Error, before work starts, for a file that cannot be written or would replace one of the inputs. The command then
+    """Raise Error, before work starts, for a file that cannot be written or would replace one of the inputs. The command then
     writes it even if nobody reads its text. appended: whether an existing file is not replaced, but grows."""
     if path is None:
         return
@@ -62,7 +59,7 @@ def check_png(option: str, path: str | None, inputs: Iterable[str | None] = ()) 
 
 
 def check_no_input(option: str, path: str | None, inputs: Iterable[str | None]) -> None:
-    """Raises Error for an output that is one of the inputs, also under another name."""
+    """Raise Error for an output that is one of the inputs, also under another name."""
     if not path or not os.path.isfile(path):
         return
     found = identity(path)
@@ -73,7 +70,7 @@ def check_no_input(option: str, path: str | None, inputs: Iterable[str | None]) 
 
 
 def check_apart(option: str, path: str | None, other: str, second: str | None) -> None:
-    """Raises Error for two options that name the same output file."""
+    """Raise Error for two options that name the same output file."""
     # Two outputs may both be /dev/null.
     if not path or not second or (os.path.exists(path) and not os.path.isfile(path)):
         return
@@ -82,7 +79,7 @@ def check_apart(option: str, path: str | None, other: str, second: str | None) -
 
 
 def refuse(why: str, options: dict[str, Any]) -> None:
-    """Raises Error for an option that is given."""
+    """Raise Error for an option that is given."""
     for name, value in options.items():
         if value is not None:
             raise Error(f"{name} does nothing {why}")
@@ -114,7 +111,7 @@ def _check_named(option: str, path: str) -> None:
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """The device and inode of a file, which all its names share; None without a file."""
+    """Return the device and inode of a file, which all its names share; None without a file."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -167,7 +164,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
 
 
 def statistics_text(array: Array) -> str:
-    """min / mean / max, or the number of NaN and infinite values."""
+    """Return min / mean / max, or the number of NaN and infinite values."""
     if not array.size:
         return "empty"
     if not np.isfinite(array).all():
@@ -184,7 +181,7 @@ Item = TypeVar("Item")
 
 
 def counted(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    """The items, with a bar on stderr that counts them."""
+    """Yield the items, with a bar on stderr that counts them."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar

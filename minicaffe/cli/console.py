@@ -41,7 +41,7 @@ class PlainConsole(Console):
                 yield Segment(self._shown(segment.text), style)
 
     def push_render_hook(self, hook: RenderHook) -> None:
-        """A live bar replaces the streams by proxies that obey escape sequences: guard these too."""
+        """Guard the proxies too, which obey escape sequences, by which a live bar replaces the streams."""
         super().push_render_hook(hook)
         for name in ("stdout", "stderr"):
             if isinstance(stream := getattr(sys, name), FileProxy):
@@ -52,7 +52,7 @@ class PlainConsole(Console):
 
 
 def bar(*columns: str | ProgressColumn) -> Progress | None:
-    """A progress bar on stderr, or None if stderr is not a terminal. Other output appears above it."""
+    """Return a progress bar on stderr, or None if stderr is not a terminal. Other output appears above it."""
     from rich.progress import Progress
 
     console = PlainConsole(err=True)

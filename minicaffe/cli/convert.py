@@ -113,7 +113,7 @@ def import_command(options: ImportOptions) -> None:
 
 
 def _print_imported(imported: Imported) -> None:
-    """The inputs, and how many layers there are of each type."""
+    """Print the inputs, and the number of layers of each type."""
     layers = [layer for layer in imported.param.layer if layer.type != "Input"]
     for layer in imported.param.layer:
         if layer.type == "Input":
@@ -199,7 +199,7 @@ def merge_bn_command(options: MergeBnOptions) -> None:
 
 
 def _complete(file: NetFile, options: MergeBnOptions) -> Net:
-    """The net with its weights. Raises WeightsError if a layer has none."""
+    """Return the net with its weights. Raises WeightsError if a layer has none."""
     if options.weights is None:
         raise click.UsageError("Missing argument 'WEIGHTS'; --random-weights does without")
     net = options.build(file)
@@ -212,7 +212,7 @@ def _complete(file: NetFile, options: MergeBnOptions) -> Net:
 
 
 def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
-    """The layers of the file that the net consists of, without Split layers and without rules."""
+    """Return the layers of the file that the net consists of, without Split layers and without rules."""
     param = caffe_pb2.NetParameter()
     param.CopyFrom(file.param)
     sources = list(file.sources)

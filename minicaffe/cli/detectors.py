@@ -1,4 +1,4 @@
-"""What detect, evaluate and features share: the options of a detector and its images, and the pipeline that they describe."""
+"""The options of a detector and its images for detect, evaluate and features, and the pipeline that they describe."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         )
 
     def _check_family(self, net: Net) -> None:
-        """Raises Error for an option that does not apply to the net's family."""
+        """Raise Error for an option that does not apply to the net's family."""
         family = family_of(net)
         used = family.used_settings(net)
         if family.has_fixed_size:

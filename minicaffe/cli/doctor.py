@@ -50,7 +50,7 @@ def doctor_command(options: DoctorOptions) -> None:
 
 
 def report() -> Iterator[str]:
-    """What a bug report should say, as a block of Markdown."""
+    """Yield the lines of a bug report, a block of Markdown."""
     yield "```text"
     yield f"minicaffe {__version__}, Python {platform.python_version()} ({platform.python_implementation()})"
     yield f"{platform.system()} {platform.release()}, {platform.machine()}"
@@ -61,7 +61,7 @@ def report() -> Iterator[str]:
 
 
 def packages() -> Iterator[tuple[str, str]]:
-    """What minicaffe and its extras need, and the versions that are installed, sorted by name."""
+    """Yield the packages that minicaffe and its extras need, and their installed versions, sorted by name."""
     try:
         needed = distribution("minicaffe").requires or []
     except PackageNotFoundError:
@@ -78,7 +78,7 @@ PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?(?:[/\\][^/\\\s,;:()\"']+)+")
 
 
 def without_folders(text: str) -> str:
-    """text with the last name alone of each absolute path."""
+    """Return text with the last name alone of each absolute path."""
     return PATH.sub(lambda path: ".../" + re.split(r"[/\\]", path[0])[-1], text)
 
 
@@ -160,7 +160,7 @@ def _compiler() -> Finding:
 
 
 def _products() -> Finding:
-    """The library that multiplies matrices; needs a GPU."""
+    """Return the library that multiplies matrices; needs a GPU."""
     used = blas.backend()
     if used.startswith("cuBLAS"):
         return Finding("matrix products", True, used)
@@ -169,13 +169,13 @@ def _products() -> Finding:
 
 
 def _convolutions() -> Finding:
-    """The library that computes convolutions; needs a GPU."""
+    """Return the library that computes convolutions; needs a GPU."""
     used = cudnn.backend()
     return Finding("convolutions", used.startswith("cuDNN"), used)
 
 
 def _graphs() -> Finding:
-    """Whether nets run as CUDA graphs."""
+    """Find out if nets run as CUDA graphs."""
     if not graph.allowed():
         return Finding(
             "CUDA graphs", False, f"switched off ({graph.VARIABLE}=0, or allow_graphs): each kernel is launched by itself"
@@ -234,7 +234,7 @@ def device_query_command(options: DeviceQueryOptions) -> None:
 
 
 def gpu_facts() -> list[str]:
-    """A line per GPU, or the reason why there is none."""
+    """Return a line per GPU, or the reason why there is none."""
     try:
         return [str(gpu) for gpu in installed_gpus()]
     except DeviceError as error:
@@ -242,7 +242,7 @@ def gpu_facts() -> list[str]:
 
 
 def cpu_name() -> str:
-    """The processor's name, from /proc/cpuinfo if it exists."""
+    """Return the processor's name, from /proc/cpuinfo if it exists."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
@@ -260,7 +260,7 @@ def numpy_config() -> Mapping[str, Any]:
 
 
 def blas_name(config: Mapping[str, Any]) -> str:
-    """The BLAS that NumPy was built with: "scipy-openblas 0.3.27"."""
+    """Return the BLAS that NumPy was built with: "scipy-openblas 0.3.27"."""
     blas = (config.get("Build Dependencies") or {}).get("blas") or {}
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
 

@@ -13,8 +13,7 @@ import click
 
 from minicaffe.data.roidb import prepare_roidb
 from minicaffe.detection.detect import Detections
-from minicaffe.detection.evaluation import COCO_NUMBERS, Report, evaluate
-from minicaffe.detection.precision_recall_picture import draw_curves
+from minicaffe.detection.evaluation import COCO_NUMBERS, Report, draw_curves, evaluate
 from minicaffe.errors import Error, install
 from minicaffe.files import replacing
 from minicaffe.scaling.batch.recipe import Pipeline, Row
@@ -77,7 +76,7 @@ def evaluate_command(options: Options) -> None:
 
 
 def _check(options: Options) -> None:
-    """Raises Error, before work starts, for outputs that cannot be written, and click.UsageError for several annotations."""
+    """Raise Error, before work starts, for outputs that cannot be written, and click.UsageError for several annotations."""
     if len(options.sources) > 1:
         raise click.UsageError(f"one file or folder of annotations, please: got {', '.join(options.sources)}")
     read = [*options.inputs, options.sources[0]]

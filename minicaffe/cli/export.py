@@ -51,7 +51,7 @@ class Int8Options:
     )
 
     def check_int8(self, whole: Whole | None) -> None:
-        """Raises an error for options that do not go together."""
+        """Raise an error for options that do not go together."""
         if not self.int8 and (self.calibrate or self.roidb):
             raise click.UsageError("--calibrate and --roidb are for --int8")
         if self.int8 and not self.calibrate:
@@ -88,7 +88,7 @@ class Int8Options:
 
 
 def _feeds(net: Net, sources: Sequence[str], options: InputOptions, whole: Whole | None) -> list[Mapping[str, Any]]:
-    """The model's inputs for each image. Raises Error where no image can be read."""
+    """Return the model's inputs for each image. Raises Error where no image can be read."""
     feeds: list[Mapping[str, Any]] = []
     lost = []
     for picture in islice(find_sources(sources).pictures(), MOST_IMAGES):
@@ -104,7 +104,7 @@ def _feeds(net: Net, sources: Sequence[str], options: InputOptions, whole: Whole
 
 
 def _feed(net: Net, pixels: np.ndarray, options: InputOptions, whole: Whole | None) -> Mapping[str, Any]:
-    """What the image is for the net, as by run: with --with-boxes or --with-image as by detect."""
+    """Return the inputs that hold the image, as run fills them; with --with-boxes or --with-image as detect does."""
     if whole:
         return whole.inputs(net, pixels)
     name = image_input(net, "--calibrate")
@@ -131,7 +131,7 @@ class WholeOptions:
     classes: str | None = classes_option()
 
     def whole(self, options: InputOptions) -> Whole | None:
-        """What the model has beside the net; None for nothing. Raises Error for options that need it."""
+        """Return the ends of the model besides the net; None for none. Raises Error for options that need them."""
         from minicaffe.porting.onnx import Whole
 
         if not self.with_boxes:
@@ -205,7 +205,7 @@ def export_command(options: Options) -> None:
 
 
 def _arrays(net: Net, options: Options) -> dict[str, NDArray[Any]]:
-    """The net's inputs for the check; the net keeps the shapes that it is exported with."""
+    """Return the net's inputs for the check; the net keeps the shapes that it is exported with."""
     shapes = {name: net.blobs[name].shape for name in net.inputs}
     for note in options.fill(net, options.seed, options.until):
         warn(note)
@@ -226,7 +226,7 @@ def _print_axes(model: Path) -> None:
 
 
 def whole_check(net: Net, model: Path, options: InputOptions, whole: Whole) -> list[Difference]:
-    """The differences from detect on the photo of --input, or on noise. Raises Error."""
+    """Return the differences from detect on the photo of --input, or on noise. Raises Error."""
     from minicaffe.porting.onnx import compare_with_detect
 
     if not whole.boxes:

@@ -1,4 +1,4 @@
-"""minicaffe flow"""
+"""flow: the optical flow between two images."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def flow_command(options: Options) -> None:
 
 
 def _pair(options: Options) -> tuple[list[str], list[Pixels]]:
-    """The names and pixels of the two images. Raises click.UsageError for another number, and Error for two sizes."""
+    """Return the names and pixels of the two images. Raises click.UsageError for another number, and Error for two sizes."""
     if len(options.images) != 2:
         raise click.UsageError(f"a flow is from one image to another: give two, not {len(options.images)}")
     pictures = list(options.images.pictures())
@@ -89,7 +89,7 @@ def _pair(options: Options) -> tuple[list[str], list[Pixels]]:
 
 
 def _flow(pixels: list[Pixels], options: Options) -> Array:
-    """The flow (2, H, W) between two images of this size. Raises Error."""
+    """Return the flow (2, H, W) between two images of this size. Raises Error."""
     height, width = pixels[0].shape[:2]
     net_file = parse_net(fill_template(read_text(options.net), height, width), options.net, warn=False)
     net_file = with_inputs(net_file, options.state_of(net_file), partial(listed_image, height=height, width=width))

@@ -188,12 +188,13 @@ class StateOptions(UnknownFieldOptions):
         return DetectionSettings()
 
     def state_of(self, file: NetFile, phase: Phase | None = None) -> caffe_pb2.NetState:
-        """The state that a net of this file has, for its include and exclude rules. phase: the command's unless given."""
+        """Return the state that a net of this file has, for its include and exclude rules. phase: the command's unless
+        given."""
         return state_applied(file.param, self.phase if phase is None else phase, self.level, self.stages).state
 
     def open_net(self, net: str | NetFile, *, images: bool = False, phase: Phase | None = None) -> NetFile:
-        """The net of a prototxt, with an input in place of each data layer whose database or list is absent, and a line on
-        stderr that says so. images: in place of all data layers of a net without inputs, for one image. phase: the
+        """Return the net of a prototxt, with an input in place of each data layer whose database or list is absent, and a line
+        on stderr that says so. images: in place of all data layers of a net without inputs, for one image. phase: the
         command's unless given. Raises Error."""
         file = read_net(net, warn=False) if isinstance(net, str) else net
         if self.needs_data and not images:
@@ -217,7 +218,7 @@ class StateOptions(UnknownFieldOptions):
         watch: Watch | None = None,
         keep: Keep = "all",
     ) -> Net:
-        """The net of a prototxt. watch, keep: see Net."""
+        """Return the net of a prototxt. watch, keep: see Net."""
         phase = self.phase if phase is None else phase
         state = self.level, list(self.stages)
         return Net(net, phase, *state, watch=watch, keep=keep, settings=self.settings, fork=self.fork or "")
@@ -232,7 +233,7 @@ class StateOptions(UnknownFieldOptions):
         say: Callable[[str], None] = warn,
         no_zeros: bool = False,
     ) -> Net:
-        """The net of a prototxt with the weights of all files; say gets the layers that no file has weights for.
+        """Return the net of a prototxt with the weights of all files; say gets the layers that no file has weights for.
 
         watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
         """

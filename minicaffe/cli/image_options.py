@@ -45,8 +45,8 @@ def mean_of(text: str) -> tuple[float, float, float]:
 
 
 def file_means(path: str) -> tuple[float, float, float]:
-    """The means of blue, green and red in a file: three numbers, or an image (3, H, W), of which the mean is taken. Raises
-    Error."""
+    """Return the means of blue, green and red in a file: three numbers, or an image (3, H, W), of which the mean is taken.
+    Raises Error."""
     array = np.asarray(read_npy(path) if path.endswith(".npy") else read_binaryproto(Path(path)), np.float64)
     array = array.reshape(array.shape[1:]) if array.ndim == 4 and len(array) == 1 else array
     if array.shape[:1] not in ((3,), (1,)) or array.ndim not in (1, 3) or not np.isfinite(array).all() or not array.size:
@@ -69,7 +69,7 @@ class SettingsOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions(SettingsOptions):
-    """How images are preprocessed: --cfg, --mean, --mean-file, --rgb and --scale-factor."""
+    """The preprocessing of images: --cfg, --mean, --mean-file, --rgb and --scale-factor."""
 
     mean: tuple[float, float, float] | None = option(
         "--mean",
@@ -113,7 +113,7 @@ Of = TypeVar("Of", bound=ImageOptions)
 
 
 def of_data(options: Of, param: caffe_pb2.LayerParameter) -> Of:
-    """The options, with the mean and the factor of a data layer where they say none. Raises Error."""
+    """Return the options, with the mean and the factor of a data layer where they say none. Raises Error."""
     mean = options.mean if options.mean or options.mean_file or options.cfg else image_means(param)
     is_scaled = options.scale_factor is None and param.transform_param.scale != 1
     return dataclasses.replace(
@@ -189,7 +189,7 @@ class InputOptions(ShapeOptions, OrderOptions):
         return {image_input(net, f"--image {self.image}"): self.image, **dict(self.inputs)}
 
     def read_files(self) -> list[str | None]:
-        """The files that these options name."""
+        """Return the files that these options name."""
         return [self.cfg, self.mean_file, self.image, *dict(self.inputs).values()]
 
     def fill(self, net: Net, seed: int, until: str | None = None) -> list[str]:

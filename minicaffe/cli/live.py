@@ -1,4 +1,4 @@
-"""minicaffe live"""
+"""live: a page on which the net can be changed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _write_site(options: Options, folder: Path, live: Live) -> None:
 
 
 def in_browser(values: str) -> Callable[[str], str]:
-    """What worker.js starts: makes the session of these options, in JSON; the function answers a change in JSON."""
+    """Make the session of these options, in JSON, for worker.js. The function returned answers a change in JSON."""
     given = json.loads(values)
     threads.set_num_threads(1)  # Pyodide has no others
     live = session(Options(**{**given, "phase": Phase(given["phase"])}), Path(mkdtemp()))
@@ -100,7 +100,7 @@ def in_browser(values: str) -> Callable[[str], str]:
 
 
 def session(options: Options, folder: Path) -> Live:
-    """The session that the options ask for. folder: for the photos that it is given."""
+    """Return the session that the options ask for. folder: for the photos that it is given."""
     weights = (*options.weights, *options.more_weights)
     names = read_names(options.classes) if options.classes else None
 

@@ -33,7 +33,7 @@ LOGGERS = ("minicaffe.tool", "minicaffe.solver")
 
 
 def prefixed(record: logging.LogRecord) -> str:
-    """A record as a line of a Caffe log."""
+    """Return a record as a line of a Caffe log."""
     when = datetime.fromtimestamp(record.created)
     place = f"{record.filename}:{record.lineno}"
     message = written_out(record.getMessage())

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Chosen = TypeVar("Chosen")
 
 EMPTY = "the name is empty: is a variable of the shell unset?"
-"""Of a file or folder on the command line."""
+"""The message for a file or folder on the command line."""
 
 
 class _Option(click.Option):
@@ -53,7 +53,7 @@ class _Option(click.Option):
 
 
 def option(flags: str, help: str, **attributes: Any) -> Any:
-    """A dataclass field that is an option: "-o --out", its help, and click.Option's attributes.
+    """Return a dataclass field that is an option: "-o --out", its help, and click.Option's attributes.
 
     The annotation decides: bool is a flag, tuple[X, ...] may be repeated, int and float are numbers.
     """
@@ -61,12 +61,12 @@ def option(flags: str, help: str, **attributes: Any) -> Any:
 
 
 def argument(**attributes: Any) -> Any:
-    """A dataclass field that is an argument, with click.Argument's attributes; tuple[X, ...] takes all that is left."""
+    """Return a dataclass field that is an argument, with click.Argument's attributes; tuple[X, ...] takes all that is left."""
     return dataclasses.field(metadata={"flags": [], "attributes": attributes})
 
 
 def parameters(options: type) -> Iterator[click.Parameter]:
-    """click's parameters for a dataclass: those of its own fields, then those of its bases."""
+    """Yield click's parameters for a dataclass: those of its own fields, then those of its bases."""
     fields, types = {field.name: field.metadata for field in dataclasses.fields(options)}, get_type_hints(options)
     for kind in inspect.getmro(options):  # dataclasses.fields lists the bases' first; --help should not
         for name in inspect.get_annotations(kind):
@@ -89,7 +89,7 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
 
 
 def _not_empty(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
-    """What is given. Raises Error for an empty text, which as a path would mean the working directory."""
+    """Return what is given. Raises Error for an empty text, which as a path would mean the working directory."""
     if given == "" or (isinstance(given, tuple) and "" in given):
         raise Error(f"{parameter.human_readable_name}: {EMPTY}")
     return given
@@ -105,7 +105,7 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
 def with_options(
     options: type[Chosen], cls: type[click.Command] = click.Command, **settings: Any
 ) -> Callable[[Callable[[Chosen], None]], click.Command]:
-    """A decorator: a function of one dataclass becomes a click command with the options and arguments of its fields."""
+    """Return a decorator: a function of one dataclass becomes a click command with the options and arguments of its fields."""
 
     def made(function: Callable[[Chosen], None]) -> click.Command:
         @functools.wraps(function)
@@ -148,8 +148,8 @@ LISTED_FLAGS = ("weights", "stage")
 
 
 def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
-    """arguments with the tool's spellings replaced; known: the commands of this command line. Raises click.UsageError for
-    a flag with two different values."""
+    """Return arguments with the tool's spellings replaced; known: the commands of this command line. Raises click.UsageError
+    for a flag with two different values."""
     place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))  # the command's name
     if place == len(arguments):
         return list(arguments)
@@ -193,7 +193,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
 
 
 def _parts(value: str) -> list[str]:
-    """The parts of a value; an existing file with commas in its name stays whole."""
+    """Return the parts of a value; an existing file with commas in its name stays whole."""
     return [value] if os.path.exists(value) else [part for part in value.split(",") if part]
 
 

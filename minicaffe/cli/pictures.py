@@ -1,4 +1,4 @@
-"""What the commands share that read images: their options, one image after the other, or several at once."""
+"""The options of commands that read images, and the ways to do so: one after the other, or several at once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SourceOptions:
 
 
 class Found(NamedTuple):
-    """What a net finds in an image: the values for --json, lines, and pictures by the file to write."""
+    """The findings in an image: the values for --json, lines, and pictures by the file to write."""
 
     values: dict[str, Any]
     lines: list[str]
@@ -174,7 +174,7 @@ def say_failed(count: int, text: str) -> None:
 
 
 def check_failed(failed: int, total: int, images: Sources, where: str = "") -> None:
-    """Raises Error if images failed. where: the reasons are, if not on stderr."""
+    """Raise Error if images failed. where: the reasons are, if not on stderr."""
     if failed:
         listed = failed == total and any(isinstance(stretch, Files) and stretch.listed for stretch in images.stretches)
         hint = " (a list has one path or URI per line, relative to the working directory)" * listed
@@ -200,8 +200,8 @@ def output_names(folder: Path, images: Sources, inputs: Sequence[str | None], su
 
 
 MOST_BYTES = 128 << 20
-"""What a small net needs at most beside its weights, which the processes share. The layers of larger ones (at 600 x 1000, ZF
-needs 187 MiB and VGG16 629) keep all threads busy by themselves."""
+"""The most memory that a small net needs besides its weights, which the processes share. The layers of larger ones (at 600 x
+1000, ZF needs 187 MiB and VGG16 629) keep all threads busy by themselves."""
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def port_command(options: Options) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """What is tried: a net with its weights, its kind as Pair says, an image for it, and a folder for what is written."""
+    """A trial's net with its weights, its kind as Pair says, an image for it, and a folder for what is written."""
 
     net: Net
     kind: str
@@ -86,7 +86,7 @@ class Case:
         return self.folder / "model.onnx"
 
     def fill(self) -> None:
-        """The image where an input takes it, seeded values elsewhere."""
+        """Put the image where an input takes it, and seeded values elsewhere."""
         takes = image_inputs(self.net)
         fill_inputs(self.net, {takes[0]: str(self.photo)} if self.photo and takes else {}, seed=1)
 

@@ -12,8 +12,7 @@ import numpy as np
 from minicaffe.data.drawings import Place, draw_people
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.inputs import image_input
-from minicaffe.detection.pose import find_people, map_blobs
-from minicaffe.detection.skeletons import Skeleton
+from minicaffe.detection.pose import Skeleton, find_people, map_blobs
 from minicaffe.errors import on_one_line
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture

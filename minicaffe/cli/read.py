@@ -59,7 +59,7 @@ def read_command(options: Options) -> None:
 
 
 def _lines(net: Net, picture: Picture, options: Options) -> list[dict[str, Any]]:
-    """The score and box of each line that a CTPN finds."""
+    """Return the score and box of each line that a CTPN finds."""
     pixels, settings = picture.pixels(), options.settings
     if options.rgb:
         pixels = np.ascontiguousarray(pixels[..., ::-1])
@@ -77,7 +77,7 @@ def _texts(image: str, lines: list[dict[str, Any]]) -> list[str]:
 
 
 def _alphabet(options: Options) -> list[str]:
-    """The characters of the classes. Raises Error for a file that is no text, and one without characters."""
+    """Return the characters of the classes. Raises Error for a file that is no text, and one without characters."""
     if options.alphabet_file is None:
         return list(options.alphabet)
     try:
@@ -91,7 +91,7 @@ def _alphabet(options: Options) -> list[str]:
 
 
 def _text(net: Net, alphabet: list[str], options: Options) -> str:
-    """The text of the image in the net's input. Raises Error."""
+    """Return the text of the image in the net's input. Raises Error."""
     blob = options.blob or _blob(net, options.net)
     values = np.asarray(net.forward(blobs=[blob])[blob])
     decoder = _decoder(net, blob)
@@ -105,7 +105,7 @@ def _text(net: Net, alphabet: list[str], options: Options) -> str:
 
 
 def _decoder(net: Net, blob: str) -> CTCGreedyDecoder | None:
-    """The layer whose labels a blob holds."""
+    """Return the layer whose labels a blob holds."""
     found = [node.layer for node in net.nodes if node.top_names and node.top_names[0] == blob]
     return found[-1] if found and isinstance(found[-1], CTCGreedyDecoder) else None
 
@@ -116,6 +116,6 @@ def _has_steps(shape: tuple[int, ...]) -> bool:
 
 
 def _blob(net: Net, file: str) -> str:
-    """The output with the scores, or with a decoder's labels. Raises Error for none and for several."""
+    """Return the output with the scores, or with a decoder's labels. Raises Error for none and for several."""
     found = [name for name in net.outputs if _decoder(net, name) or _has_steps(net.blobs[name].shape)]
     return only_output(net, file, found, "scores through time (T, 1, C)")

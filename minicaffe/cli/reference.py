@@ -46,7 +46,7 @@ def docs_command(options: DocsOptions) -> None:
 
 
 def _page(site: Path, name: str) -> Path:
-    """The file of a page. Raises Error without it, or without a site."""
+    """Return the file of a page. Raises Error without it, or without a site."""
     if not (site / "index.html").is_file():
         if not (CLONE / "mkdocs.yml").is_file():
             raise Error(f"{name}: the documentation is in the clone of minicaffe's repository; this installation has none")
@@ -90,7 +90,7 @@ def layers_command(options: LayersOptions) -> None:
 
 
 def _first_line(text: str) -> str:
-    """A docstring's first paragraph on one line, without what only a reader of the source needs."""
+    """Return a docstring's first paragraph on one line, without what only a reader of the source needs."""
     line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
     return re.sub(r" \(see the module[^)]*\)", "", line)
 

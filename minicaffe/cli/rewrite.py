@@ -87,7 +87,7 @@ def _file_names(files: Files) -> Files:
 
 
 def _rest_of(out: Files) -> tuple[str, str, str]:
-    """The files of the rest and the script. Raises Error for one that is there already, as their names are not given."""
+    """Return the files of the rest and the script. Raises Error for one that is there already, as their names are not given."""
     folder, suffix = Path(out[0]).parent, "".join(Path(out[1]).suffixes[-2:]) if out[1].endswith(".h5") else Path(out[1]).suffix
     if Path(out[1]).absolute().parent != folder.absolute():
         raise Error(f"--out {out[0]} {out[1]}: give both in one folder, to which the rest and the script are written too")
@@ -100,7 +100,7 @@ def _rest_of(out: Files) -> tuple[str, str, str]:
 
 
 def _beside(file: str | None, script: str) -> str:
-    """A file's path from the script's folder; "" without a file."""
+    """Return a file's path from the script's folder; "" without a file."""
     return os.path.relpath(file, Path(script).absolute().parent) if file else ""
 
 
@@ -150,7 +150,7 @@ def deploy_command(options: DeployOptions) -> None:
 
 
 def _placed(written: NetFile, original: NetFile) -> NetFile:
-    """The net to write, with the places of the layers that it is made from: its own text is in no file yet."""
+    """Return the net to write, with the places of the layers that it is made from: its own text is in no file yet."""
     of_name = dict(zip(((layer.name, layer.type) for layer in original.param.layer), original.sources, strict=True))
     start = LayerSource(Place(original.file, 1))
     sources = [of_name.get((layer.name, layer.type), start) for layer in written.param.layer]

@@ -149,7 +149,7 @@ def test_command(options: TestOptions) -> None:
 
 
 def average(net: Net, iterations: int) -> tuple[dict[str, np.ndarray], float]:
-    """The mean of each output over many forward passes (since its shape last changed), and of the loss."""
+    """Return the mean of each output over many forward passes (since its shape last changed), and of the loss."""
     tool.info("Running for %d iterations.", iterations)
     totals = {name: np.zeros(net.blobs[name].shape) for name in net.outputs}
     loss = 0.0

@@ -1,4 +1,4 @@
-"""minicaffe script"""
+"""script: a script for pycaffe, unedited."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def script_command(options: Options) -> None:
 
 
 def _shown(error: Exception, trace: TracebackType | None) -> list[str]:
-    """The lines that Python prints; of minicaffe's own errors, whose messages say all, only the script's part."""
+    """Return the lines that Python prints; of minicaffe's own errors, whose messages say all, only the script's part."""
     if not isinstance(error, Error):
         return traceback.format_exception(type(error), error, trace)
     ours = os.path.dirname(minicaffe.__file__) + os.sep
@@ -63,7 +63,7 @@ def _device_hint(error: Exception) -> str:
 
 
 def _inside(trace: TracebackType | None, script: str) -> TracebackType | None:
-    """The part of a traceback that begins in the script."""
+    """Return the part of a traceback that begins in the script."""
     while trace is not None and trace.tb_frame.f_code.co_filename != script:
         trace = trace.tb_next
     return trace

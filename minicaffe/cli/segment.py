@@ -36,7 +36,7 @@ from .pictures import DataLayerOptions, Found, as_read
 PICTURES = ("_mask.png", "_overlay.png", "_legend.png", "_map.png")
 """The last one of probabilities, the others of classes and of instances."""
 Told = tuple[dict[str, Any], list[str], list[Image.Image]]
-"""What is found in an image: for JSON, as lines, and as pictures."""
+"""The findings in an image: for JSON, as lines, and as pictures."""
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -116,7 +116,8 @@ def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) 
 
 
 def _maps(net: Net, blob: str, options: Options) -> Array:
-    """The blob's maps (K, h, w), rows first, for the image in the net's input. Raises Error for a blob without such scores."""
+    """Return the blob's maps (K, h, w), rows first, for the image in the net's input. Raises Error for a blob without such
+    scores."""
     scores = np.asarray(net.forward(blobs=[blob])[blob])
     if scores.ndim != 4 or len(scores) != 1 or not scores.size:
         raise Error(f"{blob} of shape {scores.shape} does not hold a score of each class for each pixel: (1, K, H, W)")
@@ -125,7 +126,8 @@ def _maps(net: Net, blob: str, options: Options) -> Array:
 
 
 def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
-    """The class of each pixel of the image in the net's input (H, W) uint8. Raises Error for a blob without such scores."""
+    """Return the class of each pixel of the image in the net's input (H, W) uint8. Raises Error for a blob without such
+    scores."""
     maps = _maps(net, blob, options)
     if is_classes(net, blob):
         return resized_classes(maps[0], *pixels.shape[:2])
@@ -136,7 +138,7 @@ def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
 
 
 def _names(names: list[str] | None, net: Net, blob: str, options: Options) -> list[str] | None:
-    """The names of the classes: VOC's for 21. Raises Error for names of another number of classes."""
+    """Return the names of the classes: VOC's for 21. Raises Error for names of another number of classes."""
     count = net.blobs[blob].shape[1]
     if is_classes(net, blob):
         return names
@@ -146,7 +148,7 @@ def _names(names: list[str] | None, net: Net, blob: str, options: Options) -> li
 
 
 def _shares(classes: Array, names: list[str] | None) -> list[dict[str, Any]]:
-    """The classes that are there and their shares of the pixels, the largest first."""
+    """Return the classes that are there and their shares of the pixels, the largest first."""
     counts = np.bincount(classes.reshape(-1), minlength=256)
     order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]
     return [

@@ -77,12 +77,12 @@ def summary_command(options: SummaryOptions) -> None:
 
 
 def _count(multiply_adds: int | None) -> str:
-    """A dash if unknown, nothing for 0."""
+    """Return a dash if unknown, nothing for 0."""
     return "-" if multiply_adds is None else number_text(multiply_adds) if multiply_adds else ""
 
 
 def peak_text(memory: MemoryNeeds) -> str:
-    """The peak memory of a run and its parts, in one line."""
+    """Return the peak memory of a run and its parts, in one line."""
     parts = {
         "weights": memory.weights,
         "blobs": memory.blobs,

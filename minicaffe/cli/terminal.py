@@ -35,7 +35,7 @@ class Guarded:
     """
 
     encoding = "utf-8"
-    """Of the text it accepts; characters outside the stream's encoding are escaped too."""
+    """The encoding of the text it accepts; characters outside the stream's encoding are escaped too."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -71,13 +71,13 @@ class Guarded:
 
 
 def fitted(text: str, stream: IO[str]) -> str:
-    """text with the characters that the stream's encoding lacks escaped."""
+    """Return text with the characters that the stream's encoding lacks escaped."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """The stream without its guard."""
+    """Return the stream without its guard."""
     return stream.stream if isinstance(stream, Guarded) else stream
 
 
@@ -89,7 +89,7 @@ def finish_unread() -> None:
 
 
 def check_read() -> None:
-    """Raises BrokenPipeError if text has been dropped."""
+    """Raise BrokenPipeError if text has been dropped."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, Guarded) and stream.gone:
             raise stream.gone

@@ -81,7 +81,7 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
 
     @property
     def goes_back(self) -> bool:
-        """Whether backward runs."""
+        """True if backward runs."""
         return self.backward or self.seed_gradient is not None
 
     def read_files(self) -> list[str | None]:
@@ -146,7 +146,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str]) -> Net:
 
 
 def _explain_options() -> str:
-    """The options given that choose the net and its inputs, as explain takes them too."""
+    """Return the options given that choose the net and its inputs, as explain takes them too."""
     context, parts = click.get_current_context(), []
     shared = {p.name for p in explain_command.params if isinstance(p, click.Option)} - {"backward", "more_weights"}
     for given in context.command.params:
@@ -159,7 +159,7 @@ def _explain_options() -> str:
 
 
 def _written(value: object) -> str:
-    """An option's value as on the command line: BLOB=FILE, or numbers with commas."""
+    """Return an option's value as on the command line: BLOB=FILE, or numbers with commas."""
     if isinstance(value, tuple):
         return ("=" if isinstance(value[0], str) else ",").join(map(_written, value))
     return str(value)
@@ -219,7 +219,7 @@ EVERY = 10.0
 
 @contextmanager
 def progress(tracer: Tracer) -> Iterator[None]:
-    """Shows which step tracer is at, in the block."""
+    """Show which step tracer is at, in the block."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     shown = bar(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -316,7 +316,7 @@ class TraceTable:
 
 
 def _columns(blob: BlobShot, ms: str) -> list[str | Text]:
-    """A blob with its shape, the time, its statistics."""
+    """Return a blob with its shape, the time, its statistics."""
     diff = " diff" * (blob.part == "diff")
     return [f"{blob.name}{diff} {shape_text(blob.shot.shape)}", ms, statistics_cell(blob.shot.statistics)]
 

@@ -63,7 +63,7 @@ class FilmOptions:
     )
 
     def check_film(self) -> None:
-        """Raises click.UsageError for options without --film, Error for a folder that cannot be one."""
+        """Raise click.UsageError for options without --film, Error for a folder that cannot be one."""
         if not self.film and (self.every or self.film_net or self.film_image):
             raise click.UsageError("--every, --film-net and --film-image go with --film")
         if self.film_image and not self.film_net:
@@ -71,7 +71,7 @@ class FilmOptions:
         check_folder("--film", self.film)
 
     def start_film(self, trainer: SGDSolver, classes: Sequence[str]) -> Film | None:
-        """The film of --film, not begun. Raises Error."""
+        """Return the film of --film, not begun. Raises Error."""
         if not self.film:
             return None
         from minicaffe.tracing.film import Film
@@ -122,7 +122,7 @@ class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, St
     )
 
     def checking(self) -> AbstractContextManager[None]:
-        """A block that checks the images of the nets and annotations that are read in it."""
+        """Return a block that checks the images of the nets and annotations that are read in it."""
         if self.check is False:
             return nullcontext()
         most = None if self.check or self.skip_unreadable else MOST
@@ -174,7 +174,7 @@ def train_command(options: TrainOptions) -> None:
 
 
 def _check(path: str, options: TrainOptions) -> None:
-    """Raises Error for options that do not go together, and for outputs that cannot be written."""
+    """Raise Error for options that do not go together, and for outputs that cannot be written."""
     weights, snapshot = options.weights, options.snapshot
     if options.check is False and options.skip_unreadable:
         raise click.UsageError("--skip-unreadable needs the check: leave out --no-check")
@@ -195,7 +195,7 @@ def _check(path: str, options: TrainOptions) -> None:
 
 
 def _ranks(options: TrainOptions) -> AbstractContextManager[Job | None]:
-    """The ranks that train together; None for a process that trains alone."""
+    """Return the ranks that train together; None for a process that trains alone."""
     if options.engine is None:
         return nullcontext()
     from minicaffe.scaling import mpi
@@ -204,7 +204,7 @@ def _ranks(options: TrainOptions) -> AbstractContextManager[Job | None]:
 
 
 def _solver(path: str, options: TrainOptions) -> tuple[caffe_pb2.SolverParameter, Path | None]:
-    """The solver's parameters, and the .solverstate to resume from, if any."""
+    """Return the solver's parameters, and the .solverstate to resume from, if any."""
     param = read_solver(path)
     if options.level:
         param.train_state.level = options.level
@@ -216,7 +216,7 @@ def _solver(path: str, options: TrainOptions) -> tuple[caffe_pb2.SolverParameter
 
 
 def _check_test_nets(trainer: SGDSolver) -> None:
-    """Raises Error for a test net whose inputs no data layer fills, such as a detector's deploy net."""
+    """Raise Error for a test net whose inputs no data layer fills, such as a detector's deploy net."""
     for net in trainer.test_nets if not trainer.net.inputs else ():
         if net.inputs:
             raise Error(
@@ -258,7 +258,7 @@ def _load(trainer: SGDSolver, file: str) -> None:
 
 
 def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path) -> Path | None:
-    """The .solverstate to resume from; for "latest" the newest one of snapshot_prefix, or None. folder: the solver's."""
+    """Return the .solverstate to resume from; for "latest" the newest one of snapshot_prefix, or None. folder: the solver's."""
     if snapshot != LATEST:
         return Path(snapshot) if snapshot else None
     granted(Path(param.snapshot_prefix).parent, folder)

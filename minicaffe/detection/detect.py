@@ -162,7 +162,7 @@ def read_boxes(net: Net, scale: ArrayLike, size: Sequence[int], settings: Detect
 
 
 def check_detector(net: Net) -> None:
-    """Raises Error unless net has the inputs and blobs of a detector."""
+    """Raise Error unless net has the inputs and blobs of a detector."""
     for layer in net.layers:
         if isinstance(layer, DetectionOutput | YoloOutput):
             raise Error(f"{net.file}: a {layer.type} layer makes the detections: use minicaffe.detection.load, or detect_ssd")

@@ -3,24 +3,121 @@
     report = evaluate(rows, roidb, classes)      rows: the Detections of each image of the roidb, in its order
     report.classes[0].ap, report.mean_ap
 
+detections in order of score, best first; each takes the ground-truth box it overlaps most
+true positive: IoU >= threshold and that box not taken yet; false positive: everything else
+recall_k = true positives among the first k / ground-truth boxes;  precision_k = true positives among the first k / k
+AP = area under max_{j >= k} precision_j over recall_k (from 2010 on), or its mean at recall 0, 0.1, ..., 1 (2007)
+
 COCO's average precision is the mean over IoU 0.5, 0.55, ..., 0.95; small, medium and large are boxes of fewer than 32^2, of
-fewer than 96^2 and of more pixels. Source: VOCevaldet.m; cocodataset.org/#detection-eval.
+fewer than 96^2 and of more pixels. Source: the VOC devkit, VOCevaldet.m; cocodataset.org/#detection-eval.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
+from minicaffe.data.boxes import bbox_overlaps
+from minicaffe.data.drawings import colour, default_font
 from minicaffe.data.roidb_entry import Entry, Roidb
 
-from .average_precision import Floats, ImageBoxes, all_point_area, eleven_point_area, precision_recall
 from .detect import Detections
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ImageBoxes:
+    """The boxes of one class on one image: (n, 4) as x1, y1, x2, y2 inclusive; scores (n,) where they are detections.
+
+    ignored (n,): which boxes of the truth count neither way, VOC's difficult ones, nor detections that overlap one most.
+    """
+
+    boxes: NDArray[Any]
+    scores: NDArray[Any] | None = None
+    ignored: NDArray[np.bool_] | None = None
+
+    @property
+    def counted(self) -> int:
+        """The number of boxes that are not ignored."""
+        return len(self.boxes) - (0 if self.ignored is None else int(self.ignored.sum()))
+
+
+def average_precision(
+    detections: Sequence[ImageBoxes], truth: Sequence[ImageBoxes], *, threshold: float = 0.5, voc2007: bool = False
+) -> float:
+    """AP of one class; entry i of both sequences is image i. NaN without a ground-truth box of the class."""
+    recall, precision = precision_recall(detections, truth, threshold=threshold)
+    if not recall.size:
+        return float("nan") if not sum(image.counted for image in truth) else 0.0
+    return eleven_point_area(recall, precision) if voc2007 else all_point_area(recall, precision)
+
+
+def precision_recall(
+    detections: Sequence[ImageBoxes], truth: Sequence[ImageBoxes], *, threshold: float = 0.5
+) -> tuple[Floats, Floats]:
+    """Recall and precision (k,) after each detection, best score first; empty without detections or ground truth."""
+    total = sum(image.counted for image in truth)
+    scores, hits = [np.zeros(0)], [np.zeros(0, bool)]
+    for found, true in zip(detections, truth, strict=True):
+        found_scores = np.zeros(len(found.boxes)) if found.scores is None else np.asarray(found.scores, np.float64)
+        order = np.argsort(-found_scores, kind="stable")
+        boxes, gt = np.asarray(found.boxes)[order], np.asarray(true.boxes)
+        counts = ~_on_ignored(boxes, gt, true.ignored, threshold)
+        scores.append(found_scores[order][counts])
+        # Boxes are taken within an image, so all images can be ranked together afterwards.
+        hits.append(true_positives(boxes, gt, threshold)[counts])
+    ranked = np.concatenate(hits)[np.argsort(-np.concatenate(scores), kind="stable")]
+    if not total:
+        return np.zeros(0), np.zeros(0)
+    true_so_far = np.cumsum(ranked)
+    return true_so_far / total, true_so_far / np.arange(1, len(ranked) + 1)
+
+
+def _on_ignored(
+    boxes: NDArray[Any], truth: NDArray[Any], ignored: NDArray[np.bool_] | None, threshold: float
+) -> NDArray[np.bool_]:
+    """Return True for boxes (n, 4) that overlap an ignored one of truth (m, 4) most: (n,)."""
+    if ignored is None or not ignored.any() or not len(boxes):
+        return np.zeros(len(boxes), bool)
+    overlaps = bbox_overlaps(boxes, truth)
+    return np.asarray((overlaps.max(axis=1) >= threshold) & ignored[overlaps.argmax(axis=1)])
+
+
+def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
+    """Return True for an image's boxes (n, 4), best first, that are true positives among truth (m, 4): (n,)."""
+    hit = np.zeros(len(boxes), bool)
+    if not len(boxes) or not len(truth):
+        return hit
+    overlaps = bbox_overlaps(boxes, truth)
+    taken: set[int] = set()
+    for i, (best, overlap) in enumerate(zip(overlaps.argmax(axis=1).tolist(), overlaps.max(axis=1).tolist(), strict=True)):
+        if overlap >= threshold and best not in taken:  # a second detection of a box is false, even if another box is free
+            hit[i] = True
+            taken.add(best)
+    return hit
+
+
+def all_point_area(recall: Floats, precision: Floats) -> float:
+    """Return the area under the best precision at each recall or beyond."""
+    best_beyond = np.maximum.accumulate(precision[::-1])[::-1]  # makes the curve fall monotonically
+    return float((np.diff(recall, prepend=0.0) * best_beyond).sum())
+
+
+def eleven_point_area(recall: Floats, precision: Floats) -> float:
+    """Return the mean, over recall 0, 0.1, ..., 1, of the best precision at that recall or beyond (0 where it is not
+    reached)."""
+    levels = np.arange(11) / 10
+    return float(np.mean([precision[recall >= level].max(initial=0.0) for level in levels]))
+
 
 COCO_NUMBERS = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")
 """The first six of COCO's twelve numbers."""
@@ -59,7 +156,7 @@ class Report:
         return _mean([one.ap_2007 for one in self.classes])
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers as JSON has them: None for NaN."""
+        """Return the numbers as JSON has them: None for NaN."""
         per_class = [
             {"class": one.name, "boxes": one.truth, "found": one.found, "ap": one.ap, "ap_2007": one.ap_2007, "coco": one.coco}
             for one in self.classes
@@ -90,7 +187,7 @@ def evaluate(found: Sequence[Detections], roidb: Roidb, classes: Sequence[str], 
 
 
 def _truth(entry: Entry) -> tuple[Any, Any, Any]:
-    """The boxes (n, 4) of an image, their classes (n,), and which are ignored (n,)."""
+    """Return the boxes (n, 4) of an image, their classes (n,), and which are ignored (n,)."""
     own = np.asarray(entry["gt_classes"]) > 0  # 0: a proposal
     boxes, kinds = np.asarray(entry["boxes"])[own], np.asarray(entry["gt_classes"])[own]
     more = entry.get("ignored_boxes", np.zeros((0, 4)))
@@ -165,3 +262,38 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(one) for one in value]
     return None if isinstance(value, float) and np.isnan(value) else value
+
+
+LEFT, TOP, SIDE, LEGEND, LINE = 60, 30, 480, 260, 18
+"""Pixels: of the margins, the side of the square of the curves, the width of the legend, and the height of a line in it."""
+
+
+def draw_curves(report: Report) -> Image.Image:
+    """Precision over recall at an IoU of 0.5, a curve a class, best class first in the legend."""
+    known = sorted((one for one in report.classes if not math.isnan(one.ap)), key=lambda one: -one.ap)
+    height = max(TOP + SIDE + 50, 2 * TOP + LINE * (len(known) + 1))
+    image = Image.new("RGB", (LEFT + SIDE + LEGEND, height), "white")
+    draw, text = ImageDraw.Draw(image), default_font(13)
+    for i in range(6):
+        share = i / 5
+        x, y = LEFT + share * SIDE, TOP + (1 - share) * SIDE
+        draw.line([(x, TOP), (x, TOP + SIDE)], fill="#dddddd")
+        draw.line([(LEFT, y), (LEFT + SIDE, y)], fill="#dddddd")
+        draw.text((x, TOP + SIDE + 6), f"{share:.1f}", fill="black", font=text, anchor="ma")
+        draw.text((LEFT - 6, y), f"{share:.1f}", fill="black", font=text, anchor="rm")
+    draw.text((LEFT + SIDE / 2, TOP + SIDE + 26), "recall", fill="black", font=text, anchor="ma")
+    draw.text((LEFT, TOP - 8), "precision at IoU 0.5", fill="black", font=text, anchor="ls")
+    draw.text((LEFT + SIDE + 20, TOP), f"mean AP {report.mean_ap:.3f}", fill="black", font=text, anchor="lm")
+    for i, one in enumerate(known, 1):
+        line, y = colour(report.classes.index(one) + 1), TOP + i * LINE
+        draw.line([(LEFT + SIDE + 20, y), (LEFT + SIDE + 44, y)], fill=line, width=3)
+        draw.text((LEFT + SIDE + 52, y), f"{one.name:.20} {one.ap:.3f}", fill="black", font=text, anchor="lm")
+        points = _curve_points(one)
+        if len(points) > 1:
+            draw.line(points, fill=line, width=2)
+    return image
+
+
+def _curve_points(one: ClassReport) -> list[tuple[float, float]]:
+    """Return the curve in pixels."""
+    return [(LEFT + r * SIDE, TOP + (1 - p) * SIDE) for r, p in zip(one.recall.tolist(), one.precision.tolist())]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .detect import Detections
 
 SSD_MEANS = (104.0, 117.0, 123.0)
-"""What the published SSD nets subtract: blue, green, red."""
+"""The means that the published SSD nets subtract: blue, green, red."""
 
 
 class Classes(NamedTuple):
@@ -80,7 +80,7 @@ class Family(ABC):
         raise Error(f"{net.file}: the detections of such a net are not read from one pass")
 
     def check_proposals(self, net: Net, given: bool) -> None:
-        """Raises Error for proposals that are missing or that the net does not take."""
+        """Raise Error for proposals that are missing or that the net does not take."""
         if "rois" in net.inputs and not given:
             way = in_brackets("--proposals")
             raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image{way}")
@@ -96,7 +96,7 @@ class Family(ABC):
         return None
 
     def check_settings(self, net: Net, settings: DetectionSettings, holder: str) -> None:
-        """Raises Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
+        """Raise Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
         used = self.used_settings(net)
         if used is None:
             return

@@ -23,7 +23,7 @@ FINAL = "predict_flow_final"
 
 
 def fill_template(text: str, height: int, width: int) -> str:
-    """The prototxt of a deploy.prototxt.template for images of a size, as FlowNet 2's run-flownet.py fills it in:
+    """Return the prototxt of a deploy.prototxt.template for images of a size, as FlowNet 2's run-flownet.py fills it in:
     $TARGET_WIDTH$ is the image's, $ADAPTED_WIDTH$ the next multiple of 64, $SCALE_WIDTH$ the first by the second; and so for
     HEIGHT. PWC-Net's variables have no second $."""
     values: dict[str, object] = {}
@@ -34,8 +34,8 @@ def fill_template(text: str, height: int, width: int) -> str:
 
 
 def listed_image(param: caffe_pb2.LayerParameter, place: str, height: int, width: int) -> tuple[int, ...]:
-    """The shape of an ImageData's images, which a net such as PWC-Net's reads from lists, of this size. Raises Error where the
-    data would be changed on the way, and for another data layer."""
+    """Return the shape of an ImageData's images, which a net such as PWC-Net's reads from lists, of this size. Raises Error
+    where the data would be changed on the way, and for another data layer."""
     data = param.image_data_param
     if class_of(param) is not ImageData or param.HasField("transform_param") or data.new_height or not data.is_color:
         raise Error(f'{place}: the images of "{param.name}" would be changed: put an Input in its place')
@@ -43,7 +43,7 @@ def listed_image(param: caffe_pb2.LayerParameter, place: str, height: int, width
 
 
 def pair_inputs(net: Net, file: str) -> tuple[str, str]:
-    """The inputs for the first and the second image. Raises Error."""
+    """Return the inputs for the first and the second image. Raises Error."""
     names = image_inputs(net)
     if len(names) != 2:
         inputs = ", ".join(f"{name} {'x'.join(map(str, net.blobs[name].shape))}" for name in net.inputs) or "none"
@@ -52,7 +52,7 @@ def pair_inputs(net: Net, file: str) -> tuple[str, str]:
 
 
 def flow_blob(net: Net, wanted: str | None, file: str) -> str:
-    """The output with the flow (1, 2, h, w): wanted, or predict_flow_final, or the only one. Raises Error."""
+    """Return the output with the flow (1, 2, h, w): wanted, or predict_flow_final, or the only one. Raises Error."""
     if wanted:
         return wanted
     shapes = {name: net.blobs[name].shape for name in net.outputs}
@@ -61,8 +61,8 @@ def flow_blob(net: Net, wanted: str | None, file: str) -> str:
 
 
 def flow_in_image(flow: Array, size: tuple[int, int], height: int, width: int) -> Array:
-    """flow (2, h, w), in pixels of a net's input of this size, as (2, height, width) in pixels of the image: resized, bilinear,
-    and made longer by as much. Raises Error for NaN and infinite flows."""
+    """Return flow (2, h, w), in pixels of a net's input of this size, as (2, height, width) in pixels of the image: resized,
+    bilinear, and made longer by as much. Raises Error for NaN and infinite flows."""
     check_scores(flow)
     both = resize_bilinear(np.ascontiguousarray(flow.transpose(1, 2, 0), np.float32), height, width)
     scaled: Array = (both * np.array([width / size[1], height / size[0]], np.float32)).transpose(2, 0, 1)
@@ -70,8 +70,8 @@ def flow_in_image(flow: Array, size: tuple[int, int], height: int, width: int) -
 
 
 def end_point_error(flow: Array, truth: Array) -> float:
-    """The mean distance of the ends of two flows (2, H, W), over the pixels whose truth is known. Raises Error for two sizes,
-    and for a truth that is nowhere known."""
+    """Return the mean distance of the ends of two flows (2, H, W), over the pixels whose truth is known. Raises Error for two
+    sizes, and for a truth that is nowhere known."""
     if flow.shape != truth.shape:
         (high, wide), (height, width) = flow.shape[1:], truth.shape[1:]
         raise Error(f"the flow is {wide} x {high} pixels, but the true one {width} x {height}")

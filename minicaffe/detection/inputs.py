@@ -83,7 +83,7 @@ def fill_inputs(
 
 
 def _read_up_to(net: Net, until: str) -> set[str]:
-    """The blobs that the layers up to `until` read, other than through a Split for later layers."""
+    """Return the blobs that the layers up to `until` read, other than through a Split for later layers."""
     layers = [layer for layer in net.layers[: net.index_of(until) + 1] if not isinstance(layer, Split)]
     copied = {top: net.bottom_names[x.name][0] for x in net.layers if isinstance(x, Split) for top in net.top_names[x.name]}
     return {copied.get(name, name) for layer in layers for name in net.bottom_names[layer.name]}
@@ -108,13 +108,13 @@ def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
 
 
 def image_inputs(net: Net) -> list[str]:
-    """The inputs that an image fits: (N, 3, H, W) or (N, 1, H, W)."""
+    """Return the inputs that an image fits: (N, 3, H, W) or (N, 1, H, W)."""
     shapes = {name: net.blobs[name].shape for name in net.inputs}
     return [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)]
 
 
 def image_input(net: Net, whose: str) -> str:
-    """The first input that an image fits. whose: what the error begins with. Raises Error where there is none."""
+    """Return the first input that an image fits. whose: what the error begins with. Raises Error where there is none."""
     for name in image_inputs(net):
         return name
     if net.inputs:
@@ -195,7 +195,7 @@ def _index_rows(net: Net, layer: Layer, i: int) -> int | None:
 
 
 def _readers(net: Net, name: str) -> list[tuple[Layer, int]]:
-    """The layers that read an input, also behind an inserted Split, each with the number of the bottom."""
+    """Return the layers that read an input, also behind an inserted Split, each with the number of the bottom."""
     blob = net.blobs[name]
     return [
         (node.layer, i)
@@ -222,7 +222,7 @@ def _image_size(net: Net) -> tuple[int, int]:
 
 
 def input_width(net: Net, width: int) -> float:
-    """The width, without padding, of the net's input for an image of that width."""
+    """Return the width, without padding, of the net's input for an image of that width."""
     if "im_info" in net.inputs and net.blobs["im_info"].count >= 3:
         return float(net.blobs["im_info"].read_data().reshape(-1)[2]) * width  # im_info: height, width, scale
     for name in net.inputs:
@@ -232,8 +232,8 @@ def input_width(net: Net, width: int) -> float:
 
 
 def image_scale(net: Net, width: int) -> NDArray[np.float32]:
-    """The scale of the net's input for an image of that width: one for both axes (1,), or with SCALE_MULTIPLE_OF, where im_info
-    has six numbers, those of x, y, x and y (4,)."""
+    """Return the scale of the net's input for an image of that width: one for both axes (1,), or with SCALE_MULTIPLE_OF, where
+    im_info has six numbers, those of x, y, x and y (4,)."""
     if "im_info" in net.inputs and net.blobs["im_info"].count == 6:
         return net.blobs["im_info"].read_data().reshape(-1)[2:].astype(np.float32)
     return np.array([input_width(net, width) / width], np.float32)
@@ -256,7 +256,7 @@ def proposal_sources(net: Net) -> list[str]:
 
 
 def check_scores(scores: Array, name: str = "", what: str = "scores") -> None:
-    """Raises Error for scores that are NaN or infinite. name: the blob that they are in, and what it holds, for the error."""
+    """Raise Error for scores that are NaN or infinite. name: the blob that they are in, and what it holds, for the error."""
     if not np.isfinite(scores).all():
         where = f' in "{name}"' * bool(name)
         raise Error(f"the net gives {what} that are NaN or infinite{where}: minicaffe.check_finite finds the first such layer")

@@ -49,7 +49,7 @@ class Instances:
 
 
 def has_instances(net: Net) -> bool:
-    """Whether the net is MNC's: masks are made by its MaskLayer."""
+    """Return True for a net of MNC, whose masks are made by its MaskLayer."""
     return any(isinstance(layer, MNCMask) for layer in net.layers)
 
 
@@ -69,7 +69,7 @@ def find_instances(net: Net, height: int, width: int, *, threshold: float = 0.5)
 
 
 def _stage(net: Net, rois: str, masks: str, scores: str) -> tuple[Floats, Floats, Floats]:
-    """The boxes (R, 4) in pixels of the input, masks (R, h, w) and scores (R, K) of a stage. Raises Error."""
+    """Return the boxes (R, 4) in pixels of the input, masks (R, h, w) and scores (R, K) of a stage. Raises Error."""
     for name, what in ((rois, "boxes"), (masks, "masks"), (scores, "scores")):
         check_scores(net.blobs[name].data, name, what)
     boxes, shape = rows(net.blobs[rois]), net.blobs[masks].shape
@@ -84,7 +84,7 @@ def _stage(net: Net, rois: str, masks: str, scores: str) -> tuple[Floats, Floats
 
 
 def _joined(net: Net, k: int, arrays: list[Floats]) -> Floats:
-    """The k-th blobs' numbers of both stages. Raises Error for those of other shapes."""
+    """Return the k-th blobs' numbers of both stages. Raises Error for those of other shapes."""
     first, second = arrays
     if first.shape[1:] != second.shape[1:]:
         ours, theirs = STAGES[0][k], STAGES[1][k]
@@ -102,7 +102,7 @@ def vote(
     settings: DetectionSettings | None = None,
     threshold: float = 0.5,
 ) -> Instances:
-    """The instances of boxes (R, 4) within an image of this size, their masks (R, h, w), 0 to 1, and scores (R, K), the
+    """Return the instances of boxes (R, 4) within an image of this size, their masks (R, h, w), 0 to 1, and scores (R, K), the
     background first. settings: TEST.MASK_MERGE_NMS_THRESH, TEST.MASK_MERGE_IOU_THRESH and BINARIZE_THRESH."""
     settings = settings or DetectionSettings()
     in_mask = np.float32(settings.binarize_thresh)
@@ -122,8 +122,8 @@ def vote(
 
 
 def painted(found: Instances, height: int, width: int) -> NDArray[np.uint8]:
-    """The instance of each pixel of an image of this size (height, width): 1 for the first, 0 for none. Where masks overlap the
-    later class covers the earlier one, and in a class the lower score the higher, as in vis_seg.py."""
+    """Return the instance of each pixel of an image of this size (height, width): 1 for the first, 0 for none. Where masks
+    overlap the later class covers the earlier one, and in a class the lower score the higher, as in vis_seg.py."""
     picture = np.zeros((height, width), np.uint8)
     for i in np.argsort(found.detections.classes, kind="stable"):
         left, top, right, bottom = found.detections.boxes[i].astype(int)
@@ -132,7 +132,7 @@ def painted(found: Instances, height: int, width: int) -> NDArray[np.uint8]:
 
 
 def _added(boxes: Floats, masks: Floats, weights: Floats, height: int, width: int) -> Floats:
-    """The sum (height, width) of masks (V, h, w), each in its box of boxes (V, 4), times its weight (V,)."""
+    """Return the sum (height, width) of masks (V, h, w), each in its box of boxes (V, 4), times its weight (V,)."""
     heat = np.zeros((height, width), np.float32)
     for (left, top, right, bottom), mask, weight in zip(boxes, masks, weights, strict=True):
         rows_in, columns_in = _pixels(top, bottom), _pixels(left, right)
@@ -142,7 +142,7 @@ def _added(boxes: Floats, masks: Floats, weights: Floats, height: int, width: in
 
 
 def _pixels(low: np.float32, high: np.float32) -> NDArray[np.intp]:
-    """The pixels from low to high, both inclusive."""
+    """Return the pixels from low to high, both inclusive."""
     return np.arange(math.ceil(low), math.floor(high) + 1)
 
 
@@ -162,7 +162,8 @@ def _around(pixels: Bools) -> tuple[int, int, int, int]:
 
 
 def _at_masks_size(heat: Floats, box: tuple[int, int, int, int], size: tuple[int, ...]) -> Floats:
-    """What heat (H, W) holds in the box, at its size, by way of the masks' size (h, w): the kernel returns masks of that."""
+    """Return what heat (H, W) holds in the box, at its size, by way of the masks' size (h, w): the kernel returns masks of
+    that."""
     sides = box[3] - box[1] + 1, box[2] - box[0] + 1
     y, x = (
         np.float32(first) + np.arange(n, dtype=np.float32) * (np.float32(side) / np.float32(n))
@@ -173,8 +174,8 @@ def _at_masks_size(heat: Floats, box: tuple[int, int, int, int], size: tuple[int
 
 
 def sampled(values: Floats, y: Floats, x: Floats) -> Floats:
-    """values (H, W) at rows y (h,) and columns x (w,) (h, w): bilinear. In the last row and in the last column it is the value
-    of the pixel at floor(y), floor(x), as in mv_kernel.cu."""
+    """Return values (H, W) at rows y (h,) and columns x (w,) (h, w): bilinear. In the last row and in the last column it is the
+    value of the pixel at floor(y), floor(x), as in mv_kernel.cu."""
     height, width = values.shape
     top, left = np.floor(y).astype(np.intp), np.floor(x).astype(np.intp)
     between = (top < height - 1)[:, None] & (left < width - 1)

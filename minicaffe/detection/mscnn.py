@@ -58,7 +58,8 @@ class Mscnn(RowsFamily):
 
 
 def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: DetectionSettings) -> Array:
-    """The rows that suppression leaves of proposals (R, 6, 1, 1), scores (R, C) and deltas (R, 4 C), in an input of size."""
+    """Return the rows that suppression leaves of proposals (R, 6, 1, 1), scores (R, C) and deltas (R, 4 C), in an input of
+    size."""
     rois, scores, deltas = (array.reshape(len(array), -1) for array in arrays)
     kept = (rois[:, 5] >= LEAST_SCORE) & (rois[:, 3:5] != rois[:, 1:3]).all(axis=1)
     boxes = moved(rois[kept, 1:5], deltas[kept].reshape(kept.sum(), -1, 4), size, settings)
@@ -71,7 +72,7 @@ def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: Dete
 
 
 def moved(rois: Array, deltas: Array, size: tuple[int, int], settings: DetectionSettings) -> Array:
-    """The corners (R, C, 4), in parts of an image of size, of rois (R, 4) in pixels moved by deltas (R, C, 4)."""
+    """Return the corners (R, C, 4), in parts of an image of size, of rois (R, 4) in pixels moved by deltas (R, C, 4)."""
     train = settings.train
     if train.bbox_normalize_targets:
         deltas = deltas * np.array(train.bbox_normalize_stds, np.float32) + np.array(train.bbox_normalize_means, np.float32)

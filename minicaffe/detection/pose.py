@@ -1,10 +1,11 @@
 """The people in the maps of an OpenPose net.
 
+    maps     of P parts P heat maps, one of the background, and of L limbs L fields of two maps, x and y
     peaks    of each part's heat map, by non-maximum suppression
     limbs    pairs of peaks, scored by the line integral of the limb's field between them; the best first, a peak in one alone
     people   limb after limb along the skeleton, joined where they share a peak
 
-Source: Cao et al. 2017, and OpenPose's nmsBase.cpp and bodyPartConnectorBase.cpp, whose numbers these are.
+Source: Cao et al. 2017, and OpenPose's nmsBase.cpp, bodyPartConnectorBase.cpp and poseParameters.cpp, whose numbers these are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,80 @@ from minicaffe.errors import Error
 from minicaffe.net import Net
 
 from .inputs import check_scores
-from .skeletons import SKELETONS, Skeleton
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """The skeleton of a kind of nets.
+
+    parts: their names. limbs: the two parts of each, in the order in which people are assembled. fields: the field of each
+    limb. ears: limbs at the end of it that no person begins with, from shoulder to ear. feet: parts that do not count towards
+    a person's fewest. threshold: of a part's score. field_threshold: of a field along a limb."""
+
+    name: str
+    parts: tuple[str, ...]
+    limbs: tuple[tuple[int, int], ...]
+    fields: tuple[int, ...]
+    ears: frozenset[tuple[int, int]] = frozenset()
+    feet: frozenset[int] = frozenset()
+    threshold: float = 0.05
+    field_threshold: float = 0.05
+
+    @property
+    def heat_maps(self) -> int:
+        """The number of maps of parts, with the background's."""
+        return len(self.parts) + 1
+
+    @property
+    def field_maps(self) -> int:
+        return 2 * len(self.limbs)
+
+    @property
+    def maps(self) -> int:
+        return self.heat_maps + self.field_maps
+
+
+_ARMS = "Neck RShoulder RElbow RWrist LShoulder LElbow LWrist".split()
+_LEGS = "RHip RKnee RAnkle LHip LKnee LAnkle".split()
+_FACE = "REye LEye REar LEar".split()
+_FEET = "LBigToe LSmallToe LHeel RBigToe RSmallToe RHeel".split()
+
+COCO = Skeleton(
+    "COCO",
+    ("Nose", *_ARMS, *_LEGS, *_FACE),
+    (
+        (1, 2), (1, 5), (2, 3), (3, 4), (5, 6), (6, 7), (1, 8), (8, 9), (9, 10), (1, 11), (11, 12), (12, 13),
+        (1, 0), (0, 14), (14, 16), (0, 15), (15, 17), (2, 16), (5, 17),
+    ),
+    (6, 10, 7, 8, 11, 12, 0, 1, 2, 3, 4, 5, 14, 15, 17, 16, 18, 9, 13),
+    ears=frozenset([(2, 16), (5, 17)]),
+)  # fmt: skip
+MPI = Skeleton(
+    "MPI",
+    ("Head", *_ARMS, *_LEGS, "Chest"),
+    (
+        (0, 1), (1, 2), (2, 3), (3, 4), (1, 5), (5, 6), (6, 7), (1, 14), (14, 8), (8, 9), (9, 10), (14, 11), (11, 12),
+        (12, 13),
+    ),
+    tuple(range(14)),
+    threshold=0.6,
+    field_threshold=0.01,
+)  # fmt: skip
+BODY_25 = Skeleton(
+    "BODY_25",
+    ("Nose", *_ARMS, "MidHip", *_LEGS, *_FACE, *_FEET),
+    (
+        (1, 8), (1, 2), (1, 5), (2, 3), (3, 4), (5, 6), (6, 7), (8, 9), (9, 10), (10, 11), (8, 12), (12, 13), (13, 14),
+        (1, 0), (0, 15), (15, 17), (0, 16), (16, 18), (2, 17), (5, 18),
+        (14, 19), (19, 20), (14, 21), (11, 22), (22, 23), (11, 24),
+    ),
+    (0, 7, 11, 8, 9, 12, 13, 3, 1, 2, 4, 5, 6, 15, 16, 18, 17, 19, 10, 14, 20, 21, 22, 23, 24, 25),
+    ears=frozenset([(2, 17), (5, 18)]),
+    feet=frozenset(range(19, 25)),
+)  # fmt: skip
+
+SKELETONS = (COCO, MPI, BODY_25)
+
 
 MOST_PEAKS = 127
 """Most peaks of a part: the highest."""
@@ -47,7 +121,8 @@ class Person:
 
 
 def map_blobs(net: Net, wanted: Sequence[str], file: str) -> tuple[list[str], Skeleton]:
-    """The outputs with the maps, heat maps before fields, and their skeleton: one output with all of them, or two; or wanted.
+    """Return the outputs with the maps, heat maps before fields, and their skeleton: one output with all of them, or two; or
+    wanted.
     Raises Error for none and for several."""
     counts = {name: net.blobs[name].shape[1] if len(net.blobs[name].shape) == 4 else 0 for name in wanted or net.outputs}
     if wanted:
@@ -69,9 +144,9 @@ def map_blobs(net: Net, wanted: Sequence[str], file: str) -> tuple[list[str], Sk
 
 
 def find_people(maps: Array, skeleton: Skeleton, height: int, width: int, threshold: float | None = None) -> list[Person]:
-    """The people in maps (P + 1 + 2 L, h, w), which are resized to height x width, bicubic: the parts' places are in those
-    pixels, whose centres are whole numbers. threshold: a part's score is above it (default: the skeleton's). Raises Error for
-    another number of maps, and for NaN and infinite ones."""
+    """Return the people in maps (P + 1 + 2 L, h, w), which are resized to height x width, bicubic: the parts' places are in
+    those pixels, whose centres are whole numbers. threshold: a part's score is above it (default: the skeleton's). Raises Error
+    for another number of maps, and for NaN and infinite ones."""
     if maps.ndim != 3 or len(maps) != skeleton.maps or not maps.size:
         raise Error(f"maps of shape {maps.shape} are not those of {skeleton.name}: ({skeleton.maps}, h, w)")
     check_scores(maps)
@@ -94,8 +169,8 @@ def find_people(maps: Array, skeleton: Skeleton, height: int, width: int, thresh
 
 
 def find_peaks(heat: Array, threshold: float) -> Array:
-    """The peaks (n, 3), x, y and score, of a heat map (H, W): pixels above threshold and not lower than the eight around; of
-    equal neighbours the first one. The highest MOST_PEAKS, in the order of the rows."""
+    """Return the peaks (n, 3), x, y and score, of a heat map (H, W): pixels above threshold and not lower than the eight
+    around; of equal neighbours the first one. The highest MOST_PEAKS, in the order of the rows."""
     height, width = heat.shape
     padded = np.pad(heat, 1, constant_values=-np.inf)
     found = heat > threshold
@@ -112,7 +187,7 @@ def find_peaks(heat: Array, threshold: float) -> Array:
 
 
 def _centre(heat: Array, y: int, x: int) -> tuple[float, float, float]:
-    """A peak's place to a part of a pixel, and its score."""
+    """Return a peak's place to a part of a pixel, and its score."""
     top, left = max(y - AROUND, 0), max(x - AROUND, 0)
     weights = np.maximum(heat[top : y + AROUND + 1, left : x + AROUND + 1], 0).astype(np.float64)
     down, right = np.arange(weights.shape[0]) + top, np.arange(weights.shape[1]) + left
@@ -121,8 +196,9 @@ def _centre(heat: Array, y: int, x: int) -> tuple[float, float, float]:
 
 
 def limb_scores(a: Array, b: Array, both: Array, threshold: float) -> Array:
-    """The score (n, m) of a limb between peaks a (n, 3) and b (m, 3): the mean of its field's part in the limb's direction
-    over those points along it where that is above threshold; 0 if too few of them are. both: the field (H, W, 2), x and y."""
+    """Return the score (n, m) of a limb between peaks a (n, 3) and b (m, 3): the mean of its field's part in the limb's
+    direction over those points along it where that is above threshold; 0 if too few of them are. both: the field (H, W, 2), x
+    and y."""
     way = b[None, :, :2] - a[:, None, :2]
     length = np.linalg.norm(way, axis=2)
     count = np.clip(np.rint(np.sqrt(5 * np.abs(way).max(axis=2))), FEWEST_POINTS, MOST_POINTS)
@@ -140,7 +216,7 @@ def limb_scores(a: Array, b: Array, both: Array, threshold: float) -> Array:
 
 
 def best_pairs(scores: Array) -> list[tuple[int, int]]:
-    """The pairs (i, j) of the highest scores (n, m) above 0, each i and each j in one alone: the best pair first."""
+    """Return the pairs (i, j) of the highest scores (n, m) above 0, each i and each j in one alone: the best pair first."""
     pairs, used_a, used_b = [], set[int](), set[int]()
     for place in np.argsort(-scores, axis=None, kind="stable").tolist():
         i, j = divmod(place, scores.shape[1])

@@ -73,7 +73,7 @@ def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[]
 
 
 def _layers(net: Net, names: Iterable[str]) -> list[tuple[str, Layer]]:
-    """The layers with weights under these names, all of each name."""
+    """Return the layers with weights under these names, all of each name."""
     known = set(names)
     return [(layer.name, layer) for layer in weight_layers(net.layers).values() if layer.name in known]
 
@@ -102,6 +102,6 @@ def _scale(net: Net, names: set[str]) -> None:
 
 
 def _deltas(net: Net) -> set[str]:
-    """The layers whose tops are a Proposal's box deltas."""
+    """Return the layers whose tops are a Proposal's box deltas."""
     read = [node.bottoms[1] for node in net.nodes if isinstance(node.layer, Proposal)]
     return {node.layer.name for node in net.nodes if any(top.shares_data_with(blob) for top in node.tops for blob in read)}

@@ -29,7 +29,7 @@ ATTRIBUTES = "attr_prob"
 
 @dataclass(frozen=True)
 class Choice:
-    """Which regions are taken: all with a score of at least threshold in a class in whose NMS they are kept; at least `least`
+    """The choice of regions: all with a score of at least threshold in a class in whose NMS they are kept; at least `least`
     and at most `most`, then by that score. blob: where their features are, one item a roi. attributes: the names of the
     attributes, without that of none."""
 
@@ -64,7 +64,7 @@ class Regions(Detections):
 def region_features(
     net: Net, image: NDArray[np.uint8], choice: Choice | None = None, *, proposals: ArrayLike | None = None
 ) -> Regions:
-    """The regions of image (H, W, 3), blue, green, red, with the net's settings. proposals: as detect's.
+    """Return the regions of image (H, W, 3), blue, green, red, with the net's settings. proposals: as detect's.
 
     Raises Error for a net that lacks a detector's inputs or blobs, and for a blob that has not one item a roi.
     """
@@ -100,7 +100,7 @@ def region_features(
 
 
 def check_features(net: Net, choice: Choice) -> None:
-    """Raises Error unless net is a detector with rois, with the blob of the features, and with as many attributes as names."""
+    """Raise Error unless net is a detector with rois, with the blob of the features, and with as many attributes as names."""
     check_detector(net)
     if choice.blob not in net.blobs:
         raise Error(f'{net.file}: the net has no blob "{choice.blob}"{names_near(choice.blob, net.blobs)}')
@@ -113,7 +113,7 @@ def check_features(net: Net, choice: Choice) -> None:
 
 
 def choose(boxes: Floats, scores: Floats, nms_threshold: float, choice: Choice) -> Ints:
-    """The rois taken, of boxes (R, 4) and scores (R, C) of the classes without the background: in the rois' order if the
+    """Return the rois taken, of boxes (R, 4) and scores (R, C) of the classes without the background: in the rois' order if the
     threshold decides, else the best first."""
     best = best_kept(boxes, scores, nms_threshold)
     taken = np.flatnonzero(best >= choice.threshold)
@@ -139,7 +139,7 @@ def best_kept(boxes: Floats, scores: Floats, nms_threshold: float) -> Floats:
 
 
 def _items(net: Net, name: str, count: int) -> NDArray[Any]:
-    """The values (R, D) of a blob with one item a roi. Raises Error."""
+    """Return the values (R, D) of a blob with one item a roi. Raises Error."""
     blob = net.blobs[name]
     if blob.shape[:1] != (count,):
         raise Error(f'{net.file}: blob "{name}" has the shape {blob.shape}: not one item for each of the {count} rois')
@@ -148,16 +148,17 @@ def _items(net: Net, name: str, count: int) -> NDArray[Any]:
 
 
 def _with_none(net: Net, scores: Floats) -> Floats:
-    """The scores (n, A) of no attribute and of each, of those that the net gives; independent ones have no score of none."""
+    """Return the scores (n, A) of no attribute and of each, of those that the net gives; independent ones have no score of
+    none."""
     return np.pad(scores, ((0, 0), (1, 0))) if _independent(net) else scores
 
 
 def _independent(net: Net) -> bool:
-    """Whether the attributes' scores are probabilities of their own, none of which is that of no attribute."""
+    """Return True if the attributes' scores are probabilities of their own, none of which is that of no attribute."""
     return any(layer.type == "Sigmoid" and ATTRIBUTES in layer.param.top for layer in net.layers)
 
 
 def _best(scores: Floats) -> Ints:
-    """The best class (n,) of scores (n, C) but the background."""
+    """Return the best class (n,) of scores (n, C) but the background."""
     best: Ints = scores[:, 1:].argmax(axis=1) + 1
     return best

@@ -37,7 +37,7 @@ def write_results(path: Path, found: Sequence[Found], names: Sequence[str] | Non
 
 
 def is_folder(path: str) -> bool:
-    """Whether write_results writes a folder. Raises Error for a name that seems to be a file of another form."""
+    """Return True if write_results writes a folder. Raises Error for a name that seems to be a file of another form."""
     suffix = Path(path).suffix.lower()
     if suffix in (".xml", ".txt", ".tsv", ".yaml", ".xlsx", ".parquet"):
         raise Error(f"{path}: results are written as .json, .csv, or a folder of YOLO's text files, not {suffix}")
@@ -72,7 +72,8 @@ def _image_ids(images: Iterable[str]) -> dict[str, object]:
 
 
 def _table(found: Iterable[Found], names: Sequence[str] | None) -> Iterator[list[object]]:
-    """The rows of the CSV file, which the readers of annotations read too: an image without a detection has an empty row."""
+    """Yield the rows of the CSV file, which the readers of annotations read too: an image without a detection has an empty
+    row."""
     yield ["image", "xmin", "ymin", "xmax", "ymax", "class", "score", "width", "height"]
     for image, (height, width), detections in found:
         for box, score, k in zip(detections.boxes.tolist(), detections.scores.tolist(), detections.classes.tolist()):
@@ -82,7 +83,7 @@ def _table(found: Iterable[Found], names: Sequence[str] | None) -> Iterator[list
 
 
 def _yolo(folder: Path, found: Iterable[Found]) -> Iterator[tuple[Path, list[str]]]:
-    """A file an image: class from 0, centre and size in fractions of the image, and the score."""
+    """Yield a file an image: class from 0, centre and size in fractions of the image, and the score."""
     taken: set[str] = set()
     for image, (height, width), detections in found:
         stem = Path(image).stem

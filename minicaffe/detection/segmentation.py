@@ -23,7 +23,7 @@ MOST_CLASSES = 256
 
 
 def score_blob(net: Net, wanted: str | None, file: str) -> str:
-    """The output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W); where there is none, that with a
+    """Return the output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W); where there is none, that with a
     Sigmoid's probabilities (1, 1, H, W); wanted, if given. Raises Error for none and for several."""
     if wanted:
         return wanted
@@ -35,12 +35,12 @@ def score_blob(net: Net, wanted: str | None, file: str) -> str:
 
 
 def is_classes(net: Net, blob: str) -> bool:
-    """Whether a blob of one channel holds classes, which an ArgMax found, and not scores."""
+    """Return True if a blob of one channel holds classes, which an ArgMax found, and not scores."""
     return _one_channel_of(net, blob, ArgMax)
 
 
 def is_probability(net: Net, blob: str) -> bool:
-    """Whether a blob of one channel holds probabilities, which a Sigmoid made."""
+    """Return True if a blob of one channel holds probabilities, which a Sigmoid made."""
     return _one_channel_of(net, blob, Sigmoid)
 
 
@@ -50,14 +50,15 @@ def _one_channel_of(net: Net, blob: str, kind: type[Layer]) -> bool:
 
 
 def probability_of_pixels(probabilities: Array, height: int, width: int) -> Array:
-    """probabilities (h, w) -> of each pixel of a photo (height, width) float32: resized, bilinear. Raises Error for NaN."""
+    """Return the probability of each pixel of a photo (height, width): probabilities (h, w), resized, bilinear. Raises Error
+    for NaN."""
     check_scores(probabilities)
     resized: Array = resize_bilinear(probabilities[..., None].astype(np.float32), height, width)[..., 0]
     return resized
 
 
 def class_of_pixels(scores: Array, height: int, width: int) -> Array:
-    """scores (K, h, w) -> the best class of each pixel of a photo (height, width) uint8: scores are resized, bilinear. Raises
+    """Return the best class of each pixel of a photo (height, width) uint8: scores (K, h, w) are resized, bilinear. Raises
     Error for NaN and infinite scores, and more classes than bytes can number."""
     if len(scores) > MOST_CLASSES:
         raise Error(f"{len(scores)} classes: a mask holds at most {MOST_CLASSES}")
@@ -69,8 +70,8 @@ def class_of_pixels(scores: Array, height: int, width: int) -> Array:
 
 
 def resized_classes(classes: Array, height: int, width: int) -> Array:
-    """classes (h, w) -> the class of each pixel of a photo (height, width) uint8: the nearest one. Raises Error for values that
-    are no classes."""
+    """Return the class of each pixel of a photo (height, width) uint8: the nearest of classes (h, w). Raises Error for
+    values that are no classes."""
     if not (np.isfinite(classes).all() and ((classes >= 0) & (classes < MOST_CLASSES)).all()):
         raise Error(f"the net gives classes that are not in 0 to {MOST_CLASSES - 1}")
     rows = (np.arange(height) + 0.5) * len(classes) // height

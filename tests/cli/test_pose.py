@@ -14,7 +14,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
-from minicaffe.detection.skeletons import COCO, MPI
+from minicaffe.detection.pose import COCO, MPI
 
 HEIGHT, WIDTH = 240, 400
 NET = """input: "image" input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.detection.average_precision import (
+from minicaffe.detection.evaluation import (
     ImageBoxes,
     all_point_area,
     average_precision,

@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 from people_maps import maps_of, standing
 
-from minicaffe.detection.pose import MOST_PEAKS, best_pairs, find_peaks, find_people, limb_scores
-from minicaffe.detection.skeletons import BODY_25, COCO, MPI, SKELETONS, Skeleton
+from minicaffe.detection.pose import (
+    BODY_25,
+    COCO,
+    MOST_PEAKS,
+    MPI,
+    SKELETONS,
+    Skeleton,
+    best_pairs,
+    find_peaks,
+    find_people,
+    limb_scores,
+)
 from minicaffe.errors import Error
 
 HEIGHT, WIDTH = 240, 400

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.detection.skeletons import Skeleton
+from minicaffe.detection.pose import Skeleton
 
 People = Sequence[Mapping[int, tuple[float, float]]]
 _STANDING = {

@@ -20,7 +20,7 @@ from minicaffe import TEST, Net
 from minicaffe.cli import COMMANDS, main
 from minicaffe.data.settings import settings_from
 from minicaffe.detection import load
-from minicaffe.detection.skeletons import COCO
+from minicaffe.detection.pose import COCO
 
 Values = dict[str, Any]
 UNSTEADY = re.compile(r" *\b\d+\.\d+ (s|ms|images/s)\b|written by: .*")

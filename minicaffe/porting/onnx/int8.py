@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Arrays
-from minicaffe.detection.average_precision import ImageBoxes, average_precision
+from minicaffe.detection.evaluation import ImageBoxes, average_precision
 from minicaffe.errors import Error, install
 
 from .session import Session
