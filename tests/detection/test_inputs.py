@@ -1,12 +1,17 @@
-"""Generated values of inputs that the layers reading them restrict."""
+"""A net's inputs: images, worked by hand, and generated values."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from minicaffe.detection.inputs import fill_inputs
+import numpy as np
+import pytest
+from coloured import CENTRED, COLOURED, MEANS, check_planes
+
+from minicaffe import TEST, Net
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.detection.inputs import Order, fill_inputs, put_image
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.net import Net
 
 TEXT = """
 input: "words" input_shape { dim: 4 dim: 2 }
@@ -32,3 +37,51 @@ def test_generated_values_suit_the_layers_that_read_them() -> None:
     assert not target.any()
     net.forward()
     assert notes[0] == "input words not given: random whole numbers below 10 of shape (4, 2) (seed 0)"
+
+
+SETTINGS = replace(DetectionSettings(), pixel_means=MEANS)
+
+
+def net(channels: int, more: str = "") -> Net:
+    text = f'input: "data" input_shape {{ dim: 1 dim: {channels} dim: 4 dim: 6 }} {more}'
+    return Net(parse_net(text + ' layer { name: "quiet" type: "Silence" bottom: "data" }', "n.prototxt"), TEST)
+
+
+@pytest.mark.parametrize(
+    ("channels", "order", "wanted"),
+    [
+        (3, Order(), CENTRED),
+        (3, Order(rgb=True), CENTRED[::-1]),
+        (3, Order(columns_first=True), CENTRED),
+        (1, Order(), [35 / 3]),
+    ],
+    ids=["blue first", "red first", "columns first", "grey"],
+)
+def test_colours(channels: int, order: Order, wanted: list[float]) -> None:
+    made = net(channels)
+    assert put_image(made, "data", COLOURED, SETTINGS, order) == {"data"}
+    check_planes(made, "data", wanted)
+
+
+def test_the_axes() -> None:
+    """A picture of the input's own size, of which one row and one column are brighter."""
+    picture = np.tile(np.array(MEANS, np.uint8), (4, 6, 1))
+    picture[1] += 7
+    picture[:, 4] += 9
+    plain, turned = net(3), net(3)
+    put_image(plain, "data", picture, SETTINGS)
+    expected = np.zeros((4, 6))
+    expected[1] += 7
+    expected[:, 4] += 9
+    np.testing.assert_array_equal(plain.blobs["data"].data[0, 2], expected)
+    turned.blobs["data"].reshape(1, 3, 6, 4)
+    put_image(turned, "data", picture, SETTINGS, Order(columns_first=True))
+    np.testing.assert_array_equal(turned.blobs["data"].data[0, 2], expected.T)
+
+
+def test_a_net_with_im_info_has_the_image_at_the_settings_scale() -> None:
+    more = 'input: "im_info" input_shape { dim: 1 dim: 3 } layer { name: "q" type: "Silence" bottom: "im_info" }'
+    made = net(3, more)
+    assert put_image(made, "data", COLOURED, SETTINGS) == {"data", "im_info"}
+    np.testing.assert_array_equal(made.blobs["im_info"].data, [[600, 900, 15]])
+    check_planes(made, "data", CENTRED)

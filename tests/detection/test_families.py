@@ -1,4 +1,4 @@
-"""Detection with the ends of YOLO, RefineDet and Cascade R-CNN, and the lines of a CTPN."""
+"""The families of detectors: YOLO, RefineDet, Cascade R-CNN, CTPN, and one that a test adds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from coloured import CENTRED, COLOURED, MEANS, check_planes
-from detector_nets import BLOB, CASCADE, CELLS, CTPN, REFINEDET, YOLOS
+from detecting import DETECTOR
+from detector_nets import BLOB, CASCADE, CELLS, CTPN, MSCNN, REFINEDET, SSD, SSH, YOLOS, pooled, reshaped, squeeze_det
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -17,12 +18,15 @@ from PIL import Image
 from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.data.settings import DetectionSettings, settings_from
-from minicaffe.detection import load
+from minicaffe.detection import families, load
 from minicaffe.detection.cascade import Cascade, cascade_ends, input_size
-from minicaffe.detection.families import detect_ssd
-from minicaffe.detection.family import FindOptions
+from minicaffe.detection.families import FAMILIES, detect_ssd, family_of
+from minicaffe.detection.family import Family, FindOptions
 from minicaffe.detection.reading import Ctpn, chains, text_lines
+from minicaffe.detection.rows import RowsEnd, RowsFamily, last_output
 from minicaffe.errors import Error
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.layers.neuron.functions import Sigmoid
 
 PICTURE = np.full((40, 60, 3), 104, np.uint8)
 
@@ -246,3 +250,48 @@ def test_what_a_cascade_and_a_ctpn_are_given() -> None:
     assert text.blobs["data"].shape == (1, 3, 600, 900)
     np.testing.assert_array_equal(text.blobs["im_info"].data, [[600, 900, 15]])
     check_planes(text, "data", CENTRED)
+
+
+@pytest.mark.filterwarnings("ignore:.*SSH reads its limits")
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
+def test_no_other_family_comes_first_for_a_familys_net(family: Family) -> None:
+    """FAMILIES are asked in their order, so a net of each is found whatever the others match."""
+    nets = {
+        "Ssd": SSD, "Yolo1": f"{BLOB.replace('4 dim: 6', '448 dim: 448')} {pooled(64, 30)} {reshaped(1470)}",
+        "Yolo2": f"{BLOB.replace('4 dim: 6', '64 dim: 64')} {pooled(32, 14)}",
+        "Mscnn": f"{BLOB.replace('4 dim: 6', '64 dim: 64')} {MSCNN}",
+        "SqueezeDet": f"{BLOB.replace('4 dim: 6', '60 dim: 60')} {squeeze_det(30, 2, 2, 4)}",
+        "Cascade": CASCADE, "Ctpn": CTPN, "Ssh": SSH, "Rcnn": DETECTOR,
+    }  # fmt: skip
+    anchors = {"Yolo2": [1, 0.5, 2, 2], "SqueezeDet": [8, 8, 20, 10]}
+    settings = settings_from({"TEST": {"ANCHORS": given}} if (given := anchors.get(type(family).__name__)) else {})
+    assert family_of(Net(parse_net(nets[type(family).__name__], "net.prototxt"), TEST, settings=settings)) is family
+
+
+class Means(RowsFamily):
+    """Nets whose one output is a Sigmoid's: a box of class 1 around the image, with the mean as its score."""
+
+    names = ("Means",)
+
+    def end(self, net: Net) -> RowsEnd | None:
+        last = last_output(net)
+        if last is None or not isinstance(last.layer, Sigmoid):
+            return None
+        return RowsEnd(
+            last.name, [last.name], 2, lambda arrays: np.array([[0, 1, arrays[0].mean(), 0, 0, 1, 1]]), "a Means net"
+        )
+
+
+def test_a_family_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """load, the command and its messages know it by its place in FAMILIES alone."""
+    Path("means.prototxt").write_text(f'{BLOB} layer {{ name: "up" type: "Sigmoid" bottom: "data" top: "up" }}')
+    Image.fromarray(PICTURE).save("photo.png")
+    with pytest.raises(Error, match="a detector's inputs are data and im_info"):
+        load("means.prototxt")
+    monkeypatch.setattr(families, "FAMILIES", (Means(), *FAMILIES))
+    found = load("means.prototxt", means=(104, 104, 104), scale_factor=0.005)(PICTURE)
+    assert found.boxes.tolist() == [[0, 0, 59, 39]] and found.scores == pytest.approx([0.5])
+    words = ["detect", "means.prototxt", "--random-weights", "photo.png", "--mean", "104,104,104", "--scale-factor", "0.005"]
+    assert "class 1  0.500  x1    0.0  y1    0.0  x2   59.0  y2   39.0" in CliRunner().invoke(main, words).output
+    refused = CliRunner().invoke(main, [*words, "--nms", "0.5"]).output
+    assert "--nms does nothing here: the script of a Means net fixes its size and suppression" in refused
